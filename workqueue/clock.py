@@ -1,0 +1,38 @@
+"""Where time is read.
+
+Two readings, never mixed: `monotonic` for durations, leases, queues and back-off; `now` only for timestamps that are
+written to the API. Sleeping is not here: it belongs to the event loop, whose own `time()` is what `LoopClock.monotonic`
+answers. A test that runs on a virtual-time loop therefore moves the clock and the timers together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """The two readings of time."""
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start; never goes back."""
+        ...
+
+    def now(self) -> datetime:
+        """The wall clock, timezone-aware, UTC."""
+        ...
+
+
+class LoopClock:
+    """The real clock: the running loop's time (CLOCK_MONOTONIC on a stock loop) and the system's wall clock."""
+
+    __slots__ = ()
+
+    def monotonic(self) -> float:
+        """Return the running loop's time in seconds. Raises RuntimeError outside a running loop."""
+        return asyncio.get_running_loop().time()
+
+    def now(self) -> datetime:
+        """Return the system's wall clock in UTC."""
+        return datetime.now(UTC)
