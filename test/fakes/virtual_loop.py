@@ -1,8 +1,8 @@
 """An event loop on which sleeping costs nothing.
 
 The selector never blocks: where a stock loop would wait for the next timer, virtual time jumps to it. A loop with no
-timer and nothing ready can never go on, so it raises `DeadlockError` instead of hanging the test run. Sockets and threads
-do not belong on this loop: real I/O takes real time, which this loop does not have.
+timer and nothing ready can never go on, so it raises `DeadlockError` instead of hanging the test run. Sockets and
+threads do not belong on this loop: real I/O takes real time, which this loop does not have.
 """
 
 from __future__ import annotations

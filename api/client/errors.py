@@ -1,0 +1,239 @@
+"""The errors of talking to an API server. HTTP answers and socket failures become ours here and nowhere else.
+
+ApiError                            something went wrong between us and the API server
++-- TransportError                  no usable answer; whether the server acted on the request is unknown
+|   +-- ConnectError                no connection was made: the server can not have acted
+|   |   +-- TLSError                the peer's certificate or ours was refused
+|   +-- RequestTimeoutError         the time limit of the request passed
+|   +-- ConnectionLostError         the connection broke while we waited or read
++-- DecodeError                     an answer arrived that is not what it should be
++-- StatusError                     the server said no; `code`, `reason`, `message`, `details`
+    +-- BadRequestError             400
+    +-- UnauthorizedError           401
+    +-- ForbiddenError              403
+    |   +-- NamespaceTerminatingError   creates are refused because the namespace is going away
+    +-- NotFoundError               404
+    +-- ConflictError               409: the resourceVersion or a precondition did not match
+    |   +-- AlreadyExistsError      409 on create
+    +-- ExpiredError                410, reasons Expired and Gone: the resourceVersion is too old (RF-06)
+    +-- InvalidError                422
+    +-- TooManyRequestsError        429
+    +-- ServerError                 any 5xx
+        +-- TooLargeResourceVersionError   504 with that cause: this server has not seen that version yet (RF-05)
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+from api.meta import Struct
+
+_BODY_EXCERPT = 200
+"""Characters of a body that is not a Status (a load balancer's HTML) that go into the message."""
+
+
+class StatusCause(Struct, frozen=True):
+    """One cause inside a Status: which field, what is wrong."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class StatusDetails(Struct, frozen=True):
+    """The machine-readable part of a Status."""
+
+    name: str = ""
+    kind: str = ""
+    causes: list[StatusCause] | None = None
+    retry_after_seconds: int = 0
+
+
+class Status(Struct, frozen=True):
+    """The server's own description of a failure (`kind: Status`)."""
+
+    kind: str = ""
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: StatusDetails | None = None
+
+
+class ApiError(Exception):
+    """Something went wrong between us and the API server. `request` says what was asked ("POST /api/v1/...")."""
+
+    def __init__(self, message: str, *, request: str = "") -> None:
+        super().__init__(f"{request}: {message}" if request else message)
+        self.message = message
+        self.request = request
+
+
+class TransportError(ApiError):
+    """No usable answer arrived; the server may or may not have acted."""
+
+
+class ConnectError(TransportError):
+    """No connection could be made, so the server has not seen the request."""
+
+
+class TLSError(ConnectError):
+    """The TLS handshake failed."""
+
+
+class RequestTimeoutError(TransportError):
+    """The request's time limit passed."""
+
+
+class ConnectionLostError(TransportError):
+    """The connection broke before the whole answer was read."""
+
+
+class DecodeError(ApiError):
+    """An answer is not what it should be."""
+
+
+class StatusError(ApiError):
+    """The server answered with a failure."""
+
+    def __init__(self, status: Status, *, request: str = "", retry_after_s: float | None = None) -> None:
+        text = status.message or status.reason or "no message"
+        super().__init__(f"{status.code} {text}", request=request)
+        self.code = status.code
+        self.reason = status.reason
+        self.status_message = status.message
+        self.details = status.details
+        self.retry_after_s = retry_after_s
+
+
+class BadRequestError(StatusError):
+    """400: the server does not understand the request."""
+
+
+class UnauthorizedError(StatusError):
+    """401: the credentials are missing or were refused."""
+
+
+class ForbiddenError(StatusError):
+    """403: RBAC, quota or an admission plugin says no."""
+
+
+class NamespaceTerminatingError(ForbiddenError):
+    """403 on create: the namespace is being deleted, so the object would be too (SB-03)."""
+
+
+class NotFoundError(StatusError):
+    """404."""
+
+
+class ConflictError(StatusError):
+    """409: what was read is no longer current, or a precondition failed."""
+
+
+class AlreadyExistsError(ConflictError):
+    """409 on create: the name is taken."""
+
+
+class ExpiredError(StatusError):
+    """410: the resourceVersion or continue token is too old."""
+
+
+class InvalidError(StatusError):
+    """422: the object breaks the server's validation."""
+
+
+class TooManyRequestsError(StatusError):
+    """429: come back after `retry_after_s`."""
+
+
+class ServerError(StatusError):
+    """5xx: the server or something before it failed."""
+
+
+class TooLargeResourceVersionError(ServerError):
+    """504: the resourceVersion asked for lies in this server's future."""
+
+
+_BY_CODE: dict[int, type[StatusError]] = {
+    400: BadRequestError,
+    401: UnauthorizedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: ExpiredError,
+    422: InvalidError,
+    429: TooManyRequestsError,
+}
+
+_status_decoder = msgspec.json.Decoder(Status)
+
+
+def error_from_answer(
+    code: int, body: bytes, *, request: str, retry_after: str | None = None, now: datetime | None = None
+) -> StatusError:
+    """Turn an HTTP failure into our error.
+
+    `body` may be a Status, the HTML of a load balancer, or empty; `retry_after` is the header as it came, in seconds or as
+    a date, which is compared with `now`.
+    """
+    status = _read_status(code, body)
+    return _classify(status, request=request, retry_after_s=_parse_retry_after(retry_after, now))
+
+
+def error_from_event(raw: bytes | msgspec.Raw, *, request: str) -> StatusError:
+    """Turn the object of an ERROR event of a watch into our error."""
+    return _classify(_read_status(500, bytes(raw)), request=request, retry_after_s=None)
+
+
+def _read_status(code: int, body: bytes) -> Status:
+    try:
+        status = _status_decoder.decode(body)
+    except msgspec.DecodeError:
+        text = body.decode("utf-8", "replace").strip()[:_BODY_EXCERPT]
+        return Status(code=code, message=text or "the answer has no body")
+    if status.kind != "Status":
+        return Status(code=code, message=body.decode("utf-8", "replace").strip()[:_BODY_EXCERPT])
+    return status if status.code else msgspec.structs.replace(status, code=code)
+
+
+def _classify(status: Status, *, request: str, retry_after_s: float | None) -> StatusError:
+    details = status.details
+    if retry_after_s is None and details is not None and details.retry_after_seconds > 0:
+        retry_after_s = float(details.retry_after_seconds)
+    return _class_of(status)(status, request=request, retry_after_s=retry_after_s)
+
+
+def _class_of(status: Status) -> type[StatusError]:
+    causes = (status.details.causes if status.details else None) or ()
+    if any(cause.reason == "NamespaceTerminating" for cause in causes):
+        return NamespaceTerminatingError
+    # RF-05: servers before 1.19 name the cause only in its message, those before 1.17 only in the Status's message.
+    too_large = "Too large resource version"
+    if any(cause.reason == "ResourceVersionTooLarge" or too_large in cause.message for cause in causes):
+        return TooLargeResourceVersionError
+    if status.reason == "Timeout" and too_large in status.message:
+        return TooLargeResourceVersionError
+    if status.reason == "AlreadyExists":
+        return AlreadyExistsError
+    if status.reason in {"Expired", "Gone"}:
+        return ExpiredError
+    if status.code >= 500:
+        return ServerError
+    return _BY_CODE.get(status.code, StatusError)
+
+
+def _parse_retry_after(value: str | None, now: datetime | None) -> float | None:
+    """Retry-After in seconds, from either of its two forms (trap D11); None if absent or unreadable."""
+    if not value:
+        return None
+    if value.strip().isdigit():
+        return float(value)
+    try:
+        date = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, (date - (now or datetime.now(UTC))).total_seconds())

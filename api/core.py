@@ -1,0 +1,143 @@
+"""Slices of the core API: what a controller reads of pods, services and events, as frozen structs.
+
+A cached pod costs about 2 KB this way, against 49 KB as the official client's model. Fields that nobody reads are not here.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import field
+
+from api.meta import ObjectMeta, Resource, Struct
+
+PODS = Resource("", "v1", "pods", "Pod")
+SERVICES = Resource("", "v1", "services", "Service")
+EVENTS = Resource("", "v1", "events", "Event")
+
+PENDING = "Pending"
+RUNNING = "Running"
+SUCCEEDED = "Succeeded"
+FAILED = "Failed"
+
+
+class ContainerStateWaiting(Struct, frozen=True):
+    """Why a container has not started."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerStateRunning(Struct, frozen=True):
+    """Since when a container runs."""
+
+    started_at: datetime | None = None
+
+
+class ContainerStateTerminated(Struct, frozen=True):
+    """How a container ended. An exit code above 128 usually means 128 + the signal's number."""
+
+    exit_code: int
+    reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class ContainerState(Struct, frozen=True):
+    """At most one of the three is set; none of them means waiting."""
+
+    waiting: ContainerStateWaiting | None = None
+    running: ContainerStateRunning | None = None
+    terminated: ContainerStateTerminated | None = None
+
+
+class ContainerStatus(Struct, frozen=True):
+    """One container's present and previous state, and how often the kubelet restarted it in place."""
+
+    name: str
+    ready: bool = False
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+
+class PodCondition(Struct, frozen=True):
+    """A condition of a pod, such as PodScheduled or DisruptionTarget."""
+
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class PodStatus(Struct, frozen=True):
+    """What the kubelet reports."""
+
+    phase: str = PENDING
+    reason: str = ""
+    message: str = ""
+    conditions: list[PodCondition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+
+
+class PodSpec(Struct, frozen=True):
+    """Where the pod runs; empty until it is scheduled."""
+
+    node_name: str = ""
+
+
+class Pod(Struct, frozen=True):
+    """A pod."""
+
+    metadata: ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class Service(Struct, frozen=True):
+    """A service: only its identity matters to us."""
+
+    metadata: ObjectMeta
+
+
+class ObjectReference(Struct, frozen=True):
+    """The object that an event is about."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class EventSource(Struct, frozen=True):
+    """Who reported an event."""
+
+    component: str = ""
+    host: str = ""
+
+
+class EventMeta(Struct, frozen=True):
+    """Name and namespace under which an event is written."""
+
+    name: str
+    namespace: str
+
+
+class Event(Struct, frozen=True):
+    """A core/v1 event as we write it: `kubectl describe` prints it at the bottom."""
+
+    metadata: EventMeta
+    involved_object: ObjectReference
+    reason: str
+    message: str
+    type: str
+    source: EventSource
+    first_timestamp: datetime
+    last_timestamp: datetime
+    count: int = 1
+    reporting_component: str = field(default="", name="reportingComponent")
+    reporting_instance: str = ""
