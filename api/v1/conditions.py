@@ -1,0 +1,83 @@
+"""Transitions of a job's conditions, as pure functions over tuples.
+
+Three rules, because clients rely on them: the newest transition stands last; a condition that is False never stands last while
+another one is True (the STATE column shows the last one); Running and Restarting replace each other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from api.v1 import constants as c
+from api.v1.types import JobCondition
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from api.v1.types import JobStatus
+
+TRUE: Final = "True"
+FALSE: Final = "False"
+
+_REPLACES: Final = {c.RUNNING: c.RESTARTING, c.RESTARTING: c.RUNNING}
+
+Conditions = tuple[JobCondition, ...]
+
+
+def find(conditions: Conditions, condition_type: str) -> JobCondition | None:
+    """The condition of that type, or None."""
+    return next((condition for condition in conditions if condition.type == condition_type), None)
+
+
+def is_true(status: JobStatus, condition_type: str) -> bool:
+    """Whether the condition is there and True."""
+    condition = find(status.conditions, condition_type)
+    return condition is not None and condition.status == TRUE
+
+
+def is_finished(status: JobStatus) -> bool:
+    """Whether the job has Succeeded or Failed. Both are final."""
+    return is_true(status, c.SUCCEEDED) or is_true(status, c.FAILED)
+
+
+def set_true(conditions: Conditions, condition_type: str, reason: str, message: str, now: datetime) -> Conditions:
+    """Make a condition True. Answers the very same tuple when nothing changes.
+
+    The transition time moves only when the status does; a new reason or message moves the update time alone.
+    Succeeded and Failed are final: after them nothing is set, and Running becomes False.
+    """
+    if any(condition.type in {c.SUCCEEDED, c.FAILED} and condition.status == TRUE for condition in conditions):
+        return conditions
+    present = find(conditions, condition_type)
+    if present is not None and present.status == TRUE:
+        if (present.reason, present.message) == (reason, message):
+            return conditions
+        updated = msgspec.structs.replace(present, reason=reason, message=message, last_update_time=now)
+        return tuple(updated if condition is present else condition for condition in conditions)
+    gone = {condition_type, _REPLACES.get(condition_type, condition_type)}
+    kept = tuple(condition for condition in conditions if condition.type not in gone)
+    if condition_type in {c.SUCCEEDED, c.FAILED}:
+        kept = _running_off(kept, now)
+    return (*kept, _new(condition_type, TRUE, reason, message, now))
+
+
+def _running_off(conditions: Conditions, now: datetime) -> Conditions:
+    return tuple(
+        msgspec.structs.replace(condition, status=FALSE, last_update_time=now, last_transition_time=now)
+        if condition.type in _REPLACES and condition.status == TRUE
+        else condition
+        for condition in conditions
+    )
+
+
+def _new(condition_type: str, status: str, reason: str, message: str, now: datetime) -> JobCondition:
+    return JobCondition(
+        type=condition_type,
+        status=status,
+        reason=reason,
+        message=message,
+        last_update_time=now,
+        last_transition_time=now,
+    )

@@ -1,0 +1,93 @@
+"""Names of the kubeflow.org/v1 API: what users type, what their tools look for, what we print. All of it is API."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from api.meta import Resource
+
+TFJOBS: Final = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
+
+CHIEF: Final = "Chief"
+MASTER: Final = "Master"
+WORKER: Final = "Worker"
+PS: Final = "PS"
+EVALUATOR: Final = "Evaluator"
+REPLICA_TYPES: Final = (CHIEF, MASTER, PS, WORKER, EVALUATOR)
+"""All replica types, in the order in which queues such as Kueue list them."""
+CHIEF_TYPES: Final = (CHIEF, MASTER)
+"""The types that decide about the job when present; two names of one role."""
+
+CONTAINER_NAME: Final = "tensorflow"
+"""The container that trains: it gets TF_CONFIG, and its exit decides about its replica."""
+PORT_NAME: Final = "tfjob-port"
+DEFAULT_PORT: Final = 2222
+
+# Restart policies of a replica. ExitCode is ours: the pod runs with Never and we look at how it ended.
+ALWAYS: Final = "Always"
+ON_FAILURE: Final = "OnFailure"
+NEVER: Final = "Never"
+EXIT_CODE: Final = "ExitCode"
+RESTART_POLICIES: Final = (ALWAYS, ON_FAILURE, NEVER, EXIT_CODE)
+POD_RESTART_POLICIES: Final = (ALWAYS, ON_FAILURE, NEVER)
+
+CLEAN_ALL: Final = "All"
+CLEAN_RUNNING: Final = "Running"
+CLEAN_NONE: Final = "None"
+CLEAN_POD_POLICIES: Final = (CLEAN_ALL, CLEAN_RUNNING, CLEAN_NONE)
+
+ALL_WORKERS: Final = "AllWorkers"
+SUCCESS_POLICIES: Final = ("", ALL_WORKERS)
+
+RETRYABLE_EXIT_CODES: Final = frozenset({130, 137, 138, 143})
+"""Ended by SIGINT, SIGKILL, SIGUSR1 (reserved for users) or SIGTERM. Every other code but 0 is permanent."""
+
+# Condition types and their reasons.
+CREATED: Final = "Created"
+RUNNING: Final = "Running"
+RESTARTING: Final = "Restarting"
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+
+REASON_CREATED: Final = "TFJobCreated"
+REASON_RUNNING: Final = "TFJobRunning"
+REASON_RESTARTING: Final = "TFJobRestarting"
+REASON_SUCCEEDED: Final = "TFJobSucceeded"
+REASON_FAILED: Final = "TFJobFailed"
+REASON_INVALID: Final = "InvalidTFJobSpec"
+
+# Events.
+EVENT_SOURCE: Final = "tf-operator"
+EVENT_CREATED_POD: Final = "SuccessfulCreatePod"
+EVENT_FAILED_CREATE_POD: Final = "FailedCreatePod"
+EVENT_DELETED_POD: Final = "SuccessfulDeletePod"
+EVENT_FAILED_DELETE_POD: Final = "FailedDeletePod"
+EVENT_CREATED_SERVICE: Final = "SuccessfulCreateService"
+EVENT_FAILED_CREATE_SERVICE: Final = "FailedCreateService"
+EVENT_DELETED_SERVICE: Final = "SuccessfulDeleteService"
+EVENT_FAILED_DELETE_SERVICE: Final = "FailedDeleteService"
+EVENT_EXITED_WITH_CODE: Final = "ExitedWithCode"
+EVENT_RESTART_POLICY_OVERWRITTEN: Final = "SettedPodTemplateRestartPolicy"
+EVENT_POLICY_CONFLICT: Final = "ConflictingRunPolicy"
+NORMAL: Final = "Normal"
+WARNING: Final = "Warning"
+
+# Labels. Two families: the short names are read by the older SDK and by scripts, the prefixed ones by the newer SDK and Kueue.
+LABEL_GROUP_NAME: Final = "group-name"
+LABEL_JOB_NAME: Final = "job-name"
+LABEL_TF_JOB_NAME: Final = "tf-job-name"
+LABEL_CONTROLLER_NAME: Final = "controller-name"
+LABEL_REPLICA_TYPE: Final = "replica-type"
+LABEL_REPLICA_INDEX: Final = "replica-index"
+LABEL_JOB_ROLE: Final = "job-role"
+LABEL_PREFIX: Final = "training.kubeflow.org/"
+LABEL_OPERATOR_NAME: Final = "training.kubeflow.org/operator-name"
+GROUP_NAME: Final = "kubeflow.org"
+CONTROLLER_NAME: Final = "tf-operator"
+OPERATOR_NAME: Final = "tfjob-controller"
+ROLE_MASTER: Final = "master"
+CHILD_SELECTOR: Final = f"{LABEL_OPERATOR_NAME}={OPERATOR_NAME}"
+"""Selects our pods and services: nothing else of the cluster enters our cache."""
+
+MANAGED_BY_US: Final = ("", "kubeflow.org/training-operator", "kubeflow.org/tfjob-operator")
+"""Values of `spec.runPolicy.managedBy` under which this operator acts; any other belongs to somebody else."""

@@ -1,0 +1,111 @@
+"""kubeflow.org/v1 TFJob: the object as it is cached, its status, and its specification once it has been read.
+
+Two layers on purpose. `TFJob` is what a list or watch decodes into: its `spec` stays undecoded, so no mistake in a
+specification can harm the cache. `TFJobSpec` is what `api.v1.validation.read_spec` makes of it: checked, with defaults filled
+in, or a list of what is wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from api.meta import ObjectMeta, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from api.meta import JSON
+
+
+class JobCondition(Struct, frozen=True):
+    """One condition. Their order in the status is API: clients and the STATE column read the last one."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_update_time: datetime | None = None
+    last_transition_time: datetime | None = None
+
+
+class ReplicaStatus(Struct, frozen=True, omit_defaults=False):
+    """How many pods of one replica type run, have succeeded, have failed."""
+
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class JobStatus(Struct, frozen=True):
+    """The status subresource."""
+
+    conditions: tuple[JobCondition, ...] = ()
+    replica_statuses: dict[str, ReplicaStatus] = msgspec.field(default_factory=dict)
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    last_reconcile_time: datetime | None = None
+    observed_generation: int = 0
+
+
+class TFJob(Struct, frozen=True):
+    """A TFJob as it is cached."""
+
+    metadata: ObjectMeta
+    spec: msgspec.Raw = msgspec.Raw(b"null")
+    status: JobStatus = JobStatus()
+
+    def __post_init__(self) -> None:
+        # A Raw is a view into the buffer it came from, a whole list page perhaps: keep our own bytes only.
+        msgspec.structs.force_setattr(self, "spec", self.spec.copy())
+
+
+class _WithoutStatus(Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def tfjob_with_unreadable_status(raw: bytes, _error: Exception) -> TFJob:
+    """Keep a job whose status does not decode, with an empty status: it is computed anew and written over (B01).
+
+    Only a status written while the CRD had no schema can be unreadable. Raises msgspec.ValidationError if the metadata are
+    unreadable too, which an API server does not let happen.
+    """
+    job = msgspec.json.decode(raw, type=_WithoutStatus)
+    return TFJob(metadata=job.metadata, spec=job.spec)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSpec:
+    """One entry of `tfReplicaSpecs`, with defaults. `template` is the user's, as it came; nobody may change it.
+
+    `overrides_template_policy` says that the pod template asked for another restart policy and lost.
+    """
+
+    type: str
+    replicas: int
+    restart_policy: str
+    template: JSON
+    overrides_template_policy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TFJobSpec:
+    """A checked specification with defaults, in the order of `REPLICA_TYPES`.
+
+    `warnings` are (event reason, message) pairs to be reported once: what was given twice and differs.
+    """
+
+    replicas: Mapping[str, ReplicaSpec]
+    clean_pod_policy: str
+    success_policy: str
+    managed_by: str
+    warnings: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def total_replicas(self) -> int:
+        """How many pods the job wants altogether."""
+        return sum(replica.replicas for replica in self.replicas.values())

@@ -1,0 +1,286 @@
+"""Read a specification: check every field that we use, fill in defaults, or say exactly what is wrong and where.
+
+The CRD leaves the spec open on purpose, so that a mistake is reported where users look (the job's condition and events), with
+all mistakes at once and in words. Nothing here raises on user data.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from api.meta import MAX_NAME_LENGTH
+from api.v1 import constants as c
+from api.v1.types import ReplicaSpec, TFJobSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from api.meta import JSON
+
+_DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_SHOWN: Final = 40
+"""Characters of an offending value that are quoted back."""
+
+_CANONICAL_TYPE: Final = {name.lower(): name for name in c.REPLICA_TYPES}
+_MISSING: Final = object()
+
+
+class _Reader:
+    """Collects mistakes while it reads. Every method answers a usable value, so that reading goes on after a mistake."""
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+
+    def error(self, path: str, message: str) -> None:
+        self.errors.append(f"{path}: {message}")
+
+    def mapping(self, value: object, path: str) -> Mapping[str, object]:
+        """An object; absent and null count as empty."""
+        if value is None or value is _MISSING:
+            return {}
+        if isinstance(value, dict):
+            return value
+        self.error(path, f"must be an object, not {_show(value)}")
+        return {}
+
+    def integer(self, value: object, path: str, default: int | None) -> int | None:
+        """A whole number of at least 0; absent and null give the default."""
+        if value is None or value is _MISSING:
+            return default
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+        self.error(path, f"must be a whole number of at least 0, not {_show(value)}")
+        return default
+
+    def boolean(self, value: object, path: str) -> bool:
+        """True or false; absent and null are false."""
+        if value is None or value is _MISSING:
+            return False
+        if isinstance(value, bool):
+            return value
+        self.error(path, f"must be true or false, not {_show(value)}")
+        return False
+
+    def text(self, value: object, path: str, default: str = "") -> str:
+        """A string; absent and null give the default."""
+        if value is None or value is _MISSING:
+            return default
+        if isinstance(value, str):
+            return value
+        self.error(path, f"must be a string, not {_show(value)}")
+        return default
+
+    def required_text(self, fields: Mapping[str, object], name: str, path: str) -> str:
+        """A string that must be there and not empty."""
+        value = fields.get(name)
+        if value is None or value == "":
+            self.error(f"{path}.{name}", "is required")
+        return self.text(value, f"{path}.{name}")
+
+    def choice(self, value: object, path: str, allowed: Iterable[str], default: str) -> str:
+        """One of the allowed strings; absent, null and "" give the default."""
+        found = self.text(value, path)
+        if not found:
+            return default
+        if found in allowed:
+            return found
+        self.error(path, f"must be one of {', '.join(name for name in allowed if name)}, not {_show(found)}")
+        return default
+
+
+def read_spec(name: str, raw: bytes | msgspec.Raw) -> TFJobSpec | list[str]:
+    """Read the specification of the job called `name`. Answers it with defaults, or the list of mistakes, never empty."""
+    reader = _Reader()
+    spec = reader.mapping(msgspec.json.decode(raw), "spec")
+    _check_name(reader, name)
+    replicas = _read_replicas(reader, spec)
+    _check_child_names(reader, name, replicas)
+    policy, warnings = _read_run_policy(reader, spec)
+    reader.boolean(spec.get("enableDynamicWorker"), "spec.enableDynamicWorker")
+    success_policy = reader.choice(spec.get("successPolicy"), "spec.successPolicy", c.SUCCESS_POLICIES, "")
+    if reader.errors:
+        return reader.errors
+    return TFJobSpec(
+        replicas=replicas,
+        clean_pod_policy=str(policy["cleanPodPolicy"]),
+        success_policy=success_policy,
+        managed_by=str(policy["managedBy"]),
+        warnings=warnings,
+    )
+
+
+def invalid_message(errors: Iterable[str]) -> str:
+    """The text of the Failed condition and of the Warning event; tools look for "the spec is invalid"."""
+    return f"Failed to marshal the object to TFJob; the spec is invalid: {'; '.join(errors)}"
+
+
+def child_name(job: str, replica_type: str, index: int) -> str:
+    """The name of a replica's pod and of its service."""
+    return f"{job}-{replica_type.lower()}-{index}"
+
+
+def _check_name(reader: _Reader, name: str) -> None:
+    if not _DNS_1035.fullmatch(name):
+        reader.error(
+            "metadata.name",
+            f"{_show(name)} can not name pods and services: use lower-case letters, digits and '-', beginning with a letter",
+        )
+
+
+def _check_child_names(reader: _Reader, name: str, replicas: Mapping[str, ReplicaSpec]) -> None:
+    """Names of services and values of labels end at 63 characters (B05)."""
+    longest = max((child_name(name, r.type, max(r.replicas - 1, 0)) for r in replicas.values()), key=len, default=name)
+    if len(longest) > MAX_NAME_LENGTH:
+        excess = len(longest) - MAX_NAME_LENGTH
+        reader.error(
+            "metadata.name",
+            f"is too long by {excess}: the replica {longest} would have {len(longest)} characters, "
+            f"and a service's name may have {MAX_NAME_LENGTH}; shorten the job's name to {len(name) - excess}",
+        )
+
+
+def _read_replicas(reader: _Reader, spec: JSON) -> dict[str, ReplicaSpec]:
+    """Read `tfReplicaSpecs`. Its keys are taken in any letter case, and answered in the order of REPLICA_TYPES."""
+    path = "spec.tfReplicaSpecs"
+    value = spec.get("tfReplicaSpecs")
+    given = reader.mapping(value, path)
+    if value is None or value == {}:
+        unknown = ", ".join(sorted(set(spec) - _SPEC_FIELDS))
+        hint = f"; the spec has only {unknown}" if unknown else ""
+        reader.error(path, f"is required: name at least one of {', '.join(c.REPLICA_TYPES)}{hint}")
+    found: dict[str, ReplicaSpec] = {}
+    spelled: dict[str, str] = {}
+    for key, value in given.items():
+        canonical = _CANONICAL_TYPE.get(key.lower())
+        if canonical is None:
+            reader.error(f"{path}.{key}", f"is no replica type; the types are {', '.join(c.REPLICA_TYPES)}")
+        elif canonical in found:
+            reader.error(f"{path}.{key}", f"is the same replica type as {spelled[canonical]}; keep one of them")
+        else:
+            spelled[canonical] = key
+            found[canonical] = _read_replica(reader, canonical, value, f"{path}.{key}")
+    _check_chiefs(reader, found, path)
+    return {name: found[name] for name in c.REPLICA_TYPES if name in found}
+
+
+def _check_chiefs(reader: _Reader, found: Mapping[str, ReplicaSpec], path: str) -> None:
+    """Chief and Master are one role, and the role has one holder."""
+    if all(name in found for name in c.CHIEF_TYPES):
+        reader.error(path, "Chief and Master are two names of one role; keep one of them")
+    for name in c.CHIEF_TYPES:
+        if name in found and found[name].replicas > 1:
+            reader.error(
+                f"{path}.{name}.replicas", f"must be at most 1, not {found[name].replicas}: a job has one chief"
+            )
+
+
+def _read_replica(reader: _Reader, replica_type: str, value: object, path: str) -> ReplicaSpec:
+    if value is None:
+        reader.error(path, "must be an object with a template, not null")
+    fields = reader.mapping(value, path)
+    template = fields.get("template")
+    if value is not None and isinstance(value, dict) and template is None:
+        reader.error(f"{path}.template", "is required")
+    template = reader.mapping(template, f"{path}.template")
+    template_policy = _read_template(reader, template, f"{path}.template") if template else ""
+    own_policy = reader.choice(fields.get("restartPolicy"), f"{path}.restartPolicy", c.RESTART_POLICIES, "")
+    return ReplicaSpec(
+        type=replica_type,
+        replicas=reader.integer(fields.get("replicas"), f"{path}.replicas", 1) or 0,
+        restart_policy=own_policy or template_policy or c.NEVER,
+        template=template,
+        # ExitCode is carried out by a pod that never restarts, so a template that says Never does not disagree with it.
+        overrides_template_policy=bool(own_policy and template_policy)
+        and template_policy != (c.NEVER if own_policy == c.EXIT_CODE else own_policy),
+    )
+
+
+def _read_template(reader: _Reader, template: JSON, path: str) -> str:
+    """Check what we touch of a pod template; the API server checks the rest when the pod is created. Answers its policy."""
+    metadata = reader.mapping(template.get("metadata"), f"{path}.metadata")
+    for kind in ("labels", "annotations"):
+        for key, value in reader.mapping(metadata.get(kind), f"{path}.metadata.{kind}").items():
+            reader.text(value, f"{path}.metadata.{kind}.{key}")
+    spec = reader.mapping(template.get("spec"), f"{path}.spec")
+    containers = spec.get("containers")
+    if not isinstance(containers, list) or not containers:
+        reader.error(f"{path}.spec.containers", "must be a list of at least one container")
+    else:
+        _read_containers(reader, containers, f"{path}.spec.containers")
+    return reader.choice(spec.get("restartPolicy"), f"{path}.spec.restartPolicy", c.POD_RESTART_POLICIES, "")
+
+
+def _read_containers(reader: _Reader, containers: list[object], path: str) -> None:
+    names: list[str] = []
+    for index, value in enumerate(containers):
+        here = f"{path}[{index}]"
+        container = reader.mapping(value, here)
+        if not container:
+            reader.error(here, "must be a container with a name and an image")
+            continue
+        names.append(reader.required_text(container, "name", here))
+        reader.required_text(container, "image", here)
+        _read_items(reader, container, "env", here)
+        _read_items(reader, container, "ports", here)
+    if c.CONTAINER_NAME not in names:
+        found = ", ".join(name or "(no name)" for name in names)
+        reader.error(path, f"one container must be named {c.CONTAINER_NAME}; found {found or 'none'}")
+
+
+def _read_items(reader: _Reader, container: Mapping[str, object], name: str, path: str) -> None:
+    """Check that `env` or `ports` is a list of objects: we add to both."""
+    items = container.get(name)
+    if items is None:
+        return
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        reader.error(f"{path}.{name}", "must be a list of objects")
+
+
+_RUN_POLICY_INTEGERS: Final = ("ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit")
+_INLINE_POLICY: Final = ("cleanPodPolicy", *_RUN_POLICY_INTEGERS)
+"""What kubeflow.org/v1 had directly in the spec before there was `runPolicy`; both places count, `runPolicy` wins (B08)."""
+_SPEC_FIELDS: Final = frozenset(
+    {"tfReplicaSpecs", "runPolicy", "successPolicy", "enableDynamicWorker", *_INLINE_POLICY}
+)
+
+
+def _read_run_policy(reader: _Reader, spec: JSON) -> tuple[dict[str, object], tuple[tuple[str, str], ...]]:
+    nested = _read_policy(reader, reader.mapping(spec.get("runPolicy"), "spec.runPolicy"), "spec.runPolicy")
+    inline = _read_policy(reader, {name: spec[name] for name in _INLINE_POLICY if name in spec}, "spec")
+    merged = {**inline, **nested}
+    warnings = tuple(
+        (
+            c.EVENT_POLICY_CONFLICT,
+            f"spec.{name} is {inline[name]} but spec.runPolicy.{name} is {nested[name]}; the latter is used",
+        )
+        for name in _INLINE_POLICY
+        if name in inline and name in nested and inline[name] != nested[name]
+    )
+    merged.setdefault("cleanPodPolicy", c.CLEAN_RUNNING)
+    merged.setdefault("managedBy", "")
+    return merged, warnings
+
+
+def _read_policy(reader: _Reader, given: JSON, path: str) -> dict[str, object]:
+    """The fields that are set, with absent and null ones left out."""
+    policy: dict[str, object] = {}
+    if clean := reader.choice(given.get("cleanPodPolicy"), f"{path}.cleanPodPolicy", c.CLEAN_POD_POLICIES, ""):
+        policy["cleanPodPolicy"] = clean
+    for name in _RUN_POLICY_INTEGERS:
+        number = reader.integer(given.get(name), f"{path}.{name}", None)
+        if number is not None:
+            policy[name] = number
+    if "suspend" in given:
+        policy["suspend"] = reader.boolean(given["suspend"], f"{path}.suspend")
+    if managed_by := reader.text(given.get("managedBy"), f"{path}.managedBy"):
+        policy["managedBy"] = managed_by
+    reader.mapping(given.get("schedulingPolicy"), f"{path}.schedulingPolicy")
+    return policy
+
+
+def _show(value: object) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

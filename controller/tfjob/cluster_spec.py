@@ -1,0 +1,68 @@
+"""TF_CONFIG: what TensorFlow in each replica needs to know of the others. Pure.
+
+The text is API: cluster types in alphabetical order, then the task, then `environment`, as every operator before wrote it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from api.v1 import constants as c
+from api.v1.validation import child_name
+
+if TYPE_CHECKING:
+    from api.meta import JSON, ObjectMeta
+    from api.v1.types import ReplicaSpec, TFJobSpec
+    from controller.tfjob.plan import Slot
+
+
+def tf_config(job: ObjectMeta, spec: TFJobSpec, slot: Slot, *, domain: str = "") -> str | None:
+    """The value of TF_CONFIG for one replica, or None for a job of one replica, which would wait for nobody (B59).
+
+    `domain` is the cluster's DNS domain, appended to host names where the pods' resolver needs it.
+    """
+    if spec.total_replicas == 1:
+        return None
+    suffix = f".{domain}" if domain else ""
+    cluster = {
+        replica.type.lower(): [
+            f"{child_name(job.name, replica.type, i)}.{job.namespace}.svc{suffix}:{port_of(replica)}"
+            for i in range(replica.replicas)
+        ]
+        for replica in sorted(spec.replicas.values(), key=lambda replica: replica.type.lower())
+        if replica.replicas > 0
+    }
+    config = {
+        "cluster": cluster,
+        "task": {"type": slot.type.lower(), "index": slot.index},
+        "environment": "cloud",
+    }
+    return msgspec.json.encode(config).decode()
+
+
+def port_of(replica: ReplicaSpec) -> int:
+    """The port on which this replica listens: the training container's port named `tfjob-port`, or 2222."""
+    return dict(named_ports(replica))[c.PORT_NAME]
+
+
+def named_ports(replica: ReplicaSpec) -> list[tuple[str, int]]:
+    """All named ports of the training container in their order, with `tfjob-port` added where it is missing (B61)."""
+    ports: list[tuple[str, int]] = []
+    given = training_container(replica.template).get("ports") or []
+    if isinstance(given, list):
+        for port in given:
+            name, number = port.get("name"), port.get("containerPort")
+            if isinstance(name, str) and isinstance(number, int):
+                ports.append((name, number))
+    if all(name != c.PORT_NAME for name, _ in ports):
+        ports.append((c.PORT_NAME, c.DEFAULT_PORT))
+    return ports
+
+
+def training_container(template: JSON) -> JSON:
+    """The container named `tensorflow` of a checked template."""
+    spec = template["spec"]
+    containers = spec["containers"] if isinstance(spec, dict) else []
+    return next(container for container in containers if container.get("name") == c.CONTAINER_NAME)

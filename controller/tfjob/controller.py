@@ -1,0 +1,213 @@
+"""The TFJob controller: what the informers see becomes keys, and workers turn keys into syncs.
+
+A sync never looks at what woke it. It reads the job and its children from the caches, has a plan made, and has the plan carried
+out. What goes wrong in one sync costs that job a retry after a growing delay, and nobody else anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from api.client.errors import ApiError, ConflictError
+from api.core import Pod, Service
+from api.meta import controller_of
+from api.v1.types import TFJobSpec
+from api.v1.validation import read_spec
+from controller.tfjob.executor import POD, SERVICE, RefusedError
+from controller.tfjob.handlers import ChildHandler, JobHandler
+from controller.tfjob.plan import plan, plan_invalid
+from workqueue import ShutDown
+
+if TYPE_CHECKING:
+    from api.meta import Object, ObjectMeta
+    from api.v1.types import TFJob
+    from controller.tfjob.executor import Executor
+    from controller.tfjob.expectations import Expectations
+    from controller.tfjob.metrics import JobMetrics
+    from controller.tfjob.plan import Plan
+    from controller.tfjob.status_writer import StatusWriter
+    from informers import SharedIndexInformer
+    from workqueue import Clock, RateLimitingQueue
+
+OWNER_INDEX: Final = "controller-uid"
+"""The index of pods and services by the UID of the object that controls them."""
+
+COUNTER_WINDOW_S: Final = 1.0
+"""How long a change of mere counters waits for the next one: a status write costs the API server as much as five pods."""
+
+log = structlog.get_logger(__name__)
+
+
+def index_by_owner(child: Object) -> list[str]:
+    """The index function of `OWNER_INDEX`."""
+    owner = controller_of(child.metadata)
+    return [owner.uid] if owner is not None else []
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is remembered of a job between syncs. All of it can be lost: it saves work, it decides nothing.
+
+    `spec` is valid for `generation`. `written` is the job as our last status write left it, and stands in for the versions in
+    `superseded` until the cache has caught up. `counters_since` is when the counters first differed from those written.
+    """
+
+    generation: int = -1
+    spec: TFJobSpec | list[str] = field(default_factory=list)
+    written: TFJob | None = None
+    superseded: set[str] = field(default_factory=set)
+    counters_since: float | None = None
+
+
+class TFJobController:
+    """Runs TFJobs.
+
+    Invariants: a key is in the hands of at most one worker (the queue sees to it), so nothing else touches a job's memory while
+    it is synced; children are created or deleted only while the job's expectations are met.
+    """
+
+    def __init__(
+        self,
+        *,
+        jobs: SharedIndexInformer[TFJob],
+        pods: SharedIndexInformer[Pod],
+        services: SharedIndexInformer[Service],
+        queue: RateLimitingQueue[str],
+        executor: Executor,
+        status_writer: StatusWriter,
+        expectations: Expectations,
+        metrics: JobMetrics,
+        clock: Clock,
+    ) -> None:
+        """Register the handlers; `pods` and `services` must have the index `OWNER_INDEX`."""
+        self._jobs = jobs
+        self._pods = pods
+        self._services = services
+        self._queue = queue
+        self._executor = executor
+        self._status_writer = status_writer
+        self._expectations = expectations
+        self._metrics = metrics
+        self._clock = clock
+        self._memory: dict[str, _Memory] = {}
+        jobs.add_event_handler(JobHandler(queue, self._forget))
+        pods.add_event_handler(ChildHandler[Pod](POD, queue, expectations))
+        services.add_event_handler(ChildHandler[Service](SERVICE, queue, expectations))
+
+    async def run(self, workers: int) -> None:
+        """Sync keys with `workers` tasks until the queue is shut down."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(workers):
+                group.create_task(self._work(), name=f"tfjob-worker-{number}")
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                key = await self._queue.get()
+            except ShutDown:
+                return
+            try:
+                with structlog.contextvars.bound_contextvars(tfjob=key, reconcile_id=uuid.uuid4().hex[:8]):
+                    await self._sync_safely(key)
+            finally:
+                self._queue.done(key)
+
+    async def _sync_safely(self, key: str) -> None:
+        try:
+            await self.sync(key)
+        except ConflictError as error:
+            # The cache is behind the server; the newer version will arrive, and with it a key. This is the safety net.
+            log.debug("sync_conflict", error=str(error))
+            self._queue.add_rate_limited(key)
+        except ApiError as error:
+            log.warning("sync_failed", error=str(error), tries=self._queue.num_requeues(key) + 1)
+            self._queue.add_rate_limited(key)
+        except Exception:  # a bug in the sync of one job must not end the worker that serves all the others
+            log.exception("sync_crashed", tries=self._queue.num_requeues(key) + 1)
+            self._queue.add_rate_limited(key)
+        else:
+            self._queue.forget(key)
+
+    async def sync(self, key: str) -> None:
+        """Bring one job closer to what its specification asks for. Raises ApiError when it must be tried again."""
+        cached = self._jobs.indexer.get(key)
+        if cached is None:
+            return
+        memory = self._memory.setdefault(cached.metadata.uid, _Memory())
+        job = self._newest(cached, memory)
+        structlog.contextvars.bind_contextvars(uid=job.metadata.uid)
+        # EX-04: first this question, then the caches. A child that arrives in between delays us, and never is made twice.
+        may_act = self._expectations.satisfied(job.metadata.uid)
+        pods = self._pods.indexer.by_index(OWNER_INDEX, job.metadata.uid)
+        services = self._services.indexer.by_index(OWNER_INDEX, job.metadata.uid)
+        spec = self._spec_of(job, memory)
+        if not isinstance(spec, TFJobSpec):
+            decided = plan_invalid(job, spec, pods, services, self._clock.now())
+            await self._finish(key, job, memory, decided, may_act=may_act)
+            return
+        decided = plan(job, spec, pods, services, self._clock.now())
+        failure: ApiError | None = None
+        if may_act:
+            try:
+                await self._executor.create_children(job, spec, decided)
+            except RefusedError as error:
+                decided = plan_invalid(job, [error.message], pods, services, self._clock.now())
+            except ApiError as error:
+                failure = error  # the status is due all the same: a job that waits for quota has started (B30)
+        await self._finish(key, job, memory, decided, may_act=may_act)
+        if failure is not None:
+            raise failure
+
+    async def _finish(self, key: str, job: TFJob, memory: _Memory, decided: Plan, *, may_act: bool) -> None:
+        """The second half of a sync: what is deleted must have left its trace in the status before."""
+        await self._write_status(key, job, memory, decided)
+        if may_act:
+            await self._executor.delete_children(job, decided)
+
+    async def _write_status(self, key: str, job: TFJob, memory: _Memory, decided: Plan) -> None:
+        status = decided.status
+        if status is None:
+            memory.counters_since = None
+            return
+        if status.conditions == job.status.conditions and not decided.delete_pods:
+            now = self._clock.monotonic()
+            if memory.counters_since is None:
+                memory.counters_since = now
+            wait = memory.counters_since + COUNTER_WINDOW_S - now
+            if wait > 0:
+                self._queue.add_after(key, wait)
+                return
+        written = await self._status_writer.write(job, status, decided.events)
+        memory.counters_since = None
+        memory.superseded.add(job.metadata.resource_version)
+        memory.written = written
+
+    def _newest(self, cached: TFJob, memory: _Memory) -> TFJob:
+        """The cached job, or what our own last write made of it while the cache still shows what we wrote over.
+
+        Versions are compared for equality only. Without this every sync between a write and its arrival in the cache would
+        write again, to be refused with a conflict.
+        """
+        if memory.written is not None and cached.metadata.resource_version in memory.superseded:
+            return memory.written
+        memory.written = None
+        memory.superseded.clear()
+        return cached
+
+    @staticmethod
+    def _spec_of(job: TFJob, memory: _Memory) -> TFJobSpec | list[str]:
+        """The specification, read once per generation."""
+        if memory.generation != job.metadata.generation:
+            memory.spec = read_spec(job.metadata.name, job.spec)
+            memory.generation = job.metadata.generation
+        return memory.spec
+
+    def _forget(self, gone: ObjectMeta) -> None:
+        self._expectations.forget(gone.uid)
+        self._memory.pop(gone.uid, None)
+        self._metrics.job_deleted(gone.namespace)

@@ -1,0 +1,93 @@
+"""What informers tell, turned into keys of jobs and met expectations.
+
+Handlers run on the loop between syncs and must not block: they note what was seen and which job it concerns, nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from api.core import Pod, Service
+from api.meta import controller_of, meta_key, object_key
+from api.v1.constants import TFJOBS
+from informers import object_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from api.meta import ObjectMeta
+    from api.v1.types import TFJob
+    from controller.tfjob.executor import ChildKind
+    from controller.tfjob.expectations import Expectations
+    from informers import Tombstone
+    from workqueue import RateLimitingQueue
+
+C = TypeVar("C", Pod, Service)
+
+
+class JobHandler:
+    """Adds the key of every job that changes; tells `forget` of jobs that are gone."""
+
+    def __init__(self, queue: RateLimitingQueue[str], forget: Callable[[ObjectMeta], None]) -> None:
+        self._queue = queue
+        self._forget = forget
+
+    def on_add(self, job: TFJob, is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - the informers' signature
+        """Queue a new job; those that were there at start-up stand behind those that change now (PQ-04)."""
+        self._queue.add(meta_key(job.metadata), low_priority=is_in_initial_list)
+
+    def on_update(self, old: TFJob, new: TFJob, /) -> None:
+        """Queue a job that changed; one of another UID was deleted and made again unseen (EX-08, SI-11)."""
+        if old.metadata.uid != new.metadata.uid:
+            self._forget(old.metadata)
+        self._queue.add(meta_key(new.metadata))
+
+    def on_delete(self, gone: TFJob | Tombstone[TFJob], /) -> None:
+        """Forget a job; its children go by the garbage collector's hand."""
+        job = object_of(gone)
+        if job is not None:
+            self._forget(job.metadata)
+
+
+class ChildHandler(Generic[C]):
+    """Meets expectations with what is seen of one kind of children, and queues the job that controls them.
+
+    Expectations are found by the owner's UID, so a child of an earlier job of the same name meets none of ours (EX-06).
+    """
+
+    def __init__(self, kind: ChildKind, queue: RateLimitingQueue[str], expectations: Expectations) -> None:
+        self._kind = kind.name
+        self._queue = queue
+        self._expectations = expectations
+
+    def on_add(self, child: C, _is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - as above
+        """A child is there."""
+        self._seen(child.metadata)
+
+    def on_update(self, old: C, new: C, /) -> None:
+        """A child changed; one of another UID was deleted and made again unseen."""
+        if old.metadata.uid != new.metadata.uid:
+            self._gone(old.metadata)
+        self._seen(new.metadata)
+
+    def on_delete(self, gone: C | Tombstone[C], /) -> None:
+        """A child is gone."""
+        child = object_of(gone)
+        if child is not None:
+            self._gone(child.metadata)
+
+    def _seen(self, meta: ObjectMeta) -> None:
+        owner = controller_of(meta)
+        if owner is None or owner.kind != TFJOBS.kind:
+            return
+        if meta.deletion_timestamp is not None:  # on its way out is as good as gone (EX-05)
+            self._expectations.deletion_observed(owner.uid, self._kind, meta.uid)
+        else:
+            self._expectations.creation_observed(owner.uid, self._kind, meta.name)
+        self._queue.add(object_key(meta.namespace, owner.name))
+
+    def _gone(self, meta: ObjectMeta) -> None:
+        owner = controller_of(meta)
+        if owner is not None and owner.kind == TFJOBS.kind:
+            self._expectations.deletion_observed(owner.uid, self._kind, meta.uid)
+            self._queue.add(object_key(meta.namespace, owner.name))

@@ -1,0 +1,97 @@
+"""When a job runs, restarts, succeeds or fails, and what is cleaned up after its end. Pure rules, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from api import core
+from api.v1 import constants as c
+from controller.tfjob.replicas import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from api.v1.types import ReplicaSpec, ReplicaStatus, TFJobSpec
+    from controller.tfjob.replicas import Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the state of the replicas means for the job. At most one of `succeeded` and `failed` is set."""
+
+    running: bool = False
+    succeeded: bool = False
+    failed: str = ""
+    """Why the job has failed; empty while it has not."""
+
+
+def deciding_type(specs: Mapping[str, ReplicaSpec]) -> str | None:
+    """The replica type whose end ends the job: chief or master when present, else worker; None where every type counts."""
+    for name in (*c.CHIEF_TYPES, c.WORKER):
+        if name in specs and specs[name].replicas > 0:
+            return name
+    return None
+
+
+def judge(job: str, spec: TFJobSpec, replicas: Sequence[Replica], counts: Mapping[str, ReplicaStatus]) -> Verdict:
+    """Decide about the job called `job` ("namespace/name"). Success is looked at first: a chief that has ended well has."""
+    if _has_succeeded(spec, replicas, counts):
+        return Verdict(succeeded=True)
+    for name in spec.replicas:
+        lost = [replica for replica in replicas if replica.type == name and _is_lost(replica, spec)]
+        if lost:
+            return Verdict(failed=f"TFJob {job} has failed because {len(lost)} {name} replica(s) failed.")
+    decider = deciding_type(spec.replicas)
+    watched = [decider] if decider is not None else list(spec.replicas)
+    return Verdict(running=any(counts[name].active > 0 for name in watched))
+
+
+def _has_succeeded(spec: TFJobSpec, replicas: Sequence[Replica], counts: Mapping[str, ReplicaStatus]) -> bool:
+    decider = deciding_type(spec.replicas)
+    if decider is None:
+        return spec.total_replicas > 0 and all(
+            counts[name].succeeded >= replica.replicas for name, replica in spec.replicas.items()
+        )
+    if counts[decider].succeeded >= spec.replicas[decider].replicas:
+        return True
+    if decider != c.WORKER or spec.success_policy == c.ALL_WORKERS:
+        return False
+    return any(
+        replica.type == c.WORKER and replica.index == 0 and replica.outcome is Outcome.SUCCEEDED for replica in replicas
+    )
+
+
+def _is_lost(replica: Replica, spec: TFJobSpec) -> bool:
+    return (
+        replica.outcome is Outcome.FAILED
+        and not replica.terminating
+        and not should_restart(replica, spec.replicas[replica.type].restart_policy)
+    )
+
+
+def should_restart(replica: Replica, policy: str) -> bool:
+    """Whether a failed pod is deleted, to be made again under the same name.
+
+    Always and OnFailure restart containers in place, but a pod that is itself Failed (evicted, its node lost) never comes back
+    by the kubelet's hand (B38). ExitCode asks the exit code; a pod that the cluster took away has none to be asked.
+    """
+    if replica.outcome is not Outcome.FAILED or policy == c.NEVER:
+        return False
+    if policy == c.EXIT_CODE:
+        if replica.ended is not None:
+            return replica.ended.exit_code in c.RETRYABLE_EXIT_CODES
+        return replica.disrupted
+    return True
+
+
+def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
+    """The pods that go when the job has ended: All takes all, None none, Running those that have not ended themselves."""
+    if policy == c.CLEAN_NONE:
+        return []
+    # By the pod's phase, not by its outcome: a replica that is done may still burn CPU in a sidecar.
+    return [
+        replica
+        for replica in replicas
+        if policy == c.CLEAN_ALL or replica.pod.status.phase not in {core.SUCCEEDED, core.FAILED}
+    ]

@@ -1,0 +1,107 @@
+"""The bodies of a replica's pod and service, made from the user's template. Pure.
+
+The template passes through unread but for what we add: name, labels, owner, restart policy, the port and TF_CONFIG. It is
+shared by all pods of a replica type and never changed: every body is a new object along the paths that differ.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from api.v1 import constants as c
+from controller.tfjob.cluster_spec import named_ports, tf_config
+from controller.tfjob.lifecycle import deciding_type
+
+if TYPE_CHECKING:
+    from api.meta import ObjectMeta
+    from api.v1.types import ReplicaSpec, TFJobSpec
+    from controller.tfjob.plan import Slot
+
+_COPIED_METADATA: Final = ("annotations", "finalizers")
+
+
+def build_pod(job: ObjectMeta, spec: TFJobSpec, slot: Slot, *, domain: str = "") -> dict[str, Any]:
+    """The pod of one replica, as it is sent to the API server."""
+    replica = spec.replicas[slot.type]
+    template: Any = replica.template
+    own = template.get("metadata") or {}
+    metadata = {name: own[name] for name in _COPIED_METADATA if own.get(name)}
+    metadata |= {
+        "name": slot.name,
+        "labels": (own.get("labels") or {}) | labels_of(job, spec, slot),
+        "ownerReferences": [owner_reference(job)],
+    }
+    config = tf_config(job, spec, slot, domain=domain)
+    containers = [
+        _training_container(container, replica, config) if container["name"] == c.CONTAINER_NAME else container
+        for container in template["spec"]["containers"]
+    ]
+    policy = c.NEVER if replica.restart_policy == c.EXIT_CODE else replica.restart_policy
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": template["spec"] | {"containers": containers, "restartPolicy": policy},
+    }
+
+
+def build_service(job: ObjectMeta, spec: TFJobSpec, slot: Slot) -> dict[str, Any]:
+    """The headless service that gives one replica its stable DNS name, published before the pod is ready (B63)."""
+    labels = labels_of(job, spec, slot)
+    selected = (c.LABEL_OPERATOR_NAME, *(c.LABEL_PREFIX + name for name in _PREFIXED))
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": slot.name, "labels": labels, "ownerReferences": [owner_reference(job)]},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {name: labels[name] for name in selected},
+            "ports": [{"name": name, "port": port} for name, port in named_ports(spec.replicas[slot.type])],
+        },
+    }
+
+
+_PREFIXED: Final = (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX)
+
+
+def labels_of(job: ObjectMeta, spec: TFJobSpec, slot: Slot) -> dict[str, str]:
+    """Our labels on a child, in both families. They win over the template's."""
+    labels = {
+        c.LABEL_GROUP_NAME: c.GROUP_NAME,
+        c.LABEL_JOB_NAME: job.name,
+        c.LABEL_TF_JOB_NAME: job.name,
+        c.LABEL_CONTROLLER_NAME: c.CONTROLLER_NAME,
+        c.LABEL_REPLICA_TYPE: slot.type.lower(),
+        c.LABEL_REPLICA_INDEX: str(slot.index),
+        c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME,
+    }
+    for name in _PREFIXED:
+        labels[c.LABEL_PREFIX + name] = labels[name]
+    if slot.index == 0 and slot.type == deciding_type(spec.replicas):
+        labels[c.LABEL_JOB_ROLE] = labels[c.LABEL_PREFIX + c.LABEL_JOB_ROLE] = c.ROLE_MASTER
+    return labels
+
+
+def owner_reference(job: ObjectMeta) -> dict[str, Any]:
+    """The controller reference that makes a child ours, and lets the garbage collector take it with the job (RM-04)."""
+    return {
+        "apiVersion": c.TFJOBS.api_version,
+        "kind": c.TFJOBS.kind,
+        "name": job.name,
+        "uid": job.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _training_container(container: dict[str, Any], replica: ReplicaSpec, config: str | None) -> dict[str, Any]:
+    ports = list(container.get("ports") or [])
+    present = {port.get("name") for port in ports}
+    ports += [{"name": name, "containerPort": port} for name, port in named_ports(replica) if name not in present]
+    changed = container | {"ports": ports}
+    env = container.get("env") or []
+    # A user who sets TF_CONFIG means it: theirs stays the only one.
+    if config is not None and all(variable.get("name") != "TF_CONFIG" for variable in env):
+        changed["env"] = [*env, {"name": "TF_CONFIG", "value": config}]
+    return changed

@@ -1,0 +1,128 @@
+"""What the pods of a job amount to: which replica each one is, and what has become of it. Pure.
+
+A replica's outcome is that of its container `tensorflow`: a sidecar that still runs does not keep a finished replica alive, and
+a failed sidecar does not fail one whose `tensorflow` goes on.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from api import core
+from api.v1 import constants as c
+from api.v1.types import ReplicaStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from api.core import ContainerStateTerminated, Pod
+    from api.meta import ObjectMeta
+    from api.v1.types import ReplicaSpec
+
+DISRUPTIONS: Final = frozenset(
+    {"Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "Preempted"}
+)
+"""Reasons in a failed pod's status that say the cluster took it away; the training did nothing wrong."""
+
+
+class Outcome(enum.Enum):
+    """What has become of one pod."""
+
+    WAITING = "waiting"
+    ACTIVE = "active"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One pod of the job, with its place and its fate. `ended` tells how `tensorflow` ended, where the pod says so."""
+
+    type: str
+    index: int
+    pod: Pod
+    outcome: Outcome
+    ended: ContainerStateTerminated | None = None
+
+    @property
+    def terminating(self) -> bool:
+        """Whether the pod is on its way out: neither counted as failed nor replaced before it is gone (B43)."""
+        return self.pod.metadata.deletion_timestamp is not None
+
+    @property
+    def disrupted(self) -> bool:
+        """Whether the cluster ended this pod rather than its own process."""
+        status = self.pod.status
+        if status.reason in DISRUPTIONS:
+            return True
+        return any(cond.type == "DisruptionTarget" and cond.status == "True" for cond in status.conditions or ())
+
+
+_TYPE_OF_LABEL: Final = {name.lower(): name for name in c.REPLICA_TYPES}
+
+
+def slot_of(meta: ObjectMeta) -> tuple[str, int] | None:
+    """Replica type and index that a child's labels name, or None where they name none."""
+    labels = meta.labels or {}
+    replica_type = _TYPE_OF_LABEL.get(labels.get(c.LABEL_REPLICA_TYPE, ""))
+    index = labels.get(c.LABEL_REPLICA_INDEX, "")
+    if replica_type is None or not (index.isascii() and index.isdigit()):
+        return None
+    return replica_type, int(index)
+
+
+def observe(pods: Iterable[Pod], specs: Mapping[str, ReplicaSpec]) -> list[Replica]:
+    """Read each pod's place and fate. A pod whose labels name no replica of ours is left out."""
+    replicas: list[Replica] = []
+    for pod in pods:
+        slot = slot_of(pod.metadata)
+        if slot is None:
+            continue
+        spec = specs.get(slot[0])
+        outcome, ended = _outcome(pod, spec.restart_policy if spec else c.NEVER)
+        replicas.append(Replica(*slot, pod, outcome, ended))
+    return replicas
+
+
+def _outcome(pod: Pod, policy: str) -> tuple[Outcome, ContainerStateTerminated | None]:
+    ended = _terminated(pod)
+    phase = pod.status.phase
+    if phase == core.SUCCEEDED:
+        return Outcome.SUCCEEDED, ended
+    if phase == core.FAILED:
+        # A sidecar's failure makes the pod Failed, but the replica did its work if `tensorflow` ended with 0.
+        return (Outcome.SUCCEEDED if ended and ended.exit_code == 0 else Outcome.FAILED), ended
+    if ended is not None and _is_final(ended.exit_code, policy):
+        return (Outcome.SUCCEEDED if ended.exit_code == 0 else Outcome.FAILED), ended
+    return (Outcome.ACTIVE if phase == core.RUNNING else Outcome.WAITING), None
+
+
+def _is_final(exit_code: int, policy: str) -> bool:
+    """Whether the kubelet leaves a container that ended so as it is."""
+    if policy == c.ALWAYS:
+        return False
+    return exit_code == 0 or policy != c.ON_FAILURE
+
+
+def _terminated(pod: Pod) -> ContainerStateTerminated | None:
+    for status in pod.status.container_statuses or ():
+        if status.name == c.CONTAINER_NAME:
+            return status.state.terminated
+    return None
+
+
+def count(replicas: Sequence[Replica], types: Iterable[str]) -> dict[str, ReplicaStatus]:
+    """Counters per replica type, in the types' order. Pods on their way out count nowhere unless they had ended before."""
+    tally: dict[str, dict[Outcome, int]] = {name: defaultdict(int) for name in types}
+    for replica in replicas:
+        if replica.type in tally and not (replica.terminating and replica.outcome is not Outcome.SUCCEEDED):
+            tally[replica.type][replica.outcome] += 1
+    return {
+        name: ReplicaStatus(
+            active=found[Outcome.ACTIVE], succeeded=found[Outcome.SUCCEEDED], failed=found[Outcome.FAILED]
+        )
+        for name, found in tally.items()
+    }

@@ -1,0 +1,74 @@
+"""Writes a job's status, and tells of what it says: log lines, counters, events, each once per transition."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from api.client.errors import NotFoundError
+from api.client.rest import JSON_PATCH
+from api.v1 import conditions
+from api.v1 import constants as c
+from api.v1.types import TFJob
+from controller.tfjob.references import reference_to
+
+if TYPE_CHECKING:
+    from api.client import RestClient
+    from api.v1.types import JobStatus
+    from controller.events.recorder import EventRecorder
+    from controller.tfjob.metrics import JobMetrics
+    from controller.tfjob.plan import JobEvent
+
+log = structlog.get_logger(__name__)
+
+
+class StatusWriter:
+    """Replaces the status of jobs on the server.
+
+    Invariant: nothing is told of a transition that is not on the server, so a write that lost a race tells nothing.
+    """
+
+    def __init__(self, client: RestClient, recorder: EventRecorder, metrics: JobMetrics) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._metrics = metrics
+
+    async def write(self, job: TFJob, status: JobStatus, events: tuple[JobEvent, ...]) -> TFJob | None:
+        """Write `status` over that of `job`. Answers the job as the server has it now, or None when it is gone.
+
+        Raises ConflictError when `job` is not the newest version: the status must then be computed anew, not written again.
+        """
+        meta = job.metadata
+        # A JSON patch, because it replaces the status whole (a merge would keep counters of types that are gone), and because
+        # the version in it makes the server refuse what was computed from a stale view.
+        body = [
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": meta.resource_version},
+            {"op": "add", "path": "/status", "value": status},
+        ]
+        try:
+            raw = await self._client.patch(
+                c.TFJOBS, meta.namespace, meta.name, body, subresource="status", content_type=JSON_PATCH
+            )
+        except NotFoundError:
+            return None
+        self._tell(job, status)
+        for event in events:
+            self._recorder.event(reference_to(job), event.type, event.reason, event.message)
+        return msgspec.json.decode(raw, type=TFJob)
+
+    def _tell(self, job: TFJob, status: JobStatus) -> None:
+        counters = {
+            c.CREATED: self._metrics.job_created,
+            c.SUCCEEDED: self._metrics.job_succeeded,
+            c.FAILED: self._metrics.job_failed,
+            c.RESTARTING: self._metrics.job_restarted,
+        }
+        for condition in status.conditions:
+            if condition.status != conditions.TRUE or conditions.is_true(job.status, condition.type):
+                continue
+            if condition.type in counters:
+                counters[condition.type](job.metadata.namespace)
+            tell = log.warning if condition.type in {c.FAILED, c.RESTARTING} else log.info
+            tell("tfjob_condition", condition=condition.type, reason=condition.reason, message=condition.message)

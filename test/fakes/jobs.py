@@ -1,0 +1,114 @@
+"""Builders of jobs and pods for tests: what is not said is what a user would leave out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from api.core import ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodSpec, PodStatus, Service
+from api.meta import ObjectMeta, OwnerReference
+from api.v1 import constants as c
+from api.v1.types import JobStatus, TFJob, TFJobSpec
+from api.v1.validation import child_name, read_spec
+from controller.tfjob.plan import Plan
+from fakes.virtual_loop import EPOCH
+
+JOB_UID = "job-uid"
+
+
+def template(**pod_spec: Any) -> dict[str, Any]:
+    """A pod template with one container named tensorflow."""
+    return {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}], **pod_spec}}
+
+
+def replica(replicas: int | None = None, restart_policy: str | None = None, **fields: Any) -> dict[str, Any]:
+    """One entry of tfReplicaSpecs."""
+    given: dict[str, Any] = {"template": template()}
+    if replicas is not None:
+        given["replicas"] = replicas
+    if restart_policy is not None:
+        given["restartPolicy"] = restart_policy
+    return given | fields
+
+
+def job(
+    spec: dict[str, Any] | None = None, *, name: str = "mnist", status: JobStatus | None = None, **meta: Any
+) -> TFJob:
+    """A job as the cache holds it. Without `spec` it has two workers."""
+    body = {"tfReplicaSpecs": {"Worker": replica(2)}} if spec is None else spec
+    metadata = ObjectMeta(
+        name=name, namespace="ns", uid=JOB_UID, generation=1, resource_version="1", creation_timestamp=EPOCH
+    )
+    return TFJob(
+        metadata=msgspec.structs.replace(metadata, **meta),
+        spec=msgspec.Raw(msgspec.json.encode(body)),
+        status=status or JobStatus(),
+    )
+
+
+def good_spec(tfjob: TFJob) -> TFJobSpec:
+    """The specification of a job that must be valid."""
+    spec = read_spec(tfjob.metadata.name, tfjob.spec)
+    assert isinstance(spec, TFJobSpec), spec
+    return spec
+
+
+def mistakes(tfjob: TFJob) -> list[str]:
+    """The mistakes of a job that must be invalid."""
+    found = read_spec(tfjob.metadata.name, tfjob.spec)
+    assert isinstance(found, list), found
+    return found
+
+
+def pod(
+    replica_type: str,
+    index: int,
+    phase: str = "Running",
+    exit_code: int | None = None,
+    *,
+    reason: str = "",
+    restarts: int = 0,
+    terminating: bool = False,
+    uid: str = "",
+    job_name: str = "mnist",
+) -> Pod:
+    """A pod of the job; with `exit_code` its training container has terminated."""
+    state = ContainerState(terminated=ContainerStateTerminated(exit_code=exit_code)) if exit_code is not None else None
+    statuses = None
+    if state is not None or phase == "Running":
+        statuses = [ContainerStatus(name="tensorflow", restart_count=restarts, state=state or ContainerState())]
+    return Pod(
+        metadata=_child_meta(job_name, replica_type, index, uid, terminating=terminating),
+        spec=PodSpec(node_name="node"),
+        status=PodStatus(phase=phase, reason=reason, container_statuses=statuses),
+    )
+
+
+def service(replica_type: str, index: int, *, job_name: str = "mnist", terminating: bool = False) -> Service:
+    """A service of the job."""
+    return Service(metadata=_child_meta(job_name, replica_type, index, "", terminating=terminating))
+
+
+def _child_meta(job_name: str, replica_type: str, index: int, uid: str, *, terminating: bool) -> ObjectMeta:
+    name = child_name(job_name, replica_type, index)
+    return ObjectMeta(
+        name=name,
+        namespace="ns",
+        uid=uid or f"uid-{name}",
+        labels={c.LABEL_REPLICA_TYPE: replica_type.lower(), c.LABEL_REPLICA_INDEX: str(index)},
+        owner_references=[
+            OwnerReference(api_version="kubeflow.org/v1", kind="TFJob", name=job_name, uid=JOB_UID, controller=True)
+        ],
+        deletion_timestamp=EPOCH if terminating else None,
+    )
+
+
+def names(plan: Plan) -> dict[str, list[str]]:
+    """What a plan does to which children, by name."""
+    return {
+        "create pods": [slot.name for slot in plan.create_pods],
+        "create services": [slot.name for slot in plan.create_services],
+        "delete pods": [deletion.pod.metadata.name for deletion in plan.delete_pods],
+        "delete services": [service.metadata.name for service in plan.delete_services],
+    }

@@ -1,0 +1,72 @@
+"""Transitions of conditions."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.v1 import conditions
+from api.v1 import constants as c
+from api.v1.types import JobStatus
+from fakes.virtual_loop import EPOCH
+
+LATER = EPOCH + timedelta(seconds=5)
+
+
+def test_the_newest_transition_stands_last() -> None:
+    """B23: clients and the STATE column read the last condition."""
+    found = conditions.set_true((), c.CREATED, "r", "m", EPOCH)
+    found = conditions.set_true(found, c.RUNNING, "r", "m", LATER)
+    assert [condition.type for condition in found] == [c.CREATED, c.RUNNING]
+
+
+def test_setting_what_is_set_answers_the_same_tuple() -> None:
+    """So that a status that did not change is not written."""
+    found = conditions.set_true((), c.CREATED, "r", "m", EPOCH)
+    assert conditions.set_true(found, c.CREATED, "r", "m", LATER) is found
+
+
+def test_a_new_message_moves_the_update_time_and_not_the_transition_time() -> None:
+    """B23: lastTransitionTime changes only with the status; peers never refresh the message."""
+    found = conditions.set_true((), c.CREATED, "r", "m", EPOCH)
+    (condition,) = conditions.set_true(found, c.CREATED, "r", "other", LATER)
+    assert (condition.message, condition.last_update_time, condition.last_transition_time) == ("other", LATER, EPOCH)
+
+
+def test_running_and_restarting_replace_each_other() -> None:
+    """A job is the one or the other."""
+    found = conditions.set_true((), c.RUNNING, "r", "m", EPOCH)
+    found = conditions.set_true(found, c.RESTARTING, "r", "m", EPOCH)
+    assert [condition.type for condition in found] == [c.RESTARTING]
+    found = conditions.set_true(found, c.RUNNING, "r", "m", EPOCH)
+    assert [condition.type for condition in found] == [c.RUNNING]
+
+
+def test_an_ended_job_is_no_longer_running() -> None:
+    """Running stays in the list, as False, before the condition that ended it."""
+    found = conditions.set_true((), c.RUNNING, "r", "m", EPOCH)
+    found = conditions.set_true(found, c.SUCCEEDED, "r", "m", LATER)
+    assert [(x.type, x.status) for x in found] == [(c.RUNNING, "False"), (c.SUCCEEDED, "True")]
+    assert found[0].last_transition_time == LATER
+
+
+@given(st.lists(st.sampled_from([c.CREATED, c.RUNNING, c.RESTARTING, c.SUCCEEDED, c.FAILED]), max_size=12))
+def test_any_sequence_of_transitions_keeps_the_rules(sequence: list[str]) -> None:
+    """B23: at most one end, nothing after it, Running never True when ended, no False condition last while one is True."""
+    found: conditions.Conditions = ()
+    for number, condition_type in enumerate(sequence):
+        before = found
+        found = conditions.set_true(found, condition_type, "r", str(number), EPOCH)
+        if conditions.is_finished(JobStatus(conditions=before)):
+            assert found is before
+    types = [condition.type for condition in found]
+    assert len(types) == len(set(types))
+    true = {condition.type for condition in found if condition.status == "True"}
+    assert len(true & {c.SUCCEEDED, c.FAILED}) <= 1
+    assert len(true & {c.RUNNING, c.RESTARTING}) <= 1
+    if true & {c.SUCCEEDED, c.FAILED}:
+        assert not true & {c.RUNNING, c.RESTARTING}
+    if found:
+        assert found[-1].status == "True"

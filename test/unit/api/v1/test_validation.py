@@ -1,0 +1,184 @@
+"""Reading a specification: what is filled in, and what is said about each mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.v1 import constants as c
+from api.v1.types import TFJobSpec
+from api.v1.validation import child_name, invalid_message, read_spec
+from fakes.jobs import good_spec, job, mistakes, replica, template
+
+
+def workers(**fields: Any) -> dict[str, Any]:
+    """A specification with one entry, Worker, whose fields are given."""
+    return {"tfReplicaSpecs": {"Worker": replica() | fields}}
+
+
+def containers(*given: dict[str, Any]) -> dict[str, Any]:
+    """A specification whose only replica has these containers."""
+    return workers(template={"spec": {"containers": list(given)}})
+
+
+TENSORFLOW = {"name": "tensorflow", "image": "i"}
+
+BAD_SPECS = [
+    pytest.param(None, "spec.tfReplicaSpecs: is required", id="no spec"),
+    pytest.param({}, "spec.tfReplicaSpecs: is required", id="empty spec"),
+    pytest.param({"foo": 1, "bar": {}}, "the spec has only bar, foo", id="only unknown keys"),
+    pytest.param({"tfReplicaSpecs": None}, "spec.tfReplicaSpecs: is required", id="null replica specs"),
+    pytest.param({"tfReplicaSpecs": {}}, "spec.tfReplicaSpecs: is required", id="empty replica specs"),
+    pytest.param({"tfReplicaSpecs": [1]}, "spec.tfReplicaSpecs: must be an object, not [1]", id="a list of replicas"),
+    pytest.param(
+        {"tfReplicaSpecs": {"Worker": None}}, "spec.tfReplicaSpecs.Worker: must be an object", id="null replica"
+    ),
+    pytest.param({"tfReplicaSpecs": {"Worker": {}}}, "Worker.template: is required", id="no template"),
+    pytest.param({"tfReplicaSpecs": {"Boss": replica()}}, "Boss: is no replica type; the types are", id="unknown type"),
+    pytest.param(
+        {"tfReplicaSpecs": {"Worker": replica(), "worker": replica()}}, "is the same replica type as Worker", id="B09"
+    ),
+    pytest.param(
+        {"tfReplicaSpecs": {"Chief": replica(), "MASTER": replica()}}, "two names of one role", id="two chiefs"
+    ),
+    pytest.param({"tfReplicaSpecs": {"Chief": replica(2)}}, "Chief.replicas: must be at most 1, not 2", id="2 chiefs"),
+    pytest.param({"tfReplicaSpecs": {"Master": replica(2)}}, "Master.replicas: must be at most 1", id="2 masters"),
+    pytest.param(
+        workers(replicas=-1), "replicas: must be a whole number of at least 0, not -1", id="negative replicas"
+    ),
+    pytest.param(
+        workers(replicas="two"), 'replicas: must be a whole number of at least 0, not "two"', id="text replicas"
+    ),
+    pytest.param(workers(replicas=True), "replicas: must be a whole number", id="boolean replicas"),
+    pytest.param(workers(restartPolicy="Sometimes"), "must be one of Always, OnFailure, Never, ExitCode", id="policy"),
+    pytest.param(workers(restartPolicy=3), "restartPolicy: must be a string, not 3", id="numeric policy"),
+    pytest.param(workers(template="x"), 'template: must be an object, not "x"', id="text template"),
+    pytest.param(
+        workers(template=template(restartPolicy="ExitCode")), "must be one of Always, OnFailure, Never", id="pod"
+    ),
+    pytest.param(containers(), "containers: must be a list of at least one container", id="no containers"),
+    pytest.param(workers(template={"spec": {}}), "must be a list of at least one container", id="containers absent"),
+    pytest.param(
+        containers({"name": "main", "image": "i"}), "one container must be named tensorflow; found main", id="name"
+    ),
+    pytest.param(containers({"name": "tensorflow"}), "containers[0].image: is required", id="no image"),
+    pytest.param(containers(TENSORFLOW, {"image": "i"}), "containers[1].name: is required", id="no name"),
+    pytest.param(containers({}), "containers[0]: must be a container with a name and an image", id="empty container"),
+    pytest.param(containers(TENSORFLOW | {"env": "A=1"}), "containers[0].env: must be a list of objects", id="env"),
+    pytest.param(containers(TENSORFLOW | {"ports": [2222]}), "ports: must be a list of objects", id="ports"),
+    pytest.param(
+        workers(template=template() | {"metadata": {"labels": {"a": 1}}}),
+        "template.metadata.labels.a: must be a string, not 1",
+        id="numeric label",
+    ),
+    pytest.param(workers() | {"runPolicy": "x"}, 'spec.runPolicy: must be an object, not "x"', id="text run policy"),
+    pytest.param(workers() | {"runPolicy": {"cleanPodPolicy": "Some"}}, "one of All, Running, None", id="clean policy"),
+    pytest.param(workers() | {"backoffLimit": -1}, "spec.backoffLimit: must be a whole number", id="backoff limit"),
+    pytest.param(
+        workers() | {"successPolicy": "Most"}, "successPolicy: must be one of AllWorkers", id="success policy"
+    ),
+    pytest.param(workers() | {"enableDynamicWorker": "yes"}, "must be true or false", id="dynamic worker"),
+]
+
+
+@pytest.mark.parametrize(("spec", "expected"), BAD_SPECS)
+def test_a_mistake_is_named_with_its_place_and_what_to_mend(spec: Any, expected: str) -> None:
+    """B02: each malformed specification gets a message that says where and what."""
+    text = invalid_message(mistakes(job(spec if spec is not None else {})))
+    assert "the spec is invalid" in text
+    assert expected in text
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    """A user mends three mistakes in one go."""
+    spec = workers(replicas="two", restartPolicy="Sometimes") | {"runPolicy": "x"}
+    assert len(mistakes(job(spec))) == 3
+
+
+@pytest.mark.parametrize("name", ["1abc", "a.b", "Abc", "a_b", "-a", "a-"])
+def test_a_name_that_can_not_name_services_is_refused(name: str) -> None:
+    """B05: names of services are DNS-1035 labels, which begin with a letter and hold no dot."""
+    assert mistakes(job(name=name))[0].startswith("metadata.name: ")
+
+
+def test_a_name_is_too_long_when_that_of_its_last_replica_is() -> None:
+    """B05: 63 characters are the end, counted with the type and the highest index."""
+    spec = {"tfReplicaSpecs": {"Worker": replica(101)}}
+    fits = "a" * (63 - len("-worker-100"))
+    good_spec(job(spec, name=fits))
+    (mistake,) = mistakes(job(spec, name=fits + "a"))
+    assert "is too long by 1" in mistake
+    assert f"shorten the job's name to {len(fits)}" in mistake
+
+
+def test_what_is_left_out_gets_its_default() -> None:
+    """One replica, policy Never, clean-up Running."""
+    spec = good_spec(job({"tfReplicaSpecs": {"Worker": {"template": template()}}}))
+    worker = spec.replicas["Worker"]
+    assert (worker.replicas, worker.restart_policy, spec.clean_pod_policy) == (1, c.NEVER, c.CLEAN_RUNNING)
+
+
+@pytest.mark.parametrize("key", ["MASTER", "Master", "master", "mAsTeR"])
+def test_replica_types_are_taken_in_any_letter_case(key: str) -> None:
+    """Older documents write MASTER, Ps or chief."""
+    assert list(good_spec(job({"tfReplicaSpecs": {key: replica()}})).replicas) == [c.MASTER]
+
+
+def test_the_restart_policy_of_the_pod_template_counts_when_the_replica_has_none() -> None:
+    """A document that has it in the template alone means it."""
+    spec = good_spec(job(workers(template=template(restartPolicy="OnFailure"))))
+    assert spec.replicas["Worker"].restart_policy == c.ON_FAILURE
+    assert not spec.replicas["Worker"].overrides_template_policy
+
+
+@pytest.mark.parametrize(
+    ("own", "in_template", "overrides"),
+    [
+        ("OnFailure", "OnFailure", False),
+        ("OnFailure", "Always", True),
+        ("ExitCode", "Never", False),
+        ("ExitCode", "OnFailure", True),
+    ],
+)
+def test_the_replicas_restart_policy_wins_over_the_templates(own: str, in_template: str, overrides: bool) -> None:
+    """And it is remembered that the template asked for something else."""
+    spec = good_spec(job(workers(restartPolicy=own, template=template(restartPolicy=in_template))))
+    assert spec.replicas["Worker"].restart_policy == own
+    assert spec.replicas["Worker"].overrides_template_policy is overrides
+
+
+def test_a_policy_in_the_spec_itself_counts_and_one_in_run_policy_wins() -> None:
+    """B08: both places of kubeflow.org/v1; when they differ, that is told."""
+    inline = good_spec(job(workers() | {"cleanPodPolicy": "None"}))
+    assert (inline.clean_pod_policy, inline.warnings) == (c.CLEAN_NONE, ())
+    both = good_spec(job(workers() | {"cleanPodPolicy": "None", "runPolicy": {"cleanPodPolicy": "All"}}))
+    assert both.clean_pod_policy == c.CLEAN_ALL
+    assert "spec.cleanPodPolicy is None but spec.runPolicy.cleanPodPolicy is All" in both.warnings[0][1]
+
+
+def test_a_childs_name_is_made_of_job_type_and_index() -> None:
+    """Users find pods by it: ${JOBNAME}-${REPLICA-TYPE}-${INDEX}."""
+    assert child_name("mnist", c.PS, 3) == "mnist-ps-3"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+known_keys = st.sampled_from(
+    ["tfReplicaSpecs", "Worker", "template", "spec", "containers", "replicas", "runPolicy", "env", "ports", "metadata"]
+)
+nested = st.recursive(json_values, lambda inner: st.dictionaries(known_keys, inner, max_size=4), max_leaves=12)
+
+
+@given(st.dictionaries(known_keys, nested, max_size=4), nested)
+def test_no_specification_makes_the_reader_raise(spec: dict[str, Any], broken: Any) -> None:
+    """B02: whatever JSON a user writes, the answer is a specification or a list of mistakes."""
+    for body in (spec, workers(template=broken), containers(TENSORFLOW, broken if isinstance(broken, dict) else {})):
+        answer = read_spec("job", msgspec.Raw(msgspec.json.encode(body)))
+        assert isinstance(answer, TFJobSpec) or len(answer) > 0
