@@ -1,0 +1,71 @@
+"""Work queues for controllers, with the behaviour of client-go's, for one asyncio loop.
+
+What a queue promises:
+
+- fair: items are handed out in the order in which they were added, and an item that comes back goes to the end;
+- stingy: an item is in work once at a time, and any number of adds before that work begins are one piece of work;
+- many producers and consumers: an item that is added while it is in work is worked on again, and none is ever lost, also
+  when a consumer is cancelled;
+- it says when it is shut down, and can wait until the work in it is done.
+
+Layers, each with one more verb: `Queue` (add, get, done), `DelayingQueue` (add_after), `RateLimitingQueue`
+(add_rate_limited, forget). A worker looks like this:
+
+    while True:
+        try:
+            key = await queue.get()
+        except ShutDown:
+            return
+        try:
+            await sync(key)
+        except Exception:
+            queue.add_rate_limited(key)
+        else:
+            queue.forget(key)
+        finally:
+            queue.done(key)
+
+Beside the queues there are the parts that a controller paces itself with: `Backoff`, the rate limiters, `TokenBucket`,
+`slow_start_batch` and `parallelize_until`. Metrics are ports (`workqueue.metrics`); this package imports no third party.
+"""
+
+from __future__ import annotations
+
+from workqueue.backoff import Backoff
+from workqueue.clock import Clock, LoopClock
+from workqueue.delaying import DelayingQueue
+from workqueue.metrics import QueueMetricsProvider
+from workqueue.parallel import parallelize_until, slow_start_batch
+from workqueue.queue import Queue, ShutDown
+from workqueue.rate_limiters import (
+    BucketRateLimiter,
+    ItemExponentialFailureRateLimiter,
+    ItemFastSlowRateLimiter,
+    MaxOfRateLimiter,
+    RateLimiter,
+    TokenBucket,
+    WithMaxWaitRateLimiter,
+    default_controller_rate_limiter,
+)
+from workqueue.rate_limiting import RateLimitingQueue
+
+__all__ = [
+    "Backoff",
+    "BucketRateLimiter",
+    "Clock",
+    "DelayingQueue",
+    "ItemExponentialFailureRateLimiter",
+    "ItemFastSlowRateLimiter",
+    "LoopClock",
+    "MaxOfRateLimiter",
+    "Queue",
+    "QueueMetricsProvider",
+    "RateLimiter",
+    "RateLimitingQueue",
+    "ShutDown",
+    "TokenBucket",
+    "WithMaxWaitRateLimiter",
+    "default_controller_rate_limiter",
+    "parallelize_until",
+    "slow_start_batch",
+]

@@ -1,0 +1,343 @@
+"""Adds that come later: when they come, what supersedes them, and that nothing of them outlives a shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from fakes.virtual_loop import VirtualTimeLoop
+from workqueue import DelayingQueue, ShutDown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextvars import Context
+
+
+class CountingLoop(VirtualTimeLoop):
+    """Counts the timers that are set, and can tell which are still to fire."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timers: list[asyncio.TimerHandle] = []
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = super().call_at(when, callback, *args, context=context)
+        self.timers.append(handle)
+        return handle
+
+    @property
+    def armed(self) -> list[float]:
+        return [timer.when() for timer in self.timers if not timer.cancelled() and timer.when() > self.time()]
+
+
+@pytest.fixture
+def loop() -> Iterator[CountingLoop]:
+    loop = CountingLoop()
+    yield loop
+    loop.close()
+
+
+async def arrivals(queue: DelayingQueue[str], count: int) -> list[tuple[float, str]]:
+    """Take `count` items, with the times at which they came."""
+    came = []
+    for _ in range(count):
+        item = await queue.get()
+        came.append((asyncio.get_running_loop().time(), item))
+        queue.done(item)
+    return came
+
+
+async def test_an_item_comes_when_its_delay_is_over_and_not_before() -> None:
+    """DQ-01, delaying_queue_test.go:TestSimpleQueue."""
+    queue: DelayingQueue[str] = DelayingQueue()
+    queue.add_after("a", 50.0)
+    await asyncio.sleep(49.9)
+    assert len(queue) == 0
+    assert await arrivals(queue, 1) == [(50.0, "a")]
+
+
+@pytest.mark.parametrize("delay", [0.0, -1.0])
+async def test_without_a_delay_an_item_is_added_at_once(delay: float) -> None:
+    """DQ-01: zero and less are now."""
+    queue: DelayingQueue[str] = DelayingQueue()
+    queue.add_after("a", delay)
+    assert len(queue) == 1
+
+
+async def test_of_two_times_for_one_item_the_earlier_counts() -> None:
+    """DQ-02, delaying_queue_test.go:TestDeduping: whichever was asked for first, and it comes once."""
+    queue: DelayingQueue[str] = DelayingQueue()
+    queue.add_after("a", 50.0)
+    queue.add_after("a", 70.0)
+    queue.add_after("b", 60.0)
+    queue.add_after("b", 30.0)
+    assert await arrivals(queue, 2) == [(30.0, "b"), (50.0, "a")]
+    await asyncio.sleep(1000)
+    assert len(queue) == 0
+
+
+async def test_an_item_can_be_delayed_again_after_it_came() -> None:
+    """DQ-02: an entry that was superseded does not stand in the way, and does not fire."""
+    queue: DelayingQueue[str] = DelayingQueue()
+    queue.add_after("a", 10.0)
+    queue.add_after("a", 1.0)
+    assert await arrivals(queue, 1) == [(1.0, "a")]
+    queue.add_after("a", 20.0)
+    assert await arrivals(queue, 1) == [(21.0, "a")]
+
+
+async def test_an_earlier_item_added_later_fires_on_time() -> None:
+    """DQ-02, delaying_queue_test.go:TestAddTwoFireEarly."""
+    queue: DelayingQueue[str] = DelayingQueue()
+    queue.add_after("late", 1.0)
+    queue.add_after("early", 0.05)
+    assert await arrivals(queue, 1) == [(0.05, "early")]
+    queue.add_after("later", 2.0)
+    assert [item for _, item in await arrivals(queue, 2)] == ["late", "later"]
+
+
+async def test_items_with_every_order_of_delays_come_in_the_order_of_their_times() -> None:
+    """DQ-03, delaying_queue_test.go:TestCopyShifting: without a heartbeat, none oversleeps."""
+    delays = [float(delay) for delay in range(1, 200)]
+    random.Random(3).shuffle(delays)
+    queue: DelayingQueue[str] = DelayingQueue()
+    for delay in delays:
+        queue.add_after(str(delay), delay)
+    came = await arrivals(queue, 199)
+    assert [item for _, item in came] == [str(delay) for delay in sorted(delays)]
+    assert [at for at, _ in came] == pytest.approx(sorted(delays))
+
+
+async def test_items_due_at_one_moment_come_in_the_order_of_their_adds() -> None:
+    """DQ-01: and are never compared with each other."""
+    queue: DelayingQueue[complex] = DelayingQueue()
+    for item in (3j, 1j, 2j):
+        queue.add_after(item, 1.0)
+    assert [await queue.get() for _ in range(3)] == [3j, 1j, 2j]
+
+
+async def test_an_add_does_not_call_off_a_delayed_one() -> None:
+    """DQ-01: they are two requests, and the second is for a later time."""
+    queue: DelayingQueue[str] = DelayingQueue()
+    queue.add_after("a", 5.0)
+    queue.add("a")
+    assert await arrivals(queue, 2) == [(0.0, "a"), (5.0, "a")]
+
+
+async def test_an_item_that_falls_due_in_work_comes_back_when_it_is_done() -> None:
+    """DQ-01, WQ-03: the inner queue's rules hold for delayed adds."""
+    queue: DelayingQueue[str] = DelayingQueue()
+    queue.add("a")
+    await queue.get()
+    queue.add_after("a", 1.0)
+    await asyncio.sleep(2)
+    assert len(queue) == 0
+    queue.done("a")
+    assert len(queue) == 1
+
+
+async def test_both_priorities_reach_the_inner_queue() -> None:
+    """PQ-04: a delayed add has normal priority; it asked for a time, and its time has come."""
+    queue: DelayingQueue[str] = DelayingQueue()
+    queue.add("low", low_priority=True)
+    queue.add_after("delayed", 1.0)
+    await asyncio.sleep(2)
+    assert [await queue.get(), await queue.get()] == ["delayed", "low"]
+
+
+def test_the_timer_is_set_anew_only_when_the_head_changes(loop: CountingLoop) -> None:
+    """DQ-03: a thousand later items cost no timer; one timer at a time, at the earliest due time."""
+
+    async def scenario() -> None:
+        queue: DelayingQueue[int] = DelayingQueue()
+        for item in range(1000):
+            queue.add_after(item, 10.0 + item)
+        assert (len(loop.timers), loop.armed) == (1, [10.0])
+        queue.add_after(1000, 5.0)
+        assert (len(loop.timers), loop.armed) == (2, [5.0])
+        queue.shut_down()
+        assert (len(loop.timers), loop.armed) == (2, [])
+
+    loop.run_until_complete(scenario())
+
+
+def test_no_timer_is_left_for_an_entry_that_was_superseded(loop: CountingLoop) -> None:
+    """DQ-02: when the earlier one has come, there is nothing to wake up for."""
+
+    async def scenario() -> None:
+        queue: DelayingQueue[str] = DelayingQueue()
+        queue.add_after("a", 50.0)
+        queue.add_after("a", 5.0)
+        queue.add_after("b", 99.0)
+        await queue.get()
+        assert loop.armed == [99.0]
+
+    loop.run_until_complete(scenario())
+
+
+def test_a_timer_that_fires_a_clock_tick_early_still_releases_its_item(loop: CountingLoop) -> None:
+    """DQ-03: asyncio runs timers up to one clock resolution before their time; that must not cost another round."""
+
+    async def scenario() -> None:
+        queue: DelayingQueue[str] = DelayingQueue()
+        queue.add_after("a", 5.0)
+        loop.timers[0]._run()
+        assert len(queue) == 1
+        assert loop.armed == []
+        loop.timers[0].cancel()
+
+    loop.run_until_complete(scenario())
+
+
+async def test_superseded_entries_do_not_pile_up() -> None:
+    """DQ-02: a job that asks for its deadline at every sync, each time a little earlier, takes no memory for that."""
+    queue: DelayingQueue[str] = DelayingQueue()
+    for step in range(10_000):
+        queue.add_after("a", 1000.0 - step / 100)
+        queue.add_after("b", 2000.0)
+        assert len(queue._heap) <= 2 * 2 + 64
+    (first, _), (second, _) = await arrivals(queue, 2)
+    assert (first, second) == pytest.approx((900.01, 2000.0))
+
+
+async def test_sweeping_superseded_entries_out_keeps_the_order_of_the_others() -> None:
+    """DQ-02: a hundred items, each brought forward many times."""
+    chance = random.Random(5)
+    queue: DelayingQueue[str] = DelayingQueue()
+    due: dict[str, float] = {}
+    for _ in range(2000):
+        item, delay = f"item-{chance.randrange(100)}", chance.uniform(1, 1000)
+        queue.add_after(item, delay)
+        due[item] = min(delay, due.get(item, delay))
+    assert [item for _, item in await arrivals(queue, 100)] == sorted(due, key=lambda item: due[item])
+
+
+@pytest.mark.parametrize("drain", [False, True])
+def test_both_kinds_of_shutdown_stop_the_timer_and_drop_what_is_delayed(loop: CountingLoop, drain: bool) -> None:
+    """DQ-04, DQ-05: at once, where client-go's drain leaves its timer to the next heartbeat."""
+
+    async def scenario() -> None:
+        queue: DelayingQueue[str] = DelayingQueue()
+        queue.add_after("a", 5.0)
+        if drain:
+            await queue.shut_down_with_drain()
+        else:
+            queue.shut_down()
+        assert loop.armed == []
+        queue.add_after("b", 1.0)
+        queue.add_after("c", 0.0)
+        assert loop.armed == []
+        assert queue.shutting_down
+        with pytest.raises(ShutDown):
+            await queue.get()
+
+    loop.run_until_complete(scenario())
+
+
+def test_a_queue_can_be_shut_down_outside_the_loop(loop: CountingLoop) -> None:
+    """DQ-05: a signal handler or a fixture has no running loop, and needs none."""
+    queue: DelayingQueue[str] = DelayingQueue()
+
+    async def scenario() -> None:
+        queue.add_after("a", 5.0)
+
+    loop.run_until_complete(scenario())
+    queue.shut_down()
+    assert loop.armed == []
+
+
+async def test_a_drain_of_the_delaying_queue_waits_for_the_work() -> None:
+    """DQ-05, WQ-06: what is delayed is dropped, what is in work is awaited."""
+    queue: DelayingQueue[str] = DelayingQueue()
+    queue.add("a")
+    await queue.get()
+    queue.add_after("a", 5.0)
+    drain = asyncio.create_task(queue.shut_down_with_drain())
+    await asyncio.sleep(10)
+    assert not drain.done()
+    queue.done("a")
+    await drain
+    assert len(queue) == 0
+
+
+class DelayingMachine(RuleBasedStateMachine):
+    """The model: a dict from item to its earliest due time, and a line. Times are whole seconds, so they are exact."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = VirtualTimeLoop()
+        self.queue: DelayingQueue[str] = DelayingQueue()
+        self.due: dict[str, float] = {}
+        self.line: list[str] = []
+        self.closed = False
+
+    async def _call(self, call: Callable[[], None]) -> None:
+        call()
+
+    def arrive(self, item: str) -> None:
+        if item not in self.line:
+            self.line.append(item)
+
+    @rule(item=st.sampled_from("abcdefgh"), delay=st.integers(-1, 30))
+    def add_after(self, item: str, delay: int) -> None:
+        self.loop.run_until_complete(self._call(lambda: self.queue.add_after(item, delay)))
+        if self.closed:
+            return
+        if delay <= 0:
+            self.arrive(item)
+        else:
+            due = self.loop.time() + delay
+            self.due[item] = min(self.due.get(item, due), due)
+
+    @rule(item=st.sampled_from("abcdefgh"))
+    def add(self, item: str) -> None:
+        self.queue.add(item)
+        if not self.closed:
+            self.arrive(item)
+
+    @rule(seconds=st.integers(1, 15))
+    def let_time_pass(self, seconds: int) -> None:
+        self.loop.run_until_complete(asyncio.sleep(seconds))
+        # Of items that are due together the order is that of the requests that count; the next rule does not ask for it.
+        for item in sorted(self.due, key=lambda item: self.due[item]):
+            if self.due[item] <= self.loop.time():
+                del self.due[item]
+                self.arrive(item)
+
+    @precondition(lambda self: self.line)
+    @rule()
+    def take_all(self) -> None:
+        taken = [self.loop.run_until_complete(self.queue.get()) for _ in range(len(self.line))]
+        for item in taken:
+            self.queue.done(item)
+        assert sorted(taken) == sorted(self.line)
+        self.line.clear()
+
+    @rule(drain=st.booleans())
+    def shut_down(self, drain: bool) -> None:
+        if drain and not self.line:
+            self.loop.run_until_complete(self.queue.shut_down_with_drain())
+        else:
+            self.queue.shut_down()
+        self.closed = True
+        self.due.clear()
+
+    @invariant()
+    def the_same_number_waits(self) -> None:
+        assert len(self.queue) == len(self.line)
+
+    def teardown(self) -> None:
+        self.queue.shut_down()
+        self.loop.close()
+
+
+TestDelayingQueueAgainstItsModel = DelayingMachine.TestCase
+TestDelayingQueueAgainstItsModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -1,0 +1,215 @@
+"""The books of a queue, as a scraper sees them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import prometheus_client
+import pytest
+
+from fakes.clock import FakeClock
+from workqueue import DelayingQueue, Queue
+from workqueue import metrics as wq_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workqueue.metrics import Metric
+
+
+class Series:
+    """All three kinds of metric at once; it remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.observed: list[float] = []
+        self.read: Callable[[], float] = lambda: 0.0
+
+    def inc(self) -> None:
+        self.count += 1
+
+    def set_function(self, f: Callable[[], float], /) -> None:
+        self.read = f
+
+    def observe(self, amount: float, /) -> None:
+        self.observed.append(amount)
+
+
+class Provider:
+    def __init__(self) -> None:
+        self.series: dict[str, Series] = {}
+
+    def _make(self, metric: Metric, queue: str) -> Series:
+        assert queue == "jobs"
+        assert metric.name not in self.series, "every series is made once"
+        return self.series.setdefault(metric.name, Series())
+
+    counter = gauge = histogram = _make
+
+    def __getitem__(self, metric: Metric) -> Series:
+        return self.series[metric.name]
+
+
+async def test_a_life_of_an_item_is_measured_from_add_to_done() -> None:
+    """A7, metrics_test.go:TestMetrics: with a clock that stands still unless told."""
+    clock, seen = FakeClock(), Provider()
+    queue: Queue[str] = Queue(name="jobs", metrics=seen, clock=clock)
+    queue.add("foo")
+    queue.add("foo")
+    assert seen[wq_metrics.ADDS].count == 1
+    assert seen[wq_metrics.DEPTH].read() == 1
+    clock.step(50e-6)
+
+    await queue.get()
+    assert seen[wq_metrics.DEPTH].read() == 0
+    assert seen[wq_metrics.QUEUE_DURATION].observed == pytest.approx([50e-6])
+
+    clock.step(25e-6)
+    for _ in range(5):
+        queue.add("foo")
+    assert seen[wq_metrics.ADDS].count == 2, "five adds in work are one"
+    assert seen[wq_metrics.DEPTH].read() == 1
+    clock.step(25e-6)
+    queue.done("foo")
+    assert seen[wq_metrics.WORK_DURATION].observed == pytest.approx([50e-6])
+
+    clock.step(10e-6)
+    await queue.get()
+    latencies = seen[wq_metrics.QUEUE_DURATION].observed
+    assert latencies == pytest.approx([50e-6, 35e-6]), "from the add, not from done"
+
+
+async def test_work_that_hangs_is_seen_at_any_scrape() -> None:
+    """A7, metrics_test.go:TestMetrics: sum and maximum of the ages, at the moment they are asked for."""
+    clock, seen = FakeClock(), Provider()
+    queue: Queue[str] = Queue(name="jobs", metrics=seen, clock=clock)
+    unfinished, longest = seen[wq_metrics.UNFINISHED_WORK], seen[wq_metrics.LONGEST_RUNNING]
+    assert (unfinished.read(), longest.read()) == (0.0, 0.0)
+    for item in ("foo", "bar"):
+        queue.add(item)
+        await queue.get()
+        clock.step(1.0)
+    assert (unfinished.read(), longest.read()) == pytest.approx((3.0, 2.0))
+    queue.done("foo")
+    assert (unfinished.read(), longest.read()) == pytest.approx((1.0, 1.0))
+
+
+async def test_the_gauges_stay_true_while_a_shut_down_queue_drains() -> None:
+    """A7, metrics_test.go:TestMetricShutdown: upstream stops a ticker here; there is none to stop."""
+    clock, seen = FakeClock(), Provider()
+    queue: Queue[str] = Queue(name="jobs", metrics=seen, clock=clock)
+    queue.add("foo")
+    await queue.get()
+    queue.shut_down()
+    clock.step(2.0)
+    assert seen[wq_metrics.LONGEST_RUNNING].read() == pytest.approx(2.0)
+    queue.done("foo")
+    assert seen[wq_metrics.UNFINISHED_WORK].read() == 0.0
+
+
+async def test_waiting_for_the_getter_to_run_is_latency_and_not_work() -> None:
+    """A7: an item handed to a waiting getter is in work when the getter has it; given back, it was never out."""
+    clock, seen = FakeClock(), Provider()
+    queue: Queue[str] = Queue(name="jobs", metrics=seen, clock=clock)
+    doomed, getter = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add("foo")
+    doomed.cancel()
+    clock.step(3.0)
+    await getter
+    assert seen[wq_metrics.QUEUE_DURATION].observed == pytest.approx([3.0])
+    assert seen[wq_metrics.LONGEST_RUNNING].read() == 0.0
+
+
+async def test_an_item_given_back_and_added_meanwhile_counts_from_its_first_add() -> None:
+    """A7, WQ-04: it has waited since then."""
+    clock, seen = FakeClock(), Provider()
+    queue: Queue[str] = Queue(name="jobs", metrics=seen, clock=clock)
+    doomed = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add("foo")
+    clock.step(1.0)
+    queue.add("foo")
+    doomed.cancel()
+    await asyncio.wait([doomed])
+    clock.step(1.0)
+    await queue.get()
+    assert seen[wq_metrics.QUEUE_DURATION].observed == pytest.approx([2.0])
+
+
+async def test_every_delayed_add_counts_as_a_retry_until_shutdown() -> None:
+    """DQ-04, metrics_test.go:TestMetrics: also one without a delay, and one that is superseded."""
+    seen = Provider()
+    queue: DelayingQueue[str] = DelayingQueue(name="jobs", metrics=seen)
+    for delay in (5.0, 7.0, 0.0, -1.0):
+        queue.add_after("foo", delay)
+    assert seen[wq_metrics.RETRIES].count == 4
+    queue.shut_down()
+    queue.add_after("foo", 1.0)
+    assert seen[wq_metrics.RETRIES].count == 4
+
+
+def test_a_queue_without_a_name_makes_no_series() -> None:
+    """A7: two nameless queues would write over each other."""
+    seen = Provider()
+    queue: DelayingQueue[str] = DelayingQueue(metrics=seen)
+    queue.add("foo")
+    assert seen.series == {}
+
+
+def test_names_and_buckets_are_those_of_client_go() -> None:
+    """A7: dashboards written for client-go work unchanged."""
+    assert {metric.name for metric in wq_metrics.COUNTERS} == {"workqueue_adds_total", "workqueue_retries_total"}
+    assert {metric.name for metric in wq_metrics.GAUGES} == {
+        "workqueue_depth",
+        "workqueue_unfinished_work_seconds",
+        "workqueue_longest_running_processor_seconds",
+    }
+    assert {metric.name for metric in wq_metrics.HISTOGRAMS} == {
+        "workqueue_queue_duration_seconds",
+        "workqueue_work_duration_seconds",
+    }
+    for metric in wq_metrics.HISTOGRAMS:
+        assert metric.buckets == pytest.approx([1e-8 * 10.0**power for power in range(10)])
+
+
+class PrometheusProvider:
+    """What controller/observability will do, in its shortest form."""
+
+    def __init__(self, registry: prometheus_client.CollectorRegistry) -> None:
+        label = [wq_metrics.LABEL]
+        self._counters = {
+            m: prometheus_client.Counter(m.name, m.help, label, registry=registry) for m in wq_metrics.COUNTERS
+        }
+        self._gauges = {m: prometheus_client.Gauge(m.name, m.help, label, registry=registry) for m in wq_metrics.GAUGES}
+        self._histograms = {
+            m: prometheus_client.Histogram(m.name, m.help, label, registry=registry, buckets=m.buckets)
+            for m in wq_metrics.HISTOGRAMS
+        }
+
+    def counter(self, metric: Metric, queue: str) -> prometheus_client.Counter:
+        return self._counters[metric].labels(queue)
+
+    def gauge(self, metric: Metric, queue: str) -> prometheus_client.Gauge:
+        return self._gauges[metric].labels(queue)
+
+    def histogram(self, metric: Metric, queue: str) -> prometheus_client.Histogram:
+        return self._histograms[metric].labels(queue)
+
+
+async def test_the_metrics_of_prometheus_client_fit_the_ports() -> None:
+    """A7: every series is there, at zero, before anything happened, and the gauges are read at the scrape."""
+    registry = prometheus_client.CollectorRegistry()
+    clock = FakeClock()
+    queue: DelayingQueue[str] = DelayingQueue(name="jobs", metrics=PrometheusProvider(registry), clock=clock)
+    names = {metric.name for metric in wq_metrics.COUNTERS + wq_metrics.GAUGES}
+    names |= {f"{metric.name}_count" for metric in wq_metrics.HISTOGRAMS}
+    assert {name: registry.get_sample_value(name, {"name": "jobs"}) for name in names} == dict.fromkeys(names, 0.0)
+
+    for item in ("foo", "bar"):
+        queue.add(item)
+    await queue.get()
+    clock.step(4.0)
+    assert registry.get_sample_value("workqueue_depth", {"name": "jobs"}) == 1.0
+    assert registry.get_sample_value("workqueue_unfinished_work_seconds", {"name": "jobs"}) == 4.0

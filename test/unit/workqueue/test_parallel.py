@@ -1,0 +1,169 @@
+"""Many calls at once: how many, in which batches, and what is left of them after an error or a cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from workqueue import parallelize_until, slow_start_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+class Calls:
+    """Records batches by the time at which their calls begin; each call takes a second. Numbers in `failing` raise."""
+
+    def __init__(self, failing: Collection[int] = ()) -> None:
+        self.failing = failing
+        self.begun: dict[float, list[int]] = {}
+        self.ended: list[int] = []
+        self.in_work = 0
+        self.most_in_work = 0
+
+    async def __call__(self, number: int) -> None:
+        self.begun.setdefault(asyncio.get_running_loop().time(), []).append(number)
+        self.in_work += 1
+        self.most_in_work = max(self.most_in_work, self.in_work)
+        try:
+            await asyncio.sleep(1)
+        finally:
+            self.in_work -= 1
+        if number in self.failing:
+            raise RuntimeError(f"call {number}")
+        self.ended.append(number)
+
+    @property
+    def batches(self) -> list[int]:
+        return [len(batch) for batch in self.begun.values()]
+
+    @property
+    def in_order(self) -> list[int]:
+        return [number for batch in self.begun.values() for number in batch]
+
+
+@pytest.mark.parametrize(
+    ("count", "initial", "batches"),
+    [
+        (0, 1, []),
+        (1, 1, [1]),
+        (7, 1, [1, 2, 4]),
+        (10, 1, [1, 2, 4, 3]),
+        (16, 1, [1, 2, 4, 8, 1]),
+        (3, 8, [3]),
+        (20, 4, [4, 8, 8]),
+    ],
+)
+async def test_batches_double_until_all_calls_are_made(count: int, initial: int, batches: list[int]) -> None:
+    """SB-01, replica_set_test.go:TestSlowStartBatch: each number once, in order."""
+    calls = Calls()
+    assert await slow_start_batch(count, calls, initial) == (count, None)
+    assert calls.batches == batches
+    assert calls.in_order == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("failing", "batches", "succeeded"),
+    [({0}, [1], 0), ({1}, [1, 2], 2), ({4, 5}, [1, 2, 4], 5), ({9}, [1, 2, 4, 3], 9)],
+)
+async def test_a_failure_ends_it_after_its_batch(failing: set[int], batches: list[int], succeeded: int) -> None:
+    """SB-01, replica_set_test.go:TestSlowStartBatch: the others of the batch go on to their end, and count."""
+    calls = Calls(failing)
+    result, error = await slow_start_batch(10, calls)
+    assert result == succeeded
+    assert str(error) in {f"call {number}" for number in failing}
+    assert calls.batches == batches
+    assert calls.in_work == 0
+
+
+async def test_the_first_error_in_time_is_returned() -> None:
+    """SB-01: not that of the lowest number."""
+
+    async def call(number: int) -> None:
+        await asyncio.sleep(10 - number)
+        raise RuntimeError(f"call {number}")
+
+    succeeded, error = await slow_start_batch(4, call, initial=4)
+    assert (succeeded, str(error)) == (0, "call 3")
+
+
+async def test_a_call_that_is_cancelled_by_itself_is_a_failure() -> None:
+    """SB-01: it may neither count as done nor cancel the caller."""
+
+    async def call(number: int) -> None:
+        if number == 2:
+            raise asyncio.CancelledError
+
+    succeeded, error = await slow_start_batch(10, call)
+    assert succeeded == 2
+    assert isinstance(error, asyncio.CancelledError)
+
+
+async def test_cancelling_a_slow_start_ends_its_calls_first() -> None:
+    """SB-01: in the middle of the second batch; no call is left behind, none is begun."""
+    calls = Calls()
+    batch = asyncio.create_task(slow_start_batch(10, calls))
+    await asyncio.sleep(1.5)
+    assert calls.in_work == 2
+    batch.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await batch
+    assert calls.in_work == 0
+    assert calls.batches == [1, 2]
+
+
+async def test_a_slow_start_needs_a_first_batch() -> None:
+    """SB-01: with none it would never begin."""
+    with pytest.raises(ValueError, match="at least one call"):
+        await slow_start_batch(1, Calls(), initial=0)
+
+
+@pytest.mark.parametrize(("workers", "pieces"), [(1, 5), (10, 100), (10, 3), (3, 10), (4, 0), (500, 100)])
+async def test_every_piece_is_done_once_by_no_more_than_so_many_workers(workers: int, pieces: int) -> None:
+    """PL-01, parallelizer_test.go:TestParallelizeUntil."""
+    calls = Calls()
+    await parallelize_until(workers, pieces, calls)
+    assert sorted(calls.ended) == list(range(pieces))
+    assert calls.in_order == list(range(pieces)), "begun in order"
+    assert calls.most_in_work == min(workers, pieces)
+
+
+async def test_workers_take_the_next_piece_when_they_are_free() -> None:
+    """PL-01: a long piece holds up one worker, not a round of them."""
+
+    async def piece(number: int) -> None:
+        await asyncio.sleep(100 if number == 0 else 10)
+
+    await parallelize_until(2, 11, piece)
+    assert asyncio.get_running_loop().time() == 100
+
+
+async def test_cancelling_stops_the_pieces_in_work_and_begins_no_other() -> None:
+    """PL-01, parallelizer_test.go:TestParallelizeUntil."""
+    calls = Calls()
+    work = asyncio.create_task(parallelize_until(3, 100, calls))
+    await asyncio.sleep(1.5)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert calls.in_work == 0
+    assert (calls.ended, calls.batches) == ([0, 1, 2], [3, 3])
+
+
+async def test_a_piece_that_fails_stops_the_others_and_is_not_lost() -> None:
+    """PL-01: in an ExceptionGroup, as from any task group."""
+    calls = Calls({4})
+    with pytest.raises(ExceptionGroup) as failure:
+        await parallelize_until(3, 100, calls)
+    assert [str(error) for error in failure.value.exceptions] == ["call 4"]
+    assert calls.in_work == 0
+    assert calls.batches[:2] == [3, 3]
+    assert sum(calls.batches) <= 8
+
+
+async def test_pieces_need_a_worker() -> None:
+    """PL-01: with none they would be left undone in silence."""
+    with pytest.raises(ValueError, match="at least one worker"):
+        await parallelize_until(0, 1, Calls())

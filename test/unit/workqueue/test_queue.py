@@ -1,0 +1,443 @@
+"""The promises of the plain queue, one by one. `test_queue_model.py` looks for what these examples forgot."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+
+import pytest
+
+from workqueue import Queue, ShutDown
+from workqueue.queue import LOW_PRIORITY_TURN
+
+
+async def settle() -> None:
+    """Let every task run until it waits: no chain of wake-ups in these tests is longer than this."""
+    for _ in range(6):
+        await asyncio.sleep(0)
+
+
+async def test_fifty_producers_and_ten_consumers_handle_every_item() -> None:
+    """WQ-01, queue_test.go:TestBasic: nothing is lost, and nothing comes after the end."""
+    queue: Queue[str] = Queue()
+    seen: set[str] = set()
+
+    async def produce(number: int) -> None:
+        for turn in range(50):
+            queue.add(f"{number}-{turn}")
+            await asyncio.sleep(0.001)
+
+    async def consume() -> None:
+        while True:
+            try:
+                item = await queue.get()
+            except ShutDown:
+                return
+            assert item != "late"
+            await asyncio.sleep(0.003)
+            seen.add(item)
+            queue.done(item)
+
+    async with asyncio.TaskGroup() as consumers:
+        for _ in range(10):
+            consumers.create_task(consume())
+        async with asyncio.TaskGroup() as producers:
+            for number in range(50):
+                producers.create_task(produce(number))
+        queue.shut_down()
+        queue.add("late")
+    assert seen == {f"{number}-{turn}" for number in range(50) for turn in range(50)}
+
+
+async def test_items_come_out_in_the_order_in_which_they_went_in() -> None:
+    """WQ-01: first in, first out."""
+    queue: Queue[int] = Queue()
+    for item in (3, 1, 2):
+        queue.add(item)
+    assert [await queue.get() for _ in range(3)] == [3, 1, 2]
+
+
+async def test_adding_an_item_that_waits_changes_nothing() -> None:
+    """WQ-02, queue_test.go:TestCollapse, TestLen: it lines up once, in its first place."""
+    queue: Queue[str] = Queue()
+    for item in ("a", "b", "a", "a"):
+        queue.add(item)
+    assert len(queue) == 2
+    assert [await queue.get(), await queue.get()] == ["a", "b"]
+    assert len(queue) == 0
+
+
+async def test_adding_an_item_in_work_brings_it_back_once_at_the_tail() -> None:
+    """WQ-03, queue_test.go:TestAddWhileProcessing, TestCollapseWhileProcessing, TestReinsert."""
+    queue: Queue[str] = Queue()
+    queue.add("hot")
+    assert await queue.get() == "hot"
+    queue.add("hot")
+    queue.add("hot")
+    queue.add("other")
+    assert len(queue) == 1, "an item in work does not line up"
+    queue.done("hot")
+    assert [await queue.get(), await queue.get()] == ["other", "hot"]
+    queue.done("hot")
+    assert len(queue) == 0
+
+
+async def test_an_item_in_work_is_given_to_nobody_else() -> None:
+    """WQ-03, queue_test.go:TestAddWhileProcessing: a waiting getter gets it when it is done, not before."""
+    queue: Queue[str] = Queue()
+    queue.add("a")
+    await queue.get()
+    second = asyncio.create_task(queue.get())
+    await settle()
+    queue.add("a")
+    await settle()
+    assert not second.done()
+    queue.done("a")
+    assert await second == "a"
+
+
+async def test_done_for_an_item_that_is_not_in_work_is_refused() -> None:
+    """WQ-03: client-go would put a second entry of a waiting item in line; one key in two hands would follow."""
+    queue: Queue[str] = Queue()
+    queue.add("a")
+    with pytest.raises(ValueError, match="not in work"):
+        queue.done("a")
+    queue.done(await queue.get())
+    with pytest.raises(ValueError, match="not in work"):
+        queue.done("a")
+
+
+async def test_get_waits_for_an_item() -> None:
+    """WQ-04, queue_test.go:TestBasic."""
+    queue: Queue[str] = Queue()
+    getter = asyncio.create_task(queue.get())
+    await settle()
+    assert not getter.done()
+    queue.add("a")
+    assert await getter == "a"
+
+
+def test_get_does_not_suspend_when_an_item_waits() -> None:
+    """WQ-04: no loop is touched, so none is needed here."""
+    queue: Queue[str] = Queue()
+    queue.add("a")
+    with pytest.raises(StopIteration) as answer:
+        queue.get().send(None)
+    assert answer.value.value == "a"
+
+
+async def test_getters_are_served_in_the_order_in_which_they_came() -> None:
+    """WQ-04: a late getter cannot take the item of one that was woken before it."""
+    queue: Queue[int] = Queue()
+    first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
+    await settle()
+    queue.add(1)
+    queue.add(2)
+    queue.add(3)
+    assert await queue.get() == 3, "1 and 2 belong to those who waited"
+    assert [await first, await second] == [1, 2]
+
+
+async def test_a_getter_cancelled_while_it_waits_takes_nothing_with_it() -> None:
+    """WQ-04: cancelled before the add, in an earlier tick and in the same one."""
+    queue: Queue[str] = Queue()
+    early, late, alive = (asyncio.create_task(queue.get()) for _ in range(3))
+    await settle()
+    early.cancel()
+    await settle()
+    late.cancel()
+    queue.add("a")
+    assert await alive == "a"
+    assert late.cancelled()
+
+
+async def test_a_getter_cancelled_after_it_was_handed_an_item_gives_it_back() -> None:
+    """WQ-04: the cancel comes in the same tick, before the getter ran. The item is first in line again."""
+    queue: Queue[str] = Queue()
+    getter = asyncio.create_task(queue.get())
+    await settle()
+    queue.add("a")
+    queue.add("b")
+    getter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await getter
+    assert len(queue) == 2
+    with pytest.raises(ValueError, match="not in work"):
+        queue.done("a")
+    assert [await queue.get(), await queue.get()] == ["a", "b"]
+
+
+async def test_an_item_given_back_goes_to_the_next_getter_that_waits() -> None:
+    """WQ-04: no wake-up is lost, even when several getters in a row are cancelled with the item in their hands."""
+    queue: Queue[str] = Queue()
+    getters = [asyncio.create_task(queue.get()) for _ in range(4)]
+    await settle()
+    queue.add("a")
+    for getter in getters[:3]:
+        getter.cancel()
+    assert await getters[3] == "a"
+    queue.done("a")
+    assert len(queue) == 0
+
+
+async def test_an_item_given_back_and_added_meanwhile_is_one_piece_of_work() -> None:
+    """WQ-02, WQ-04: added, handed out, added again, given back, all in one tick."""
+    queue: Queue[str] = Queue()
+    getter = asyncio.create_task(queue.get())
+    await settle()
+    queue.add("a")
+    queue.add("a", low_priority=True)
+    getter.cancel()
+    await settle()
+    assert len(queue) == 1
+    queue.done(await queue.get())
+    assert len(queue) == 0
+
+
+async def test_a_getter_that_times_out_as_its_item_arrives_loses_nothing() -> None:
+    """WQ-04: the time-out and the add are due at the same moment, in both orders."""
+    for add_at in (0.999999, 1.0, 1.000001):
+        queue: Queue[str] = Queue()
+        asyncio.get_running_loop().call_later(add_at, queue.add, "a")
+        try:
+            async with asyncio.timeout(1.0):
+                item = await queue.get()
+        except TimeoutError:
+            item = await queue.get()
+        assert item == "a"
+
+
+async def test_a_getter_closed_without_being_cancelled_takes_nothing_with_it() -> None:
+    """WQ-04: a coroutine that is driven by hand may just be dropped."""
+    queue: Queue[str] = Queue()
+    getter = queue.get()
+    getter.send(None)
+    getter.close()
+    queue.add("a")
+    assert len(queue) == 1
+
+
+async def test_after_shutdown_adds_are_ignored_and_the_line_is_still_handed_out() -> None:
+    """WQ-05, queue_test.go:TestNoQueueDrainageUsingShutDown."""
+    queue: Queue[str] = Queue()
+    queue.add("a")
+    queue.shut_down()
+    queue.shut_down()
+    queue.add("b")
+    assert queue.shutting_down
+    assert await queue.get() == "a"
+    with pytest.raises(ShutDown):
+        await queue.get()
+    queue.done("a")
+
+
+async def test_shutdown_keeps_what_was_added_again_before_it() -> None:
+    """WQ-05, queue_test.go:TestReinsert: an item that is dirty while in work is owed, also after shutdown."""
+    queue: Queue[str] = Queue()
+    queue.add("a")
+    await queue.get()
+    queue.add("a")
+    queue.shut_down()
+    queue.done("a")
+    assert await queue.get() == "a"
+
+
+async def test_shutdown_wakes_every_getter() -> None:
+    """WQ-05, PQ-05: all of them are told, at once."""
+    queue: Queue[str] = Queue()
+    getters = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await settle()
+    queue.shut_down()
+    answers = await asyncio.gather(*getters, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [ShutDown] * 3
+
+
+async def test_a_getter_cancelled_in_the_tick_of_the_shutdown_leaves_no_complaint() -> None:
+    """WQ-05: the ShutDown that nobody will read is not reported as an exception that was never retrieved."""
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    queue: Queue[str] = Queue()
+    getter = asyncio.create_task(queue.get())
+    await settle()
+    queue.shut_down()
+    getter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await getter
+    del getter
+    gc.collect()
+    assert complaints == []
+
+
+async def test_draining_waits_until_all_work_is_done() -> None:
+    """WQ-06, queue_test.go:TestQueueDrainageUsingShutDownWithDrain."""
+    queue: Queue[str] = Queue()
+    queue.add("a")
+    queue.add("b")
+    await queue.get()
+    await queue.get()
+    drain = asyncio.create_task(queue.shut_down_with_drain())
+    await settle()
+    queue.add("c")
+    queue.done("a")
+    await settle()
+    assert not drain.done()
+    queue.done("b")
+    await drain
+    with pytest.raises(ShutDown):
+        await queue.get()
+
+
+async def test_draining_finishes_what_was_added_again_in_work() -> None:
+    """WQ-06, queue_test.go:TestQueueDrainageUsingShutDownWithDrainWithDirtyItem."""
+    queue: Queue[str] = Queue()
+    queue.add("a")
+    await queue.get()
+    queue.add("a")
+    drain = asyncio.create_task(queue.shut_down_with_drain())
+    await settle()
+    queue.done("a")
+    await settle()
+    assert not drain.done()
+    assert await queue.get() == "a"
+    await settle()
+    assert not drain.done()
+    queue.done("a")
+    await drain
+
+
+async def test_draining_finishes_what_was_in_line() -> None:
+    """WQ-06: client-go's documentation says so; its code returns here at once, or when the first item is done."""
+    queue: Queue[str] = Queue()
+    queue.add("a")
+    queue.add("b")
+    drain = asyncio.create_task(queue.shut_down_with_drain())
+    await settle()
+    assert not drain.done()
+    queue.done(await queue.get())
+    await settle()
+    assert not drain.done()
+    queue.done(await queue.get())
+    await drain
+
+
+async def test_draining_an_idle_queue_returns_at_once() -> None:
+    """WQ-06: also the second time, and after a shutdown."""
+    queue: Queue[str] = Queue()
+    await queue.shut_down_with_drain()
+    await queue.shut_down_with_drain()
+    queue.shut_down()
+    await queue.shut_down_with_drain()
+
+
+async def test_a_later_shutdown_ends_the_drain() -> None:
+    """WQ-06, queue_test.go:TestForceQueueShutdownUsingShutDown."""
+    queue: Queue[str] = Queue()
+    queue.add("a")
+    await queue.get()
+    drains = [asyncio.create_task(queue.shut_down_with_drain()) for _ in range(2)]
+    await settle()
+    queue.shut_down()
+    await asyncio.gather(*drains)
+    queue.done("a")
+
+
+async def test_a_drain_after_a_shutdown_waits_again() -> None:
+    """WQ-06: it is never too late to be careful."""
+    queue: Queue[str] = Queue()
+    queue.add("a")
+    await queue.get()
+    queue.shut_down()
+    drain = asyncio.create_task(queue.shut_down_with_drain())
+    await settle()
+    assert not drain.done()
+    queue.done("a")
+    await drain
+
+
+async def test_a_drain_that_is_cancelled_leaves_the_others_waiting() -> None:
+    """WQ-06: the queue stays shut down, and a second drain still sees the end."""
+    queue: Queue[str] = Queue()
+    queue.add("a")
+    await queue.get()
+    impatient, patient = (asyncio.create_task(queue.shut_down_with_drain()) for _ in range(2))
+    await settle()
+    impatient.cancel()
+    await settle()
+    assert queue.shutting_down
+    assert not patient.done()
+    queue.done("a")
+    await patient
+
+
+async def test_a_finished_item_is_not_kept_alive() -> None:
+    """WQ-07, queue_test.go:TestGarbageCollection: neither handed over directly nor taken from the line."""
+
+    class Item:
+        pass
+
+    queue: Queue[Item] = Queue()
+    getter = asyncio.create_task(queue.get())
+    await settle()
+    references = []
+    for _ in range(2):
+        item = Item()
+        references.append(weakref.ref(item))
+        queue.add(item)
+        del item
+    queue.done(await getter)
+    del getter
+    queue.done(await queue.get())
+    await settle()  # the loop lets go of the callback that it ran
+    gc.collect()
+    assert [reference() for reference in references] == [None, None]
+
+
+async def test_real_changes_overtake_low_priority_items() -> None:
+    """PQ-04: a first list of many keys does not hold up a new one."""
+    queue: Queue[str] = Queue()
+    queue.add("low-1", low_priority=True)
+    queue.add("low-2", low_priority=True)
+    queue.add("real")
+    assert len(queue) == 3
+    assert [await queue.get() for _ in range(3)] == ["real", "low-1", "low-2"]
+
+
+async def test_an_add_at_normal_priority_raises_an_item_to_the_end_of_the_normal_line() -> None:
+    """PQ-01, PQ-04: "retains the highest priority", "will not decrease the priority"."""
+    queue: Queue[str] = Queue()
+    for item in ("x", "y", "z"):
+        queue.add(item, low_priority=True)
+    queue.add("real")
+    queue.add("y")
+    queue.add("y", low_priority=True)
+    assert len(queue) == 4
+    assert [await queue.get() for _ in range(4)] == ["real", "y", "x", "z"]
+
+
+async def test_an_item_added_in_work_comes_back_at_the_highest_priority_asked_for() -> None:
+    """PQ-04, WQ-03: low alone stays low; low and normal, in either order, is normal."""
+    queue: Queue[str] = Queue()
+    for item in ("low", "up", "down"):
+        queue.add(item)
+        await queue.get()
+    queue.add("low", low_priority=True)
+    queue.add("up", low_priority=True)
+    queue.add("up")
+    queue.add("down")
+    queue.add("down", low_priority=True)
+    for item in ("low", "up", "down"):
+        queue.done(item)
+    assert [await queue.get() for _ in range(3)] == ["up", "down", "low"]
+
+
+async def test_a_line_of_real_changes_without_end_does_not_starve_the_low_one() -> None:
+    """PQ-04: one get in LOW_PRIORITY_TURN is for those who have waited long enough."""
+    queue: Queue[str] = Queue()
+    queue.add("low-1", low_priority=True)
+    queue.add("low-2", low_priority=True)
+    order = []
+    for turn in range(2 * LOW_PRIORITY_TURN):
+        queue.add(f"real-{turn}")
+        order.append(await queue.get())
+    assert [place for place, item in enumerate(order, 1) if item.startswith("low")] == [16, 32]

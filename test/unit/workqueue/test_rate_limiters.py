@@ -1,0 +1,220 @@
+"""How long each limiter makes an item wait, and the token bucket behind one of them."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.clock import FakeClock
+from workqueue import (
+    BucketRateLimiter,
+    ItemExponentialFailureRateLimiter,
+    ItemFastSlowRateLimiter,
+    MaxOfRateLimiter,
+    RateLimiter,
+    TokenBucket,
+    WithMaxWaitRateLimiter,
+    default_controller_rate_limiter,
+)
+
+
+def delays(limiter: RateLimiter[str], item: str, count: int) -> list[float]:
+    return [limiter.when(item) for _ in range(count)]
+
+
+def test_each_failure_of_an_item_doubles_its_delay() -> None:
+    """RL-01, default_rate_limiters_test.go:TestItemExponentialFailureRateLimiter: per item, until it is forgotten."""
+    limiter = ItemExponentialFailureRateLimiter(0.001, 1.0)
+    assert delays(limiter, "one", 5) == pytest.approx([0.001, 0.002, 0.004, 0.008, 0.016])
+    assert limiter.num_requeues("one") == 5
+    assert delays(limiter, "two", 2) == pytest.approx([0.001, 0.002])
+    limiter.forget("one")
+    assert limiter.num_requeues("one") == 0
+    assert limiter.when("one") == pytest.approx(0.001)
+    assert limiter.num_requeues("two") == 2
+
+
+@pytest.mark.parametrize(
+    ("base", "cap"), [(0.001, 1000.0), (0.005, 1000.0), (10.0, 360.0), (0.005, 1e300), (1e300, 1e308)]
+)
+def test_thousands_of_failures_overflow_nothing(base: float, cap: float) -> None:
+    """RL-01, D1, default_rate_limiters_test.go:TestItemExponentialFailureRateLimiterOverFlow: Python's power raises."""
+    limiter = ItemExponentialFailureRateLimiter(base, cap)
+    given_out = delays(limiter, "item", 3000)
+    assert given_out == sorted(given_out)
+    assert given_out[-1] == cap
+
+
+def test_forgetting_an_unknown_item_is_no_error() -> None:
+    """RL-01: a worker forgets after every success, the first one too."""
+    for limiter in (ItemExponentialFailureRateLimiter(), ItemFastSlowRateLimiter(1, 2, 3)):
+        limiter.forget("never seen")
+        assert limiter.num_requeues("never seen") == 0
+
+
+def test_forgotten_items_take_no_memory() -> None:
+    """RL-01: keys of deleted jobs must not stay for ever."""
+    exponential, fast_slow = ItemExponentialFailureRateLimiter(), ItemFastSlowRateLimiter(1, 2, 3)
+    for item in range(100):
+        for limiter in (exponential, fast_slow):
+            limiter.when(item)
+            limiter.forget(item)
+    assert not exponential._failures
+    assert not fast_slow._tries
+
+
+def test_the_first_tries_are_fast_and_all_others_slow() -> None:
+    """RL-04, default_rate_limiters_test.go:TestItemFastSlowRateLimiter."""
+    limiter = ItemFastSlowRateLimiter(0.005, 10.0, 3)
+    assert delays(limiter, "one", 5) == [0.005, 0.005, 0.005, 10.0, 10.0]
+    assert limiter.num_requeues("one") == 5
+    assert limiter.when("two") == 0.005
+    limiter.forget("one")
+    assert limiter.num_requeues("one") == 0
+    assert limiter.when("one") == 0.005
+
+
+def test_the_strictest_limiter_wins_and_every_one_is_charged() -> None:
+    """RL-03, default_rate_limiters_test.go:TestMaxOfRateLimiter."""
+    exponential = ItemExponentialFailureRateLimiter(1.0, 100.0)
+    fast_slow = ItemFastSlowRateLimiter(5.0, 3.0, 2)
+    limiter = MaxOfRateLimiter(exponential, fast_slow)
+    assert delays(limiter, "one", 4) == [5.0, 5.0, 4.0, 8.0]
+    assert (exponential.num_requeues("one"), fast_slow.num_requeues("one")) == (4, 4)
+    exponential.when("one")
+    assert limiter.num_requeues("one") == 5
+    limiter.forget("one")
+    assert (exponential.num_requeues("one"), fast_slow.num_requeues("one")) == (0, 0)
+
+
+def test_no_limiters_limit_nothing() -> None:
+    """RL-03: the maximum of none."""
+    limiter: MaxOfRateLimiter[str] = MaxOfRateLimiter()
+    assert (limiter.when("one"), limiter.num_requeues("one")) == (0.0, 0)
+
+
+def test_a_longest_wait_cuts_the_delays_of_another_limiter() -> None:
+    """RL-05, default_rate_limiters_test.go:TestWithMaxWaitRateLimiter: it counts and forgets as before."""
+    limiter = WithMaxWaitRateLimiter(ItemExponentialFailureRateLimiter(1.0, 1000.0), 5.0)
+    assert delays(limiter, "one", 5) == [1.0, 2.0, 4.0, 5.0, 5.0]
+    assert limiter.num_requeues("one") == 5
+    limiter.forget("one")
+    assert limiter.when("one") == 1.0
+
+
+def test_the_default_holds_back_the_item_that_fails_and_all_of_them_together() -> None:
+    """RL-01, RL-02, RL-03: 5 ms doubling per item; 10 a second over all, once 100 are through."""
+    limiter = default_controller_rate_limiter(clock=FakeClock())
+    assert delays(limiter, "bad", 3) == pytest.approx([0.005, 0.010, 0.020])
+    assert [limiter.when(f"item-{number}") for number in range(97)] == pytest.approx([0.005] * 97)
+    assert limiter.when("the 101st") == pytest.approx(0.1)
+    assert limiter.when("the 102nd") == pytest.approx(0.2)
+    assert limiter.num_requeues("bad") == 3
+
+
+def test_the_default_can_be_made_before_a_loop_runs() -> None:
+    """RL-03: a composition root builds first and runs then."""
+    assert default_controller_rate_limiter().num_requeues("one") == 0
+
+
+def test_a_bucket_limiter_delays_every_item_alike_and_remembers_none() -> None:
+    """RL-02, default_rate_limiters_test.go:TestMaxOfRateLimiter: forgetting gives no token back."""
+    limiter = BucketRateLimiter(TokenBucket(10, 1, clock=FakeClock()))
+    assert [limiter.when("one"), limiter.when("two")] == pytest.approx([0.0, 0.1])
+    limiter.forget("one")
+    assert limiter.when("one") == pytest.approx(0.2)
+    assert limiter.num_requeues("one") == 0
+
+
+def test_a_bucket_grants_at_once_and_goes_into_debt() -> None:
+    """RL-02: a burst for nothing, then one more tick of the rate for each."""
+    clock = FakeClock()
+    bucket = TokenBucket(rate=10, burst=3, clock=clock)
+    assert [bucket.reserve() for _ in range(5)] == pytest.approx([0, 0, 0, 0.1, 0.2])
+    clock.step(0.2)
+    assert bucket.reserve() == pytest.approx(0.1)
+    clock.step(3600)
+    assert [bucket.reserve() for _ in range(4)] == pytest.approx([0, 0, 0, 0.1]), "it never holds more than a burst"
+
+
+@pytest.mark.parametrize(("rate", "burst"), [(0, 1), (-1, 1), (1, 0)])
+def test_a_bucket_that_could_never_grant_is_refused(rate: float, burst: int) -> None:
+    """RL-02: better at start than never."""
+    with pytest.raises(ValueError, match="positive rate"):
+        TokenBucket(rate, burst)
+
+
+@given(gaps=st.lists(st.floats(0, 2), min_size=1, max_size=200), rate=st.floats(0.1, 100), burst=st.integers(1, 20))
+def test_a_bucket_keeps_its_rate_in_every_window(gaps: list[float], rate: float, burst: int) -> None:
+    """RL-02: between any two grants there is time for all that lie between them, but for one burst."""
+    clock = FakeClock()
+    bucket = TokenBucket(rate, burst, clock=clock)
+    grants = []
+    for gap in gaps:
+        clock.step(gap)
+        grants.append(clock.monotonic() + bucket.reserve())
+    assert all(earlier <= later + 1e-6 for earlier, later in pairwise(grants))
+    for first in range(len(grants)):
+        for last in range(first, len(grants)):
+            assert last - first + 1 <= burst + rate * (grants[last] - grants[first]) + 1e-6
+
+
+async def test_waits_are_served_in_order_at_the_rate() -> None:
+    """RL-02: what an API client sees as qps and burst."""
+    bucket = TokenBucket(rate=10, burst=2)
+    served: list[tuple[int, float]] = []
+
+    async def caller(number: int) -> None:
+        await bucket.wait()
+        served.append((number, asyncio.get_running_loop().time()))
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(5):
+            group.create_task(caller(number))
+    assert [number for number, _ in served] == [0, 1, 2, 3, 4]
+    assert [at for _, at in served] == pytest.approx([0, 0, 0.1, 0.2, 0.3])
+
+
+def test_a_wait_does_not_suspend_while_there_are_tokens() -> None:
+    """RL-02: the usual call of a client costs no turn of the loop."""
+    bucket = TokenBucket(rate=10, burst=2, clock=FakeClock())
+    for _ in range(2):
+        with pytest.raises(StopIteration):
+            bucket.wait().send(None)
+
+
+@pytest.mark.parametrize("doomed", [0, 1, 2])
+async def test_a_cancelled_wait_takes_no_token_and_holds_up_nobody(doomed: int) -> None:
+    """RL-02: whether it was first in line, or behind; also when all before it give up."""
+    bucket = TokenBucket(rate=1, burst=1)
+    await bucket.wait()
+    callers = [asyncio.create_task(bucket.wait()) for _ in range(4)]
+    await asyncio.sleep(0.5)
+    for caller in callers[: doomed + 1]:
+        caller.cancel()
+    for expected, caller in enumerate(callers[doomed + 1 :], 1):
+        await caller
+        assert asyncio.get_running_loop().time() == pytest.approx(expected)
+
+
+async def test_a_wait_cancelled_at_the_moment_of_its_token_gives_it_back() -> None:
+    """RL-02: the token is there and the time-out is due, in one tick."""
+    bucket = TokenBucket(rate=1, burst=1)
+    await bucket.wait()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1.0):
+            await bucket.wait()
+    await bucket.wait()
+    assert asyncio.get_running_loop().time() == pytest.approx(1.0)
+
+
+async def test_a_wait_queues_behind_what_is_reserved() -> None:
+    """RL-02: both kinds of caller may share one bucket."""
+    bucket = TokenBucket(rate=1, burst=1)
+    assert [bucket.reserve(), bucket.reserve()] == pytest.approx([0.0, 1.0])
+    await bucket.wait()
+    assert asyncio.get_running_loop().time() == pytest.approx(2.0)

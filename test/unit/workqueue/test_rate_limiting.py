@@ -1,0 +1,136 @@
+"""The queue that a controller holds: retries that wait their time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from fakes.virtual_loop import VirtualTimeLoop
+from workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue, ShutDown
+
+
+def exponential_queue() -> RateLimitingQueue[str]:
+    return RateLimitingQueue(ItemExponentialFailureRateLimiter(0.001, 1.0))
+
+
+async def test_a_rate_limited_add_comes_when_the_limiter_says() -> None:
+    """RL-06, rate_limiting_queue_test.go:TestRateLimitingQueue."""
+    queue = exponential_queue()
+    came = []
+    for _ in range(4):
+        begun = asyncio.get_running_loop().time()
+        queue.add_rate_limited("a")
+        assert len(queue) == 0
+        queue.done(await queue.get())
+        came.append(asyncio.get_running_loop().time() - begun)
+    assert came == pytest.approx([0.001, 0.002, 0.004, 0.008])
+    assert queue.num_requeues("a") == 4
+
+
+async def test_forget_clears_the_failures_and_not_the_work() -> None:
+    """RL-06, TestRateLimitingQueue: done is still due."""
+    queue = exponential_queue()
+    queue.add("a")
+    await queue.get()
+    queue.add_rate_limited("a")
+    queue.forget("a")
+    assert queue.num_requeues("a") == 0
+    await asyncio.sleep(1)
+    assert len(queue) == 0, "still in work"
+    queue.done("a")
+    assert len(queue) == 1, "the add that was under way still comes"
+
+
+async def test_done_does_not_clear_the_failures() -> None:
+    """RL-06: a worker that never forgets makes its keys ever slower."""
+    queue = exponential_queue()
+    for _ in range(3):
+        queue.add_rate_limited("a")
+        queue.done(await queue.get())
+    assert queue.num_requeues("a") == 3
+
+
+async def test_the_verbs_of_the_queues_below_are_there() -> None:
+    """WQ-01, DQ-01, PQ-04: add with both priorities, add_after, get, done, len."""
+    queue = exponential_queue()
+    queue.add("low", low_priority=True)
+    queue.add("normal")
+    queue.add_after("later", 1.0)
+    assert len(queue) == 2
+    order = [await queue.get() for _ in range(3)]
+    assert order == ["normal", "low", "later"]
+    assert asyncio.get_running_loop().time() == 1.0
+    for item in order:
+        queue.done(item)
+
+
+async def test_shutdown_reaches_the_queue_below() -> None:
+    """WQ-05, DQ-04: nothing is taken any more, nothing delayed comes."""
+    queue = exponential_queue()
+    queue.add_rate_limited("a")
+    queue.shut_down()
+    assert queue.shutting_down
+    queue.add_rate_limited("b")
+    queue.add("c")
+    await asyncio.sleep(5)
+    with pytest.raises(ShutDown):
+        await queue.get()
+
+
+async def test_drain_reaches_the_queue_below() -> None:
+    """WQ-06, DQ-05: it waits for the work, and not for retries."""
+    queue = exponential_queue()
+    queue.add("a")
+    await queue.get()
+    queue.add_rate_limited("a")
+    drain = asyncio.create_task(queue.shut_down_with_drain())
+    await asyncio.sleep(5)
+    assert not drain.done()
+    queue.done("a")
+    await drain
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_key_succeeds_in_the_end_however_often_it_fails(seed: int) -> None:
+    """RL-06, WQ-03: eight workers, syncs that fail by the seed's will, and changes that go on meanwhile."""
+    chance = random.Random(seed)
+    queue: RateLimitingQueue[int] = RateLimitingQueue(ItemExponentialFailureRateLimiter(0.005, 1.0))
+    wanted, seen, in_work = dict.fromkeys(range(20), 0), dict.fromkeys(range(20), 0), set()
+
+    async def worker() -> None:
+        while True:
+            try:
+                key = await queue.get()
+            except ShutDown:
+                return
+            assert key not in in_work, "one key in two hands"
+            in_work.add(key)
+            version = wanted[key]
+            await asyncio.sleep(chance.random() * 0.02)
+            if chance.random() < 0.6:
+                queue.add_rate_limited(key)
+            else:
+                seen[key] = version
+                queue.forget(key)
+            in_work.remove(key)
+            queue.done(key)
+
+    async def scenario() -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(8):
+                group.create_task(worker())
+            for _ in range(300):
+                key = chance.randrange(20)
+                wanted[key] += 1
+                queue.add(key)
+                await asyncio.sleep(chance.random() * 0.01)
+            await asyncio.sleep(
+                600
+            )  # no run of bad luck in these seeds is longer: at most a second and a bit for each try
+            assert seen == wanted, "a change was lost"
+            await queue.shut_down_with_drain()
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(scenario())

@@ -1,0 +1,138 @@
+"""What a queue tells about itself: names, ports and the bookkeeping behind them.
+
+Nothing here knows Prometheus. A `QueueMetricsProvider` makes the three kinds of metric; the ports are cut so that
+prometheus_client's labelled children fit them as they are. A queue without a provider, or without a name, keeps no books
+at all: it holds None in place of a `QueueMetrics`, and pays one comparison.
+
+Gauges are read when they are scraped and never pushed. client-go refreshes two of them every 0.5 s from a goroutine per
+queue, because its clients cannot be called back; here the scraper runs on the same loop as the queue, so it can simply
+ask. That makes them exact at the moment of the scrape, free between scrapes, and leaves no ticker to stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workqueue.clock import Clock
+
+T = TypeVar("T", bound=Hashable)
+
+LABEL = "name"  # the one label of every metric here; its value is the queue's name
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric family; `buckets` (upper bounds in seconds) are there for histograms alone."""
+
+    name: str
+    help: str
+    buckets: tuple[float, ...] = ()
+
+
+# A7: from 10 ns, below which no clock here can see, to 10 s, above which a sync is stuck rather than slow.
+DURATION_BUCKETS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+
+DEPTH = Metric("workqueue_depth", "Items that wait to be worked on, with those added again while in work")
+ADDS = Metric("workqueue_adds_total", "Adds that the queue took; an add of an item that waits already is not one")
+QUEUE_DURATION = Metric("workqueue_queue_duration_seconds", "Seconds from add to get", DURATION_BUCKETS)
+WORK_DURATION = Metric("workqueue_work_duration_seconds", "Seconds from get to done", DURATION_BUCKETS)
+UNFINISHED_WORK = Metric("workqueue_unfinished_work_seconds", "Sum of the ages of the items in work")
+LONGEST_RUNNING = Metric("workqueue_longest_running_processor_seconds", "Age of the oldest item in work")
+RETRIES = Metric("workqueue_retries_total", "Adds after a delay")
+
+COUNTERS = (ADDS, RETRIES)
+GAUGES = (DEPTH, UNFINISHED_WORK, LONGEST_RUNNING)
+HISTOGRAMS = (QUEUE_DURATION, WORK_DURATION)
+
+
+class Counter(Protocol):
+    """A number that only grows."""
+
+    def inc(self) -> None:
+        """Add one."""
+        ...
+
+
+class Gauge(Protocol):
+    """A number that is read, at each scrape, from where it lives."""
+
+    def set_function(self, f: Callable[[], float], /) -> None:
+        """Call `f` at each scrape, on the loop's own thread."""
+        ...
+
+
+class Histogram(Protocol):
+    """A distribution."""
+
+    def observe(self, amount: float, /) -> None:
+        """Count one value."""
+        ...
+
+
+class QueueMetricsProvider(Protocol):
+    """Makes the series of one queue for the families above. A series exists, at zero, from when it is made."""
+
+    def counter(self, metric: Metric, queue: str) -> Counter:
+        """Return the series of `metric` whose label has the value `queue`."""
+        ...
+
+    def gauge(self, metric: Metric, queue: str) -> Gauge:
+        """Return the series of `metric` whose label has the value `queue`."""
+        ...
+
+    def histogram(self, metric: Metric, queue: str) -> Histogram:
+        """Return the series of `metric` whose label has the value `queue`."""
+        ...
+
+
+class QueueMetrics(Generic[T]):
+    """The books of one queue. Its owner reports every accepted add, every get, and every done.
+
+    Invariants:
+    - `_added` has the time of the first add of every dirty item; an add during work counts from that add, not from done;
+    - `_started` has the time of the get of every item in work.
+    """
+
+    __slots__ = ("_added", "_adds", "_clock", "_queue_duration", "_started", "_work_duration")
+
+    def __init__(self, provider: QueueMetricsProvider, name: str, clock: Clock, depth: Callable[[], float]) -> None:
+        """Make the series of the queue `name`; `depth` answers how many items are dirty."""
+        self._clock = clock
+        self._added: dict[T, float] = {}
+        self._started: dict[T, float] = {}
+        self._adds = provider.counter(ADDS, name)
+        self._queue_duration = provider.histogram(QUEUE_DURATION, name)
+        self._work_duration = provider.histogram(WORK_DURATION, name)
+        provider.gauge(DEPTH, name).set_function(depth)
+        provider.gauge(UNFINISHED_WORK, name).set_function(self.unfinished_work)
+        provider.gauge(LONGEST_RUNNING, name).set_function(self.longest_running)
+
+    def add(self, item: T) -> None:
+        """Note that `item` became dirty."""
+        self._adds.inc()
+        self._added.setdefault(item, self._clock.monotonic())
+
+    def get(self, item: T) -> None:
+        """Note that work on `item` begins."""
+        now = self._clock.monotonic()
+        self._started[item] = now
+        self._queue_duration.observe(now - self._added.pop(item))
+
+    def done(self, item: T) -> None:
+        """Note that work on `item` ended."""
+        self._work_duration.observe(self._clock.monotonic() - self._started.pop(item))
+
+    def unfinished_work(self) -> float:
+        """Return the sum of the ages of the items in work, in seconds; a steady climb means a stuck worker."""
+        now = self._clock.monotonic()
+        return sum(now - started for started in self._started.values())
+
+    def longest_running(self) -> float:
+        """Return the age of the oldest item in work, in seconds; 0 when there is none."""
+        now = self._clock.monotonic()
+        return max((now - started for started in self._started.values()), default=0.0)

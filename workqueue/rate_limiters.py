@@ -1,0 +1,216 @@
+"""How long an item has to wait before it may be tried again.
+
+Each limiter answers a delay and keeps the books for it; none of them sleeps. The one exception is `TokenBucket.wait`, for
+callers that pace themselves, such as an API client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from workqueue.clock import LoopClock
+
+if TYPE_CHECKING:
+    from workqueue.clock import Clock
+
+T_contra = TypeVar("T_contra", bound=Hashable, contravariant=True)
+
+LARGEST_EXPONENT = 1023  # 2.0 ** 1024 raises OverflowError (Go's math.Pow answers infinity); a product just becomes inf
+
+
+class RateLimiter(Protocol[T_contra]):
+    """Decides the delay of an item's next try."""
+
+    def when(self, item: T_contra) -> float:
+        """Count one more try of `item` and return the seconds to wait before it."""
+        ...
+
+    def forget(self, item: T_contra) -> None:
+        """Drop what is remembered of `item`: it succeeded, or was given up."""
+        ...
+
+    def num_requeues(self, item: T_contra) -> int:
+        """Return how many tries of `item` were counted since it was last forgotten."""
+        ...
+
+
+class TokenBucket:
+    """A rate with bursts: holds at most `burst` tokens, starts full, gains `rate` of them per second.
+
+    Invariants:
+    - from its start, in t seconds, no more than `burst + rate * t` tokens are granted;
+    - a token may be granted before it is there: the bucket is in debt then, and whoever got it waits for as long;
+    - of those in `wait` only the first has a token granted, so a cancelled wait gives it back and delays nobody; the
+      others follow in the order of their calls.
+    """
+
+    __slots__ = ("_burst", "_clock", "_filled_at", "_rate", "_tokens", "_turn")
+
+    def __init__(self, rate: float, burst: int, *, clock: Clock | None = None) -> None:
+        """Raises ValueError unless `rate` (tokens per second) is positive and `burst` is at least 1."""
+        if rate <= 0 or burst < 1:
+            raise ValueError(f"a token bucket needs a positive rate and a burst of at least 1, not {rate} and {burst}")
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock or LoopClock()
+        self._tokens = float(burst)
+        self._filled_at = -math.inf  # the first look finds it full; until then no clock is read, and no loop is needed
+        self._turn = asyncio.Lock()
+
+    def reserve(self) -> float:
+        """Take a token and return the seconds until the caller may use it."""
+        self._fill()
+        self._tokens -= 1
+        return max(0.0, -self._tokens / self._rate)
+
+    async def wait(self) -> None:
+        """Take a token and return when it is there. Safe to cancel. Does not suspend when one is there and nobody waits."""
+        async with self._turn:
+            delay = self.reserve()
+            if delay > 0:
+                try:
+                    await asyncio.sleep(delay)
+                except BaseException:  # cancelled, or closed: the token was not used
+                    self._tokens += 1
+                    raise
+
+    def _fill(self) -> None:
+        now = self._clock.monotonic()
+        self._tokens = min(float(self._burst), self._tokens + (now - self._filled_at) * self._rate)
+        self._filled_at = now
+
+
+class ItemExponentialFailureRateLimiter:
+    """`base_delay_s * 2 ** failures`, at most `max_delay_s`, for each item by itself (RL-01).
+
+    Invariant: an item is remembered from its first failure until `forget`, so callers have to forget.
+    """
+
+    __slots__ = ("_base_delay", "_failures", "_max_delay")
+
+    def __init__(self, base_delay_s: float = 0.005, max_delay_s: float = 1000.0) -> None:
+        """Start with no failures. RL-01: 5 ms hides a conflict, and 1000 s is as long as a fixed cause may go unseen."""
+        self._base_delay = base_delay_s
+        self._max_delay = max_delay_s
+        self._failures: dict[Hashable, int] = {}
+
+    def when(self, item: Hashable) -> float:
+        """Count one more failure of `item` and return its delay in seconds."""
+        failures = self._failures.get(item, 0)
+        self._failures[item] = failures + 1
+        return min(self._base_delay * 2.0 ** min(failures, LARGEST_EXPONENT), self._max_delay)
+
+    def forget(self, item: Hashable) -> None:
+        """Let the delays of `item` start over."""
+        self._failures.pop(item, None)
+
+    def num_requeues(self, item: Hashable) -> int:
+        """Return the failures of `item` since it was last forgotten."""
+        return self._failures.get(item, 0)
+
+
+class ItemFastSlowRateLimiter:
+    """A quick delay for the first tries of an item, a slow one for all others (RL-04)."""
+
+    __slots__ = ("_fast_delay", "_max_fast_attempts", "_slow_delay", "_tries")
+
+    def __init__(self, fast_delay_s: float, slow_delay_s: float, max_fast_attempts: int) -> None:
+        """Answer `fast_delay_s` for the first `max_fast_attempts` tries of each item and `slow_delay_s` after them."""
+        self._fast_delay = fast_delay_s
+        self._slow_delay = slow_delay_s
+        self._max_fast_attempts = max_fast_attempts
+        self._tries: dict[Hashable, int] = {}
+
+    def when(self, item: Hashable) -> float:
+        """Count one more try of `item` and return its delay in seconds."""
+        tries = self._tries[item] = self._tries.get(item, 0) + 1
+        return self._fast_delay if tries <= self._max_fast_attempts else self._slow_delay
+
+    def forget(self, item: Hashable) -> None:
+        """Let `item` have its quick tries again."""
+        self._tries.pop(item, None)
+
+    def num_requeues(self, item: Hashable) -> int:
+        """Return the tries of `item` since it was last forgotten."""
+        return self._tries.get(item, 0)
+
+
+class BucketRateLimiter:
+    """One rate for all items together; it knows nothing of any of them (RL-02)."""
+
+    __slots__ = ("_bucket",)
+
+    def __init__(self, bucket: TokenBucket) -> None:
+        """Draw on `bucket`, which may be shared."""
+        self._bucket = bucket
+
+    def when(self, item: Hashable) -> float:
+        """Take a token and return the seconds until it is there."""
+        return self._bucket.reserve()
+
+    def forget(self, item: Hashable) -> None:
+        """Do nothing: a token that was taken is gone."""
+
+    def num_requeues(self, item: Hashable) -> int:
+        """Return 0."""
+        return 0
+
+
+class MaxOfRateLimiter(Generic[T_contra]):
+    """The strictest of several limiters, each of which counts every try (RL-03)."""
+
+    __slots__ = ("_limiters",)
+
+    def __init__(self, *limiters: RateLimiter[T_contra]) -> None:
+        """Combine `limiters`; with none, nothing is ever delayed."""
+        self._limiters = limiters
+
+    def when(self, item: T_contra) -> float:
+        """Charge every limiter and return the longest delay in seconds."""
+        return max((limiter.when(item) for limiter in self._limiters), default=0.0)
+
+    def forget(self, item: T_contra) -> None:
+        """Make every limiter forget `item`."""
+        for limiter in self._limiters:
+            limiter.forget(item)
+
+    def num_requeues(self, item: T_contra) -> int:
+        """Return the highest count."""
+        return max((limiter.num_requeues(item) for limiter in self._limiters), default=0)
+
+
+class WithMaxWaitRateLimiter(Generic[T_contra]):
+    """Another limiter whose delays are cut at `max_delay_s` (RL-05)."""
+
+    __slots__ = ("_limiter", "_max_delay")
+
+    def __init__(self, limiter: RateLimiter[T_contra], max_delay_s: float) -> None:
+        """Cut the delays of `limiter` at `max_delay_s` seconds."""
+        self._limiter = limiter
+        self._max_delay = max_delay_s
+
+    def when(self, item: T_contra) -> float:
+        """Charge the limiter and return its delay in seconds, or the longest allowed."""
+        return min(self._limiter.when(item), self._max_delay)
+
+    def forget(self, item: T_contra) -> None:
+        """Make the limiter forget `item`."""
+        self._limiter.forget(item)
+
+    def num_requeues(self, item: T_contra) -> int:
+        """Return the limiter's count."""
+        return self._limiter.num_requeues(item)
+
+
+def default_controller_rate_limiter(*, clock: Clock | None = None) -> MaxOfRateLimiter[Hashable]:
+    """Return client-go's default: exponential per item, and a bucket over all (RL-01, RL-02, RL-03).
+
+    The bucket (10/s, bursts of 100) bounds requeues alone, never first adds: it is there for the day on which all items fail.
+    """
+    return MaxOfRateLimiter(
+        ItemExponentialFailureRateLimiter(base_delay_s=0.005, max_delay_s=1000.0),
+        BucketRateLimiter(TokenBucket(rate=10, burst=100, clock=clock)),
+    )
