@@ -116,6 +116,8 @@ class TFJobController:
                     await self._sync_safely(key)
             finally:
                 self._queue.done(key)
+            # A sync that finds nothing to do never suspends, and `get` does not either while keys wait: let others run.
+            await asyncio.sleep(0)
 
     async def _sync_safely(self, key: str) -> None:
         try:

@@ -44,9 +44,7 @@ class JobHandler:
 
     def on_delete(self, gone: TFJob | Tombstone[TFJob], /) -> None:
         """Forget a job; its children go by the garbage collector's hand."""
-        job = object_of(gone)
-        if job is not None:
-            self._forget(job.metadata)
+        self._forget(object_of(gone).metadata)
 
 
 class ChildHandler(Generic[C]):
@@ -72,9 +70,7 @@ class ChildHandler(Generic[C]):
 
     def on_delete(self, gone: C | Tombstone[C], /) -> None:
         """A child is gone."""
-        child = object_of(gone)
-        if child is not None:
-            self._gone(child.metadata)
+        self._gone(object_of(gone).metadata)
 
     def _seen(self, meta: ObjectMeta) -> None:
         owner = controller_of(meta)

@@ -9,19 +9,23 @@ import structlog
 
 from api.client.errors import NotFoundError
 from api.client.rest import JSON_PATCH
+from api.meta import ObjectMeta, Struct
 from api.v1 import conditions
 from api.v1 import constants as c
-from api.v1.types import TFJob
 from controller.tfjob.references import reference_to
 
 if TYPE_CHECKING:
     from api.client import RestClient
-    from api.v1.types import JobStatus
+    from api.v1.types import JobStatus, TFJob
     from controller.events.recorder import EventRecorder
     from controller.tfjob.metrics import JobMetrics
     from controller.tfjob.plan import JobEvent
 
 log = structlog.get_logger(__name__)
+
+
+class _Answer(Struct, frozen=True):
+    metadata: ObjectMeta
 
 
 class StatusWriter:
@@ -56,7 +60,11 @@ class StatusWriter:
         self._tell(job, status)
         for event in events:
             self._recorder.event(reference_to(job), event.type, event.reason, event.message)
-        return msgspec.json.decode(raw, type=TFJob)
+        # The version in the patch proves that nothing but the status has changed since `job` was read.
+        answer = msgspec.json.decode(raw, type=_Answer).metadata
+        return msgspec.structs.replace(
+            job, metadata=msgspec.structs.replace(meta, resource_version=answer.resource_version), status=status
+        )
 
     def _tell(self, job: TFJob, status: JobStatus) -> None:
         counters = {

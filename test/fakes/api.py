@@ -1,0 +1,69 @@
+"""A client that records what it is asked to write, and fails where it is told to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from api.client import RestClient
+from api.client.errors import Status, StatusError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from api.client.transport import Request, Response
+    from api.meta import Resource
+
+    Failure = Callable[[], Exception | None]
+
+
+class _NoTransport:
+    async def send(self, request: Request) -> Response:
+        raise AssertionError(f"the fake client must not reach the wire: {request}")
+
+
+class FakeClient(RestClient):
+    """Records actions as ("create", "pods", "name"). `fail` maps such an action to the error it raises.
+
+    `bodies` holds what was sent, by the same action; `objects` answers `get`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_NoTransport())
+        self.actions: list[tuple[str, str, str]] = []
+        self.bodies: dict[tuple[str, str, str], Any] = {}
+        self.fail: dict[tuple[str, str, str], Exception] = {}
+        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self.before: Callable[[tuple[str, str, str]], None] = lambda _action: None
+
+    def _act(self, verb: str, resource: Resource, name: str, body: object = None) -> None:
+        action = (verb, resource.plural, name)
+        self.before(action)
+        self.actions.append(action)
+        self.bodies[action] = msgspec.to_builtins(body)
+        if action in self.fail:
+            raise self.fail[action]
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> bytes:
+        self._act("get", resource, name)
+        return msgspec.json.encode(self.objects[resource.plural, name])
+
+    async def create(self, resource: Resource, namespace: str, body: object, *, dry_run: bool = False) -> bytes:
+        built: Any = msgspec.to_builtins(body)
+        self._act("create", resource, built["metadata"]["name"], body)
+        return msgspec.json.encode(body)
+
+    async def patch(self, resource: Resource, namespace: str, name: str, body: object, **options: Any) -> bytes:
+        verb = f"patch {options['subresource']}" if options.get("subresource") else "patch"
+        self._act(verb, resource, name, body)
+        return msgspec.json.encode({"metadata": {"name": name, "namespace": namespace, "resourceVersion": "2"}})
+
+    async def delete(self, resource: Resource, namespace: str, name: str, **options: Any) -> bytes:
+        self._act("delete", resource, name, options)
+        return b"{}"
+
+
+def status_error(kind: type[StatusError], code: int, message: str = "no") -> StatusError:
+    """An answer of the API server."""
+    return kind(Status(kind="Status", code=code, message=message))

@@ -1,0 +1,28 @@
+"""An event recorder that keeps what it is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.events.recorder import EventRecorder
+from fakes.api import FakeClient
+from fakes.clock import FakeClock
+
+if TYPE_CHECKING:
+    from api.core import ObjectReference
+
+
+class FakeRecorder(EventRecorder):
+    """Keeps events as (type, reason, message)."""
+
+    def __init__(self) -> None:
+        super().__init__(FakeClient(), component="test", clock=FakeClock())
+        self.events: list[tuple[str, str, str]] = []
+
+    def event(self, regarding: ObjectReference, event_type: str, reason: str, message: str) -> None:
+        self.events.append((event_type, reason, message))
+
+    @property
+    def reasons(self) -> list[str]:
+        """The reasons alone, in order."""
+        return [reason for _, reason, _ in self.events]

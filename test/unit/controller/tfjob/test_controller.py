@@ -1,0 +1,307 @@
+"""Syncs and workers, on real stores and queue, against a client that records."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+import pytest
+
+from api.client.errors import ConflictError, ForbiddenError, InvalidError
+from api.core import Pod, Service
+from api.meta import meta_key
+from api.v1.types import JobStatus, TFJob
+from controller.tfjob.controller import COUNTER_WINDOW_S, OWNER_INDEX, TFJobController, index_by_owner
+from controller.tfjob.executor import Executor
+from controller.tfjob.expectations import Expectations
+from controller.tfjob.metrics import NoJobMetrics
+from controller.tfjob.status_writer import StatusWriter
+from fakes.api import FakeClient, status_error
+from fakes.jobs import JOB_UID, job, pod, replica, service
+from fakes.recorder import FakeRecorder
+from fakes.virtual_loop import EPOCH, VirtualClock
+from informers import Indexer, Tombstone
+from workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
+
+if TYPE_CHECKING:
+    from informers import EventHandler, SharedIndexInformer
+
+KEY = "ns/mnist"
+STATUS = ("patch status", "tfjobs", "mnist")
+ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
+
+
+class StubInformer:
+    """A store that a test fills by hand, telling the handlers as an informer would."""
+
+    def __init__(self, indexer: Indexer[Any]) -> None:
+        self.indexer = indexer
+        self.handlers: list[EventHandler[Any]] = []
+
+    def add_event_handler(self, handler: EventHandler[Any]) -> None:
+        self.handlers.append(handler)
+
+    def put(self, item: Any) -> None:
+        old = self.indexer.put(meta_key(item.metadata), item)
+        for handler in self.handlers:
+            if old is None:
+                handler.on_add(item, False)
+            else:
+                handler.on_update(old, item)
+
+    def remove(self, item: Any) -> None:
+        self.indexer.remove(meta_key(item.metadata))
+        for handler in self.handlers:
+            handler.on_delete(item)
+
+
+class World:
+    """A controller and what surrounds it."""
+
+    def __init__(self) -> None:
+        clock = VirtualClock()
+        self.client = FakeClient()
+        self.recorder = FakeRecorder()
+        self.expectations = Expectations(clock)
+        self.jobs = StubInformer(Indexer())
+        self.pods = StubInformer(Indexer({OWNER_INDEX: index_by_owner}))
+        self.services = StubInformer(Indexer({OWNER_INDEX: index_by_owner}))
+        self.queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
+        self.controller = TFJobController(
+            jobs=cast("SharedIndexInformer[TFJob]", self.jobs),
+            pods=cast("SharedIndexInformer[Pod]", self.pods),
+            services=cast("SharedIndexInformer[Service]", self.services),
+            queue=self.queue,
+            executor=Executor(self.client, self.recorder, self.expectations),
+            status_writer=StatusWriter(self.client, self.recorder, NoJobMetrics()),
+            expectations=self.expectations,
+            metrics=NoJobMetrics(),
+            clock=clock,
+        )
+
+    async def sync(self) -> None:
+        """Sync the job once."""
+        await self.controller.sync(KEY)
+
+    def taken(self) -> list[tuple[str, str, str]]:
+        """What was sent since the last call."""
+        actions = list(self.client.actions)
+        self.client.actions.clear()
+        return actions
+
+    def observe_children(self) -> None:
+        """Let the caches see the worker's pod and service."""
+        self.pods.put(pod("Worker", 0, "Pending"))
+        self.services.put(service("Worker", 0))
+
+    def observe_status(self) -> None:
+        """Let the cache see the status that was written last."""
+        status = msgspec.convert(self.client.bodies[STATUS][1]["value"], JobStatus)
+        held = cast("TFJob", self.jobs.indexer.get(KEY))
+        meta = msgspec.structs.replace(held.metadata, resource_version="2")
+        self.jobs.put(msgspec.structs.replace(held, metadata=meta, status=status))
+
+
+async def test_a_first_sync_creates_children_and_then_writes_the_status() -> None:
+    """In that order: the creates are what a user waits for."""
+    world = World()
+    world.jobs.put(job(ONE_WORKER))
+    await world.sync()
+    assert world.taken() == [
+        ("create", "services", "mnist-worker-0"),
+        ("create", "pods", "mnist-worker-0"),
+        STATUS,
+    ]
+
+
+async def test_while_creations_are_unseen_nothing_is_created_but_the_status_is_kept() -> None:
+    """EX-09, replica_set_test.go:TestSyncReplicaSetDormancy; B11: twenty syncs, one create per child."""
+    world = World()
+    world.jobs.put(job(ONE_WORKER))
+    await world.sync()
+    world.taken()
+    world.services.put(service("Worker", 0))
+    for _ in range(20):
+        await world.sync()
+    assert world.taken() == []
+    world.pods.put(pod("Worker", 0, "Succeeded", 0))
+    await world.sync()
+    assert world.taken() == [STATUS]
+
+
+async def test_a_sync_between_a_write_and_its_arrival_in_the_cache_writes_nothing_again() -> None:
+    """Our own write stands in for the version it was written over; no conflict is provoked."""
+    world = World()
+    world.jobs.put(job(ONE_WORKER))
+    await world.sync()
+    world.observe_children()
+    world.taken()
+    await world.sync()
+    await world.sync()
+    assert world.taken() == []
+    world.observe_status()
+    await world.sync()
+    assert world.taken() == []
+
+
+async def test_the_end_of_a_job_is_cleaned_up_after_it_was_written() -> None:
+    """First the status, and only in a later sync the deletes that rest on it."""
+    world = World()
+    world.jobs.put(job({"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(1)}}))
+    for child in (pod("PS", 0), pod("Worker", 0, "Succeeded", 0)):
+        world.pods.put(child)
+    for kind in ("PS", "Worker"):
+        world.services.put(service(kind, 0))
+    await world.sync()
+    assert world.taken() == [STATUS]
+    await world.sync()
+    assert world.taken() == [("delete", "pods", "mnist-ps-0"), ("delete", "services", "mnist-ps-0")]
+
+
+async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() -> None:
+    """A status write costs the server as much as five pods: one write for all counters of a second."""
+    world = World()
+    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(3)}, "successPolicy": "AllWorkers"}))
+    for index in range(3):
+        world.pods.put(pod("Worker", index))
+        world.services.put(service("Worker", index))
+    await world.sync()
+    assert world.taken() == [STATUS]
+    world.observe_status()
+    for index in range(2):
+        await asyncio.sleep(COUNTER_WINDOW_S / 4)
+        world.pods.put(pod("Worker", index, "Succeeded", 0))
+        await world.sync()
+    assert world.taken() == []
+    await asyncio.sleep(COUNTER_WINDOW_S)
+    await world.sync()
+    assert world.taken() == [STATUS]
+    assert world.client.bodies[STATUS][1]["value"]["replicaStatuses"]["Worker"]["succeeded"] == 2
+    world.observe_status()
+    world.pods.put(pod("Worker", 2, "Succeeded", 0))
+    await world.sync()
+    assert world.taken() == [STATUS]
+
+
+async def test_a_job_that_waits_for_quota_has_started_and_is_tried_again() -> None:
+    """B30: startTime does not wait for pods; the failure is raised after the status is written."""
+    world = World()
+    world.jobs.put(job(ONE_WORKER))
+    world.client.fail["create", "pods", "mnist-worker-0"] = status_error(ForbiddenError, 403, "exceeded quota")
+    with pytest.raises(ForbiddenError):
+        await world.sync()
+    assert STATUS in world.taken()
+    assert world.client.bodies[STATUS][1]["value"]["startTime"]
+
+
+async def test_a_job_whose_pod_is_refused_as_invalid_fails_and_keeps_no_children() -> None:
+    """B01: the server's words stand in the condition, one Warning is recorded, the service is removed again."""
+    world = World()
+    world.jobs.put(job(ONE_WORKER))
+    world.client.fail["create", "pods", "mnist-worker-0"] = status_error(InvalidError, 422, "args: must be strings")
+    await world.sync()
+    condition = world.client.bodies[STATUS][1]["value"]["conditions"][-1]
+    assert (condition["type"], condition["reason"]) == ("Failed", "InvalidTFJobSpec")
+    assert "the spec is invalid: pod mnist-worker-0 was refused: args: must be strings" in condition["message"]
+    assert [event for event in world.recorder.events if event[0] == "Warning"] == [
+        ("Warning", "InvalidTFJobSpec", condition["message"])
+    ]
+    world.taken()
+    world.services.put(service("Worker", 0))
+    await world.sync()
+    assert world.taken() == [("delete", "services", "mnist-worker-0")]
+
+
+async def test_an_invalid_job_gets_its_condition_and_nothing_else() -> None:
+    """B02: one status write, one Warning, no children; looked at again it costs nothing."""
+    world = World()
+    world.jobs.put(job({"foo": 1}))
+    await world.sync()
+    await world.sync()
+    assert world.taken() == [STATUS]
+    assert world.recorder.reasons == ["InvalidTFJobSpec"]
+
+
+async def test_foreign_and_earlier_children_are_not_counted() -> None:
+    """B13, B19: children are found by the UID of the job that controls them, whatever their names and labels say."""
+    world = World()
+    world.jobs.put(job(ONE_WORKER, uid="new-uid"))
+    world.pods.put(pod("Worker", 0, "Succeeded", 0))  # controlled by the earlier job of this name
+    await world.sync()
+    assert ("create", "pods", "mnist-worker-0") in world.taken()
+
+
+async def test_a_job_that_is_gone_is_forgotten() -> None:
+    """EX-08: with its expectations; a sync of its key finds nothing to do."""
+    world = World()
+    tfjob = job(ONE_WORKER)
+    world.jobs.put(tfjob)
+    await world.sync()
+    assert not world.expectations.satisfied(JOB_UID)
+    world.jobs.remove(tfjob)
+    assert world.expectations.satisfied(JOB_UID)
+    world.taken()
+    await world.sync()
+    assert world.taken() == []
+
+
+async def test_a_job_made_again_unseen_starts_afresh() -> None:
+    """EX-08, SI-11, k/k#82572: an update to another UID drops what was expected of the old one."""
+    world = World()
+    world.jobs.put(job(ONE_WORKER))
+    await world.sync()
+    world.jobs.put(job(ONE_WORKER, uid="new-uid"))
+    world.taken()
+    await world.sync()
+    assert ("create", "pods", "mnist-worker-0") in world.taken()
+
+
+async def test_a_deletion_that_nobody_saw_counts_like_one_that_was_seen() -> None:
+    """B15, EX-05, replica_set_test.go:TestDeleteFinalStateUnknown: a tombstone holds the last known child."""
+    world = World()
+    world.expectations.expect_deletions(JOB_UID, "pod", ["uid-mnist-worker-0"])
+    world.pods.handlers[0].on_delete(Tombstone("ns/mnist-worker-0", pod("Worker", 0)))
+    assert world.expectations.satisfied(JOB_UID)
+    world.expectations.expect_creations(JOB_UID, "pod", ["mnist-worker-0"])
+    world.jobs.handlers[0].on_delete(Tombstone(KEY, job(ONE_WORKER)))
+    assert world.expectations.satisfied(JOB_UID)
+
+
+async def test_a_child_that_changes_wakes_its_job() -> None:
+    """By name, also when it is an earlier job's: its going may be what the new one waits for (B12)."""
+    world = World()
+    child = pod("Worker", 0)
+    world.pods.put(child)
+    assert await world.queue.get() == KEY
+    world.queue.done(KEY)
+    world.pods.remove(child)
+    assert await world.queue.get() == KEY
+
+
+async def test_a_sync_that_fails_is_tried_again_and_harms_no_other_job() -> None:
+    """A conflict, a refusal and a bug: the worker lives, the key comes back after a delay."""
+    for error in (status_error(ConflictError, 409), status_error(ForbiddenError, 403), ZeroDivisionError("a bug")):
+        world = World()
+        world.client.fail[STATUS] = error
+        world.jobs.put(job(ONE_WORKER))
+        world.jobs.put(job(ONE_WORKER, name="other", uid="other-uid"))
+        workers = asyncio.create_task(world.controller.run(1))
+        await asyncio.sleep(1)
+        assert world.client.actions.count(STATUS) > 3
+        assert ("patch status", "tfjobs", "other") in world.client.actions
+        del world.client.fail[STATUS]
+        await asyncio.sleep(10)
+        world.taken()
+        await asyncio.sleep(1000)
+        assert world.taken() == []
+        world.queue.shut_down()
+        await workers
+
+
+async def test_a_job_with_a_deletion_timestamp_is_left_alone() -> None:
+    """B14: the garbage collector has it."""
+    world = World()
+    world.jobs.put(job(ONE_WORKER, deletion_timestamp=EPOCH))
+    await world.sync()
+    assert world.taken() == []

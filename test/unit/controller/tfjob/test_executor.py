@@ -1,0 +1,195 @@
+"""Carrying out plans, against a client that records and fails as told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api.client.errors import (
+    AlreadyExistsError,
+    ApiError,
+    BadRequestError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NamespaceTerminatingError,
+    NotFoundError,
+    RequestTimeoutError,
+    StatusError,
+)
+from controller.tfjob.executor import Executor, NameTakenError, RefusedError
+from controller.tfjob.expectations import Expectations
+from controller.tfjob.plan import JobEvent, Plan, PodDeletion, Slot
+from fakes.api import FakeClient, status_error
+from fakes.clock import FakeClock
+from fakes.jobs import JOB_UID, good_spec, job, pod, replica, service
+from fakes.recorder import FakeRecorder
+
+JOB = job({"tfReplicaSpecs": {"Worker": replica(8)}})
+SPEC = good_spec(JOB)
+SLOTS = tuple(Slot("Worker", index, f"mnist-worker-{index}") for index in range(8))
+
+
+class World:
+    """An executor and what surrounds it."""
+
+    def __init__(self) -> None:
+        self.client = FakeClient()
+        self.recorder = FakeRecorder()
+        self.expectations = Expectations(FakeClock())
+        self.executor = Executor(self.client, self.recorder, self.expectations)
+
+    async def create(self, slots: tuple[Slot, ...]) -> None:
+        """Create pod and service of these replicas."""
+        await self.executor.create_children(JOB, SPEC, Plan(create_pods=slots, create_services=slots))
+
+
+async def test_a_replicas_service_is_created_before_its_pod() -> None:
+    """B63: a pod must not start to look for names that nobody answers."""
+    world = World()
+    await world.create(SLOTS[:1])
+    assert world.client.actions == [("create", "services", "mnist-worker-0"), ("create", "pods", "mnist-worker-0")]
+    assert world.recorder.events == [
+        ("Normal", "SuccessfulCreateService", "Created service: mnist-worker-0"),
+        ("Normal", "SuccessfulCreatePod", "Created pod: mnist-worker-0"),
+    ]
+
+
+async def test_creations_are_expected_before_the_first_call_leaves() -> None:
+    """EX-04: an event that is faster than its answer must find the expectation there."""
+    world = World()
+    seen: list[bool] = []
+    world.client.before = lambda _action: seen.append(world.expectations.satisfied(JOB_UID))
+    await world.create(SLOTS[:2])
+    assert seen == [False] * 4
+    for kind in ("pod", "service"):
+        for slot in SLOTS[:2]:
+            world.expectations.creation_observed(JOB_UID, kind, slot.name)
+    assert world.expectations.satisfied(JOB_UID)
+
+
+async def test_after_a_failure_no_further_batch_is_begun_and_nothing_is_expected_of_it() -> None:
+    """SB-01, SB-02, replica_set_test.go:TestSyncReplicaSetCreateFailures."""
+    world = World()
+    world.client.fail["create", "pods", "mnist-worker-1"] = status_error(ForbiddenError, 403, "exceeded quota")
+    with pytest.raises(ForbiddenError):
+        await world.create(SLOTS)
+    assert {name for verb, resource, name in world.client.actions if resource == "pods"} == {
+        f"mnist-worker-{index}" for index in range(3)
+    }
+    for kind in ("pod", "service"):
+        for index in (0, 2):
+            world.expectations.creation_observed(JOB_UID, kind, f"mnist-worker-{index}")
+    assert not world.expectations.satisfied(JOB_UID)  # the service of worker 1 was created and is awaited
+    world.expectations.creation_observed(JOB_UID, "service", "mnist-worker-1")
+    assert world.expectations.satisfied(JOB_UID)
+    assert "FailedCreatePod" in world.recorder.reasons
+    assert any("exceeded quota" in message for _, _, message in world.recorder.events)
+
+
+async def test_a_lost_answer_leaves_no_expectation() -> None:
+    """WR-07: whether the pod exists is unknown; the next attempt finds out."""
+    world = World()
+    world.client.fail["create", "pods", "mnist-worker-0"] = RequestTimeoutError("no answer")
+    with pytest.raises(RequestTimeoutError):
+        await world.create(SLOTS[:1])
+    world.expectations.creation_observed(JOB_UID, "service", "mnist-worker-0")
+    assert world.expectations.satisfied(JOB_UID)
+
+
+def existing(**metadata: Any) -> dict[str, Any]:
+    """An object that stands in the way."""
+    return {"metadata": {"name": "mnist-worker-0", "namespace": "ns", "uid": "x"} | metadata}
+
+
+def owned_by(uid: str) -> dict[str, Any]:
+    """Metadata of a child of the job of that UID."""
+    return {"ownerReferences": [{"kind": "TFJob", "name": "mnist", "uid": uid, "controller": True}]}
+
+
+async def test_what_exists_already_and_is_ours_counts_as_created() -> None:
+    """B12, B76: from an attempt whose answer was lost; no event, and nothing to wait for."""
+    world = World()
+    world.client.fail["create", "pods", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
+    world.client.objects["pods", "mnist-worker-0"] = existing(**owned_by(JOB_UID))
+    await world.create(SLOTS[:1])
+    world.expectations.creation_observed(JOB_UID, "service", "mnist-worker-0")
+    assert world.expectations.satisfied(JOB_UID)
+    assert world.recorder.reasons == ["SuccessfulCreateService"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "warned"),
+    [
+        pytest.param({}, True, id="a stranger"),
+        pytest.param(owned_by("old-uid"), False, id="a child of an earlier job of this name"),
+        pytest.param({"deletionTimestamp": "2026-01-01T00:00:00Z"}, False, id="a stranger on its way out"),
+    ],
+)
+async def test_what_exists_already_and_is_not_ours_is_left_alone(metadata: dict[str, Any], warned: bool) -> None:
+    """B12, B13: it is neither adopted nor deleted; the sync is tried again; a person is told if only a person can mend it."""
+    world = World()
+    world.client.fail["create", "services", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
+    world.client.objects["services", "mnist-worker-0"] = existing(**metadata)
+    with pytest.raises(NameTakenError):
+        await world.create(SLOTS[:1])
+    assert ("create", "pods", "mnist-worker-0") not in world.client.actions
+    assert ("FailedCreateService" in world.recorder.reasons) is warned
+    assert world.expectations.satisfied(JOB_UID)
+
+
+@pytest.mark.parametrize("error", [InvalidError, BadRequestError])
+async def test_a_pod_that_the_server_calls_invalid_is_a_mistake_in_the_specification(error: type[StatusError]) -> None:
+    """B01: `args` with a number is refused by the API server each time; it is told as the job's mistake, not retried."""
+    world = World()
+    world.client.fail["create", "pods", "mnist-worker-0"] = status_error(error, 422, "args: must be strings")
+    with pytest.raises(RefusedError, match="pod mnist-worker-0 was refused: args: must be strings"):
+        await world.create(SLOTS[:1])
+
+
+async def test_a_terminating_namespace_is_no_error() -> None:
+    """SB-03, controller_utils_test.go:TestCreatePods: the job is about to go too."""
+    world = World()
+    for resource in ("services", "pods"):
+        world.client.fail["create", resource, "mnist-worker-0"] = status_error(NamespaceTerminatingError, 403)
+    await world.create(SLOTS[:1])
+    assert world.recorder.events == []
+    assert world.expectations.satisfied(JOB_UID)
+
+
+async def test_deletes_carry_the_uid_and_are_expected() -> None:
+    """WR-08: a stale view can not delete what was made anew under the name."""
+    world = World()
+    exited = JobEvent("Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited with code 137")
+    plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0), exited),), delete_services=(service("Worker", 0),))
+    await world.executor.delete_children(JOB, plan)
+    assert world.client.bodies["delete", "pods", "mnist-worker-0"] == {"uid": "uid-mnist-worker-0"}
+    assert world.recorder.reasons == ["ExitedWithCode", "SuccessfulDeletePod", "SuccessfulDeleteService"]
+    for kind in ("pod", "service"):
+        assert not world.expectations.satisfied(JOB_UID)
+        world.expectations.deletion_observed(JOB_UID, kind, "uid-mnist-worker-0")
+    assert world.expectations.satisfied(JOB_UID)
+
+
+@pytest.mark.parametrize("error", [status_error(NotFoundError, 404), status_error(ConflictError, 409)])
+async def test_what_is_gone_already_is_deleted(error: ApiError) -> None:
+    """B14: 404, or another object under the name, is success without an event."""
+    world = World()
+    world.client.fail["delete", "pods", "mnist-worker-0"] = error
+    await world.executor.delete_children(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0)),)))
+    assert world.recorder.events == []
+    assert world.expectations.satisfied(JOB_UID)
+
+
+async def test_a_delete_that_fails_stops_no_other_and_is_told() -> None:
+    """Each is tried, the first error is raised, and the failed one is not awaited."""
+    world = World()
+    world.client.fail["delete", "pods", "mnist-worker-0"] = RequestTimeoutError("no answer")
+    plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0)), PodDeletion(pod("Worker", 1))))
+    with pytest.raises(RequestTimeoutError):
+        await world.executor.delete_children(JOB, plan)
+    assert ("delete", "pods", "mnist-worker-1") in world.client.actions
+    assert world.recorder.reasons == ["FailedDeletePod", "SuccessfulDeletePod"]
+    world.expectations.deletion_observed(JOB_UID, "pod", "uid-mnist-worker-1")
+    assert world.expectations.satisfied(JOB_UID)

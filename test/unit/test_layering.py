@@ -1,0 +1,86 @@
+"""The arrows of docs/architecture.md, as a test: who may import whom, and which package may import which library."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+OURS = ("api", "controller", "informers", "workqueue", "hack", "fakes")
+
+# What a module may import of ours, by the longest prefix of its name that stands here.
+MAY_IMPORT = {
+    "workqueue": ("workqueue",),
+    "api": ("api.meta",),
+    "api.meta": (),
+    "api.core": ("api.meta",),
+    "api.v1": ("api.meta", "api.core", "api.v1"),
+    "api.client": ("api.client", "api.meta", "workqueue"),
+    "informers": ("informers", "api.meta", "api.client", "workqueue"),
+    "controller": ("controller", "informers", "api", "workqueue"),
+    "controller.events": ("controller.events", "api.client", "api.core", "api.meta", "workqueue"),
+    "controller.leaderelection": ("controller.leaderelection", "api.client", "api.core", "api.meta", "workqueue"),
+    "controller.observability": ("controller.observability", "api.client", "informers", "workqueue"),
+}
+# Inside controller/tfjob: the pure modules know values and each other, nothing that acts.
+PURE = ("plan", "replicas", "lifecycle", "cluster_spec", "pod_template", "references")
+for pure in PURE:
+    MAY_IMPORT[f"controller.tfjob.{pure}"] = (
+        "api.meta",
+        "api.core",
+        "api.v1",
+        *(f"controller.tfjob.{name}" for name in PURE),
+    )
+
+ONLY_IN = {
+    "kubernetes": ("api.client.config",),
+    "aiohttp": ("api.client.transport", "controller.observability.http_server"),
+    "prometheus_client": ("controller.observability",),
+    "time": (),  # the clock is injected
+}
+
+
+def modules() -> list[tuple[str, Path]]:
+    """Every module of the product, by its dotted name."""
+    found = []
+    for package in ("api", "controller", "informers", "workqueue"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found.append((".".join(parts[:-1] if parts[-1] == "__init__" else parts), path))
+    return found
+
+
+def imports_of(path: Path) -> set[str]:
+    """The modules that a file imports, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path}: relative import"
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def within(name: str, prefixes: tuple[str, ...]) -> bool:
+    """Whether `name` is one of the prefixes or lies below one."""
+    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+@pytest.mark.parametrize(("module", "path"), modules(), ids=[name for name, _ in modules()])
+def test_a_module_imports_only_what_lies_below_it(module: str, path: Path) -> None:
+    """api.{meta,core,v1}, workqueue <- api.client <- informers <- controller; libraries stay where they belong."""
+    rule = max((prefix for prefix in MAY_IMPORT if within(module, (prefix,))), key=len)
+    imported = imports_of(path)
+    for name in imported:
+        if name.partition(".")[0] in OURS:
+            # `from api import core` names the package too; the package itself is empty.
+            allowed = (
+                name == "api" or within(name, MAY_IMPORT[rule]) or within(name.rpartition(".")[0], MAY_IMPORT[rule])
+            )
+            assert allowed, f"{module} imports {name}"
+        for library, places in ONLY_IN.items():
+            if within(name, (library,)):
+                assert within(module, places), f"{module} imports {library}"
