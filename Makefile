@@ -1,0 +1,48 @@
+# `make` prints the targets. Each is short; what is longer lives in hack/.
+
+PYTHON := .venv/bin/python
+PYTEST := $(PYTHON) -m pytest
+SOURCES := api controller informers workqueue hack test
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test unit integration lint format control-plane bench clean
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: venv ## Show the operator at work on a real API server: the example jobs from creation to deletion
+	@$(PYTHON) -m hack.demo
+
+test: venv ## Run all tests: unit, and integration on a real API server
+	@$(PYTHON) -m hack.control_plane build >/dev/null
+	@$(PYTEST) test
+
+unit: venv ## Run the unit tests alone; they need no API server and take seconds
+	@$(PYTEST) test/unit
+
+integration: venv ## Run the integration tests alone
+	@$(PYTHON) -m hack.control_plane build >/dev/null
+	@$(PYTEST) test/integration
+
+lint: venv ## Check style, types and formatting (ruff, mypy)
+	@$(PYTHON) -m ruff check $(SOURCES)
+	@$(PYTHON) -m ruff format --check $(SOURCES)
+	@$(PYTHON) -m mypy $(SOURCES)
+
+format: venv ## Format the code
+	@$(PYTHON) -m ruff check --fix-only --quiet $(SOURCES)
+	@$(PYTHON) -m ruff format $(SOURCES)
+
+control-plane: venv ## Start etcd and kube-apiserver on loopback, until `python -m hack.control_plane down`
+	@$(PYTHON) -m hack.control_plane up
+
+bench: venv ## Measure the hot paths, as ratios within one run; writes build/bench/*.json
+	@$(PYTHON) -m hack.bench
+
+clean: ## Remove what the other targets made in this folder (the cache of built binaries stays)
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: venv
+venv:
+	@hack/bootstrap.sh

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Make .venv in the project's root, with all that development and tests need: for a bare Debian 12, as root or with sudo.
+#
+# In: setup.cfg, pyproject.toml, hack/constraints.txt, a Python >= 3.11 (PYTHON names another one). Out: .venv, stamped
+# with a hash of those. A second run compares the hash and ends in milliseconds, without the network.
+set -euo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+cd "$root"
+venv=.venv
+stamp=$venv/.bootstrap-stamp
+
+say() { printf '[bootstrap %3ds] %s\n' "$SECONDS" "$*" >&2; }
+fail() {
+    printf 'error: %s\n' "$*" >&2
+    exit 1
+}
+
+# Every part is hashed by its content, never by its time: a fresh checkout of the same commit is the same.
+fingerprint() {
+    { printf '%s\n' "$root"; "$1" --version; cat setup.cfg pyproject.toml hack/constraints.txt; } 2>&1 | sha256sum | cut -d' ' -f1
+}
+
+is_new_enough() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-python3.11 python3 python3.12 python3.13 python3.14}; do
+        if command -v "$candidate" >/dev/null && is_new_enough "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        fail "root is needed for: $* - run it as root once, then this script again"
+    fi
+}
+
+apt_install() {
+    command -v apt-get >/dev/null || fail "need $*, and there is no apt-get to install it: install it by hand"
+    say "installing $* (apt-get install)"
+    local install=(env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=120 "$@")
+    as_root "${install[@]}" >/dev/null && return
+    # The package lists may be missing or old. An unrelated repository that fails must not stop us: the install tells.
+    say "fetching the package lists (apt-get update)"
+    as_root apt-get update -qq || say "apt-get update complained (perhaps about an unrelated repository); going on"
+    as_root "${install[@]}" >/dev/null || fail "cannot install $*"
+}
+
+has_venv() {
+    "$1" -c 'import ensurepip, venv' 2>/dev/null
+}
+
+if [ -x $venv/bin/python ] && [ -f $stamp ] && [ "$(cat $stamp)" = "$(fingerprint $venv/bin/python)" ]; then
+    exit 0
+fi
+
+if ! python="$(find_python)"; then
+    [ -z "${PYTHON:-}" ] || fail "PYTHON=$PYTHON is not a Python >= 3.11"
+    apt_install python3 python3-venv
+    python="$(find_python)" || fail "no Python >= 3.11 found; Debian 12 has one (python3), elsewhere set PYTHON to its path"
+fi
+if ! has_venv "$python"; then
+    apt_install python3-venv
+    has_venv "$python" || fail "$python cannot make virtual environments (no ensurepip); set PYTHON to another one"
+fi
+
+if [ ! -x $venv/bin/python ] || ! is_new_enough $venv/bin/python || ! $venv/bin/python -m pip --version >/dev/null 2>&1; then
+    say "making $venv with $python ($("$python" --version))"
+    "$python" -m venv --clear $venv
+fi
+rm -f $stamp
+say "installing the packages of setup.cfg into $venv (a minute or so)"
+log=$venv/bootstrap.log
+if ! $venv/bin/python -m pip install --disable-pip-version-check --no-input -e '.[test,dev]' -c hack/constraints.txt >$log 2>&1; then
+    tail -n 15 $log >&2
+    fail "pip failed; the whole log is in $root/$log"
+fi
+fingerprint $venv/bin/python >$stamp
+say "done: $venv/bin/python"

@@ -1,0 +1,150 @@
+"""The folder of a running control plane, and the ones that killed control planes left behind.
+
+An instance owns one folder, `tfjob-control-plane-<user>-<name>...`, private to its user, in memory where there is room
+(etcd syncs every write, which costs nothing there). Whoever keeps the instance holds a lock on a file in the folder for
+as long as it lives, so that anyone can tell a living folder from a left-over one, even after the keeper was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hack.control_plane.errors import ControlPlaneError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+MEMORY = Path("/dev/shm")  # noqa: S108 - the folder in it is made with mode 0700 and must not exist before
+MEMORY_ROOM = 1 << 30  # etcd alone allocates 64 MB at its start; containers often have just that much shared memory
+LOCK_FILE = "keeper.lock"
+HALF_MADE_S = 600.0  # a folder without a lock file is being made right now, or its maker was killed long ago
+NAME_FORMAT = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
+
+
+def base_folder() -> Path:
+    """Return where a new instance goes: shared memory if it is writable and has room, else the temporary files."""
+    with contextlib.suppress(OSError):
+        if os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_ROOM:
+            return MEMORY
+    return Path(tempfile.gettempdir())
+
+
+def all_bases() -> list[Path]:
+    """Return every place where an instance may live: the room in memory may have been another at its start."""
+    return [MEMORY, Path(tempfile.gettempdir())]
+
+
+def checked_name(name: str) -> str:
+    """Return the name when it may be part of a folder's name; raise otherwise."""
+    if not NAME_FORMAT.fullmatch(name):
+        raise ControlPlaneError(f"a name has 1 to 32 of a-z, 0-9 and inner dashes; this one does not: {name!r}")
+    return name
+
+
+def find_named(name: str, bases: Sequence[Path] | None = None) -> Path | None:
+    """Return the folder of the living instance that the command line keeps under this name."""
+    folders = [_named(name, base) for base in bases or all_bases()]
+    return next((folder for folder in folders if is_alive(folder)), None)
+
+
+@dataclass(slots=True)
+class HeldFolder:
+    """A folder with its lock held; invariant: the lock is held until `remove` or the end of this process."""
+
+    path: Path
+    lock: int
+
+    def remove(self) -> None:
+        """Delete the folder with all that is in it and give the lock back."""
+        remove_folder(self.path)
+        os.close(self.lock)
+
+
+def make_named(name: str, base: Path | None = None) -> HeldFolder:
+    """Make the folder of a named instance; raise when there is one that lives."""
+    path = _named(name, base or base_folder())
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError as error:
+        raise ControlPlaneError(f"control plane {name!r} is already up, or just starting, in {path}") from error
+    return _hold(path)
+
+
+def make_private(name: str, base: Path | None = None) -> HeldFolder:
+    """Make a folder of its own for an instance that shares its name with others."""
+    prefix = f"{_prefix()}{checked_name(name)}."  # a dot, which no name contains: never the folder of a named one
+    return _hold(Path(tempfile.mkdtemp(prefix=prefix, dir=base or base_folder())))
+
+
+def is_alive(folder: Path) -> bool:
+    """Tell whether somebody keeps the instance in this folder."""
+    try:
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def sweep(bases: Sequence[Path] | None = None) -> list[Path]:
+    """Delete the folders of this user whose keeper is gone; return them."""
+    left_over = [folder for base in bases or all_bases() for folder in _mine(base) if _is_left_over(folder)]
+    for folder in left_over:
+        remove_folder(folder)
+    return left_over
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder, also when a client that is just ending still puts a file into it."""
+    for _ in range(5):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(0.05)
+
+
+def _prefix() -> str:
+    return f"tfjob-control-plane-{os.getuid()}-"
+
+
+def _named(name: str, base: Path) -> Path:
+    return base / f"{_prefix()}up-{checked_name(name)}"
+
+
+def _mine(base: Path) -> Iterator[Path]:
+    for folder in base.glob(f"{_prefix()}*"):
+        with contextlib.suppress(OSError):
+            if folder.is_dir() and not folder.is_symlink() and folder.lstat().st_uid == os.getuid():
+                yield folder
+
+
+def _is_left_over(folder: Path) -> bool:
+    if (folder / LOCK_FILE).exists():
+        return not is_alive(folder)
+    try:
+        return time.time() - folder.stat().st_mtime > HALF_MADE_S
+    except OSError:
+        return False  # its keeper has just removed it
+
+
+def _hold(path: Path) -> HeldFolder:
+    # Locked first and given its name second, so that nobody ever sees the file of a living instance unlocked.
+    draft = path / f"{LOCK_FILE}.draft"
+    descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    draft.rename(path / LOCK_FILE)
+    return HeldFolder(path, descriptor)

@@ -1,0 +1,137 @@
+"""The command lines of etcd, kube-apiserver and kube-controller-manager (pure).
+
+In: where the files of an instance are and which ports it has. Out: argument lists. Everything listens on loopback and
+speaks TLS with certificates on both sides, etcd too: other users of the machine can reach a loopback port as well.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hack.control_plane.pki import Authority, Credential
+
+LOOPBACK = "127.0.0.1"
+SERVICE_RANGE = "10.96.0.0/16"
+FIRST_SERVICE_ADDRESS = "10.96.0.1"  # the ClusterIP of the API server itself; its certificate must carry it
+ETCD_QUOTA_BYTES = 8 << 30  # etcd's greatest sane value: a load test must not end in etcd's alarm about space
+# What an operator's objects need from a cluster: no node ever joins, so that nothing else has work to do.
+CONTROLLERS = (
+    "garbagecollector",
+    "namespace",
+    "serviceaccount",
+    "serviceaccount-token",
+    "root-ca-cert-publisher",
+    "clusterrole-aggregation",  # fills `view`, `edit` and `admin`, which are empty without it
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The ports of one instance on loopback."""
+
+    etcd: int
+    kube_apiserver: int
+    kube_controller_manager: int
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of one instance that its parts read."""
+
+    folder: Path
+    authority: Authority
+    server: Credential
+    etcd_client: Credential
+    token_signer: Credential
+    controller_manager_kubeconfig: Path
+
+
+def parse_minor_version(text: str) -> int:
+    """Return the minor version out of `Kubernetes v1.20.2`; 20, the oldest that we know, when it is not there."""
+    found = re.search(r"v1\.(\d+)", text)
+    return int(found[1]) if found else 20
+
+
+def etcd_command(program: Path, files: Files, ports: Ports) -> list[str]:
+    """Return the command of etcd."""
+    client = f"https://{LOOPBACK}:{ports.etcd}"
+    own = files.server
+    authority = files.authority.certificate
+    return [
+        str(program),
+        f"--data-dir={files.folder / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls=https://{LOOPBACK}:0",  # it has no peers: any port will do
+        f"--cert-file={own.certificate}",
+        f"--key-file={own.key}",
+        f"--trusted-ca-file={authority}",
+        "--client-cert-auth",
+        f"--peer-cert-file={own.certificate}",
+        f"--peer-key-file={own.key}",
+        f"--peer-trusted-ca-file={authority}",
+        "--peer-client-cert-auth",
+        # A single member elects itself: waiting a second for the votes of others only makes the start slower.
+        "--heartbeat-interval=20",
+        "--election-timeout=200",
+        f"--quota-backend-bytes={ETCD_QUOTA_BYTES}",
+        "--logger=zap",
+    ]
+
+
+def kube_apiserver_command(program: Path, files: Files, ports: Ports, extra: Sequence[str] = ()) -> list[str]:
+    """Return the command of kube-apiserver; of two equal flags the later one counts, so that `extra` wins."""
+    return [
+        str(program),
+        f"--etcd-servers=https://{LOOPBACK}:{ports.etcd}",
+        f"--etcd-cafile={files.authority.certificate}",
+        f"--etcd-certfile={files.etcd_client.certificate}",
+        f"--etcd-keyfile={files.etcd_client.key}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={ports.kube_apiserver}",
+        f"--tls-cert-file={files.server.certificate}",
+        f"--tls-private-key-file={files.server.key}",
+        f"--cert-dir={files.folder / 'pki'}",
+        f"--client-ca-file={files.authority.certificate}",
+        "--authorization-mode=Node,RBAC",
+        f"--service-account-key-file={files.token_signer.certificate}",
+        f"--service-account-signing-key-file={files.token_signer.key}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-cluster-ip-range={SERVICE_RANGE}",
+        # Endpoints may not name a loopback address, and there is no node that would use them.
+        f"--advertise-address={LOOPBACK}",
+        "--endpoint-reconciler-type=none",
+        "--allow-privileged=true",
+        *extra,
+    ]
+
+
+def kube_controller_manager_command(
+    program: Path, files: Files, ports: Ports, minor: int, extra_controllers: Sequence[str] = ()
+) -> list[str]:
+    """Return the command of kube-controller-manager of Kubernetes 1.`minor`, with more controllers than ours if asked."""
+    return [
+        str(program),
+        f"--kubeconfig={files.controller_manager_kubeconfig}",
+        f"--controllers={','.join([*CONTROLLERS, *extra_controllers])}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={ports.kube_controller_manager}",
+        # Until 1.23 it also serves without TLS, on one port for all instances of a machine, unless told not to.
+        *(["--port=0"] if minor < 24 else []),
+        f"--tls-cert-file={files.server.certificate}",
+        f"--tls-private-key-file={files.server.key}",
+        f"--service-account-private-key-file={files.token_signer.key}",
+        f"--root-ca-file={files.authority.certificate}",
+        "--leader-elect=false",
+        # Its default of 20 requests a second would make a test wait that deletes a hundred pods.
+        "--kube-api-qps=500",
+        "--kube-api-burst=1000",
+        "--concurrent-gc-syncs=40",
+        "--concurrent-namespace-syncs=20",
+    ]

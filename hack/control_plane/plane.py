@@ -1,0 +1,181 @@
+"""A running control plane as tests and the demo use it.
+
+    with ControlPlane.start() as plane:
+        plane.run_kubectl("apply", "-f", "manifests/base/crd.yaml")
+
+It is a real one: etcd, kube-apiserver with RBAC and TLS, and the controllers that an operator's objects need. It ends
+with the `with` block, with the process, or with `stop`, and leaves neither a process nor a file behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import time
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
+
+from hack.control_plane.binaries import find_or_build
+from hack.control_plane.errors import ControlPlaneError
+from hack.control_plane.keeper import Order
+from hack.control_plane.kubeconfig import write_kubeconfig
+from hack.control_plane.launch import KeeperHandle
+from hack.control_plane.pki import Authority, Credential
+from hack.control_plane.probes import Requester
+from hack.control_plane.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from hack.control_plane.binaries import Binaries
+
+KUBECTL_LIMIT_S = 120.0
+ACCOUNT_LIMIT_S = 30.0  # a service account and its token appear within a second unless the machine is overloaded
+
+
+class ControlPlane:
+    """A control plane that this process owns; invariant: after `stop` nothing of it is left.
+
+    Blocking calls, for one thread at a time save `run_kubectl`, which any number of threads may call at once.
+    """
+
+    def __init__(self, handle: KeeperHandle, directory: Path) -> None:
+        """Use `start`."""
+        state = State.read(directory)
+        self._handle = handle
+        self.directory = directory
+        self.kubeconfig = directory / "kubeconfig"
+        self.kubectl = directory / "bin" / "kubectl"
+        self.server = state.server
+        self.etcd_endpoint = state.etcd_endpoint
+        self._authority = Authority(directory / "pki")
+
+    @classmethod
+    def start(
+        cls,
+        name: str | None = None,
+        *,
+        extra_apiserver_args: Sequence[str] = (),
+        extra_controllers: Sequence[str] = (),
+        ports: Sequence[int] = (),
+        binaries: Binaries | None = None,
+    ) -> Self:
+        """Start a control plane and return when it is ready: in seconds, or in minutes if it must be built first.
+
+        `name` only labels its folder. Of two equal flags kube-apiserver takes the later one, so that
+        `extra_apiserver_args` may override ours. `extra_controllers` run beside those of `parts.CONTROLLERS`
+        (`resourcequota`, `endpoint`). `ports` (etcd, API server, controller manager) are tried first.
+        """
+        programs = binaries or find_or_build()
+        order = Order(
+            name=name or "test",
+            programs={field: str(getattr(programs, field)) for field in type(programs).__slots__},
+            extra_apiserver_args=tuple(extra_apiserver_args),
+            extra_controllers=tuple(extra_controllers),
+            ports=tuple(ports),
+        )
+        handle = KeeperHandle(order)
+        return cls(handle, handle.ready())
+
+    def stop(self) -> None:
+        """End everything and delete the folder; doing it again does nothing."""
+        self._handle.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def check(self) -> None:
+        """Raise, with the end of its log, when a part died that should run."""
+        if not self._handle.is_alive():
+            raise ControlPlaneError("the control plane is stopped, or its keeper was killed")
+        if complaints := State.read(self.directory).complaints():
+            raise ControlPlaneError("\n".join(complaints))
+
+    def pids(self) -> dict[str, int]:
+        """Return the process ids of the parts by name, the keeper's too."""
+        state = State.read(self.directory)
+        return {"keeper": state.keeper, **{part.name: part.pid for part in state.parts}}
+
+    def restart_apiserver(self) -> None:
+        """Kill kube-apiserver and start it again on the same port and data; return when it is ready."""
+        self._handle.request("restart kube-apiserver")
+
+    def restart_controller_manager(self) -> None:
+        """Kill the controllers and start them again.
+
+        The garbage collector learns of a new custom resource by looking every 30 seconds; started anew it knows at once.
+        """
+        self._handle.request("restart kube-controller-manager")
+
+    def run_kubectl(
+        self,
+        *args: str,
+        input: str | None = None,  # noqa: A002 - named as in subprocess.run
+        check: bool = True,
+        limit_s: float = KUBECTL_LIMIT_S,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as the administrator; with `check`, a failure raises with what kubectl said."""
+        command = [str(self.kubectl), f"--kubeconfig={self.kubeconfig}", *args]
+        environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
+        try:
+            done = subprocess.run(
+                command, input=input, check=False, capture_output=True, text=True, timeout=limit_s, env=environment
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ControlPlaneError(f"`kubectl {' '.join(args)}` took more than {limit_s:.0f} s") from error
+        except OSError as error:
+            raise ControlPlaneError(f"cannot run {self.kubectl}: {error}; is the control plane stopped?") from error
+        if check and done.returncode != 0:
+            self.check()
+            raise ControlPlaneError(f"`kubectl {' '.join(args)}` failed: {done.stderr.strip() or done.stdout.strip()}")
+        return done
+
+    def kubeconfig_for(self, user: str, groups: Sequence[str] = ()) -> Path:
+        """Return the kubeconfig of any user in any groups; RBAC decides what that one may do."""
+        identity = json.dumps([user, *groups])
+        file = f"user-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"  # a user's name may hold any character
+        path = self.directory / f"{file}.kubeconfig"
+        if not path.exists():
+            credential = self._authority.client(file, user, groups)
+            authority = self._authority.certificate
+            write_kubeconfig(path, server=self.server, authority=authority, user=user, credential=credential)
+        return path
+
+    def create_namespace(self, name: str) -> None:
+        """Create a namespace and wait until its service account is there, without which no pod can be created."""
+        self.run_kubectl("create", "namespace", name)
+        # Until 1.23 the account needs its token as a secret, later there is none: `default` shows what to expect.
+        wanted = bool(self._account_tokens("default"))
+        deadline = time.monotonic() + ACCOUNT_LIMIT_S
+        while (tokens := self._account_tokens(name)) is None or (wanted and not tokens):
+            if time.monotonic() > deadline:
+                self.check()
+                raise ControlPlaneError(f"namespace {name} has no service account after {ACCOUNT_LIMIT_S:.0f} s")
+            time.sleep(0.02)
+
+    def etcd_call(self, method: str, body: dict[str, object]) -> dict[str, object]:
+        """Call etcd's own API past the API server (`kv/compaction`, `maintenance/status`); bytes are base64."""
+        port = urlsplit(self.etcd_endpoint).port or 0
+        credential = Credential(self.directory / "pki" / "etcd-client.crt", self.directory / "pki" / "etcd-client.key")
+        requester = Requester(self._authority.certificate, credential, timeout_s=30.0)
+        status, answer = requester.post(port, f"/v3/{method}", json.dumps(body).encode())
+        if status != 200:
+            raise ControlPlaneError(f"etcd refused {method} ({status}): {answer.decode(errors='replace')[:500]}")
+        content: dict[str, object] = json.loads(answer)
+        return content
+
+    def _account_tokens(self, namespace: str) -> list[object] | None:
+        port = urlsplit(self.server).port or 0
+        admin = Credential(self.directory / "pki" / "admin.crt", self.directory / "pki" / "admin.key")
+        requester = Requester(self._authority.certificate, admin)
+        status, body = requester.get(port, f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
+        return list(json.loads(body).get("secrets", [])) if status == 200 else None

@@ -1,0 +1,59 @@
+"""Choose free ports on loopback.
+
+A port is free when we look and may be taken when a part starts: the keeper then tries again with others. They are taken
+from below the range that the kernel gives to outgoing connections. Inside it, any client on the machine may get the
+port of an API server that is being restarted, and a client that tries to reach that server may even connect to itself.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hack.control_plane.errors import ControlPlaneError
+from hack.control_plane.parts import LOOPBACK, Ports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+LOWEST = 20000  # below live the well-known ones of other development tools
+USUAL_OUTGOING_START = 32768
+OUTGOING_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+TRIES = 200
+
+
+def is_free(port: int) -> bool:
+    """Tell whether a server could listen on the port right now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Go's servers do: TIME_WAIT does not count
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def choose(wanted: Sequence[int] = (), free: Callable[[int], bool] = is_free) -> Ports:
+    """Return three ports: the wanted ones unseen (a collision is found at the start), else random free ones."""
+    if len(wanted) == 3:
+        return Ports(*wanted)
+    low, high = _bounds()
+    chosen: list[int] = []
+    for _ in range(TRIES):
+        port = random.randrange(low, high)  # noqa: S311 - not a secret
+        if port not in chosen and free(port):
+            chosen.append(port)
+        if len(chosen) == 3:
+            return Ports(*chosen)
+    raise ControlPlaneError(f"found no three free ports on {LOOPBACK} between {low} and {high}")
+
+
+def _bounds() -> tuple[int, int]:
+    try:
+        outgoing = int(OUTGOING_RANGE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        outgoing = USUAL_OUTGOING_START
+    # A machine that gives nearly everything to outgoing connections leaves us no range of our own.
+    return (LOWEST, outgoing) if outgoing - LOWEST >= 1000 else (LOWEST, 65536)

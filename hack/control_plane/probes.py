@@ -1,0 +1,46 @@
+"""Small HTTPS requests to the parts of a control plane, for readiness and for tests that need etcd itself.
+
+In: an address on loopback, the authority and a client's credential. Out: the status and the body; a server that does not
+answer is status 0, since it is just not there yet.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hack.control_plane.pki import Credential
+
+NO_ANSWER = 0
+
+
+class Requester:
+    """Asks the servers of one control plane under one client certificate; a new connection for every request."""
+
+    def __init__(self, authority: Path, credential: Credential, timeout_s: float = 5.0) -> None:
+        self._context = ssl.create_default_context(cafile=str(authority))
+        self._context.load_cert_chain(credential.certificate, credential.key)
+        self._timeout = timeout_s
+
+    def get(self, port: int, path: str) -> tuple[int, bytes]:
+        """Return the status and the body of a GET."""
+        return self._ask("GET", port, path, None)
+
+    def post(self, port: int, path: str, body: bytes) -> tuple[int, bytes]:
+        """Return the status and the body of a POST of JSON."""
+        return self._ask("POST", port, path, body)
+
+    def _ask(self, method: str, port: int, path: str, body: bytes | None) -> tuple[int, bytes]:
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=self._timeout, context=self._context)
+        try:
+            connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except (OSError, http.client.HTTPException):
+            return NO_ANSWER, b""
+        finally:
+            connection.close()

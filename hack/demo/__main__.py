@@ -1,0 +1,207 @@
+"""The demo: a control plane, the operator and a hollow node; the example jobs from creation to deletion.
+
+Exit codes: 0 when every job ended as it should and everything was collected, 1 when not, with what went wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from api import core
+from api.client import AiohttpTransport, RestClient, load_settings
+from api.core import PODS, SERVICES, Pod, Service
+from api.meta import meta_key
+from api.v1.constants import CHILD_SELECTOR, FAILED, SUCCEEDED, TFJOBS
+from api.v1.types import TFJob
+from hack.control_plane import ControlPlane, ControlPlaneError
+from hack.demo.states import state_of_job, state_of_pod
+from hack.demo.teller import Teller, ToldHandler
+from informers import Codec, SharedInformerFactory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from informers import SharedIndexInformer
+
+ROOT: Final = Path(__file__).parents[2]
+EXAMPLES: Final = Path("manifests/examples")
+EXPECTED: Final = {
+    "01-mnist.yaml": SUCCEEDED,
+    "02-ps-workers.yaml": SUCCEEDED,
+    "03-gcp-credentials.yaml": SUCCEEDED,
+    "04-smoke-gpu.yaml": SUCCEEDED,
+    "05-master-ps-worker.yaml": SUCCEEDED,
+    "06-invalid.yaml": FAILED,
+}
+NAMESPACES: Final = ("kubeflow", "default")
+LIFE_LIMIT_S: Final = 60.0  # the longest example takes three seconds; a busy machine may be ten times slower
+GONE_LIMIT_S: Final = 60.0
+
+
+class DemoError(Exception):
+    """Something did not go as it should."""
+
+
+class Demo:
+    """One run. `informers` are the demo's own view of the cluster, beside the operator's."""
+
+    def __init__(self, plane: ControlPlane, teller: Teller, factory: SharedInformerFactory) -> None:
+        self._plane = plane
+        self._teller = teller
+        self.jobs: SharedIndexInformer[TFJob] = factory.informer(Codec(TFJOBS, TFJob))
+        self.pods: SharedIndexInformer[Pod] = factory.informer(Codec(PODS, Pod), label_selector=CHILD_SELECTOR)
+        self.services: SharedIndexInformer[Service] = factory.informer(
+            Codec(SERVICES, Service), label_selector=CHILD_SELECTOR
+        )
+        ToldHandler(teller, "tfjob", self.jobs, state_of_job)
+        ToldHandler(teller, "pod", self.pods, state_of_pod)
+
+    async def live(self) -> None:
+        """Create the jobs, and wait until each has ended as it should. Raises DemoError for one that does not."""
+        expected: dict[str, str] = {}
+        for example, end in EXPECTED.items():
+            created = await self._kubectl("create", "-f", str(EXAMPLES / example))
+            self._teller.say(created.strip())
+            match = re.search(r"tfjob\.kubeflow\.org/(\S+) created", created)
+            if match is None:
+                raise DemoError(f"kubectl did not create {example}: {created}")
+            expected[match[1]] = end
+        if not await self._teller.wait_until(lambda: self._ends().keys() >= expected.keys(), LIFE_LIMIT_S):
+            raise DemoError(f"not ended within {LIFE_LIMIT_S:.0f} s: {sorted(expected.keys() - self._ends().keys())}")
+        wrong = [f"{name} is {self._ends()[name]}" for name, end in expected.items() if self._ends()[name] != end]
+        if wrong:
+            raise DemoError(f"ended otherwise than expected: {', '.join(wrong)}")
+        if not await self._teller.wait_until(self._is_cleaned_up, LIFE_LIMIT_S):
+            raise DemoError(f"pods still run after {LIFE_LIMIT_S:.0f} s, though their jobs have ended")
+
+    def _ends(self) -> dict[str, str]:
+        return {
+            job.metadata.name: job.status.conditions[-1].type
+            for job in self.jobs.indexer.list()
+            if job.status.conditions and job.status.conditions[-1].type in {SUCCEEDED, FAILED}
+        }
+
+    def _is_cleaned_up(self) -> bool:
+        """Whether every pod that is left has ended: the default clean-up policy takes the others with the job's end."""
+        return all(
+            pod.status.phase in {core.SUCCEEDED, core.FAILED} and pod.metadata.deletion_timestamp is None
+            for pod in self.pods.indexer.list()
+        )
+
+    async def show(self) -> None:
+        """Show what a user would look at."""
+        await self._kubectl("get", "tfjobs,pods,services", "--namespace=kubeflow", show=True)
+        await self._kubectl("describe", "tfjob", "mnist", "--namespace=kubeflow", show=True)
+        await self._kubectl("describe", "tfjob", "invalid", "--namespace=kubeflow", show=True, only="Events:")
+
+    async def delete(self) -> None:
+        """Delete the jobs, and wait until the garbage collector has taken all that was theirs."""
+        for namespace in NAMESPACES:
+            await self._kubectl("delete", "tfjobs", "--all", f"--namespace={namespace}", show=True)
+        informers = (self.jobs, self.pods, self.services)
+        if not await self._teller.wait_until(lambda: not any(len(i.indexer) for i in informers), GONE_LIMIT_S):
+            left = [meta_key(item.metadata) for informer in informers for item in informer.indexer.list()]
+            raise DemoError(f"not collected within {GONE_LIMIT_S:.0f} s: {left}")
+        self._teller.say("every job, pod and service is gone")
+
+    async def _kubectl(self, *arguments: str, show: bool = False, only: str = "") -> str:
+        self._teller.say()
+        self._teller.say(f"$ kubectl {shlex.join(arguments)}")
+        done = await asyncio.to_thread(self._plane.run_kubectl, *arguments)
+        text = done.stdout[done.stdout.find(only) :] if only else done.stdout
+        if show:
+            print(text, flush=True)
+        return done.stdout
+
+
+@contextlib.asynccontextmanager
+async def running(name: str, command: Sequence[str], log: Path) -> AsyncIterator[None]:
+    """Run a part as a process of its own; on leaving end it by SIGTERM. Raises DemoError when that does not end it well."""
+    with log.open("wb") as out:
+        process = await asyncio.create_subprocess_exec(*command, stdout=out, stderr=out, cwd=ROOT)
+    try:
+        yield
+        if process.returncode is not None:
+            raise DemoError(f"the {name} died with code {process.returncode}:\n{_tail(log)}")
+        process.terminate()
+        async with asyncio.timeout(10):
+            code = await process.wait()
+        if code != 0:
+            raise DemoError(f"the {name} ended with code {code}:\n{_tail(log)}")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def _tail(log: Path, lines: int = 20) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+async def play(plane: ControlPlane, teller: Teller) -> None:
+    """Play the whole demo on a control plane that is up. Raises DemoError or ControlPlaneError."""
+    await asyncio.to_thread(prepare, plane)
+    teller.say("TFJob CRD applied")
+    settings = load_settings(str(plane.kubeconfig))
+    flags = ("--kubeconfig", str(plane.kubeconfig))
+    operator_log = plane.directory / "logs" / "operator.log"
+    node_log = plane.directory / "logs" / "hollow-node.log"
+    async with (
+        AiohttpTransport(settings) as transport,
+        running("operator", (sys.executable, "-m", "controller", *flags), operator_log),
+        running("hollow node", (sys.executable, "-m", "hack.hollow_node", *flags), node_log),
+        asyncio.TaskGroup() as tasks,
+    ):
+        teller.say("operator and hollow node started")
+        factory = SharedInformerFactory(RestClient(transport))
+        demo = Demo(plane, teller, factory)
+        factory.start(tasks)
+        try:
+            await factory.wait_for_cache_sync(30)
+            await demo.live()
+            await demo.show()
+            await demo.delete()
+        except DemoError as error:
+            raise DemoError(f"{error}\n\nThe operator's last words:\n{_tail(operator_log)}") from None
+        finally:
+            await factory.shut_down()
+
+
+def prepare(plane: ControlPlane) -> None:
+    """Make what the jobs need: the CRD, and the namespace of the examples. Blocks."""
+    plane.run_kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
+    plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+    plane.restart_controller_manager()  # so that the garbage collector knows of TFJobs at once and not in half a minute
+    plane.create_namespace("kubeflow")
+
+
+def main() -> int:
+    """Run the demo; returns the exit code."""
+    teller = Teller(time.monotonic())
+    code = 0
+    try:
+        teller.say("starting etcd, kube-apiserver and kube-controller-manager")
+        with ControlPlane.start("demo") as plane:
+            teller.say(f"control plane is up at {plane.server}")
+            asyncio.run(play(plane, teller))
+    except* (DemoError, ControlPlaneError) as group:
+        code = 1
+        for error in group.exceptions:
+            print(f"\ndemo failed: {error}", file=sys.stderr)
+    except* KeyboardInterrupt:
+        code = 130
+        print("\ninterrupted; everything that ran has been stopped", file=sys.stderr)
+    if code == 0:
+        teller.say(f"done: {len(EXPECTED)} jobs ended as they should")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Prints one line for each change of state that the API server shows, through the project's own informers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from api.core import Pod
+from api.meta import meta_key
+from api.v1.types import TFJob
+from informers import object_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from informers import SharedIndexInformer, Tombstone
+
+O = TypeVar("O", TFJob, Pod)  # noqa: E741 - an object
+
+
+class Teller:
+    """Prints lines with the seconds since the demo began, and wakes whoever waits for a change."""
+
+    def __init__(self, began: float) -> None:
+        self._began = began
+        self._changed = asyncio.Event()
+
+    def say(self, text: str = "") -> None:
+        """Print a line."""
+        print(f"{time.monotonic() - self._began:6.1f}s  {text}" if text else "", flush=True)
+
+    def tell(self, subject: str, state: str) -> None:
+        """Print a change of state."""
+        self.say(f"{subject:<34} {state}")
+        self._changed.set()
+
+    async def wait_until(self, done: Callable[[], bool], limit_s: float) -> bool:
+        """Wait until `done` answers true; it is asked after each change. False when `limit_s` seconds have passed."""
+        try:
+            async with asyncio.timeout(limit_s):
+                while not done():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+class ToldHandler(Generic[O]):
+    """Tells of every object whose state reads differently from what was told last."""
+
+    def __init__(
+        self, teller: Teller, kind: str, informer: SharedIndexInformer[O], state_of: Callable[[O], str]
+    ) -> None:
+        self._teller = teller
+        self._kind = kind
+        self._state_of: Callable[[O], str] = state_of
+        self._told: dict[str, str] = {}
+        informer.add_event_handler(self)
+
+    def on_add(self, item: O, _is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - the informers' signature
+        """Tell of a new object."""
+        self._look(item)
+
+    def on_update(self, _old: O, new: O, /) -> None:
+        """Tell of a change that a person would notice."""
+        self._look(new)
+
+    def on_delete(self, gone: O | Tombstone[O], /) -> None:
+        """Tell that an object is gone."""
+        key = meta_key(object_of(gone).metadata)
+        self._told.pop(key, None)
+        self._teller.tell(f"{self._kind} {key}", "gone")
+
+    def _look(self, item: O) -> None:
+        key, state = meta_key(item.metadata), self._state_of(item)
+        if state and self._told.get(key) != state:
+            self._told[key] = state
+            self._teller.tell(f"{self._kind} {key}", state)

@@ -1,0 +1,43 @@
+"""The control plane of a test session: started once, shared by all integration tests, each in a namespace of its own."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hack.control_plane import ControlPlane, ControlPlaneError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder, so that `-m 'not integration'` leaves all of them out."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.integration)
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """A real control plane; the first session on a machine builds it, which takes minutes."""
+    try:
+        plane = ControlPlane.start("pytest")
+    except ControlPlaneError as error:
+        pytest.fail(f"no control plane: {error}", pytrace=False)
+    with plane:
+        yield plane
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A fresh namespace in which pods can be created; its deletion is not waited for, since it takes five seconds."""
+    name = f"test-{secrets.token_hex(4)}"
+    control_plane.create_namespace(name)
+    yield name
+    control_plane.run_kubectl("delete", "namespace", name, "--wait=false", check=False)

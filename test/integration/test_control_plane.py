@@ -1,0 +1,347 @@
+"""The local control plane keeps its promises: it is a real one, and it leaves nothing behind.
+
+Border: the programs are those that the session's control plane runs; how they are built is not tested here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from hack.control_plane import ControlPlane, ControlPlaneError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PROJECT = Path(__file__).parents[2]
+PATIENCE_S = 45.0
+
+CRD = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: kettles.test.example.com}
+spec:
+  group: test.example.com
+  scope: Namespaced
+  names: {plural: kettles, singular: kettle, kind: Kettle, listKind: KettleList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {type: object, x-kubernetes-preserve-unknown-fields: true}
+"""
+KETTLE = """
+apiVersion: test.example.com/v1
+kind: Kettle
+metadata: {name: blue}
+spec: {litres: 2, tea: [green, black]}
+"""
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: pod}
+spec:
+  containers: [{name: main, image: none}]
+"""
+OWNER_SCRIPT = """
+import json, signal
+from hack.control_plane import ControlPlane
+with ControlPlane.start("owner") as plane:
+    print(json.dumps([str(plane.directory), plane.pids()]), flush=True)
+    signal.pause()
+"""
+
+
+def eventually(done: Callable[[], bool], what: str) -> None:
+    """Wait until something is so; fail when it is not within our patience."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not done():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {what}"
+        time.sleep(0.05)
+
+
+def runs(pid: int) -> bool:
+    """Tell whether a process runs; one that is dead and not yet waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def dependent_of(kind: str, api_version: str, name: str, uid: str) -> str:
+    owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid}
+    return json.dumps(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "dependent", "ownerReferences": [owner]}}
+    )
+
+
+@pytest.fixture(scope="module")
+def kettles(control_plane: ControlPlane) -> Iterator[None]:
+    """The custom resource `kettles`, known to the API server and to the garbage collector."""
+    control_plane.run_kubectl("apply", "-f", "-", input=CRD)
+    control_plane.run_kubectl("wait", "--for=condition=Established", "crd/kettles.test.example.com", "--timeout=30s")
+    control_plane.restart_controller_manager()
+    yield
+    control_plane.run_kubectl("delete", "crd", "kettles.test.example.com")
+
+
+@pytest.fixture(scope="module")
+def second_plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """A second instance, whose etcd is told to take a port that is taken: the one of the first instance's etcd."""
+    taken = urlsplit(control_plane.etcd_endpoint).port or 0
+    with ControlPlane.start("second", ports=(taken, 19998, 19999)) as plane:
+        yield plane
+
+
+@pytest.fixture
+def owner() -> Iterator[tuple[subprocess.Popen[str], Path, dict[str, int]]]:
+    """Another process that owns a control plane, the plane's folder and its processes."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER_SCRIPT],
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        directory, pids = json.loads(process.stdout.readline())
+        yield process, Path(directory), pids
+        process.kill()
+
+
+def test_it_is_ready_when_start_returns(control_plane: ControlPlane) -> None:
+    """No caller has to wait for anything: the API server says that it is ready, and a pod can be created at once."""
+    assert control_plane.run_kubectl("get", "--raw", "/readyz").stdout == "ok"
+    control_plane.run_kubectl("create", "--namespace=default", "-f", "-", input=POD)
+    control_plane.run_kubectl("delete", "--namespace=default", "pod", "pod", "--now")
+    assert control_plane.server.startswith("https://127.0.0.1:")
+    control_plane.check()
+
+
+@pytest.mark.usefixtures("kettles")
+def test_it_stores_and_returns_custom_objects(control_plane: ControlPlane, namespace: str) -> None:
+    """With reflect2 1.0.1 under a Go of today the API server dies at the first custom object."""
+    control_plane.run_kubectl("create", "--namespace", namespace, "-f", "-", input=KETTLE)
+    stored = control_plane.run_kubectl("get", "--namespace", namespace, "kettle", "blue", "-o", "json").stdout
+    assert json.loads(stored)["spec"] == {"litres": 2, "tea": ["green", "black"]}
+    control_plane.check()
+
+
+def test_objects_go_when_their_owner_goes(control_plane: ControlPlane, namespace: str) -> None:
+    """The garbage collector runs."""
+    control_plane.run_kubectl("create", "--namespace", namespace, "configmap", "owner")
+    assert_dependent_is_collected(control_plane, namespace, "configmap/owner", "v1", "ConfigMap")
+
+
+@pytest.mark.usefixtures("kettles")
+def test_objects_go_when_their_custom_owner_goes(control_plane: ControlPlane, namespace: str) -> None:
+    """Also for a kind that came after the start, once the controllers were started anew."""
+    control_plane.run_kubectl("create", "--namespace", namespace, "-f", "-", input=KETTLE)
+    assert_dependent_is_collected(control_plane, namespace, "kettle/blue", "test.example.com/v1", "Kettle")
+
+
+def assert_dependent_is_collected(plane: ControlPlane, namespace: str, owner: str, api_version: str, kind: str) -> None:
+    uid = plane.run_kubectl("get", "--namespace", namespace, owner, "-o", "jsonpath={.metadata.uid}").stdout
+    dependent = dependent_of(kind, api_version, owner.partition("/")[2], uid)
+    plane.run_kubectl("create", "--namespace", namespace, "-f", "-", input=dependent)
+    plane.run_kubectl("delete", "--namespace", namespace, owner)
+    get = ("get", "--namespace", namespace, "configmap", "dependent")
+    eventually(lambda: plane.run_kubectl(*get, check=False).returncode != 0, "the dependent is collected")
+
+
+def test_a_deleted_namespace_goes_with_all_that_is_in_it(control_plane: ControlPlane) -> None:
+    """The namespace controller runs: without it a namespace stays in Terminating for ever."""
+    control_plane.create_namespace("doomed")
+    control_plane.run_kubectl("create", "--namespace=doomed", "-f", "-", input=POD)
+    control_plane.run_kubectl("delete", "namespace", "doomed", "--timeout=60s")
+    assert "NotFound" in control_plane.run_kubectl("get", "namespace", "doomed", check=False).stderr
+
+
+def test_a_fresh_namespace_has_a_service_account_with_a_token_that_works(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    """Pods get real credentials, and the API server knows whose they are."""
+    path = "jsonpath={.items[?(@.type=='kubernetes.io/service-account-token')].data.token}"
+    encoded = control_plane.run_kubectl("get", "--namespace", namespace, "secrets", "-o", path).stdout
+    assert encoded
+    token = subprocess.run(["base64", "-d"], input=encoded, text=True, capture_output=True, check=True).stdout
+    answer = control_plane.run_kubectl(
+        "--kubeconfig=/dev/null",
+        f"--server={control_plane.server}",
+        f"--certificate-authority={control_plane.directory / 'pki' / 'ca.crt'}",
+        f"--token={token}",
+        "get",
+        "pods",
+        check=False,
+    )
+    assert f'User "system:serviceaccount:{namespace}:default" cannot list resource "pods"' in answer.stderr
+
+
+def test_an_unknown_user_may_do_nothing_and_a_known_one_what_the_role_says(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    """RBAC is on, and any user in any groups can be tried."""
+    plane = control_plane
+    pods = (f"--kubeconfig={plane.kubeconfig_for('mallory', ['outsiders'])}", "get", "pods", "--namespace", namespace)
+    assert 'User "mallory" cannot list resource "pods"' in plane.run_kubectl(*pods, check=False).stderr
+    plane.run_kubectl(
+        "create", "rolebinding", "view", "--clusterrole=view", "--group=outsiders", "--namespace", namespace
+    )
+    eventually(lambda: plane.run_kubectl(*pods, check=False).returncode == 0, "the binding takes effect")
+    elsewhere = (*pods[:3], "--namespace", "default")
+    assert plane.run_kubectl(*elsewhere, check=False).returncode != 0
+
+
+def test_kubectl_leaves_nothing_in_the_home_folder(
+    control_plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cache belongs to the instance and goes with it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    control_plane.run_kubectl("get", "pods", "--all-namespaces")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failing_kubectl_raises_with_what_it_said(control_plane: ControlPlane) -> None:
+    """A test that goes wrong shows why, without a look into a log."""
+    with pytest.raises(ControlPlaneError, match=r"kubectl get pod nobody.*\"nobody\" not found"):
+        control_plane.run_kubectl("get", "pod", "nobody")
+
+
+def test_a_restarted_api_server_has_its_address_and_data(control_plane: ControlPlane, namespace: str) -> None:
+    """Clients find it again where it was."""
+    before = control_plane.pids()
+    control_plane.run_kubectl("create", "--namespace", namespace, "configmap", "kept")
+    control_plane.restart_apiserver()
+    control_plane.run_kubectl("get", "--namespace", namespace, "configmap", "kept")
+    after = control_plane.pids()
+    assert {name for name in before if before[name] != after[name]} == {"kube-apiserver"}
+    control_plane.check()
+
+
+def test_etcd_can_be_compacted_past_the_api_server(control_plane: ControlPlane, namespace: str) -> None:
+    """What a client held on to is then expired (410), which no call to the API server itself can bring about."""
+    created = control_plane.run_kubectl("create", "--namespace", namespace, "configmap", "old", "-o", "json").stdout
+    revision = int(json.loads(created)["metadata"]["resourceVersion"])
+    control_plane.run_kubectl("create", "--namespace", namespace, "configmap", "new")
+    path = f"/api/v1/namespaces/{namespace}/configmaps?limit=1&resourceVersionMatch=Exact&resourceVersion={revision}"
+    control_plane.run_kubectl("get", "--raw", path)
+    control_plane.etcd_call("kv/compaction", {"revision": revision + 1, "physical": True})
+    assert "too old" in control_plane.run_kubectl("get", "--raw", path, check=False).stderr
+
+
+def test_a_part_that_dies_later_is_reported_with_the_end_of_its_log(control_plane: ControlPlane) -> None:
+    """The cause is at hand, not only that something no longer answers."""
+    os.kill(control_plane.pids()["kube-controller-manager"], signal.SIGKILL)
+
+    def complaint() -> str:
+        try:
+            control_plane.check()
+        except ControlPlaneError as error:
+            return str(error)
+        return ""
+
+    eventually(lambda: bool(complaint()), "the death is noticed")
+    assert "kube-controller-manager was killed by signal 9; end of " in complaint()
+    assert len(complaint().splitlines()) > 3
+    control_plane.restart_controller_manager()
+    assert complaint() == ""
+
+
+def test_a_part_that_dies_at_the_start_is_an_error_with_the_end_of_its_log() -> None:
+    """And what had started by then is gone again."""
+    with pytest.raises(
+        ControlPlaneError, match=r"(?s)kube-apiserver ended with code 1; end of .*unknown flag"
+    ) as caught:
+        ControlPlane.start("dying", extra_apiserver_args=["--no-such-flag"])
+    folder = Path(re.findall(r"end of (\S+)/logs/", str(caught.value))[0])
+    assert not folder.exists()
+
+
+def test_two_instances_are_two_worlds(control_plane: ControlPlane, second_plane: ControlPlane, namespace: str) -> None:
+    """They share neither ports nor data nor users."""
+    assert "NotFound" in second_plane.run_kubectl("get", "namespace", namespace, check=False).stderr
+    assert second_plane.server != control_plane.server
+    stranger = f"--kubeconfig={control_plane.kubeconfig}"
+    crossed = second_plane.run_kubectl(stranger, f"--server={second_plane.server}", "get", "pods", check=False)
+    assert crossed.returncode != 0
+
+
+def test_a_taken_port_is_survived(control_plane: ControlPlane, second_plane: ControlPlane) -> None:
+    """Between the choice of a port and its use anybody may take it; another one is chosen then."""
+    second_plane.check()
+    assert second_plane.etcd_endpoint != control_plane.etcd_endpoint
+    assert "address already in use" in (second_plane.directory / "logs" / "etcd.log").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_an_owner_that_ends_leaves_no_process_and_no_file(
+    owner: tuple[subprocess.Popen[str], Path, dict[str, int]], number: signal.Signals
+) -> None:
+    """However a test run ends, the machine is as it was."""
+    process, directory, pids = owner
+    assert all(runs(pid) for pid in pids.values())
+    process.send_signal(number)
+    process.wait(timeout=PATIENCE_S)
+    eventually(lambda: not any(runs(pid) for pid in pids.values()), "all processes end")
+    eventually(lambda: not directory.exists(), "the folder is deleted")
+
+
+def test_a_killed_keeper_takes_its_parts_along_and_the_next_start_clears_its_folder(
+    owner: tuple[subprocess.Popen[str], Path, dict[str, int]],
+) -> None:
+    """Even the one who clears up may be killed."""
+    process, directory, pids = owner
+    process.kill()
+    os.kill(pids["keeper"], signal.SIGKILL)
+    eventually(lambda: not any(runs(pid) for pid in pids.values()), "all processes end")
+    with pytest.raises(ControlPlaneError):
+        ControlPlane.start("next", extra_apiserver_args=["--no-such-flag"])
+    assert not directory.exists()
+
+
+def test_stopping_twice_is_fine(second_plane: ControlPlane) -> None:
+    """A `with` block around a test that stops the plane itself must not fail."""
+    second_plane.stop()
+    second_plane.stop()
+    assert not second_plane.directory.exists()
+    with pytest.raises(ControlPlaneError, match="stopped"):
+        second_plane.run_kubectl("get", "pods")
+
+
+def test_the_command_line_starts_shows_and_ends_an_instance() -> None:
+    """`up` returns and leaves it running, `env` makes a shell use it, `down` leaves nothing."""
+    name = f"cli-{os.getpid()}"
+
+    def run(verb: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "hack.control_plane", verb, "--name", name]
+        return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=120)
+
+    assert run("status").returncode == 3
+    try:
+        assert "export KUBECONFIG=" in run("up").stdout
+        assert run("up").returncode == 0
+        assert "kube-apiserver runs" in run("status").stdout
+        script = f'{run("env").stdout}\nkubectl get --raw /readyz; printf " %s" "$KUBECONFIG"'
+        used = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
+        answer, _, kubeconfig = used.partition(" ")
+        assert answer == "ok"
+    finally:
+        assert run("down").returncode == 0
+    assert not Path(kubeconfig).parent.exists()
+    assert run("env").returncode == 1

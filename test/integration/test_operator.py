@@ -1,0 +1,417 @@
+"""The operator as its users meet it: a process, kubectl, a real API server, and a hollow node for the pods.
+
+Each test has a namespace, an operator and a hollow node of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from api.v1 import constants as c
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hack.control_plane import ControlPlane
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 40.0  # what takes a second or two here may take ten times as long on a busy machine
+RUN = "hollow.tfjob.kubeflow.org/run"
+
+
+def eventually(holds: Callable[[], Any], what: str) -> Any:
+    """Ask until the answer is true, and return it."""
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        if answer := holds():
+            return answer
+        time.sleep(0.1)
+    pytest.fail(f"not within {LIMIT_S:.0f} s: {what}")
+
+
+class Cluster:
+    """One namespace of the API server, with the processes that serve it."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, folder: Path) -> None:
+        self._plane = plane
+        self.namespace = namespace
+        self._folder = folder
+        self._started = 0
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl in the namespace."""
+        return self._plane.run_kubectl(*arguments, f"--namespace={self.namespace}", input=stdin).stdout
+
+    def create(self, name: str, spec: dict[str, Any]) -> None:
+        """Create a TFJob, as a user would."""
+        job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec}
+        self.kubectl("create", "-f", "-", stdin=json.dumps(job))
+
+    def items(self, resource: str) -> list[dict[str, Any]]:
+        """All objects of a resource."""
+        found: list[dict[str, Any]] = json.loads(self.kubectl("get", resource, "--output=json"))["items"]
+        return found
+
+    def names(self, resource: str) -> list[str]:
+        """The names of all objects of a resource, sorted."""
+        return sorted(item["metadata"]["name"] for item in self.items(resource))
+
+    def job(self, name: str) -> dict[str, Any]:
+        """One TFJob."""
+        found: dict[str, Any] = json.loads(self.kubectl("get", "tfjob", name, "--output=json"))
+        return found
+
+    def state(self, name: str) -> str:
+        """What the STATE column shows."""
+        conditions = self.job(name).get("status", {}).get("conditions", [])
+        return conditions[-1]["type"] if conditions else ""
+
+    def wait_for(self, name: str, state: str) -> dict[str, Any]:
+        """Wait until the job is in that state; answers its status."""
+        eventually(lambda: self.state(name) == state, f"{name} is {state}")
+        status: dict[str, Any] = self.job(name)["status"]
+        return status
+
+    def events(self, name: str) -> list[tuple[str, str, str]]:
+        """The events on a job: type, reason, message."""
+        selected = f"--field-selector=involvedObject.name={name},involvedObject.kind=TFJob"
+        found = json.loads(self.kubectl("get", "events", selected, "--output=json"))["items"]
+        return [(event["type"], event["reason"], event["message"]) for event in found]
+
+    @contextlib.contextmanager
+    def operator(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Run an operator for this namespace; on leaving, SIGTERM must end it with 0 within ten seconds."""
+        with self._process("controller", "operator_ready") as process:
+            yield process
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(10) == 0
+
+    @contextlib.contextmanager
+    def node(self) -> Iterator[None]:
+        """Run a hollow node for this namespace."""
+        with self._process("hack.hollow_node", "runs the pods", f"--name=node-{self.namespace}") as process:
+            yield
+            process.terminate()
+            process.wait(10)
+
+    @contextlib.contextmanager
+    def _process(self, module: str, ready: str, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+        self._started += 1
+        log = self._folder / f"{module}-{self._started}.log"
+        command = (
+            sys.executable,
+            "-m",
+            module,
+            f"--kubeconfig={self._plane.kubeconfig}",
+            f"--namespace={self.namespace}",
+        )
+        with log.open("wb") as out, subprocess.Popen((*command, *flags), stdout=out, stderr=out, cwd=ROOT) as process:
+            try:
+                eventually(lambda: ready in log.read_text() or process.poll() is not None, f"{module} is ready")
+                assert process.poll() is None, log.read_text()
+                yield process
+                assert "Traceback" not in log.read_text()
+            finally:
+                if process.poll() is None:
+                    process.kill()
+
+
+@pytest.fixture(scope="session")
+def crd(control_plane: ControlPlane) -> None:
+    """The CRD, applied as the README says."""
+    control_plane.run_kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
+    control_plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+    control_plane.restart_controller_manager()  # else its garbage collector hears of TFJobs within half a minute only
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path, crd: None) -> Cluster:
+    """The namespace of a test, with nothing running in it."""
+    return Cluster(control_plane, namespace, tmp_path)
+
+
+def replica(replicas: int = 1, policy: str = "Never", run: str = "1s:0") -> dict[str, Any]:
+    """A replica whose pods run as told."""
+    return {
+        "replicas": replicas,
+        "restartPolicy": policy,
+        "template": {
+            "metadata": {"annotations": {RUN: run}},
+            "spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]},
+        },
+    }
+
+
+def specs(**replicas: dict[str, Any]) -> dict[str, Any]:
+    """A specification of these replicas."""
+    return {"tfReplicaSpecs": replicas}
+
+
+def test_a_job_lives_from_created_to_succeeded(cluster: Cluster) -> None:
+    """Pods, services, TF_CONFIG, conditions, counters, times and events, as seed documents show them."""
+    with cluster.operator(), cluster.node():
+        cluster.create("mnist", specs(PS=replica(run="forever"), Worker=replica(2, "OnFailure", "2s:0")))
+        cluster.wait_for("mnist", c.RUNNING)
+        children = ["mnist-ps-0", "mnist-worker-0", "mnist-worker-1"]
+        assert cluster.names("pods") == children
+        assert cluster.names("services") == children
+        pod = json.loads(cluster.kubectl("get", "pod", "mnist-worker-1", "--output=json"))
+        env = {variable["name"]: variable.get("value") for variable in pod["spec"]["containers"][0]["env"]}
+        suffix = f"{cluster.namespace}.svc:2222"
+        assert json.loads(env["TF_CONFIG"]) == {
+            "cluster": {
+                "ps": [f"mnist-ps-0.{suffix}"],
+                "worker": [f"mnist-worker-0.{suffix}", f"mnist-worker-1.{suffix}"],
+            },
+            "task": {"type": "worker", "index": 1},
+            "environment": "cloud",
+        }
+        status = cluster.wait_for("mnist", c.SUCCEEDED)
+        assert [(x["type"], x["status"]) for x in status["conditions"]] == [
+            ("Created", "True"),
+            ("Running", "False"),
+            ("Succeeded", "True"),
+        ]
+        assert status["startTime"] <= status["completionTime"]
+        eventually(lambda: "mnist-ps-0" not in cluster.names("pods"), "the parameter server is cleaned up")
+        assert "mnist-worker-0" in cluster.names("pods")
+        assert cluster.job("mnist")["status"]["replicaStatuses"]["PS"] == {"active": 0, "succeeded": 0, "failed": 0}
+        eventually(lambda: len(cluster.events("mnist")) >= 9, "events are written")
+        events = cluster.events("mnist")
+        for name in children:
+            assert ("Normal", "SuccessfulCreatePod", f"Created pod: {name}") in events
+            assert ("Normal", "SuccessfulCreateService", f"Created service: {name}") in events
+        assert ("Normal", "SuccessfulDeletePod", "Deleted pod: mnist-ps-0") in events
+        text = f"TFJob {cluster.namespace}/mnist successfully completed."
+        assert ("Normal", "TFJobSucceeded", text) in events
+        assert not [event for event in events if event[0] == "Warning"]
+
+
+def test_a_failed_replica_fails_the_job(cluster: Cluster) -> None:
+    """Policy Never and exit 1: the condition says which kind failed."""
+    with cluster.operator(), cluster.node():
+        cluster.create("bad", specs(Chief=replica(run="forever"), Worker=replica(run="0.5s:1")))
+        status = cluster.wait_for("bad", c.FAILED)
+        text = f"TFJob {cluster.namespace}/bad has failed because 1 Worker replica(s) failed."
+        assert status["conditions"][-1]["message"] == text
+        eventually(lambda: cluster.names("pods") == ["bad-worker-0"], "the running chief is cleaned up")
+
+
+def test_a_replica_that_was_killed_is_run_again_under_the_policy_exit_code(cluster: Cluster) -> None:
+    """137 restarts, under the same name; then the job succeeds."""
+    with cluster.operator(), cluster.node():
+        cluster.create("again", specs(Worker=replica(1, "ExitCode", "0.5s:137, 0.5s:0")))
+        cluster.wait_for("again", c.SUCCEEDED)
+        reasons = [reason for _, reason, _ in cluster.events("again")]
+        assert reasons.count("ExitedWithCode") == 1
+        assert reasons.count("TFJobRestarting") == 1
+
+
+def test_the_kubelet_restarts_a_container_in_place_under_the_policy_on_failure(cluster: Cluster) -> None:
+    """The operator leaves the pod alone."""
+    with cluster.operator(), cluster.node():
+        cluster.create("place", specs(Worker=replica(1, "OnFailure", "0.3s:1, 0.3s:0")))
+        cluster.wait_for("place", c.SUCCEEDED)
+        (pod,) = cluster.items("pods")
+        assert pod["status"]["containerStatuses"][0]["restartCount"] == 1
+
+
+def bad_template(container: dict[str, Any]) -> dict[str, Any]:
+    """A worker whose only container is this."""
+    return specs(Worker={"template": {"spec": {"containers": [container]}}})
+
+
+INVALID = {
+    "only-unknown-keys": ({"foo": 1}, "spec.tfReplicaSpecs: is required"),
+    "no-containers": (specs(Worker={"template": {"spec": {"containers": []}}}), "at least one container"),
+    "no-tensorflow": (bad_template({"name": "main", "image": "i"}), "one container must be named tensorflow"),
+    "two-chiefs": (specs(Chief=replica(2)), "a job has one chief"),
+    "wrong-type": (specs(Worker=replica() | {"replicas": "two"}), 'not "two"'),
+    "null-replica": (specs(Worker=None), "not null"),  # type: ignore[arg-type]
+    "text-run-policy": (specs(Worker=replica()) | {"runPolicy": "x"}, "spec.runPolicy: must be an object"),
+    "a" * 60: (specs(Worker=replica()), "is too long by 6"),
+    "numeric-args": (bad_template({"name": "tensorflow", "image": "i", "args": [1]}), "was refused: "),
+    "bad-volume": (
+        bad_template({"name": "tensorflow", "image": "i", "volumeMounts": [{"name": "x", "mountPath": "/x"}]}),
+        'was refused: Pod "bad-volume-worker-0" is invalid',
+    ),
+}
+
+
+def test_a_wrong_specification_fails_its_job_and_no_other(cluster: Cluster) -> None:
+    """B01, B02, B03, B05: a Failed condition that says what to mend, one Warning, no children; others go on."""
+    with cluster.operator() as operator, cluster.node():
+        for name, (spec, _) in INVALID.items():
+            cluster.create(name, spec)
+        cluster.create("good", specs(Worker=replica()))
+        for name, (_, expected) in INVALID.items():
+            condition = cluster.wait_for(name, c.FAILED)["conditions"][-1]
+            assert condition["reason"] == "InvalidTFJobSpec"
+            assert "the spec is invalid" in condition["message"]
+            assert expected in condition["message"]
+        cluster.wait_for("good", c.SUCCEEDED)
+        for name in INVALID:
+            events = eventually(functools.partial(cluster.events, name), f"the event of {name} is written")
+            warnings = [event for event in events if event[0] == "Warning"]
+            assert [reason for _, reason, _ in warnings] == ["InvalidTFJobSpec"]
+        assert operator.poll() is None
+        eventually(lambda: cluster.names("services") == ["good-worker-0"], "refused jobs keep no service")
+        assert cluster.names("pods") == ["good-worker-0"]
+
+
+def test_a_mistake_that_the_api_server_finds_is_told_by_kubectl(cluster: Cluster) -> None:
+    """A specification that is no object at all can not be stored."""
+    with pytest.raises(Exception, match="spec in body must be of type object"):
+        cluster.create("text", "x")  # type: ignore[arg-type]
+
+
+def test_deleting_a_job_takes_all_its_children_and_makes_none(cluster: Cluster) -> None:
+    """B14: the garbage collector has them; a job in foreground deletion gets no new pods."""
+    with cluster.operator(), cluster.node():
+        for cascade in ("background", "foreground"):
+            cluster.create("gone", specs(PS=replica(run="forever"), Worker=replica(2, run="forever")))
+            cluster.wait_for("gone", c.RUNNING)
+            cluster.kubectl("delete", "tfjob", "gone", f"--cascade={cascade}")
+            eventually(lambda: not cluster.names("pods") and not cluster.names("services"), "all children are gone")
+
+
+def test_a_name_can_be_used_again_at_once(cluster: Cluster) -> None:
+    """B12: the new job waits for the old pods to go, and takes over without a stall or a stranger's count."""
+    with cluster.operator(), cluster.node():
+        for run in ("forever", "0.5s:0"):
+            cluster.create("again", specs(Worker=replica(2, run=run)))
+            if run == "forever":
+                cluster.wait_for("again", c.RUNNING)
+                cluster.kubectl("delete", "tfjob", "again", "--wait=false")
+                eventually(lambda: "again" not in cluster.names("tfjobs"), "the first job is gone")
+        cluster.wait_for("again", c.SUCCEEDED)
+
+
+def test_an_operator_that_is_killed_half_way_goes_on_where_it_was(cluster: Cluster) -> None:
+    """Nothing durable lives in memory: after SIGKILL and a restart no pod is made twice and the job ends as it should."""
+    with cluster.node():
+        with cluster.operator() as operator:
+            cluster.create("half", specs(PS=replica(run="forever"), Worker=replica(2, "OnFailure", "4s:0")))
+            cluster.wait_for("half", c.RUNNING)
+            operator.kill()
+            operator.wait()
+        before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in cluster.items("pods")}
+        started = cluster.job("half")["status"]["startTime"]
+        with cluster.operator():
+            status = cluster.wait_for("half", c.SUCCEEDED)
+            assert status["startTime"] == started
+            eventually(lambda: "half-ps-0" not in cluster.names("pods"), "the parameter server is cleaned up")
+            after = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in cluster.items("pods")}
+            assert after.items() <= before.items()
+
+
+def test_a_job_that_ends_while_no_operator_runs_is_ended_and_cleaned_up_later(cluster: Cluster) -> None:
+    """Level-triggered: what was missed is seen in the state."""
+    with cluster.node():
+        with cluster.operator():
+            cluster.create("missed", specs(PS=replica(run="forever"), Worker=replica(run="2s:0")))
+            cluster.wait_for("missed", c.RUNNING)
+        pod = "missed-worker-0"
+        eventually(
+            lambda: json.loads(cluster.kubectl("get", "pod", pod, "--output=json"))["status"]["phase"] == "Succeeded",
+            "the worker has ended",
+        )
+        assert cluster.state("missed") == c.RUNNING
+        with cluster.operator():
+            cluster.wait_for("missed", c.SUCCEEDED)
+            eventually(lambda: cluster.names("pods") == [pod], "the parameter server is cleaned up")
+
+
+def test_a_finished_job_costs_no_further_call(cluster: Cluster) -> None:
+    """B33, B55: neither the job nor its pods change any more, also not when the operator starts anew."""
+    with cluster.node():
+        with cluster.operator():
+            cluster.create("idle", specs(Worker=replica()))
+            cluster.wait_for("idle", c.SUCCEEDED)
+        version = cluster.job("idle")["metadata"]["resourceVersion"]
+        with cluster.operator():
+            cluster.create("later", specs(Worker=replica()))
+            cluster.wait_for("later", c.SUCCEEDED)
+        assert cluster.job("idle")["metadata"]["resourceVersion"] == version
+
+
+def test_what_belongs_to_others_is_left_alone(cluster: Cluster) -> None:
+    """B13: a stranger's pod with our labels is neither counted nor deleted; a stranger's service keeps its name."""
+    labels = {
+        c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME,
+        c.LABEL_JOB_NAME: "mine",
+        c.LABEL_REPLICA_TYPE: "worker",
+        c.LABEL_REPLICA_INDEX: "0",
+    }
+    foreign_pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "foreign", "labels": labels, "annotations": {RUN: "0.1s:1"}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "tensorflow", "image": "i"}]},
+    }
+    foreign_service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "theirs-worker-0"},
+        "spec": {"ports": [{"port": 80}]},
+    }
+    with cluster.operator(), cluster.node():
+        for foreign in (foreign_pod, foreign_service):
+            cluster.kubectl("create", "-f", "-", stdin=json.dumps(foreign))
+        cluster.create("mine", specs(Worker=replica()))
+        cluster.create("theirs", specs(Worker=replica()))
+        cluster.wait_for("mine", c.SUCCEEDED)
+        assert cluster.names("pods") == ["foreign", "mine-worker-0"]
+        text = "Error creating: service theirs-worker-0 exists already and is not controlled by this TFJob"
+        eventually(lambda: ("Warning", "FailedCreateService", text) in cluster.events("theirs"), "a person is told")
+        assert cluster.state("theirs") == c.CREATED
+        cluster.kubectl("delete", "service", "theirs-worker-0")
+        cluster.wait_for("theirs", c.SUCCEEDED)
+
+
+def test_kubectl_shows_state_and_age(cluster: Cluster) -> None:
+    """The columns of the CRD; more with -o wide."""
+    with cluster.operator(), cluster.node():
+        cluster.create("shown", specs(Worker=replica()))
+        cluster.wait_for("shown", c.SUCCEEDED)
+    header, line = cluster.kubectl("get", "tfjobs").splitlines()
+    assert header.split() == ["NAME", "STATE", "AGE"]
+    assert line.split()[:2] == ["shown", "Succeeded"]
+    assert "successfully completed." in cluster.kubectl("get", "tfjobs", "--output=wide")
+
+
+def test_an_operator_without_settings_says_so_and_ends_with_2(tmp_path: Path) -> None:
+    """One line on standard error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "controller", "--kubeconfig", str(tmp_path / "none")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "can not be used" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_an_operator_waits_for_an_api_server_that_is_not_there_yet(
+    cluster: Cluster, control_plane: ControlPlane
+) -> None:
+    """B71: it comes up while the server is restarted, and works when it can."""
+    with cluster.operator() as operator, cluster.node():
+        control_plane.restart_apiserver()
+        cluster.create("after", specs(Worker=replica()))
+        cluster.wait_for("after", c.SUCCEEDED)
+        assert operator.poll() is None

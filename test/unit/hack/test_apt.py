@@ -1,0 +1,142 @@
+"""What is read from apt's own configuration to fetch Debian's source packages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hack.control_plane import ControlPlaneError, apt
+from hack.control_plane.apt import AptSource, as_root, keyring_of_line, keyring_of_stanza, parse_index_targets
+from hack.control_plane.debian_build import upstream_version
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DEB822 = """\
+# the archive
+Types: deb
+URIs: http://mirror.example/debian
+Suites: bookworm bookworm-updates
+Components: main
+Signed-By: /keys/debian.gpg
+
+Types: deb
+URIs: http://other.example/apt
+Suites: stable
+Components: main
+"""
+
+
+def target(origin: str = "Debian", created_by: str = "Packages", release: str = "bookworm", entry: str = "") -> str:
+    return f"http://mirror.example/debian/|{release}|main|{origin}|{created_by}|{entry}"
+
+
+@pytest.fixture(autouse=True)
+def _no_keyring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apt, "DEBIAN_KEYRING", tmp_path / "none.gpg")
+
+
+def test_only_debians_own_package_indexes_count_and_each_once() -> None:
+    """Third-party repositories and translations are none of a Debian build's concern."""
+    text = "\n".join(
+        [
+            target(),
+            target(),
+            target(created_by="Translations"),
+            target(origin="Google"),
+            target(origin="$(ORIGIN)"),
+            "noise",
+            target(release="bookworm-security"),
+        ]
+    )
+    uri = "http://mirror.example/debian/"
+    assert parse_index_targets(text) == [
+        AptSource(uri, "bookworm", "main"),
+        AptSource(uri, "bookworm-security", "main"),
+    ]
+
+
+def test_a_source_gives_a_line_for_binaries_and_one_for_sources() -> None:
+    """The machine's own list often has the first alone."""
+    assert AptSource("http://m.example/debian/", "bookworm", "main", "/k.gpg").lines() == (
+        "deb [signed-by=/k.gpg] http://m.example/debian/ bookworm main",
+        "deb-src [signed-by=/k.gpg] http://m.example/debian/ bookworm main",
+    )
+    assert AptSource("http://m.example/debian/", "bookworm", "main").lines()[1].startswith("deb-src http:")
+
+
+def test_the_keyring_is_that_of_the_entry_and_else_debians_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mirror that is signed anew names its key; everybody else's Debian is signed by Debian."""
+    listed = tmp_path / "debian.sources"
+    listed.write_text(DEB822)
+    assert parse_index_targets(target(entry=f"{listed}:1"))[0].signed_by == "/keys/debian.gpg"
+    own = tmp_path / "debian-archive-keyring.gpg"
+    own.touch()
+    monkeypatch.setattr(apt, "DEBIAN_KEYRING", own)
+    assert parse_index_targets(target(entry=f"{listed}:2"))[0].signed_by == str(own)
+    assert parse_index_targets(target(entry="$(SOURCESENTRY)"))[0].signed_by == str(own)
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "expected"),
+    [
+        pytest.param(DEB822, 1, "/keys/debian.gpg", id="first stanza"),
+        pytest.param(DEB822, 2, "", id="second stanza, without a key"),
+        pytest.param(DEB822, 3, "", id="no such stanza"),
+        pytest.param("Types: deb\nSigned-By:\n -----BEGIN PGP\n", 1, "", id="a key written out is no path"),
+        pytest.param("# alone\n\nTypes: deb\nsigned-by: /k.gpg\n", 1, "/k.gpg", id="a comment is no stanza"),
+        pytest.param("", 1, "", id="an empty file"),
+    ],
+)
+def test_the_keyring_of_a_stanza_is_found(text: str, number: int, expected: str) -> None:
+    """apt tells the file of an entry and, for this format, which stanza it is."""
+    assert keyring_of_stanza(text, number) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "expected"),
+    [
+        pytest.param("\ndeb [arch=amd64 signed-by=/k.gpg] http://m.example a b", 2, "/k.gpg", id="named"),
+        pytest.param("deb [arch=amd64] http://m.example a b", 1, "", id="options without a key"),
+        pytest.param("deb http://m.example a b\ndeb [signed-by=/k.gpg] http://n.example a b", 1, "", id="no options"),
+        pytest.param("deb [signed-by=0123ABCD] http://m.example a b", 1, "", id="a fingerprint is no path"),
+        pytest.param("", 1, "", id="an empty file"),
+    ],
+)
+def test_the_keyring_of_a_line_is_found(text: str, number: int, expected: str) -> None:
+    """apt tells the file of an entry and, for this format, its line."""
+    assert keyring_of_line(text, number) == expected
+
+
+def test_root_runs_a_command_as_it_is_and_others_need_sudo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Who can become root in no way reads what root would have to do."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert as_root(["apt-get", "update"], "update") == ["apt-get", "update"]
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ControlPlaneError, match="root is needed to install rsync, and there is no sudo"):
+        as_root(["apt-get", "install", "rsync"], "install rsync")
+    sudo = tmp_path / "sudo"
+    sudo.write_text("#!/bin/sh\nexit 1\n")
+    sudo.chmod(0o755)
+    with pytest.raises(ControlPlaneError, match="sudo wants a password"):
+        as_root(["apt-get", "install", "rsync"], "install rsync")
+    sudo.write_text("#!/bin/sh\nexit 0\n")
+    command = as_root(["apt-get", "install", "rsync"], "install rsync")
+    assert command[:3] == ["sudo", "-n", "env"]
+    assert command[-3:] == ["apt-get", "install", "rsync"]
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("1.20.5+really1.20.2-1.1+deb12u1", "1.20.2"),
+        ("1.20.2-1", "1.20.2"),
+        ("2:1.32.3+ds-2", "1.32.3"),
+        ("1.21.0~rc1-1", "1.21.0"),
+    ],
+)
+def test_the_upstream_version_is_that_of_the_code(version: str, expected: str) -> None:
+    """Debian's 1.20.5+really1.20.2 is 1.20.2."""
+    assert upstream_version(version) == expected

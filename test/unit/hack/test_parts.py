@@ -1,0 +1,145 @@
+"""The pure rest of the local control plane: command lines, ports, orders, certificates, kubeconfigs, states."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from cryptography import x509
+
+from hack.control_plane import ControlPlaneError, parts, ports
+from hack.control_plane.keeper import Order
+from hack.control_plane.kubeconfig import write_kubeconfig
+from hack.control_plane.pki import Authority
+from hack.control_plane.state import PartState, State
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PORTS = parts.Ports(etcd=1, kube_apiserver=2, kube_controller_manager=3)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority.make(tmp_path)
+
+
+@pytest.fixture
+def files(tmp_path: Path, authority: Authority) -> parts.Files:
+    return parts.Files(
+        folder=tmp_path,
+        authority=authority,
+        server=authority.server("server", ["127.0.0.1"]),
+        etcd_client=authority.client("etcd-client", "etcd-client"),
+        token_signer=authority.token_signer(),
+        controller_manager_kubeconfig=tmp_path / "kubeconfig",
+    )
+
+
+def test_extra_flags_of_the_api_server_come_last(tmp_path: Path, files: parts.Files) -> None:
+    """Of two equal flags it takes the later one."""
+    extra = ["--allow-privileged=false"]
+    command = parts.kube_apiserver_command(tmp_path / "kube-apiserver", files, PORTS, extra)
+    assert command.index("--allow-privileged=true") < command.index("--allow-privileged=false") == len(command) - 1
+
+
+def test_everything_listens_on_loopback(tmp_path: Path, files: parts.Files) -> None:
+    """Nobody outside the machine may reach a control plane of a test."""
+    commands = [
+        parts.etcd_command(tmp_path / "etcd", files, PORTS),
+        parts.kube_apiserver_command(tmp_path / "kube-apiserver", files, PORTS),
+        parts.kube_controller_manager_command(tmp_path / "kube-controller-manager", files, PORTS, 20),
+    ]
+    for command in commands:
+        listening = [flag for flag in command if flag.startswith(("--bind-address", "--listen"))]
+        assert listening
+        assert all("127.0.0.1" in flag for flag in listening)
+
+
+@pytest.mark.parametrize(("minor", "given"), [(20, True), (23, True), (24, False), (36, False)])
+def test_the_controller_managers_port_without_tls_is_closed_where_it_exists(
+    tmp_path: Path, files: parts.Files, minor: int, given: bool
+) -> None:
+    """1.24 dropped the flag, and dies of it."""
+    command = parts.kube_controller_manager_command(tmp_path / "kube-controller-manager", files, PORTS, minor)
+    assert ("--port=0" in command) is given
+
+
+@pytest.mark.parametrize(("text", "minor"), [("Kubernetes v1.20.2\n", 20), ("Kubernetes v1.36.0-rc.1", 36), ("?", 20)])
+def test_the_minor_version_is_read_from_what_a_program_says(text: str, minor: int) -> None:
+    """Assets may be of any version."""
+    assert parts.parse_minor_version(text) == minor
+
+
+def test_ports_are_three_different_free_ones_below_the_range_of_outgoing_connections() -> None:
+    """A client's connection must not take the port of an API server that is being restarted."""
+    asked: list[int] = []
+
+    def free(port: int) -> bool:
+        asked.append(port)
+        return len(asked) > 5
+
+    chosen = ports.choose(free=free)
+    numbers = {chosen.etcd, chosen.kube_apiserver, chosen.kube_controller_manager}
+    assert len(numbers) == 3
+    assert numbers <= set(asked[5:])
+    assert all(port >= ports.LOWEST for port in asked)
+
+
+def test_ports_that_are_asked_for_are_taken_unseen_and_none_free_is_an_error() -> None:
+    """The keeper finds a collision at the start, where it has to be found anyway."""
+    assert ports.choose((1, 2, 3), free=lambda _: False) == PORTS
+    with pytest.raises(ControlPlaneError, match="no three free ports"):
+        ports.choose(free=lambda _: False)
+
+
+def test_an_order_survives_the_command_line() -> None:
+    """Owner and keeper speak of the same thing."""
+    order = Order("one", {"etcd": "/x/etcd"}, detached=True, extra_apiserver_args=("--v=4", "--a=b c"), ports=(1, 2, 3))
+    assert Order.from_text(order.to_text()) == order
+
+
+def test_a_state_survives_its_file_and_tells_of_parts_that_ended(tmp_path: Path) -> None:
+    """`status` is another process than the keeper."""
+    log = tmp_path / "etcd.log"
+    log.write_text("one\nlast words\n")
+    ended = PartState("etcd", 12, str(log), exit_code=-9)
+    state = State("one", 1, "https://x", "https://y", "/kubectl", (ended, PartState("kube-apiserver", 13, "/no/log")))
+    state.write(tmp_path)
+    assert State.read(tmp_path) == state
+    (complaint,) = state.complaints()
+    assert complaint.startswith(f"etcd was killed by signal 9; end of {log}:")
+    assert complaint.endswith("last words")
+    with pytest.raises(ControlPlaneError, match="not ready, or gone"):
+        State.read(tmp_path / "elsewhere")
+
+
+def test_a_clients_certificate_carries_its_user_and_groups(authority: Authority) -> None:
+    """The API server reads them from the common name and the organizations."""
+    made = authority.client("alice", "alice", ["team-a", "team-b"])
+    subject = x509.load_pem_x509_certificate(made.certificate.read_bytes()).subject
+    assert [(item.rfc4514_attribute_name, item.value) for item in subject] == [
+        ("O", "team-a"),
+        ("O", "team-b"),
+        ("CN", "alice"),
+    ]
+    assert made.key.stat().st_mode & 0o077 == 0
+    with pytest.raises(ControlPlaneError, match="1 to 64 characters"):
+        authority.client("long", "x" * 65)
+
+
+def test_a_kubeconfig_holds_all_that_a_client_needs(tmp_path: Path, authority: Authority) -> None:
+    """It can be handed on without the files that it was made from."""
+    made = authority.client("alice", "alice")
+    path = write_kubeconfig(
+        tmp_path / "kubeconfig",
+        server="https://127.0.0.1:1",
+        authority=authority.certificate,
+        user="alice",
+        credential=made,
+    )
+    content = json.loads(path.read_text())
+    assert content["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:1"
+    assert set(content["users"][0]["user"]) == {"client-certificate-data", "client-key-data"}
+    assert str(tmp_path) not in path.read_text()
