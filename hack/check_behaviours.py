@@ -1,0 +1,73 @@
+"""Checks docs/behaviours.md against the tests: every behaviour has a test that quotes its ID, or a reason why not.
+
+Prints the table ID -> tests. Exit codes: 0 complete, 1 not, with a line for each gap.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+ROOT: Final = Path(__file__).parents[1]
+TABLE: Final = ROOT / "docs" / "behaviours.md"
+_ROW: Final = re.compile(r"\| ((?:[A-Z]{2}-|B)\d\d) \| (.+?) \| (.*?) ?\|")
+
+
+def listed(table: str) -> dict[str, str]:
+    """The IDs of the table, each with the reason why it is left out, or "" for one that must be proved."""
+    return {match[1]: match[3] for line in table.splitlines() if (match := _ROW.fullmatch(line))}
+
+
+def quoted(source: str, families: set[str]) -> Iterator[tuple[str, str]]:
+    """Each (ID, test) of a test file: IDs of these families that stand in the docstring of a test."""
+    pattern = re.compile(rf"\b(?:{'|'.join(sorted(families))})\d\d\b")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_"):
+            for found in set(pattern.findall(ast.get_docstring(node) or "")):
+                yield found, node.name
+
+
+def gaps(reasons: Mapping[str, str], tests: Mapping[str, list[str]]) -> list[str]:
+    """What is wrong: behaviours without a test, reasons that no longer hold, IDs that nobody listed."""
+    found = []
+    for behaviour, reason in reasons.items():
+        if not tests.get(behaviour) and not reason:
+            found.append(f"{behaviour} has no test and no reason")
+        if tests.get(behaviour) and reason:
+            found.append(f"{behaviour} is proved by {tests[behaviour][0]}, yet said to be left out: {reason}")
+    found += [
+        f"{behaviour} is quoted by {tests[behaviour][0]} but not listed" for behaviour in sorted(tests.keys() - reasons)
+    ]
+    return found
+
+
+def main() -> int:
+    """Print the table and the gaps."""
+    reasons = listed(TABLE.read_text())
+    families = {behaviour[:-2] for behaviour in reasons}
+    tests: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((ROOT / "test").rglob("test_*.py")):
+        for behaviour, name in quoted(path.read_text(), families):
+            tests[behaviour].append(f"{path.relative_to(ROOT / 'test')}::{name}")
+    if "--quiet" not in sys.argv:
+        for behaviour, reason in reasons.items():
+            print(f"{behaviour}  {', '.join(tests[behaviour]) or f'left out: {reason}'}")
+    found = gaps(reasons, {behaviour: names for behaviour, names in tests.items() if names})
+    for gap in found:
+        print(f"docs/behaviours.md: {gap}", file=sys.stderr)
+    if not found:
+        print(
+            f"{len(reasons)} behaviours: {sum(map(bool, reasons.values()))} left out with a reason, the others proved"
+        )
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""`python -m hack.hollow_node`: run a hollow node until SIGTERM or SIGINT.
+
+Exit codes: 0 stopped as asked, 1 the API server refuses us or is not there, 2 wrong flags or an unusable kubeconfig.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+
+from api.client import AiohttpTransport, ConfigError, RestClient, Settings, load_settings
+from api.client.errors import ApiError
+from hack.hollow_node import HollowNode, Timing
+from hack.hollow_node.timing import DEFAULT_SCALE
+from informers import InformerError
+
+
+def _flags() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m hack.hollow_node", description="Play kubelet for pods that nobody runs."
+    )
+    parser.add_argument("--kubeconfig", required=True, help="how to reach the API server")
+    parser.add_argument("--name", default="hollow-node", help="name of the Node object (default: %(default)s)")
+    parser.add_argument("--namespace", default="", help="only pods of this namespace (default: all)")
+    parser.add_argument("--label-selector", default="", help="only pods with these labels (default: all)")
+    parser.add_argument(
+        "--time-scale",
+        type=float,
+        default=DEFAULT_SCALE,
+        help="scales the kubelet's back-off and the like, but not the runs of containers (default: %(default)s)",
+    )
+    return parser
+
+
+async def _run(options: argparse.Namespace, settings: Settings) -> None:
+    async with AiohttpTransport(settings) as writes, AiohttpTransport(settings) as watches:
+        node = HollowNode(
+            RestClient(writes, field_manager="hollow-node"),
+            watch_client=RestClient(watches),
+            name=options.name,
+            namespace=options.namespace,
+            label_selector=options.label_selector,
+            timing=Timing(options.time_scale),
+        )
+        line = f"hollow node {options.name} runs the pods of {settings.server}"
+        running = asyncio.create_task(node.run(lambda: print(line, flush=True)), name="hollow-node")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+def main() -> int:
+    """Run the command line; returns the exit code."""
+    options = _flags().parse_args()
+    try:
+        settings = load_settings(options.kubeconfig)
+    except ConfigError as error:
+        print(f"hollow-node: {error}", file=sys.stderr)
+        return 2
+    exit_code = 0
+    try:
+        asyncio.run(_run(options, settings))
+    except* (ApiError, InformerError) as group:
+        print(f"hollow-node: {'; '.join(map(str, group.exceptions))}", file=sys.stderr)
+        exit_code = 1
+    return exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

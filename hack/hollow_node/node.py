@@ -1,0 +1,161 @@
+"""The hollow node as a whole: a Node object, an informer on pods, a queue of keys and the workers that empty it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Self
+
+import structlog
+
+from api.client.errors import ApiError
+from api.core import PODS
+from hack.hollow_node.objects import HollowPod
+from hack.hollow_node.registration import registered
+from hack.hollow_node.runner import HOST_IP, PodRunner
+from hack.hollow_node.timing import Timing
+from informers import Codec, EventHandlerFuncs, SharedInformerFactory, key_of
+from workqueue import ItemExponentialFailureRateLimiter, LoopClock, RateLimitingQueue, ShutDown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from api.client import RestClient
+    from informers import SharedIndexInformer
+    from workqueue import Clock
+
+log = structlog.get_logger(__name__)
+
+WORKERS: Final = 16  # status patches in flight: what keeps an API server on two cores busy without a line before it
+SYNC_TIMEOUT_S: Final = 60.0
+RETRY_BASE_S: Final = 0.05
+RETRY_CAP_S: Final = 10.0
+
+
+class HollowNode:
+    """Plays scheduler and kubelet for the pods of one API server, while `run` runs or an `async with` block lasts. Used once.
+
+    Invariants: all its tasks live in one TaskGroup and end with it; a failed API call costs its pod a delay and
+    nothing else. Everything that must survive a restart is in the pods themselves.
+    """
+
+    def __init__(
+        self,
+        client: RestClient,
+        *,
+        watch_client: RestClient | None = None,
+        name: str = "hollow-node",
+        namespace: str = "",
+        label_selector: str = "",
+        timing: Timing | None = None,
+        workers: int = WORKERS,
+        clock: Clock | None = None,
+    ) -> None:
+        """Take the clients (`watch_client` keeps the watch apart from writes), and which pods are ours to run."""
+        self._client = client
+        self._name = name
+        self._workers = workers
+        self._clock = clock or LoopClock()
+        self._factory = SharedInformerFactory(watch_client or client, clock=clock)
+        self._pods: SharedIndexInformer[HollowPod] = self._factory.informer(
+            Codec(PODS, HollowPod), namespace=namespace, label_selector=label_selector
+        )
+        self._pods.add_event_handler(
+            EventHandlerFuncs(
+                on_add=lambda pod, _: self._queue.add(key_of(pod)),
+                on_update=self._on_update,
+                on_delete=lambda pod: self._queue.add(key_of(pod)),
+            )
+        )
+        limiter: ItemExponentialFailureRateLimiter = ItemExponentialFailureRateLimiter(RETRY_BASE_S, RETRY_CAP_S)
+        self._queue: RateLimitingQueue[str] = RateLimitingQueue(limiter)
+        self._runner = PodRunner(client, name, timing or Timing(), self._clock)
+        self._task: asyncio.Task[None] | None = None
+
+    async def run(self, on_started: Callable[[], object] = lambda: None) -> None:
+        """Run until cancelled; pods then stay as they are, as when a kubelet stops. `on_started` is called once all is set up.
+
+        Raises ApiError when the API server refuses us or is not there at the start, and an ExceptionGroup with a
+        CacheSyncTimeoutError when it answers but lists no pods; later such faults are waited out.
+        """
+        async with registered(self._client, self._name, HOST_IP, self._clock.now()), asyncio.TaskGroup() as group:
+            self._factory.start(group)
+            try:
+                await self._factory.wait_for_cache_sync(SYNC_TIMEOUT_S)
+                for number in range(self._workers):
+                    group.create_task(self._work(), name=f"hollow-node-{number}")
+                on_started()
+                await asyncio.Event().wait()
+            finally:
+                self._queue.shut_down()
+                await self._factory.shut_down()
+
+    async def __aenter__(self) -> Self:
+        """Run beside the caller; return once the node is set up. Raises what `run` raises."""
+        started = asyncio.Event()
+        self._task = asyncio.create_task(self.run(started.set), name="hollow-node")
+        self._task.add_done_callback(lambda _: started.set())
+        try:
+            await started.wait()
+        except asyncio.CancelledError:
+            await self._stop()
+            raise
+        if self._task.done():
+            await self._task
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop. Raises what broke the node meanwhile, if anything did."""
+        await self._stop()
+
+    async def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            if not self._task.cancelled():
+                self._task.result()
+
+    async def _work(self) -> None:
+        """Sync keys until the queue is shut down."""
+        while True:
+            try:
+                key = await self._queue.get()
+            except ShutDown:
+                return
+            try:
+                await self._sync(key)
+            except Exception as error:  # noqa: BLE001 - a pod that can not be synced must not stop the others
+                self._retry(key, error)
+            else:
+                self._queue.forget(key)
+            finally:
+                self._queue.done(key)
+
+    async def _sync(self, key: str) -> None:
+        pod = self._pods.indexer.get(key)
+        if pod is None:
+            self._runner.forget(key)
+            return
+        delay = await self._runner.sync(pod)
+        if delay is not None:
+            self._queue.add_after(key, delay)
+
+    def _retry(self, key: str, error: Exception) -> None:
+        """Say what went wrong the first time; while the server is away each pod would repeat it."""
+        if self._queue.num_requeues(key) == 0:
+            ours = isinstance(error, ApiError)
+            log.warning("pod_sync_failed", pod=key, error=str(error), exc_info=None if ours else error)
+        self._queue.add_rate_limited(key)
+
+    def _on_update(self, old: HollowPod, new: HollowPod) -> None:
+        """Skip the echoes of our own status patches: what counts of a status is in the runner's memory."""
+        if (old.metadata.uid, old.spec, _orders(old)) != (new.metadata.uid, new.spec, _orders(new)):
+            self._queue.add(key_of(new))
+
+
+def _orders(pod: HollowPod) -> tuple[object, ...]:
+    """What other people may change in a living pod's metadata that this node obeys."""
+    meta = pod.metadata
+    return meta.deletion_timestamp, meta.deletion_grace_period_seconds, meta.annotations

@@ -1,0 +1,134 @@
+"""Slices of Pod as a kubelet sees it: what it reads of the spec, and the whole of the status that it writes.
+
+Values only. Unlike the slices of `api.core` these keep annotations (the script of a pod) and every field of a status that
+`kubectl describe pod` prints, because this side writes them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import field
+
+from api.meta import ObjectMeta, Struct
+
+ALWAYS = "Always"
+ON_FAILURE = "OnFailure"
+NEVER = "Never"
+
+PENDING = "Pending"
+RUNNING = "Running"
+SUCCEEDED = "Succeeded"
+FAILED = "Failed"
+TERMINAL = frozenset({SUCCEEDED, FAILED})
+
+
+class HollowMeta(ObjectMeta, frozen=True):
+    """Metadata with what a kubelet reads besides."""
+
+    annotations: dict[str, str] | None = None
+    deletion_grace_period_seconds: int | None = None
+
+
+class ContainerSpec(Struct, frozen=True):
+    """A container's name and image."""
+
+    name: str
+    image: str = ""
+
+
+class HollowSpec(Struct, frozen=True):
+    """The part of a pod's spec that decides how it lives."""
+
+    node_name: str = ""
+    scheduler_name: str = "default-scheduler"
+    restart_policy: str = ALWAYS
+    termination_grace_period_seconds: int = 30
+    host_network: bool = False
+    init_containers: list[ContainerSpec] | None = None
+    containers: list[ContainerSpec] = field(default_factory=list)
+
+
+class Waiting(Struct, frozen=True):
+    """Why a container does not run yet, or not again."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class Running(Struct, frozen=True):
+    """Since when a container runs."""
+
+    started_at: datetime
+
+
+class Terminated(Struct, frozen=True):
+    """How a run ended."""
+
+    exit_code: int
+    started_at: datetime
+    finished_at: datetime
+    reason: str = ""
+    message: str = ""
+    container_id: str = field(default="", name="containerID")
+
+
+class ContainerState(Struct, frozen=True):
+    """At most one of the three is set."""
+
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Struct, frozen=True):
+    """One container: its present state, how its previous run ended, how often it was restarted in place."""
+
+    name: str
+    image: str = ""
+    image_id: str = field(default="", name="imageID")
+    container_id: str = field(default="", name="containerID")
+    ready: bool = False
+    started: bool = False
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+
+class Condition(Struct, frozen=True):
+    """A condition of a pod; `last_transition_time` is when `status` last changed."""
+
+    type: str
+    status: str
+    last_transition_time: datetime | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class PodIP(Struct, frozen=True):
+    """One address of a pod."""
+
+    ip: str
+
+
+class HollowStatus(Struct, frozen=True):
+    """A pod's status: at once what is reported and all that this node remembers of the pod's life."""
+
+    phase: str = PENDING
+    reason: str = ""
+    message: str = ""
+    conditions: list[Condition] | None = None
+    host_ip: str = field(default="", name="hostIP")
+    pod_ip: str = field(default="", name="podIP")
+    pod_ips: list[PodIP] | None = field(default=None, name="podIPs")
+    start_time: datetime | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+
+
+class HollowPod(Struct, frozen=True):
+    """A pod."""
+
+    metadata: HollowMeta
+    spec: HollowSpec = HollowSpec()
+    status: HollowStatus = HollowStatus()

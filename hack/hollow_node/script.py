@@ -1,0 +1,166 @@
+"""What a pod's annotations tell its containers to do.
+
+In: annotations and the names of the containers. Out: a `Script`, which answers what the n-th run of a container does. Pure.
+The grammar, for people, is in README.md beside this file. Whatever is wrong in an annotation becomes a run that never
+starts and says why (`CreateContainerConfigError`), because that is where the author of the pod looks; nothing is raised.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hack.hollow_node.objects import HollowPod
+
+PREFIX: Final = "hollow.tfjob.kubeflow.org/"
+RUN: Final = PREFIX + "run"
+RUN_OF: Final = RUN + "."
+"""Followed by the name of a container."""
+ON_STOP: Final = PREFIX + "on-stop"
+RUNS_BEFORE: Final = PREFIX + "runs-before"
+"""Written by the node itself when it binds a pod; see `history`."""
+
+SIGTERM_EXIT: Final = 143  # 128 + 15: what a program without a handler answers to SIGTERM
+SIGKILL_EXIT: Final = 137  # 128 + 9
+
+MAX_SECONDS: Final = 10 * 365 * 86400.0  # longer is no plan but a typing error, and a date must remain a date
+
+
+class Outcome(Enum):
+    """What becomes of one run. The values are the words of the grammar."""
+
+    EXIT = "exit"
+    EVICTED = "evicted"
+    NODE_LOST = "node-lost"
+    NEVER_START = "never-start"
+    IMAGE_PULL_BACK_OFF = "image-pull-back-off"
+    CONFIG_ERROR = "config-error"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: it lasts `lasts` seconds (infinite: until it is stopped), then `outcome` happens.
+
+    `exit_code` and `reason` belong to EXIT, `message` to CONFIG_ERROR.
+    """
+
+    lasts: float = 2.0
+    outcome: Outcome = Outcome.EXIT
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+DEFAULT_RUN: Final = Run()
+DEFAULT_INIT_RUN: Final = Run(lasts=0.1)
+DEFAULT_STOP: Final = Run(lasts=0.0, exit_code=SIGTERM_EXIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What every run of every container of one pod does. `runs` holds a non-empty sequence for each container."""
+
+    runs: Mapping[str, Sequence[Run]]
+    on_stop: Run = DEFAULT_STOP
+    runs_before: Mapping[str, int] = field(default_factory=dict)
+
+    def run(self, container: str, index: int) -> Run:
+        """What the run after `index` restarts does; the last entry of a list repeats."""
+        runs = self.runs[container]
+        return runs[min(self.runs_before.get(container, 0) + index, len(runs) - 1)]
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _MalformedError(ValueError):
+    """An annotation that can not be read; the message tells its author what to mend."""
+
+
+_RUN_PATTERN: Final = re.compile(r"(?P<seconds>\d+(?:\.\d+)?)s:(?P<outcome>[a-z0-9-]+)")
+_HELP: Final = (
+    "write <seconds>s:<exit code> such as 2s:0, or <seconds>s:oom-killed|evicted|node-lost, or forever, never-start or"
+    " image-pull-back-off; commas separate successive runs"
+)
+_WITHOUT_TIME: Final = {
+    "forever": Run(lasts=math.inf),
+    "never-start": Run(outcome=Outcome.NEVER_START),
+    "image-pull-back-off": Run(outcome=Outcome.IMAGE_PULL_BACK_OFF),
+}
+
+
+def parse_script(pod: HollowPod) -> Script:
+    """Read a pod's script from its annotations."""
+    inits = [container.name for container in pod.spec.init_containers or ()]
+    mains = [container.name for container in pod.spec.containers]
+    runs: dict[str, Sequence[Run]] = dict.fromkeys(inits, (DEFAULT_INIT_RUN,))
+    runs |= dict.fromkeys(mains, (DEFAULT_RUN,))
+    ours = {key: text for key, text in (pod.metadata.annotations or {}).items() if key.startswith(PREFIX)}
+    if not ours:
+        return Script(runs)
+    try:
+        for key in sorted(ours.keys() - {ON_STOP, RUNS_BEFORE}):  # so `run.<container>`, the closer word, comes last
+            name = mains[0] if key == RUN else _container_in(key, runs)
+            runs[name] = _parse_runs(key, ours[key])
+        return Script(runs, _parse_stop(ours.get(ON_STOP)), _parse_runs_before(ours.get(RUNS_BEFORE)))
+    except _MalformedError as error:
+        broken = (Run(outcome=Outcome.CONFIG_ERROR, message=str(error)),)
+        return Script(dict.fromkeys(runs, broken))
+
+
+def _container_in(key: str, runs: Mapping[str, object]) -> str:
+    if not key.startswith(RUN_OF):
+        raise _MalformedError(f"annotation {key} is unknown: use {RUN}, {RUN_OF}<container> or {ON_STOP}")
+    name = key.removeprefix(RUN_OF)
+    if name not in runs:
+        raise _MalformedError(f"annotation {key}: the pod has no container {name!r}, only {', '.join(runs)}")
+    return name
+
+
+def _parse_runs(key: str, text: str) -> tuple[Run, ...]:
+    return tuple(_parse_run(key, word.strip()) for word in text.split(","))
+
+
+def _parse_run(key: str, word: str) -> Run:
+    if word in _WITHOUT_TIME:
+        return _WITHOUT_TIME[word]
+    match = _RUN_PATTERN.fullmatch(word)
+    if match is None or float(match["seconds"]) > MAX_SECONDS:
+        raise _MalformedError(f"annotation {key}: {word!r} can not be read: {_HELP}")
+    lasts, outcome = float(match["seconds"]), match["outcome"]
+    if outcome in {Outcome.EVICTED.value, Outcome.NODE_LOST.value}:
+        return Run(lasts, Outcome(outcome))
+    if outcome == "oom-killed":
+        return Run(lasts, exit_code=SIGKILL_EXIT, reason="OOMKilled")
+    if outcome.isascii() and outcome.isdigit() and int(outcome) <= 255:
+        return Run(lasts, exit_code=int(outcome))
+    raise _MalformedError(f"annotation {key}: {outcome!r} is no exit code from 0 to 255: {_HELP}")
+
+
+def _parse_stop(text: str | None) -> Run:
+    """`ignore`, or one run with an exit code: how long a container goes on after SIGTERM, and how it ends."""
+    if text is None:
+        return DEFAULT_STOP
+    if text.strip() == "ignore":
+        return Run(lasts=math.inf)
+    run = _parse_run(ON_STOP, text.strip())
+    if run.outcome is not Outcome.EXIT or math.isinf(run.lasts):
+        raise _MalformedError(f"annotation {ON_STOP}: write ignore, or <seconds>s:<exit code> such as 1s:0")
+    return run
+
+
+def _parse_runs_before(text: str | None) -> dict[str, int]:
+    if text is None:
+        return {}
+    try:
+        return msgspec.json.decode(text, type=dict[str, _Count])
+    except msgspec.DecodeError as error:
+        raise _MalformedError(f"annotation {RUNS_BEFORE} is written by the node itself, remove it: {error}") from error

@@ -1,0 +1,37 @@
+"""The kubelet's and the node controller's waiting times, scaled down so that tests and demos do not take hours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+RESTART_BASE_S: Final = 10.0  # kubelet: backOffPeriod
+RESTART_CAP_S: Final = 300.0  # kubelet: MaxContainerBackOff
+RESTART_RESET_S: Final = 600.0  # client-go's flowcontrol.Backoff forgets after twice the cap
+UNREACHABLE_S: Final = 300.0  # the toleration that the API server gives every pod for an unreachable node
+
+DEFAULT_SCALE: Final = 1 / 20  # ten seconds become half of one: a crash loop can be watched, and a test can wait for it
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Waiting times, all multiplied by `scale` (1.0 is a real cluster)."""
+
+    scale: float = DEFAULT_SCALE
+
+    def restart_delay(self, restarts: int, lasted: float) -> float:
+        """Seconds between the end of a run and the next start, after `restarts` restarts so far.
+
+        Like the kubelet's: the first restart comes at once, then 10 s doubled each time up to 5 minutes; a run of more
+        than 10 minutes earns a restart at once. (The kubelet then starts to double afresh. We go on where we were,
+        because a status has no place to remember it.)
+        """
+        if restarts == 0 or lasted > RESTART_RESET_S * self.scale:
+            return 0.0
+        doublings = min(restarts - 1, 10)  # beyond the cap long before, and a float stays a float
+        return float(min(RESTART_BASE_S * 2**doublings, RESTART_CAP_S) * self.scale)
+
+    @property
+    def unreachable(self) -> float:
+        """Seconds between the loss of a node and the deletion of its pods."""
+        return UNREACHABLE_S * self.scale

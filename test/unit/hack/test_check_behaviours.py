@@ -1,0 +1,41 @@
+"""The checker of the coverage table."""
+
+from __future__ import annotations
+
+from hack.check_behaviours import gaps, listed, quoted
+
+TABLE = """
+| ID | behaviour | left out, because |
+|---|---|---|
+| RF-01 | list and watch | |
+| RF-27 | streaming | too new |
+| B12 | a name used again | |
+"""
+
+
+def test_the_table_is_read_with_its_reasons() -> None:
+    """An empty third column means: must be proved."""
+    assert listed(TABLE) == {"RF-01": "", "RF-27": "too new", "B12": ""}
+
+
+def test_ids_are_taken_from_the_docstrings_of_tests_alone() -> None:
+    """A helper's docstring or a comment proves nothing."""
+    source = '''
+def test_one():
+    """RF-01, B12: both."""
+async def test_two():
+    """RF-01, reflector_test.go:TestX; XX-99 is no family of ours."""
+def helper():
+    """RF-27."""
+'''
+    assert set(quoted(source, {"RF-", "B"})) == {("RF-01", "test_one"), ("B12", "test_one"), ("RF-01", "test_two")}
+
+
+def test_each_kind_of_gap_is_told() -> None:
+    """Unproved, wrongly excused, unlisted."""
+    found = gaps(listed(TABLE), {"RF-27": ["test_a"], "RF-99": ["test_b"], "B12": ["test_c"]})
+    assert found == [
+        "RF-01 has no test and no reason",
+        "RF-27 is proved by test_a, yet said to be left out: too new",
+        "RF-99 is quoted by test_b but not listed",
+    ]

@@ -1,0 +1,383 @@
+"""The life of a pod on the hollow node, told by tables: which statuses it reports, and when."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from hack.hollow_node.conditions import condition_of
+from hack.hollow_node.lifecycle import Place, Removal, advance
+from hack.hollow_node.objects import (
+    Condition,
+    ContainerSpec,
+    ContainerStatus,
+    HollowMeta,
+    HollowPod,
+    HollowSpec,
+    HollowStatus,
+    Terminated,
+)
+from hack.hollow_node.script import parse_script
+from hack.hollow_node.timing import Timing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PREFIX = "hollow.tfjob.kubeflow.org/"
+START = datetime(2026, 1, 1, tzinfo=UTC)
+PLACE = Place(node="hollow-node", host_ip="192.0.2.1", pod_ip="10.244.0.7", timing=Timing(scale=1.0))
+
+
+def at(seconds: float) -> datetime:
+    """A moment, counted from the start of the test."""
+    return START + timedelta(seconds=seconds)
+
+
+def make_pod(
+    run: str | None = None, *, policy: str = "Never", inits: int = 0, side: str | None = None, **more: str | None
+) -> HollowPod:
+    """A pod with a container `main`, perhaps a second one `side`, perhaps init containers `init-0`, `init-1` ..."""
+    annotations = {PREFIX + key.replace("__", ".").replace("_", "-"): text for key, text in more.items() if text}
+    containers = [ContainerSpec(name="main", image="img")]
+    if run is not None:
+        annotations[PREFIX + "run"] = run
+    if side is not None:
+        containers.append(ContainerSpec(name="side", image="img"))
+        annotations[PREFIX + "run.side"] = side
+    return HollowPod(
+        metadata=HollowMeta(name="p", namespace="ns", uid="u", annotations=annotations),
+        spec=HollowSpec(
+            node_name="hollow-node",
+            restart_policy=policy,
+            containers=containers,
+            init_containers=[ContainerSpec(name=f"init-{n}") for n in range(inits)] or None,
+        ),
+    )
+
+
+def deleted(pod: HollowPod, second: float, grace: int = 30) -> HollowPod:
+    """The pod after a DELETE at that second."""
+    meta = replace(pod.metadata, deletion_timestamp=at(second + grace), deletion_grace_period_seconds=grace)
+    return replace(pod, metadata=meta)
+
+
+def life(
+    pod: HollowPod, status: HollowStatus | None = None, start: float = 0.0
+) -> Iterator[tuple[float, HollowStatus]]:
+    """Play a pod's life on the fastest of clocks; yields each status that is reported, with its second."""
+    now, status, script = at(start), status or pod.status, parse_script(pod)
+    for _ in range(1000):
+        step = advance(pod, script, status, now, PLACE)
+        if step.status != status:
+            status = step.status
+            yield (now - START).total_seconds(), status
+        if step.look_at is None or step.removal is not Removal.NONE:
+            return
+        now = max(now, step.look_at)
+
+
+def word(container: ContainerStatus) -> str:
+    """A container's state in one word, with the exit code and the number of restarts where there are any."""
+    state = container.state
+    if state.running is not None:
+        text = "runs"
+    elif state.terminated is not None:
+        text = f"{state.terminated.reason}({state.terminated.exit_code})"
+    else:
+        text = state.waiting.reason if state.waiting is not None else "?"
+    return f"{text}*{container.restart_count}" if container.restart_count else text
+
+
+def story(pod: HollowPod, limit: int = 12) -> list[str]:
+    """A pod's life as lines of second, phase and container states."""
+    lines = []
+    for second, status in life(pod):
+        words = [word(c) for c in (*(status.init_container_statuses or ()), *(status.container_statuses or ()))]
+        lines.append(" ".join([f"{second:g}", status.phase, *words]))
+        if len(lines) == limit:
+            break
+    return lines
+
+
+def main_of(status: HollowStatus) -> ContainerStatus:
+    """The status of the container `main`."""
+    assert status.container_statuses
+    return status.container_statuses[0]
+
+
+def end_of(status: HollowStatus) -> Terminated:
+    """How the container `main` ended."""
+    end = main_of(status).state.terminated
+    assert end is not None
+    return end
+
+
+def first(pod: HollowPod) -> HollowStatus:
+    """The first status that a pod has from the node."""
+    return next(life(pod))[1]
+
+
+def last(pod: HollowPod) -> HollowStatus:
+    """The status with which a pod's life comes to rest."""
+    return list(life(pod))[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("pod", "lines"),
+    [
+        (make_pod(), ["0 Running runs", "2 Succeeded Completed(0)"]),
+        (make_pod("0s:0"), ["0 Running runs", "0 Succeeded Completed(0)"]),
+        (make_pod("1s:3"), ["0 Running runs", "1 Failed Error(3)"]),
+        (make_pod("1s:oom-killed"), ["0 Running runs", "1 Failed OOMKilled(137)"]),
+        (make_pod("forever"), ["0 Running runs"]),
+        (make_pod("never-start"), ["0 Pending ContainerCreating"]),
+        (make_pod("image-pull-back-off"), ["0 Pending ImagePullBackOff"]),
+        (make_pod("what"), ["0 Pending CreateContainerConfigError"]),
+        (make_pod("1s:0", side="3s:0"),
+         ["0 Running runs runs", "1 Running Completed(0) runs", "3 Succeeded Completed(0) Completed(0)"]),
+        (make_pod("1s:0", side="1s:4"), ["0 Running runs runs", "1 Failed Completed(0) Error(4)"]),
+        (make_pod("1s:0", side="never-start"),
+         ["0 Pending runs ContainerCreating", "1 Pending Completed(0) ContainerCreating"]),
+    ],
+)  # fmt: skip
+def test_a_pod_that_is_never_restarted_lives_as_told(pod: HollowPod, lines: list[str]) -> None:
+    """Each line is one report to the API server."""
+    assert story(pod) == lines
+
+
+@pytest.mark.parametrize(
+    ("pod", "lines"),
+    [
+        (make_pod("1s:1, 2s:0", policy="OnFailure"),
+         ["0 Running runs", "1 Running Error(1)", "1 Running runs*1", "3 Succeeded Completed(0)*1"]),
+        (make_pod("1s:1, 1s:1, 1s:0", policy="OnFailure"),
+         ["0 Running runs", "1 Running Error(1)", "1 Running runs*1", "2 Running Error(1)*1",
+          "2 Running CrashLoopBackOff*1", "12 Running runs*2", "13 Succeeded Completed(0)*2"]),
+        (make_pod("1s:0", policy="Always"),
+         ["0 Running runs", "1 Running Completed(0)", "1 Running runs*1", "2 Running Completed(0)*1",
+          "2 Running CrashLoopBackOff*1", "12 Running runs*2", "13 Running Completed(0)*2",
+          "13 Running CrashLoopBackOff*2", "33 Running runs*3", "34 Running Completed(0)*3",
+          "34 Running CrashLoopBackOff*3", "74 Running runs*4"]),
+        (make_pod("1s:1, image-pull-back-off", policy="Always"),
+         ["0 Running runs", "1 Running Error(1)", "1 Running ImagePullBackOff"]),
+    ],
+)  # fmt: skip
+def test_a_pod_is_restarted_in_place_by_its_policy_and_with_back_off(pod: HollowPod, lines: list[str]) -> None:
+    """The kubelet: the first restart at once, then after 10 s, 20 s, 40 s."""
+    assert story(pod) == lines
+
+
+@pytest.mark.parametrize(
+    ("pod", "lines"),
+    [
+        (make_pod("1s:0", inits=2),
+         ["0 Pending runs PodInitializing PodInitializing", "0.1 Pending Completed(0) runs PodInitializing",
+          "0.2 Running Completed(0) Completed(0) runs", "1.2 Succeeded Completed(0) Completed(0) Completed(0)"]),
+        (make_pod("1s:0", inits=1, run__init_0="1s:7"),
+         ["0 Pending runs PodInitializing", "1 Failed Error(7) PodInitializing"]),
+        (make_pod("1s:0", inits=1, policy="Always", run__init_0="1s:7, 1s:0"),
+         ["0 Pending runs PodInitializing", "1 Pending Error(7) PodInitializing", "1 Pending runs*1 PodInitializing",
+          "2 Running Completed(0)*1 runs"]),
+        (make_pod("forever", inits=1, policy="Always", run__init_0="1s:0"),
+         ["0 Pending runs PodInitializing", "1 Running Completed(0) runs"]),
+        (make_pod("forever", inits=1, policy="Always", run__init_0="1s:1, 1s:1, forever"),
+         ["0 Pending runs PodInitializing", "1 Pending Error(1) PodInitializing", "1 Pending runs*1 PodInitializing",
+          "2 Pending Error(1)*1 PodInitializing"]),
+    ],
+)  # fmt: skip
+def test_init_containers_run_one_after_the_other_before_all_others(pod: HollowPod, lines: list[str]) -> None:
+    """Of an Always pod too they run again only when they failed."""
+    assert story(pod, limit=4) == lines
+
+
+def test_a_pod_is_initialized_when_its_init_containers_are_done() -> None:
+    """Initialized, and the readiness of init containers, follow their success."""
+    told = []
+    for _, status in life(make_pod("1s:0", inits=1)):
+        initialized = condition_of(status.conditions, "Initialized")
+        assert initialized is not None
+        told.append((initialized.status, initialized.message, [c.ready for c in status.init_container_statuses or ()]))
+    assert told == [
+        ("False", "containers with incomplete status: [init-0]", [False]),
+        ("True", "", [True]),
+        ("True", "", [True]),
+    ]
+
+
+def test_the_status_of_a_running_pod_is_complete() -> None:
+    """What `kubectl describe pod` prints of a healthy pod is all there."""
+    status = first(make_pod("1s:0"))
+    assert (status.host_ip, status.pod_ip, [ip.ip for ip in status.pod_ips or []]) == (
+        PLACE.host_ip,
+        PLACE.pod_ip,
+        [PLACE.pod_ip],
+    )
+    assert status.start_time == START
+    assert {c.type: c.status for c in status.conditions or ()} == dict.fromkeys(
+        ("PodScheduled", "Initialized", "Ready", "ContainersReady"), "True"
+    )
+    main = main_of(status)
+    assert (main.ready, main.started, main.restart_count, main.image) == (True, True, 0, "img")
+    assert main.container_id.startswith("containerd://")
+    assert main.image_id.startswith("img@sha256:")
+
+
+def test_a_finished_run_says_when_it_began_and_ended() -> None:
+    """The end is the scripted one, however late we looked."""
+    status = last(make_pod("1s:5"))
+    main, end = main_of(status), end_of(status)
+    assert (end.started_at, end.finished_at, end.exit_code) == (at(0), at(1), 5)
+    assert end.container_id == main.container_id
+    assert not main.ready
+
+
+def test_a_restarted_container_remembers_how_the_run_before_ended() -> None:
+    """lastState, a new container ID, and a restart count one higher."""
+    statuses = [status for _, status in life(make_pod("1s:137, 1s:0", policy="OnFailure"))]
+    before, after = main_of(statuses[1]), main_of(statuses[2])
+    assert after.last_state.terminated == before.state.terminated
+    assert after.container_id != before.container_id
+    assert after.restart_count == 1
+
+
+def test_a_finished_pod_is_not_ready_because_it_completed() -> None:
+    """The reason is what tells success from trouble in `kubectl get pod -o yaml`."""
+    ready = condition_of(last(make_pod("1s:0")).conditions, "Ready")
+    assert ready == Condition(type="Ready", status="False", last_transition_time=at(1), reason="PodCompleted")
+
+
+def test_a_pod_has_no_address_before_its_sandbox() -> None:
+    """ContainerCreating comes before the sandbox, ImagePullBackOff after it."""
+    assert last(make_pod("never-start")).pod_ip == ""
+    assert last(make_pod("image-pull-back-off")).pod_ip == PLACE.pod_ip
+
+
+def test_a_pod_keeps_its_address() -> None:
+    """Whatever the node would give it now."""
+    pod = make_pod("1s:0")
+    elsewhere = Place(node="hollow-node", host_ip="192.0.2.1", pod_ip="10.244.9.9", timing=PLACE.timing)
+    step = advance(pod, parse_script(pod), first(pod), at(1), elsewhere)
+    assert (step.status.phase, step.status.pod_ip) == ("Succeeded", PLACE.pod_ip)
+
+
+def test_a_pod_on_the_host_network_has_the_address_of_the_node() -> None:
+    """hostNetwork means that there is no other."""
+    pod = make_pod("1s:0")
+    pod = replace(pod, spec=replace(pod.spec, host_network=True))
+    assert last(pod).pod_ip == PLACE.host_ip
+
+
+def test_an_evicted_pod_failed_and_has_lost_its_container_statuses() -> None:
+    """So no exit code says whether it may be tried again."""
+    status = last(make_pod("1s:evicted", policy="OnFailure"))
+    assert (status.phase, status.reason, status.container_statuses) == ("Failed", "Evicted", None)
+    assert status.message
+    assert status.start_time == START
+
+
+def test_a_pod_of_a_lost_node_stays_running_and_is_deleted_but_never_confirmed() -> None:
+    """The node controller sees to the condition, the taint manager after 300 s to the deletion; the kubelet is silent."""
+    pod = make_pod("1s:node-lost")
+    status = last(pod)
+    ready = condition_of(status.conditions, "Ready")
+    assert (status.phase, status.reason) == ("Running", "NodeLost")
+    assert ready is not None
+    assert (ready.status, ready.reason) == ("False", "NodeLost")
+    early, late = (advance(pod, parse_script(pod), status, at(s), PLACE) for s in (300, 301))
+    assert (early.look_at, early.removal) == (at(301), Removal.NONE)
+    assert late.removal is Removal.GRACEFUL
+    after = advance(deleted(pod, 302), parse_script(pod), status, at(9999), PLACE)
+    assert (after.status, after.look_at, after.removal) == (status, None, Removal.NONE)
+
+
+@pytest.mark.parametrize(
+    ("on_stop", "when", "code"),
+    [(None, 10.0, 143), ("5s:0", 15.0, 0), ("5s:9", 15.0, 9), ("ignore", 40.0, 137), ("60s:0", 40.0, 137)],
+)
+def test_a_deleted_pod_goes_as_its_script_lets_it(on_stop: str | None, when: float, code: int) -> None:
+    """Deleted at 10 s with 30 s of grace: SIGTERM at once, SIGKILL at the end of the grace period."""
+    pod = make_pod("forever", policy="Always", on_stop=on_stop)
+    running = last(pod)
+    going = deleted(pod, 10)
+    ((second, status),) = life(going, running, start=10)
+    assert second == when
+    assert (end_of(status).exit_code, main_of(status).restart_count) == (code, 0)
+    assert status.phase == ("Failed" if code else "Succeeded")
+    assert advance(going, parse_script(pod), status, at(when), PLACE).removal is Removal.FINAL
+
+
+def test_a_deleted_pod_that_ends_by_itself_keeps_its_own_exit_code() -> None:
+    """A worker that finishes within its grace period has succeeded."""
+    pod = make_pod("12s:0", on_stop="ignore")
+    ((second, status),) = life(deleted(pod, 10), first(pod), start=10)
+    assert (second, status.phase) == (12, "Succeeded")
+    ((_, status),) = life(deleted(pod, 10), first(pod), start=20)
+    assert end_of(status).finished_at == at(12)
+
+
+def test_a_shorter_grace_period_by_a_second_delete_is_obeyed() -> None:
+    """`kubectl delete --grace-period=1` on a pod that is already going."""
+    pod = make_pod("forever", on_stop="ignore")
+    running = last(pod)
+    script = parse_script(pod)
+    assert advance(deleted(pod, 10), script, running, at(11), PLACE).look_at == at(40)
+    assert advance(deleted(pod, 10, grace=1), script, running, at(11), PLACE).removal is Removal.FINAL
+
+
+@pytest.mark.parametrize("run", ["never-start", "image-pull-back-off", "what"])
+def test_a_deleted_pod_of_which_nothing_ran_goes_at_once(run: str) -> None:
+    """There is nothing to stop, and nothing to report."""
+    pod = make_pod(run)
+    waiting = last(pod)
+    step = advance(deleted(pod, 5), parse_script(pod), waiting, at(5), PLACE)
+    assert (step.status, step.removal) == (waiting, Removal.FINAL)
+
+
+def test_nothing_starts_in_a_pod_that_is_deleted() -> None:
+    """Neither a container that waits to be restarted nor one behind an init container."""
+    crashed = make_pod("1s:1", policy="Always")
+    (*_, back_off) = [status for second, status in life(crashed) if second <= 2]
+    assert word(main_of(back_off)) == "CrashLoopBackOff*1"
+    step = advance(deleted(crashed, 3), parse_script(crashed), back_off, at(50), PLACE)
+    assert (step.status.phase, step.removal) == ("Failed", Removal.FINAL)
+    new = make_pod(inits=1)
+    step = advance(deleted(new, 0), parse_script(new), first(new), at(50), PLACE)
+    assert [word(c) for c in step.status.container_statuses or ()] == ["PodInitializing"]
+    assert (step.status.phase, step.removal) == ("Failed", Removal.FINAL)
+
+
+def test_a_pod_goes_on_after_its_annotation_was_mended() -> None:
+    """Waiting for a mended configuration is no dead end."""
+    broken = last(make_pod("what"))
+    assert [status.phase for _, status in life(make_pod("1s:0"), broken, start=5)] == ["Running", "Succeeded"]
+
+
+@pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always"])
+def test_a_node_that_was_killed_goes_on_from_the_reported_status(policy: str) -> None:
+    """The server keeps whole seconds; all else of the story is the same after a restart between any two reports."""
+    pod = make_pod("2s:1, 3s:1, 1s:0", policy=policy, inits=1, run__init_0="1s:0")
+    whole = [(second, status) for second, status in life(pod) if second < 30]
+    for index, (second, status) in enumerate(whole):
+        kept = msgspec.json.decode(msgspec.json.encode(status), type=HollowStatus)
+        rest = [entry for entry in life(pod, kept, start=second) if entry[0] < 30]
+        assert rest == whole[index + 1 :]
+
+
+def test_a_run_that_ended_while_the_node_was_away_ended_when_it_should() -> None:
+    """Containers go on without a kubelet."""
+    pod = make_pod("5s:0")
+    ((second, status),) = life(pod, first(pod), start=100)
+    assert (second, end_of(status).finished_at) == (100, at(5))
+
+
+def test_back_off_doubles_to_a_cap_and_is_forgiven_after_a_long_run() -> None:
+    """kubelet: 10 s, doubled to 5 min, none after 10 min of running; all of it scaled."""
+    timing = Timing(scale=1.0)
+    assert [timing.restart_delay(n, 1.0) for n in range(8)] == [0, 10, 20, 40, 80, 160, 300, 300]
+    assert timing.restart_delay(10**6, 1.0) == 300
+    assert timing.restart_delay(5, 601.0) == 0
+    assert Timing(scale=0.05).restart_delay(1, 1.0) == 0.5

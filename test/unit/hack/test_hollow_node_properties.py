@@ -1,0 +1,199 @@
+"""What holds of every pod on the hollow node, whatever its script, however late the node looks, wherever it is killed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from hack.hollow_node.lifecycle import Place, Removal, Step, advance
+from hack.hollow_node.objects import ContainerSpec, ContainerStatus, HollowMeta, HollowPod, HollowSpec, HollowStatus
+from hack.hollow_node.script import parse_script
+from hack.hollow_node.timing import Timing
+
+PREFIX = "hollow.tfjob.kubeflow.org/"
+START = datetime(2026, 1, 1, tzinfo=UTC)
+PLACE = Place(node="n", host_ip="192.0.2.1", pod_ip="10.244.0.1", timing=Timing(scale=0.1))
+RANK = {"Pending": 0, "Running": 1, "Succeeded": 2, "Failed": 2}
+GRACE = 30
+
+# A walk costs 10 ms; a machine that is busy with other things may take much longer, and that is no failure.
+brisk = settings(max_examples=60, deadline=None)
+
+RUN = st.sampled_from(
+    [
+        "0s:0",
+        "0.3s:0",
+        "2s:0",
+        "1s:1",
+        "0s:137",
+        "forever",
+        "never-start",
+        "image-pull-back-off",
+        "1s:oom-killed",
+        "oops",
+    ]
+)
+FATE = st.sampled_from(["1s:evicted", "1s:node-lost"])
+RUNS = st.lists(RUN, min_size=1, max_size=3).map(", ".join)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One step of a walk: when, from what, to what."""
+
+    now: datetime
+    before: HollowStatus
+    step: Step
+
+
+@st.composite
+def pods(draw: st.DrawFn, *, fates: bool = False) -> HollowPod:
+    """A pod with up to two init containers and up to two others, all of them scripted."""
+    inits = [ContainerSpec(name=f"init-{n}") for n in range(draw(st.integers(0, 2)))]
+    mains = [ContainerSpec(name=f"main-{n}") for n in range(draw(st.integers(1, 2)))]
+    runs = st.one_of(RUNS, FATE) if fates else RUNS
+    annotations = {f"{PREFIX}run.{c.name}": draw(runs) for c in (*inits, *mains)}
+    annotations[PREFIX + "on-stop"] = draw(st.sampled_from(["ignore", "0s:143", "1s:0"]))
+    policy = draw(st.sampled_from(["Never", "OnFailure", "Always"]))
+    return HollowPod(
+        metadata=HollowMeta(name="p", namespace="ns", uid="u", annotations=annotations),
+        spec=HollowSpec(restart_policy=policy, init_containers=inits or None, containers=mains),
+    )
+
+
+def stored(status: HollowStatus) -> HollowStatus:
+    """The status as the API server keeps it: whole seconds."""
+
+    def cut(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: cut(entry) for key, entry in value.items()}
+        if isinstance(value, list):
+            return [cut(entry) for entry in value]
+        return value.replace(microsecond=0) if isinstance(value, datetime) else value
+
+    return msgspec.convert(cut(msgspec.to_builtins(status, builtin_types=(datetime,))), HollowStatus)
+
+
+@st.composite
+def walks(draw: st.DrawFn, *, fates: bool = False) -> tuple[HollowPod, list[Look]]:
+    """A life of up to forty looks: late ones, early ones, with a deletion and restarts of the node in between."""
+    pod, now = draw(pods(fates=fates)), START
+    status, looks = pod.status, []
+    deleted_at = draw(st.none() | st.integers(0, 20))
+    for number in range(40):
+        if number == deleted_at:
+            deadline = (now + timedelta(seconds=GRACE)).replace(microsecond=0)
+            meta = replace(pod.metadata, deletion_timestamp=deadline, deletion_grace_period_seconds=GRACE)
+            pod = replace(pod, metadata=meta)
+        step = advance(pod, parse_script(pod), status, now, PLACE)
+        looks.append(Look(now, status, step))
+        status = stored(step.status) if draw(st.booleans()) else step.status
+        if step.removal is Removal.FINAL:
+            break
+        wait = (step.look_at - now).total_seconds() if step.look_at is not None else 1.0
+        now += timedelta(seconds=max(0.0, wait) * draw(st.sampled_from([0.5, 1.0, 1.0, 1.0, 3.0])))
+    return pod, looks
+
+
+def containers(status: HollowStatus) -> list[ContainerStatus]:
+    """All container statuses of a pod."""
+    return [*(status.init_container_statuses or ()), *(status.container_statuses or ())]
+
+
+@brisk
+@given(walks(fates=True))
+def test_the_phase_moves_only_forward(walk: tuple[HollowPod, list[Look]]) -> None:
+    """Pending, Running, then one of the two ends."""
+    for look in walk[1]:
+        assert RANK[look.before.phase] <= RANK[look.step.status.phase]
+
+
+@brisk
+@given(walks(fates=True))
+def test_a_pod_that_has_ended_never_changes_again(walk: tuple[HollowPod, list[Look]]) -> None:
+    """Succeeded and Failed are final."""
+    for look in walk[1]:
+        if RANK[look.before.phase] == 2:
+            assert look.step.status == look.before
+
+
+@brisk
+@given(walks())
+def test_restart_counts_rise_by_one_at_most_and_never_fall(walk: tuple[HollowPod, list[Look]]) -> None:
+    """One transition at a time, also across restarts of the node."""
+    for look in walk[1]:
+        before = {c.name: c.restart_count for c in containers(look.before)}
+        for container in containers(look.step.status):
+            assert 0 <= container.restart_count - before.get(container.name, 0) <= 1
+
+
+@brisk
+@given(walks())
+def test_the_restart_policy_is_obeyed(walk: tuple[HollowPod, list[Look]]) -> None:
+    """A Never pod never restarts anything, a success is repeated only by Always, and an Always pod ends only by deletion."""
+    pod, looks = walk
+    for look in looks:
+        status, policy = look.step.status, pod.spec.restart_policy
+        for container in containers(status):
+            end = container.last_state.terminated
+            if policy == "Never":
+                assert (container.restart_count, end) == (0, None)
+            if policy == "OnFailure" and end is not None:
+                assert end.exit_code != 0
+        if policy == "Always" and pod.metadata.deletion_timestamp is None:
+            assert RANK[status.phase] < 2
+
+
+@brisk
+@given(walks())
+def test_every_container_is_in_one_state_and_its_times_are_in_order(walk: tuple[HollowPod, list[Look]]) -> None:
+    """Ready exactly while it runs (an init container: once it is done); finished after it started, not in the future."""
+    for look in walk[1]:
+        for container in containers(look.step.status):
+            state = container.state
+            assert [state.waiting, state.running, state.terminated].count(None) == 2
+            if container.name.startswith("init-"):
+                assert container.ready == (state.terminated is not None and state.terminated.exit_code == 0)
+            else:
+                assert container.ready == (state.running is not None)
+            for end in (state.terminated, container.last_state.terminated):
+                assert end is None or end.started_at <= end.finished_at <= look.now
+
+
+@brisk
+@given(walks(fates=True))
+def test_the_node_never_looks_twice_at_the_same_moment_for_nothing(walk: tuple[HollowPod, list[Look]]) -> None:
+    """Else the queue would spin."""
+    for look in walk[1]:
+        if look.step.status == look.before and look.step.look_at is not None:
+            assert look.step.look_at > look.now
+
+
+@brisk
+@given(walks(fates=True))
+def test_conditions_are_unique_and_tell_the_truth_about_readiness(walk: tuple[HollowPod, list[Look]]) -> None:
+    """Ready means that all containers run, and that somebody vouches for it."""
+    for look in walk[1]:
+        status = look.step.status
+        conditions = {c.type: c for c in status.conditions or ()}
+        assert len(conditions) == len(status.conditions or ())
+        if "Ready" in conditions and status.reason != "NodeLost":
+            mains = status.container_statuses or []
+            ready = str(bool(mains) and all(c.ready for c in mains))
+            assert (conditions["Ready"].status, conditions["ContainersReady"].status) == (ready, ready)
+
+
+@brisk
+@given(walks())
+def test_a_deleted_pod_goes_within_its_grace_period(walk: tuple[HollowPod, list[Look]]) -> None:
+    """Whatever its containers do about SIGTERM."""
+    pod, looks = walk
+    deadline = pod.metadata.deletion_timestamp
+    for look in looks:
+        if deadline is not None and look.now >= deadline:
+            assert look.step.removal is Removal.FINAL

@@ -1,0 +1,247 @@
+"""What the hollow node sends to the API server for a pod: how many calls, and what is in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from api.client.errors import NotFoundError, ServerError, Status
+from api.meta import OwnerReference
+from fakes.clock import FakeClock
+from fakes.virtual_loop import EPOCH
+from hack.hollow_node.addresses import AddressPool
+from hack.hollow_node.objects import (
+    Condition,
+    ContainerSpec,
+    ContainerStatus,
+    HollowMeta,
+    HollowPod,
+    HollowSpec,
+    HollowStatus,
+)
+from hack.hollow_node.runner import PodRunner, status_changes
+from hack.hollow_node.timing import Timing
+
+if TYPE_CHECKING:
+    from api.client import RestClient
+    from api.client.errors import StatusError
+    from api.meta import Resource
+
+RUN = "hollow.tfjob.kubeflow.org/run"
+RUNS_BEFORE = "hollow.tfjob.kubeflow.org/runs-before"
+
+
+@dataclass
+class FakeClient:
+    """The three verbs of `RestClient` that the runner uses; writes calls down, or fails as it is told."""
+
+    calls: list[tuple[str, dict[str, object]]] = field(default_factory=list)
+    failure: StatusError | None = None
+
+    async def create(self, resource: Resource, namespace: str, body: dict[str, object]) -> bytes:
+        return self._call(f"create {resource.plural}", body)
+
+    async def patch(
+        self, resource: Resource, namespace: str, name: str, body: dict[str, object], **how: object
+    ) -> bytes:
+        return self._call(f"patch {name} {how['subresource']}", body)
+
+    async def delete(self, resource: Resource, namespace: str, name: str, **how: object) -> bytes:
+        return self._call(f"delete {name}", how)
+
+    def _call(self, what: str, body: dict[str, object]) -> bytes:
+        if self.failure is not None:
+            raise self.failure
+        self.calls.append((what, msgspec.json.decode(msgspec.json.encode(body))))
+        return b"{}"
+
+    def take(self) -> list[tuple[str, dict[str, object]]]:
+        """The calls since the last time."""
+        calls, self.calls = self.calls, []
+        return calls
+
+
+@dataclass
+class Rig:
+    """A runner with a clock and a client that are both ours."""
+
+    client: FakeClient = field(default_factory=FakeClient)
+    clock: FakeClock = field(default_factory=FakeClock)
+
+    def runner(self) -> PodRunner:
+        """A runner as after a start of the node."""
+        return PodRunner(cast("RestClient", self.client), "hollow-node", Timing(scale=1.0), self.clock)
+
+
+def make_pod(run: str = "1s:0", *, uid: str = "u1", node: str = "hollow-node", owner: str = "job") -> HollowPod:
+    """A Never pod `ns/p` with one container `main`."""
+    owners = [OwnerReference(kind="TFJob", name="j", uid=owner, controller=True)] if owner else None
+    meta = HollowMeta(name="p", namespace="ns", uid=uid, annotations={RUN: run}, owner_references=owners)
+    spec = HollowSpec(node_name=node, restart_policy="Never", containers=[ContainerSpec(name="main")])
+    return HollowPod(metadata=meta, spec=spec)
+
+
+async def test_a_pod_without_a_node_is_bound_to_ours() -> None:
+    """The scheduler's part: one call, with the pod's UID."""
+    rig = Rig()
+    assert await rig.runner().sync(make_pod(node="")) is None
+    assert rig.client.take() == [
+        (
+            "create bindings",
+            {
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": {"name": "p", "uid": "u1"},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": "hollow-node"},
+            },
+        )
+    ]
+
+
+async def test_pods_of_other_nodes_and_other_schedulers_are_left_alone() -> None:
+    """Beside a real node, or a gang scheduler, this one minds its own business."""
+    rig = Rig()
+    strange = make_pod(node="")
+    strange = replace(strange, spec=replace(strange.spec, scheduler_name="volcano"))
+    for pod in (make_pod(node="other"), strange):
+        assert await rig.runner().sync(pod) is None
+    assert rig.client.take() == []
+
+
+async def test_a_pod_costs_one_report_to_run_and_one_to_end() -> None:
+    """API calls are what a thousand pods have to share."""
+    rig = Rig()
+    runner = rig.runner()
+    assert await runner.sync(make_pod()) == 1.0
+    rig.clock.step(1.0)
+    assert await runner.sync(make_pod()) is None
+    calls = rig.client.take()
+    assert [what for what, _ in calls] == ["patch p status", "patch p status"]
+    first, second = (cast("dict[str, dict[str, object]]", body) for _, body in calls)
+    assert first["metadata"] == second["metadata"] == {"uid": "u1"}
+    assert (first["status"]["phase"], second["status"]["phase"]) == ("Running", "Succeeded")
+    assert "podIP" in first["status"]
+    assert second["status"].keys() == {"phase", "conditions", "containerStatuses"}
+
+
+async def test_a_stale_cache_makes_the_node_repeat_nothing() -> None:
+    """Our own report is remembered until the cache shows it."""
+    rig = Rig()
+    runner = rig.runner()
+    await runner.sync(make_pod())
+    rig.client.take()
+    assert await runner.sync(make_pod()) == 1.0
+    assert rig.client.take() == []
+
+
+async def test_another_pod_of_the_same_name_begins_a_life_of_its_own() -> None:
+    """Between two looks a pod may be deleted and created again; its predecessor's address is free then."""
+    rig = Rig()
+    runner = rig.runner()
+    for uid in ("u1", "u2"):
+        assert await runner.sync(make_pod(uid=uid)) == 1.0
+        ((_, body),) = rig.client.take()
+        assert body["metadata"] == {"uid": uid}
+        assert cast("dict[str, object]", body["status"])["phase"] == "Running"
+
+
+async def test_a_report_that_failed_is_made_again() -> None:
+    """The error goes to the worker; the memory holds only what the server has accepted."""
+    rig = Rig()
+    runner = rig.runner()
+    rig.client.failure = ServerError(Status(code=500))
+    with pytest.raises(ServerError):
+        await runner.sync(make_pod())
+    rig.client.failure = None
+    assert await runner.sync(make_pod()) == 1.0
+    assert [what for what, _ in rig.client.take()] == ["patch p status"]
+
+
+async def test_a_pod_that_is_gone_is_no_failure() -> None:
+    """It was forced away; the cache will hear of it."""
+    rig = Rig()
+    rig.client.failure = NotFoundError(Status(code=404))
+    assert await rig.runner().sync(make_pod()) is None
+
+
+async def test_the_end_of_a_deleted_pod_is_reported_and_then_confirmed() -> None:
+    """The kubelet's last word is a DELETE with no grace, of that very pod."""
+    rig = Rig()
+    runner = rig.runner()
+    await runner.sync(make_pod("forever"))
+    rig.client.take()
+    pod = make_pod("forever")
+    gone = replace(pod.metadata, deletion_timestamp=EPOCH + timedelta(seconds=30), deletion_grace_period_seconds=30)
+    await runner.sync(replace(pod, metadata=gone))
+    calls = rig.client.take()
+    assert [what for what, _ in calls] == ["patch p status", "delete p"]
+    assert calls[1][1] == {"uid": "u1", "grace_s": 0}
+
+
+async def binding_of_successor(rig: Rig, runner: PodRunner, pod: HollowPod) -> object:
+    """The annotations that the runner gives the next pod of the same name and controller."""
+    rig.client.take()
+    owner = (pod.metadata.owner_references or [OwnerReference()])[0].uid
+    await runner.sync(make_pod("1s:137, 1s:0", uid="next", node="", owner=owner))
+    ((_, body),) = rig.client.take()
+    return cast("dict[str, dict[str, object]]", body)["metadata"].get("annotations")
+
+
+async def test_a_list_of_runs_goes_on_in_a_pod_that_was_created_again() -> None:
+    """A controller deletes the failed pod and creates it again: its second run is the second of the list."""
+    rig, pod = Rig(), make_pod("1s:137, 1s:0")
+    runner = rig.runner()
+    await runner.sync(pod)
+    assert await binding_of_successor(rig, runner, pod) == {RUNS_BEFORE: '{"main":1}'}
+    meta = replace(pod.metadata, uid="u2", annotations={RUN: "1s:137, 1s:0", RUNS_BEFORE: '{"main":1}'})
+    await runner.sync(replace(pod, metadata=meta))
+    assert await binding_of_successor(rig, runner, pod) == {RUNS_BEFORE: '{"main":2}'}
+
+
+async def test_a_restarted_node_reads_the_history_from_the_pod_that_is_there() -> None:
+    """What matters is kept in the pod; restarts in place count too."""
+    rig, pod = Rig(), make_pod("1s:137, 1s:0")
+    meta = replace(pod.metadata, annotations={RUN: "1s:137, 1s:0", RUNS_BEFORE: '{"main":3}'})
+    status = HollowStatus(phase="Failed", container_statuses=[ContainerStatus(name="main", restart_count=2)])
+    runner = rig.runner()
+    await runner.sync(replace(pod, metadata=meta, status=status))
+    assert await binding_of_successor(rig, runner, pod) == {RUNS_BEFORE: '{"main":6}'}
+
+
+@pytest.mark.parametrize("pod", [make_pod("1s:137, 1s:0", owner=""), make_pod("1s:137, 1s:0", owner="other-job")])
+async def test_a_pod_of_nobody_or_of_another_owner_has_no_successor(pod: HollowPod) -> None:
+    """Whoever deletes a bare pod and creates it again wants it from the start."""
+    rig = Rig()
+    runner = rig.runner()
+    await runner.sync(pod)
+    successor = make_pod(owner="" if not pod.metadata.owner_references else "job")
+    assert await binding_of_successor(rig, runner, successor) is None
+
+
+def test_only_what_changed_is_sent_and_foreign_conditions_are_left_alone() -> None:
+    """Others write conditions too; an old copy of theirs must never go back."""
+    foreign, ready = Condition(type="Foreign", status="True"), Condition(type="Ready", status="False")
+    old = HollowStatus(phase="Running", conditions=[foreign, ready], container_statuses=[], pod_ip="1.2.3.4")
+    new = replace(old, phase="Failed", conditions=[foreign, replace(ready, reason="x")], container_statuses=None)
+    assert status_changes(old, new) == {
+        "phase": "Failed",
+        "conditions": [Condition(type="Ready", status="False", reason="x")],
+        "containerStatuses": None,
+    }
+
+
+def test_no_two_pods_share_an_address() -> None:
+    """A freed address is used again only when all others have been."""
+    pool = AddressPool("10.0.0.0/29")
+    assert pool.lease("a", wanted="10.0.0.3") == "10.0.0.3"
+    assert pool.lease("b", wanted="10.0.0.3") == "10.0.0.1"
+    assert pool.lease("a") == "10.0.0.3"
+    pool.release("b")
+    assert [pool.lease(owner) for owner in "cdefg"] == ["10.0.0.2", "10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.1"]
+    with pytest.raises(LookupError):
+        pool.lease("h")
