@@ -1,0 +1,77 @@
+"""What can happen to a cache: the deltas that travel from the reflector through the FIFO to the store.
+
+The first four are what a watch says, decoded straight from its lines; a list becomes one `ReplacedAll`, a resync one
+`SyncAll` (client-go's atomic FIFO). A `Tombstone` is what handlers get for a deletion that nobody watched.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+from api.meta import Object, meta_key
+
+T = TypeVar("T", bound=Object)
+T_co = TypeVar("T_co", bound=Object, covariant=True)
+
+
+class Added(msgspec.Struct, Generic[T], frozen=True, gc=False, tag="ADDED", tag_field="type"):
+    """The object exists since now, or did already when the watch began."""
+
+    object: T
+
+
+class Modified(msgspec.Struct, Generic[T], frozen=True, gc=False, tag="MODIFIED", tag_field="type"):
+    """The object changed."""
+
+    object: T
+
+
+class Deleted(msgspec.Struct, Generic[T], frozen=True, gc=False, tag="DELETED", tag_field="type"):
+    """The object is gone; this is its last state, with the resourceVersion of the deletion."""
+
+    object: T
+
+
+class Bookmark(msgspec.Struct, frozen=True, gc=False):
+    """Nothing happened up to this resourceVersion (RF-10)."""
+
+    resource_version: str
+
+
+class Vanished(msgspec.Struct, frozen=True, gc=False):
+    """The object is gone, and its last state could not be decoded: only the key is known."""
+
+    key: str
+
+
+class ReplacedAll(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """The whole collection as a list found it (QF-03)."""
+
+    objects: list[T]
+    resource_version: str
+
+
+class SyncAll(msgspec.Struct, frozen=True, gc=False):
+    """Tell the handlers that are due about everything stored (QF-04)."""
+
+
+Delta = Added[T] | Modified[T] | Deleted[T] | Bookmark | Vanished | ReplacedAll[T] | SyncAll
+
+
+class Tombstone(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
+    """A deletion that was found out later: `object` is the last state we saw, perhaps not the last there was (SI-11)."""
+
+    key: str
+    object: T_co
+
+
+def object_of(item: T | Tombstone[T]) -> T:
+    """The object itself, or the one inside a tombstone."""
+    return item.object if isinstance(item, Tombstone) else item
+
+
+def key_of(item: T | Tombstone[T]) -> str:
+    """The key of an object or of a tombstone (ST-02)."""
+    return item.key if isinstance(item, Tombstone) else meta_key(item.metadata)

@@ -1,0 +1,146 @@
+"""One informer for each thing worth watching, however many ask for it (A5)."""
+
+from __future__ import annotations
+
+import asyncio
+import random as stdlib_random
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from informers.errors import CacheSyncTimeoutError, InformerStoppedError
+from informers.listwatch import ListWatch
+from informers.shared_informer import SharedIndexInformer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from api.client.rest import RestClient
+    from api.meta import Resource
+    from informers.codec import Codec
+    from informers.deltas import T
+    from informers.metrics import MetricsProvider
+    from informers.store import IndexFunction
+    from workqueue.clock import Clock
+
+
+class _Identity(NamedTuple):
+    """What makes two requests for an informer the same."""
+
+    resource: Resource
+    kind: type
+    namespace: str
+    label_selector: str
+    field_selector: str
+
+    @property
+    def name(self) -> str:
+        """How logs and metrics call it: `pods`, `pods/team-a`, `pods?tier=web`."""
+        place = f"{self.resource}/{self.namespace}" if self.namespace else str(self.resource)
+        narrowed = "&".join(filter(None, (self.label_selector, self.field_selector)))
+        return f"{place}?{narrowed}" if narrowed else place
+
+
+class SharedInformerFactory:
+    """Makes informers over one client, and starts and stops them together.
+
+    Invariants: an informer is started at most once; after `shut_down` began nothing is started. An informer that is asked
+    for after `start` runs only after another `start`.
+    """
+
+    def __init__(
+        self,
+        client: RestClient,
+        *,
+        clock: Clock | None = None,
+        random: Callable[[], float] | None = None,
+        metrics: MetricsProvider | None = None,
+    ) -> None:
+        """`random` answers a float in [0, 1), as `random.random` does; it spreads watch timeouts and back-off."""
+        self._client = client
+        self._clock = clock
+        self._random = random or stdlib_random.random
+        self._metrics = metrics
+        self._informers: dict[_Identity, SharedIndexInformer[Any]] = {}
+        self._running: dict[_Identity, asyncio.Task[None]] = {}
+        self._shutting_down = False
+
+    def informer(
+        self,
+        codec: Codec[T],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        indexers: Mapping[str, IndexFunction[T]] | None = None,
+        resync_s: float = 0.0,
+    ) -> SharedIndexInformer[T]:
+        """The informer for this resource, type, namespace and selectors: a new one, or the one that was made before.
+
+        `indexers` that an existing informer lacks are added to it. The codec's hooks and `resync_s` are those of the first
+        call. The informer is not started.
+        """
+        identity = _Identity(codec.resource, codec.kind, namespace, label_selector, field_selector)
+        existing = cast("SharedIndexInformer[T] | None", self._informers.get(identity))
+        if existing is not None:
+            missing = {name: f for name, f in (indexers or {}).items() if not existing.indexer.has_index(name)}
+            existing.add_indexers(missing)
+            return existing
+        informer = SharedIndexInformer(
+            ListWatch(
+                self._client,
+                codec,
+                namespace=namespace,
+                label_selector=label_selector,
+                field_selector=field_selector,
+            ),
+            codec.resource,
+            name=self._free_name(identity),
+            indexers=indexers,
+            resync_s=resync_s,
+            clock=self._clock,
+            random=self._random,
+            metrics=self._metrics,
+        )
+        self._informers[identity] = informer
+        return informer
+
+    def _free_name(self, identity: _Identity) -> str:
+        """A name of its own for each informer: two types of one resource must not share their metrics."""
+        taken = any(informer.name == identity.name for informer in self._informers.values())
+        return f"{identity.name} as {identity.kind.__name__}" if taken else identity.name
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Run every informer that does not run yet, each in a task of `tasks`. May be called again; not after `shut_down`."""
+        if self._shutting_down:
+            return
+        for identity, informer in self._informers.items():
+            if identity not in self._running:
+                self._running[identity] = tasks.create_task(informer.run(), name=f"informer {informer.name}")
+
+    async def wait_for_cache_sync(self, timeout_s: float) -> dict[str, bool]:
+        """Wait until every started informer has synced. Answers by informer name: false for one that stopped before.
+
+        Raises CacheSyncTimeoutError, with the names of the missing ones, after `timeout_s` seconds.
+        """
+        started = [self._informers[identity] for identity in self._running]
+        synced: dict[str, bool] = {}
+        try:
+            async with asyncio.timeout(timeout_s):
+                for informer in started:
+                    try:
+                        await informer.wait_for_sync()
+                    except InformerStoppedError:
+                        synced[informer.name] = False
+                    else:
+                        synced[informer.name] = True
+        except TimeoutError:
+            missing = [informer.name for informer in started if not informer.has_synced]
+            raise CacheSyncTimeoutError(missing, timeout_s) from None
+        return synced
+
+    async def shut_down(self) -> None:
+        """Stop all informers and wait until they have ended. Safe to call twice."""
+        self._shutting_down = True
+        for informer in self._informers.values():
+            informer.stop()
+        if self._running:
+            await asyncio.wait(self._running.values())

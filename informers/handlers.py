@@ -1,0 +1,133 @@
+"""What a handler is, and what it is told."""
+
+from __future__ import annotations
+
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+import msgspec
+
+from api.meta import Object
+from informers.deltas import T, Tombstone, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T_contra = TypeVar("T_contra", bound=Object, contravariant=True)
+
+
+class EventHandler(Protocol[T_contra]):
+    """Is told what happens to the objects of an informer, after the cache has changed (SI-01).
+
+    The methods are plain functions on the event loop and must not block it: put a key into a queue and return. One that
+    raises is logged and counted, and the notification is lost.
+    """
+
+    def on_add(self, item: T_contra, is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - client-go's signature
+        """An object is there that was not. `is_in_initial_list`: it was there before this handler was."""
+        ...
+
+    def on_update(self, old: T_contra, new: T_contra, /) -> None:
+        """An object changed, or is told again by a resync (both are the same then).
+
+        After a gap `new` may be another object of the same name: compare the UIDs (SI-11).
+        """
+        ...
+
+    def on_delete(self, item: T_contra | Tombstone[T_contra], /) -> None:
+        """An object is gone. A `Tombstone` says that nobody saw it go, and holds its last known state."""
+        ...
+
+
+class EventHandlerFuncs(Generic[T]):
+    """An `EventHandler` made of functions; what is left out is not told."""
+
+    def __init__(
+        self,
+        *,
+        on_add: Callable[[T, bool], None] | None = None,
+        on_update: Callable[[T, T], None] | None = None,
+        on_delete: Callable[[T | Tombstone[T]], None] | None = None,
+    ) -> None:
+        """Raises TypeError for a coroutine function."""
+        refuse_coroutines(on_add, on_update, on_delete)
+        self._on_add = on_add
+        self._on_update = on_update
+        self._on_delete = on_delete
+
+    def on_add(self, item: T, is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - client-go's signature
+        """See `EventHandler.on_add`."""
+        if self._on_add is not None:
+            self._on_add(item, is_in_initial_list)
+
+    def on_update(self, old: T, new: T, /) -> None:
+        """See `EventHandler.on_update`."""
+        if self._on_update is not None:
+            self._on_update(old, new)
+
+    def on_delete(self, item: T | Tombstone[T], /) -> None:
+        """See `EventHandler.on_delete`."""
+        if self._on_delete is not None:
+            self._on_delete(item)
+
+
+def refuse_coroutines(*functions: object) -> None:
+    """Raise TypeError for an `async def`: called without an await it would do nothing, and say so only when collected."""
+    for function in functions:
+        if iscoroutinefunction(function):
+            raise TypeError(f"handlers are plain functions, and {function!r} is a coroutine function")
+
+
+class AddNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """`on_add` is due."""
+
+    item: T
+    is_in_initial_list: bool
+
+    def deliver(self, handler: EventHandler[T]) -> None:
+        """Call the handler."""
+        handler.on_add(self.item, self.is_in_initial_list)
+
+    @property
+    def key(self) -> str:
+        """The object's key, for logs."""
+        return key_of(self.item)
+
+
+class UpdateNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """`on_update` is due."""
+
+    old: T
+    new: T
+
+    def deliver(self, handler: EventHandler[T]) -> None:
+        """Call the handler."""
+        handler.on_update(self.old, self.new)
+
+    @property
+    def key(self) -> str:
+        """The object's key, for logs."""
+        return key_of(self.new)
+
+    @property
+    def is_sync(self) -> bool:
+        """Nothing changed: the same version is told again (SI-10)."""
+        return self.old.metadata.resource_version == self.new.metadata.resource_version
+
+
+class DeleteNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """`on_delete` is due."""
+
+    item: T | Tombstone[T]
+
+    def deliver(self, handler: EventHandler[T]) -> None:
+        """Call the handler."""
+        handler.on_delete(self.item)
+
+    @property
+    def key(self) -> str:
+        """The object's key, for logs."""
+        return key_of(self.item)
+
+
+Notification = AddNotification[T] | UpdateNotification[T] | DeleteNotification[T]

@@ -1,0 +1,94 @@
+"""Where a reflector gets its objects: the `ListerWatcher` seam, and its implementation on the API client.
+
+Tests put `fakes.source.FakeSource` behind the same two methods.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Generic, Protocol
+
+from api.client.errors import error_from_event
+from informers.codec import Failure, WatchEvent
+from informers.deltas import T
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    from api.client.rest import ListOptions, RestClient
+    from informers.codec import Codec, Page
+
+
+Lines = list[bytes]
+Batch = list[WatchEvent[T]]
+"""Events that arrived together, in order."""
+
+
+class ListerWatcher(Protocol[T]):
+    """A collection that can be listed and watched. Which one it is (namespace, selectors) is its own business."""
+
+    async def list(self, options: ListOptions) -> Page[T]:
+        """Read one page. Raises ApiError."""
+        ...
+
+    def watch(self, options: ListOptions) -> AbstractAsyncContextManager[AsyncIterator[Batch[T]]]:
+        """Open a watch; inside the block iterate over batches of events, in order.
+
+        Entering raises ApiError when the watch can not be opened. The iteration ends when the server closes the stream, and
+        raises StatusError for an ERROR event, TransportError for a broken stream, DecodeError for garbage.
+        """
+        ...
+
+
+class ListWatch(Generic[T]):
+    """`ListerWatcher` over a `RestClient`: one resource, narrowed by namespace and selectors, decoded by a codec."""
+
+    def __init__(
+        self,
+        client: RestClient,
+        codec: Codec[T],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> None:
+        self._client = client
+        self._codec = codec
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._field_selector = field_selector
+
+    async def list(self, options: ListOptions) -> Page[T]:
+        """See `ListerWatcher.list`."""
+        return await self._codec.decode_page(
+            await self._client.list_page(self._codec.resource, self._narrowed(options))
+        )
+
+    @asynccontextmanager
+    async def watch(self, options: ListOptions) -> AsyncIterator[AsyncIterator[Batch[T]]]:
+        """See `ListerWatcher.watch`."""
+        async with (
+            self._client.watch(self._codec.resource, self._narrowed(options)) as lines,
+            aclosing(self._events(lines)) as events,
+        ):
+            yield events
+
+    async def _events(self, lines: AsyncIterator[Lines]) -> AsyncGenerator[Batch[T], None]:
+        async for batch in lines:
+            events: Batch[T] = []
+            for line in batch:
+                event = self._codec.decode_event(line)
+                if isinstance(event, Failure):
+                    yield events  # what came before the error did happen
+                    raise error_from_event(event.status, request=f"WATCH {self._codec.resource}")
+                events.append(event)
+            yield events
+
+    def _narrowed(self, options: ListOptions) -> ListOptions:
+        return replace(
+            options,
+            namespace=self._namespace,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+        )

@@ -1,0 +1,133 @@
+"""What an informer tells about itself: names, and the books behind them.
+
+The ports are those of `workqueue.metrics`, so one provider serves both packages, and gauges are read when they are scraped.
+The `reflector_*` names are client-go's of old, which nothing fills there any more; `informer_*` are its new ones and ours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workqueue.metrics import Counter, Gauge, Histogram, Metric, QueueMetricsProvider
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# A list takes 1 ms when it is empty and its requests time out after 60 s; a watch is asked to end after 300 to 600 s (RF-09).
+LIST_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+WATCH_BUCKETS = (1.0, 10.0, 60.0, 120.0, 300.0, 400.0, 500.0, 600.0, 1200.0)
+COUNT_BUCKETS = (0.0, 1.0, 10.0, 100.0, 500.0, 1000.0, 5000.0, 10_000.0, 50_000.0, 100_000.0)
+LATENCY_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # A7
+
+LISTS = Metric("reflector_lists_total", "Lists that came back whole")
+LIST_DURATION = Metric(
+    "reflector_list_duration_seconds", "Seconds from the first page's request to the last object", LIST_BUCKETS
+)
+ITEMS_PER_LIST = Metric("reflector_items_per_list", "Objects in a list", COUNT_BUCKETS)
+WATCHES = Metric("reflector_watches_total", "Watches that were opened and have ended")
+SHORT_WATCHES = Metric("reflector_short_watches_total", "Watches that ended within a second and brought nothing")
+WATCH_DURATION = Metric("reflector_watch_duration_seconds", "Seconds from a watch's request to its end", WATCH_BUCKETS)
+ITEMS_PER_WATCH = Metric("reflector_items_per_watch", "Events in a watch, bookmarks included", COUNT_BUCKETS)
+LAST_VERSION = Metric("reflector_last_resource_version", "Last resourceVersion that was received")
+FAILURES = Metric("reflector_failures_total", "Lists and watches that failed in a way that costs a list")
+UNDECODABLE = Metric(
+    "informer_undecodable_objects_total", "Objects that were left out because they could not be decoded"
+)
+
+QUEUED_ITEMS = Metric("informer_queued_items", "Deltas that wait to be applied to the store")
+PROCESSING_LATENCY = Metric(
+    "informer_processing_latency_seconds", "Seconds to apply a batch of deltas", LATENCY_BUCKETS
+)
+STORED_OBJECTS = Metric("informer_store_objects", "Objects in the store")
+STORE_VERSION = Metric("informer_store_resource_version", "resourceVersion up to which the store is complete")
+HANDLER_ERRORS = Metric("informer_handler_errors_total", "Notifications whose handler raised")
+
+COUNTERS = (LISTS, WATCHES, SHORT_WATCHES, FAILURES, UNDECODABLE, HANDLER_ERRORS)
+GAUGES = (LAST_VERSION, QUEUED_ITEMS, STORED_OBJECTS, STORE_VERSION)
+HISTOGRAMS = (LIST_DURATION, ITEMS_PER_LIST, WATCH_DURATION, ITEMS_PER_WATCH, PROCESSING_LATENCY)
+
+
+MetricsProvider = QueueMetricsProvider
+"""Makes the series of an informer: the label `name`, which the port calls `queue`, gets the informer's name."""
+
+
+class _Nothing:
+    """A series that nobody reads."""
+
+    def inc(self) -> None:
+        """Count nothing."""
+
+    def observe(self, amount: float, /) -> None:
+        """Count nothing."""
+
+    def set_function(self, f: Callable[[], float], /) -> None:
+        """Ask nothing."""
+
+
+class _NoProvider:
+    def counter(self, metric: Metric, queue: str) -> Counter:
+        return _Nothing()
+
+    def gauge(self, metric: Metric, queue: str) -> Gauge:
+        return _Nothing()
+
+    def histogram(self, metric: Metric, queue: str) -> Histogram:
+        return _Nothing()
+
+
+class ReflectorMetrics:
+    """The books of one reflector."""
+
+    def __init__(self, provider: MetricsProvider | None, name: str, *, last_version: Callable[[], float]) -> None:
+        """Make the series of the informer `name`; `last_version` answers the last version received."""
+        provider = provider or _NoProvider()
+        self._lists = provider.counter(LISTS, name)
+        self._list_duration = provider.histogram(LIST_DURATION, name)
+        self._items_per_list = provider.histogram(ITEMS_PER_LIST, name)
+        self._watches = provider.counter(WATCHES, name)
+        self._short_watches = provider.counter(SHORT_WATCHES, name)
+        self._watch_duration = provider.histogram(WATCH_DURATION, name)
+        self._items_per_watch = provider.histogram(ITEMS_PER_WATCH, name)
+        self.failures = provider.counter(FAILURES, name)
+        self.undecodable = provider.counter(UNDECODABLE, name)
+        provider.gauge(LAST_VERSION, name).set_function(last_version)
+
+    def listed(self, seconds: float, items: int) -> None:
+        """Note a list that came back whole."""
+        self._lists.inc()
+        self._list_duration.observe(seconds)
+        self._items_per_list.observe(items)
+
+    def watched(self, seconds: float, events: int, *, short: bool) -> None:
+        """Note a watch that has ended; `short` says that it was a very short one (RF-15)."""
+        self._watches.inc()
+        if short:
+            self._short_watches.inc()
+        self._watch_duration.observe(seconds)
+        self._items_per_watch.observe(events)
+
+
+class InformerMetrics:
+    """The books of one informer, less its reflector's."""
+
+    def __init__(
+        self,
+        provider: MetricsProvider | None,
+        name: str,
+        *,
+        queued: Callable[[], float],
+        stored: Callable[[], float],
+        store_version: Callable[[], float],
+    ) -> None:
+        """Make the series of the informer `name`; the three functions answer the present values of its gauges."""
+        provider = provider or _NoProvider()
+        self.processing_latency = provider.histogram(PROCESSING_LATENCY, name)
+        self.handler_errors = provider.counter(HANDLER_ERRORS, name)
+        provider.gauge(QUEUED_ITEMS, name).set_function(queued)
+        provider.gauge(STORED_OBJECTS, name).set_function(stored)
+        provider.gauge(STORE_VERSION, name).set_function(store_version)
+
+
+def version_as_number(version: str) -> float:
+    """A resourceVersion for a gauge. Versions are opaque: what is no number reads as 0. 15 digits fit a float exactly (A7)."""
+    return float(version[-15:]) if version.isdecimal() else 0.0

@@ -1,0 +1,296 @@
+"""The reflector: keeps a FIFO supplied with the truth about one collection, by a list and then watches, for ever.
+
+It is a state machine of four states. Each state is a method that does its work and answers the next state:
+
+    LISTING --ok--> WATCHING --stream ended--> WATCHING
+       |               |---refused, 429------> WATCH_LATER --> WATCHING
+       |               '---anything else-----> LIST_LATER ---> LISTING
+       '--failed--> LIST_LATER
+
+The rules by which it chooses resourceVersions and transitions are client-go's (RF-01 to RF-26). WatchList (RF-27, RF-28) is
+not used: the oldest server that we support rejects it. It would be a fifth state before LISTING.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import random as stdlib_random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, NoReturn, Protocol
+
+import structlog
+
+from api.client.errors import (
+    ApiError,
+    ConnectError,
+    ConnectionLostError,
+    ExpiredError,
+    StatusError,
+    TLSError,
+    TooLargeResourceVersionError,
+    TooManyRequestsError,
+    TransportError,
+)
+from api.client.rest import ListOptions
+from informers.codec import Page, Skipped
+from informers.deltas import Added, Bookmark, Delta, ReplacedAll, T, Vanished
+from informers.metrics import MetricsProvider, ReflectorMetrics, version_as_number
+from informers.options import ReflectorOptions
+from informers.pager import Pager
+from informers.retry_window import RetryWindow
+from workqueue.backoff import Backoff
+from workqueue.clock import Clock, LoopClock
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from informers.codec import WatchEvent
+    from informers.listwatch import ListerWatcher
+
+VERY_SHORT_WATCH_S: Final = 1.0
+"""RF-15: a stream that ends sooner and brought nothing is a failure; reopening it at once would be a hot loop."""
+
+logger = structlog.get_logger()
+
+
+class State(enum.Enum):
+    """What the reflector does now."""
+
+    LISTING = "listing"
+    WATCHING = "watching"
+    LIST_LATER = "list_later"
+    WATCH_LATER = "watch_later"
+
+
+class Pace(Protocol):
+    """How long to wait before the next attempt, as `workqueue.backoff.Backoff` says it."""
+
+    def next(self) -> float:
+        """Take a step and return the seconds to wait."""
+        ...
+
+
+class Sink(Protocol[T]):
+    """Where deltas go: the FIFO."""
+
+    def put(self, delta: Delta[T]) -> None:
+        """Accept a delta."""
+        ...
+
+
+class Reflector(Generic[T]):
+    """List, then watch. Runs in one task, which owns all of its state.
+
+    Invariants:
+    - `resource_version` is that of the last list, event or bookmark that the sink has accepted, never ahead of it (RF-01);
+    - no request of this reflector asks for an older version than it has seen, except after the server declared that version
+      unusable (RF-03, RF-04);
+    - every way back to LISTING but the first, and every repeated failure to watch, passes the one shared back-off (RF-22).
+    """
+
+    def __init__(
+        self,
+        source: ListerWatcher[T],
+        sink: Sink[T],
+        *,
+        name: str,
+        options: ReflectorOptions | None = None,
+        backoff: Pace | None = None,
+        clock: Clock | None = None,
+        random: Callable[[], float] = stdlib_random.random,
+        metrics: MetricsProvider | None = None,
+    ) -> None:
+        """Supply `sink` from `source`. `random` answers a float in [0, 1), as `random.random` does."""
+        self._source = source
+        self._pager = Pager(source)
+        self._sink = sink
+        self._options = options or ReflectorOptions()
+        self._clock = clock or LoopClock()
+        self._random = random
+        self._backoff = backoff or Backoff(clock=self._clock, random=random)
+        self.on_error: Callable[[ApiError], None] | None = None
+        """Told once of each failed list and of each watch that can not be opened, before the back-off (RF-24)."""
+        self._metrics = ReflectorMetrics(metrics, name, last_version=lambda: version_as_number(self._version))
+        self._log = logger.bind(informer=name)
+
+        self._version = ""
+        self._version_unusable = False
+        self._always_page = False  # the server has no watch cache for this resource (RF-07)
+        self._retry_after_s = 0.0  # what the server asked for beyond our own back-off
+        self._internal_errors = RetryWindow(self._options.internal_error_window_s, self._clock)
+        self._state = State.LISTING
+        self._steps: dict[State, Callable[[], Awaitable[State]]] = {
+            State.LISTING: self._listing,
+            State.WATCHING: self._watching,
+            State.LIST_LATER: self._list_later,
+            State.WATCH_LATER: self._watch_later,
+        }
+
+    @property
+    def state(self) -> State:
+        """What the reflector does now."""
+        return self._state
+
+    @property
+    def resource_version(self) -> str:
+        """The last version seen; "" before the first list."""
+        return self._version
+
+    async def run(self) -> NoReturn:
+        """Run until cancelled. Cancelling closes an open stream at once, in every state (RF-13)."""
+        while True:
+            try:
+                self._state = await self._step()
+            except Exception as error:  # noqa: BLE001
+                # The top of the reflector. A crash in a list, a decoder or `on_error` is a bug, but it must neither vanish
+                # (RF-25) nor leave the cache without supply: it is logged with its traceback, counted, and tried again.
+                self._log.error("reflector_crashed", exc_info=error)
+                self._metrics.failures.inc()
+                self._state = State.LIST_LATER
+
+    async def _step(self) -> State:
+        try:
+            return await self._steps[self._state]()
+        except ApiError as error:
+            return self._failed(error)
+
+    async def _listing(self) -> State:
+        started = self._clock.monotonic()
+        try:
+            page = await self._list()
+        except (ExpiredError, TooLargeResourceVersionError) as error:
+            # RF-04: this version is dead on this server; the newest one can not be. At once, but only once.
+            self._log.debug("list_version_unusable", resource_version=self._version, error=str(error))
+            self._version_unusable = True
+            page = await self._list()
+        for skipped in page.skipped:
+            self._note_skipped(skipped)
+        self._sink.put(ReplacedAll(page.items, page.resource_version))
+        self._version = page.resource_version
+        self._version_unusable = False
+        self._metrics.listed(self._clock.monotonic() - started, len(page.items))
+        return State.WATCHING
+
+    async def _list(self) -> Page[T]:
+        # "" is a quorum read; the first list takes whatever the server has in its cache (RF-02).
+        version = "" if self._version_unusable else self._version or "0"
+        page_size = self._options.page_size_at(version, always_page=self._always_page)
+        page, in_pages = await self._pager.list(ListOptions(resource_version=version), page_size)
+        if in_pages and version == "0":
+            self._always_page = True
+        return page
+
+    async def _watching(self) -> State:
+        """Open one watch and read it to its end."""
+        started = self._clock.monotonic()
+        opened = False
+        progress = _Progress(synthetic=self._version in {"", "0"})
+        failure: ApiError | None = None
+        timeout_s = self._options.watch_timeout_s(self._random())
+        options = ListOptions(resource_version=self._version, timeout_s=timeout_s, allow_bookmarks=True)
+        try:
+            async with self._source.watch(options) as batches:
+                opened = True
+                async for batch in batches:
+                    for event in batch:
+                        self._take(event, progress)
+        except ApiError as error:
+            failure = error
+        if not opened and failure is not None:
+            return self._not_opened(failure)
+        seconds = self._clock.monotonic() - started
+        short = seconds < VERY_SHORT_WATCH_S and progress.events == 0
+        self._metrics.watched(seconds, progress.events, short=short)
+        return self._after_stream(failure, short=short)
+
+    def _take(self, event: WatchEvent[T], progress: _Progress) -> None:
+        """Hand one event on; then, and only then, move the version."""
+        progress.events += 1
+        if isinstance(event, Skipped):
+            self._note_skipped(event)
+            if event.deleted and event.key:
+                self._sink.put(Vanished(event.key))
+            version = event.resource_version
+            if version:
+                self._sink.put(Bookmark(version))  # for the store the others are complete up to here
+        elif isinstance(event, Bookmark):
+            self._sink.put(event)
+            version = event.resource_version
+        else:
+            self._sink.put(event)
+            version = event.object.metadata.resource_version
+        if progress.synthetic and isinstance(event, Added):
+            return  # RF-11: what existed already comes in any order, so its versions say nothing about progress
+        progress.synthetic = False
+        if version:
+            self._version = version
+
+    def _not_opened(self, error: ApiError) -> State:
+        refused = isinstance(error, ConnectError) and not isinstance(error, TLSError)
+        if refused or isinstance(error, TooManyRequestsError):
+            self._log.debug("watch_refused", error=str(error))
+            self._remember_retry_after(error)
+            return State.WATCH_LATER
+        return self._failed(error)
+
+    def _after_stream(self, failure: ApiError | None, *, short: bool) -> State:
+        """Decide by how a stream ended."""
+        if isinstance(failure, TooManyRequestsError):  # RF-18
+            self._remember_retry_after(failure)
+            return State.WATCH_LATER
+        if isinstance(failure, ExpiredError):  # RF-16: the list tries our version once more before it falls back
+            self._log.debug("watch_expired", resource_version=self._version, error=str(failure))
+            return State.LIST_LATER
+        if isinstance(failure, StatusError) and failure.reason == "InternalError" and self._internal_errors.allows():
+            self._log.debug("watch_internal_error", error=str(failure))
+            return State.WATCHING
+        if failure is not None and not isinstance(failure, TransportError):  # RF-20
+            self._log.warning("watch_failed", resource_version=self._version, error=str(failure))
+            self._metrics.failures.inc()
+            return State.LIST_LATER
+        # The server closed the stream, the connection broke, or the peer fell silent: all the same to us (RF-14, RF-29).
+        if short:
+            self._log.warning("watch_very_short", error=str(failure or "closed by the server"))
+            return State.LIST_LATER
+        self._log.debug("watch_ended", error=str(failure or "closed by the server"))
+        return State.WATCHING
+
+    def _failed(self, error: ApiError) -> State:
+        """A failed list, or a watch that can not be opened (RF-21)."""
+        expected = isinstance(error, (ExpiredError, ConnectionLostError))
+        log = self._log.debug if expected else self._log.warning  # RF-24
+        log("list_and_watch_failed", error=str(error))
+        self._metrics.failures.inc()
+        self._remember_retry_after(error)
+        if self.on_error is not None:
+            self.on_error(error)
+        return State.LIST_LATER
+
+    async def _list_later(self) -> State:
+        await self._pause()
+        return State.LISTING
+
+    async def _watch_later(self) -> State:
+        await self._pause()
+        return State.WATCHING
+
+    async def _pause(self) -> None:
+        delay = max(self._backoff.next(), self._retry_after_s)
+        self._retry_after_s = 0.0
+        await asyncio.sleep(delay)
+
+    def _remember_retry_after(self, error: ApiError) -> None:
+        self._retry_after_s = (error.retry_after_s or 0.0) if isinstance(error, StatusError) else 0.0
+
+    def _note_skipped(self, skipped: Skipped) -> None:
+        self._log.warning("object_skipped", key=skipped.key, error=str(skipped.error))
+        self._metrics.undecodable.inc()
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What one watch has brought. `synthetic`: so far only objects that existed when it began (RF-11)."""
+
+    synthetic: bool
+    events: int = 0

@@ -1,0 +1,288 @@
+"""The shared informer: one cache of one collection, and any number of handlers that hear of its changes.
+
+    ListerWatcher -> Reflector -> FIFO -> [process loop] -> Indexer, then Processor -> handlers
+
+The process loop is the only writer of the store. It changes the store and queues the notifications of that change without an
+await in between, so whoever runs next sees both or neither: a handler finds the cache at least as new as what it is told
+(SI-01), and a handler that joins late gets the store as it is and every later change, with no gap and nothing twice (SI-04).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as stdlib_random
+from typing import TYPE_CHECKING, Final, Generic
+
+import structlog
+
+from api.meta import meta_key
+from informers.deltas import Added, Bookmark, Deleted, Delta, Modified, ReplacedAll, SyncAll, T, Tombstone, Vanished
+from informers.errors import InformerStoppedError, QueueClosedError
+from informers.fifo import FIFO
+from informers.handlers import AddNotification, DeleteNotification, EventHandler, Notification, UpdateNotification
+from informers.listers import Lister
+from informers.metrics import InformerMetrics, MetricsProvider, version_as_number
+from informers.options import ReflectorOptions
+from informers.processor import Processor, Registration
+from informers.reflector import Reflector
+from informers.store import NAMESPACE_INDEX, Indexer, IndexFunction, index_by_namespace
+from informers.sync import SyncGate
+from workqueue.clock import Clock, LoopClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from api.client.errors import ApiError
+    from api.meta import Resource
+    from informers.listwatch import ListerWatcher
+
+PIECE: Final = 500
+"""Objects of a list that are indexed between two turns of the loop: about 1 ms."""
+
+logger = structlog.get_logger()
+
+
+class SharedIndexInformer(Generic[T]):
+    """A cache of one collection. All methods belong on the loop that `run` runs on.
+
+    Invariants:
+    - the store holds what the server held at `indexer.resource_version`, in the server's order of events;
+    - a notification is queued in the same stretch in which the store changes;
+    - for each key a handler hears an add, then updates, then a delete, then perhaps an add again, and nothing else;
+    - `run` has returned only when the reflector, the process loop and every listener have ended.
+    """
+
+    def __init__(
+        self,
+        source: ListerWatcher[T],
+        resource: Resource,
+        *,
+        name: str = "",
+        indexers: Mapping[str, IndexFunction[T]] | None = None,
+        resync_s: float = 0.0,
+        options: ReflectorOptions | None = None,
+        clock: Clock | None = None,
+        random: Callable[[], float] = stdlib_random.random,
+        metrics: MetricsProvider | None = None,
+    ) -> None:
+        """Cache what `source` lists and watches. `resync_s` is the handlers' default period and the check period (SI-09)."""
+        self.name = name or str(resource)
+        self._resource = resource
+        self._clock = clock or LoopClock()
+        default: dict[str, IndexFunction[T]] = {NAMESPACE_INDEX: index_by_namespace} if resource.namespaced else {}
+        self._indexer = Indexer[T](default | dict(indexers or {}))
+        self._fifo = FIFO[T]()
+        self._metrics = InformerMetrics(
+            metrics,
+            self.name,
+            queued=lambda: len(self._fifo),
+            stored=lambda: len(self._indexer),
+            store_version=lambda: version_as_number(self._indexer.resource_version),
+        )
+        self._default_resync_s = resync_s
+        self._processor = Processor[T](
+            name=self.name, check_period_s=resync_s, clock=self._clock, errors=self._metrics.handler_errors
+        )
+        self._reflector = Reflector(
+            source,
+            self._fifo,
+            name=self.name,
+            options=options,
+            clock=self._clock,
+            random=random,
+            metrics=metrics,
+        )
+        self._gate = SyncGate(self.name)
+        self._started = False
+        self._stopping = asyncio.Event()
+        self._stopped = False
+        self._log = logger.bind(informer=self.name)
+
+    @property
+    def indexer(self) -> Indexer[T]:
+        """The cache, to read from."""
+        return self._indexer
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the first list is in the cache. Handlers may not have heard of all of it yet: ask their registrations."""
+        return self._gate.is_open
+
+    @property
+    def last_resource_version(self) -> str:
+        """The last version that the reflector saw; the cache's own is `indexer.resource_version`."""
+        return self._reflector.resource_version
+
+    @property
+    def started(self) -> bool:
+        """Whether `run` was called."""
+        return self._started
+
+    async def wait_for_sync(self) -> None:
+        """Return when `has_synced` is true. Raises InformerStoppedError if the informer ends before."""
+        await self._gate.wait()
+
+    def lister(self) -> Lister[T]:
+        """Read by namespace, name and label selector."""
+        return Lister(self._indexer, self._resource)
+
+    def add_indexers(self, indexers: Mapping[str, IndexFunction[T]]) -> None:
+        """Add indices, also to a cache that is filled. Raises IndexerError for a name that is taken, InformerStoppedError."""
+        self._refuse_if_stopped()
+        self._indexer.add_indexers(indexers)
+
+    def set_watch_error_handler(self, handler: Callable[[ApiError], None]) -> None:
+        """Call `handler` once of each failed list or watch, before the back-off (RF-24). RuntimeError once started."""
+        if self._started:
+            raise RuntimeError(f"informer {self.name} has started")
+        self._reflector.on_error = handler
+
+    def add_event_handler(self, handler: EventHandler[T], *, resync_s: float | None = None) -> Registration:
+        """Call `handler` for everything that is in the cache, and for all that happens to it from now on (SI-04).
+
+        `resync_s` None takes the informer's period, 0 means never. Raises InformerStoppedError.
+        """
+        self._refuse_if_stopped()
+        registration, listener = self._processor.add(handler, self._default_resync_s if resync_s is None else resync_s)
+        listener.put([AddNotification(item, is_in_initial_list=True) for item in self._indexer.list()])
+        if self.has_synced:
+            listener.mark_synced()
+        return registration
+
+    def remove_event_handler(self, registration: Registration) -> None:
+        """Call this handler no more, not even for what is queued. Doing it twice, or for a foreign one, is harmless (SI-06)."""
+        self._processor.remove(registration)
+
+    def stop(self) -> None:
+        """Let `run` end in order: reflector, queue, process loop, listeners (SI-14). May be called at any time, also twice."""
+        self._stopping.set()
+        if not self._started:
+            self._end()
+
+    async def run(self) -> None:
+        """Fill the cache and keep it true until `stop` or cancellation. Cancelling ends everything without draining.
+
+        After `stop` it ends at once; a second call warns and returns (SI-05). Raises what an index function raises, in an
+        ExceptionGroup: the cache would be wrong from then on (ST-05).
+        """
+        if self._started:
+            self._log.warning("informer_started_twice")
+            return
+        self._started = True
+        try:
+            async with asyncio.TaskGroup() as listeners:
+                self._processor.start(listeners)
+                await self._supply_until_stopped()
+                self._processor.close()
+        finally:
+            self._end()
+
+    async def _supply_until_stopped(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            reflector = tasks.create_task(self._reflector.run(), name=f"reflector of {self.name}")
+            resync = tasks.create_task(self._resync_regularly(), name=f"resync of {self.name}")
+            tasks.create_task(self._process_loop(), name=f"process loop of {self.name}")
+            await self._stopping.wait()
+            reflector.cancel()
+            resync.cancel()
+            self._fifo.close()  # cancelled tasks put nothing more; the process loop ends when it has applied what is left
+
+    def _end(self) -> None:
+        self._stopped = True
+        self._gate.give_up()
+        self._processor.give_up()
+
+    def _refuse_if_stopped(self) -> None:
+        if self._stopped or self._stopping.is_set():
+            raise InformerStoppedError(f"informer {self.name} has stopped")
+
+    async def _resync_regularly(self) -> None:
+        """RF-26: beside the watch and without a word to the server. One timer for the informer's life, so none can pile up."""
+        period = self._processor.check_period_s
+        while period > 0:
+            await asyncio.sleep(period)
+            if self._processor.should_resync():
+                self._fifo.put(SyncAll())
+
+    async def _process_loop(self) -> None:
+        while True:
+            try:
+                batch = await self._fifo.pop()
+            except QueueClosedError:
+                return
+            started = self._clock.monotonic()
+            for delta in batch:
+                if isinstance(delta, ReplacedAll):
+                    await self._replace_all(delta)
+                else:
+                    self._apply(delta)
+            self._metrics.processing_latency.observe(self._clock.monotonic() - started)
+            await asyncio.sleep(0)  # pop does not wait while there is work, and the handlers want their turn
+
+    def _apply(self, delta: Delta[T]) -> None:
+        """Change the store, then queue what the handlers are to hear of it."""
+        match delta:
+            case Added(item) | Modified(item):
+                self._put(item)
+            case Bookmark(version):
+                self._indexer.resource_version = version
+            case Vanished(key):
+                gone = self._indexer.remove(key)
+                if gone is not None:
+                    self._processor.distribute([DeleteNotification(Tombstone(key, gone))])
+            case SyncAll():
+                self._processor.distribute([], [UpdateNotification(item, item) for item in self._indexer.list()])
+            case Deleted(item):
+                self._indexer.resource_version = item.metadata.resource_version
+                # What was never added (it did not decode then) is no news when it goes.
+                if self._indexer.remove(meta_key(item.metadata)) is not None:
+                    self._processor.distribute([DeleteNotification(item)])
+
+    def _put(self, item: T) -> None:
+        old = self._indexer.put(meta_key(item.metadata), item)
+        self._indexer.resource_version = item.metadata.resource_version
+        if old is None:
+            self._processor.distribute([AddNotification(item, is_in_initial_list=False)])
+            return
+        update = UpdateNotification(old, item)
+        self._processor.distribute([] if update.is_sync else [update], [update])
+
+    def _note_replaced(
+        self, item: T, changes: list[Notification[T]], everything: list[Notification[T]], *, initial: bool
+    ) -> None:
+        old = self._indexer.get(meta_key(item.metadata))
+        if old is None:
+            add = AddNotification(item, is_in_initial_list=initial)
+            changes.append(add)
+            everything.append(add)
+            return
+        update = UpdateNotification(old, item)
+        everything.append(update)
+        if not update.is_sync:
+            changes.append(update)
+
+    async def _replace_all(self, delta: ReplacedAll[T]) -> None:
+        """Put a list in the place of the store (QF-03).
+
+        A list of ten thousand objects takes tens of milliseconds to index, so the new contents grow beside the old ones in
+        pieces, with the loop running in between. Nothing else writes to the store meanwhile: this is the process loop. Then
+        contents and notifications change hands in one stretch.
+        """
+        new = self._indexer.replacement()
+        initial = not self.has_synced
+        changes: list[Notification[T]] = []
+        everything: list[Notification[T]] = []
+        for start in range(0, len(delta.objects), PIECE):
+            piece = delta.objects[start : start + PIECE]
+            new.add(piece)
+            for item in piece:
+                self._note_replaced(item, changes, everything, initial=initial)
+            await asyncio.sleep(0)
+        gone: list[Notification[T]] = [
+            DeleteNotification(Tombstone(key, item)) for key, item in self._indexer.items() if key not in new.items
+        ]
+        self._indexer.replace(new, delta.resource_version)
+        self._processor.distribute(gone + changes, gone + everything)
+        if initial:
+            self._processor.mark_synced()
+            self._gate.open()  # QF-06: only now that everything is in its place

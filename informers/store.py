@@ -1,0 +1,179 @@
+"""The indexer: objects by key, and keys by whatever an index function says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Generic
+
+from api.meta import meta_key
+from informers.deltas import T
+from informers.errors import IndexerError
+
+if TYPE_CHECKING:
+    import builtins  # a method here is called list
+    from collections.abc import Iterable
+
+IndexFunction = Callable[[T], Sequence[str]]
+"""Answers the values under which an object is found: none, one or more. One that raises ends the informer: it is a bug."""
+
+NAMESPACE_INDEX: Final = "namespace"
+
+_Index = dict[str, dict[str, None]]  # value -> keys; a dict and not a set, so that the order is the same in every run
+
+
+def index_by_namespace(item: T) -> Sequence[str]:
+    """The index function of `NAMESPACE_INDEX`."""
+    return (item.metadata.namespace,)
+
+
+class Indexer(Generic[T]):
+    """Objects by key with any number of indices. Reads return the very objects that are stored: they are frozen.
+
+    Invariants, true at every await because no method has one:
+    - every key in an index is in the items, under exactly the values that its function gives for the stored object;
+    - no index holds an empty set of keys (k/k#84959: values such as owner UIDs never come back, so they would pile up);
+    - `resource_version` is the version up to which the items are known to be complete.
+
+    Writing is the informer's business: readers only call the methods up to `index_values`.
+    """
+
+    def __init__(self, functions: Mapping[str, IndexFunction[T]] | None = None) -> None:
+        self._items: dict[str, T] = {}
+        self._functions: dict[str, IndexFunction[T]] = dict(functions or {})
+        self._indices: dict[str, _Index] = {name: {} for name in self._functions}
+        self.resource_version = ""
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._items
+
+    def get(self, key: str) -> T | None:
+        """The object under `key` (`namespace/name`), or None."""
+        return self._items.get(key)
+
+    def list(self) -> builtins.list[T]:
+        """All objects, in the order in which they came."""
+        return [*self._items.values()]
+
+    def keys(self) -> builtins.list[str]:
+        """All keys, in the order in which they came."""
+        return [*self._items]
+
+    def items(self) -> builtins.list[tuple[str, T]]:
+        """All keys with their objects, in the order in which they came."""
+        return [*self._items.items()]
+
+    def by_index(self, name: str, value: str) -> builtins.list[T]:
+        """The objects that index `name` holds under `value`. Raises IndexerError for an unknown index."""
+        return [self._items[key] for key in self._index(name).get(value, ())]
+
+    def index_keys(self, name: str, value: str) -> builtins.list[str]:
+        """The keys that index `name` holds under `value`. Raises IndexerError for an unknown index."""
+        return [*self._index(name).get(value, ())]
+
+    def index_values(self, name: str) -> builtins.list[str]:
+        """All values of index `name`. Raises IndexerError for an unknown index."""
+        return [*self._index(name)]
+
+    def has_index(self, name: str) -> bool:
+        """Whether there is an index of this name."""
+        return name in self._functions
+
+    def add_indexers(self, functions: Mapping[str, IndexFunction[T]]) -> None:
+        """Add indices and fill them from what is stored. Raises IndexerError, and adds none, if a name is taken (ST-05)."""
+        taken = self._functions.keys() & functions.keys()
+        if taken:
+            raise IndexerError(f"indices exist already: {', '.join(sorted(taken))}")
+        built: dict[str, _Index] = {name: {} for name in functions}
+        for key, item in self._items.items():
+            _add(built, functions, key, item)
+        self._functions |= functions
+        self._indices |= built
+
+    def put(self, key: str, item: T) -> T | None:
+        """Store an object; answer the one it replaces."""
+        old = self._items.get(key)
+        self._items[key] = item
+        if old is None:
+            _add(self._indices, self._functions, key, item)
+        else:
+            self._move(key, old, item)
+        return old
+
+    def remove(self, key: str) -> T | None:
+        """Remove an object; answer it, or None if it was not there."""
+        old = self._items.pop(key, None)
+        if old is not None:
+            for name, function in self._functions.items():
+                _discard(self._indices[name], function(old), key)
+        return old
+
+    def replacement(self) -> Replacement[T]:
+        """Begin to build new contents beside the present ones."""
+        return Replacement(self._functions)
+
+    def replace(self, new: Replacement[T], resource_version: str) -> None:
+        """Put `new` in the place of everything stored, indices and version included (ST-06)."""
+        for name, function in self._functions.items():
+            if name not in new.indices:  # added while `new` was being built
+                index: _Index = {}
+                new.indices[name] = index
+                for key, item in new.items.items():
+                    _add({name: index}, {name: function}, key, item)
+        self._items, self._indices = new.items, new.indices
+        self.resource_version = resource_version
+
+    def _index(self, name: str) -> _Index:
+        try:
+            return self._indices[name]
+        except KeyError:
+            raise IndexerError(f"there is no index {name!r}") from None
+
+    def _move(self, key: str, old: T, new: T) -> None:
+        for name, function in self._functions.items():
+            before, after = function(old), function(new)
+            if before == after:
+                continue
+            index = self._indices[name]
+            _discard(index, [value for value in before if value not in after], key)
+            for value in after:
+                index.setdefault(value, {})[key] = None
+
+
+class Replacement(Generic[T]):
+    """New contents of an indexer under construction. Built piece by piece, so that a long list need not stop the loop."""
+
+    def __init__(self, functions: Mapping[str, IndexFunction[T]]) -> None:
+        self._functions = dict(functions)
+        self.items: dict[str, T] = {}
+        self.indices: dict[str, _Index] = {name: {} for name in functions}
+
+    def add(self, items: Iterable[T]) -> None:
+        """Add objects; of two with one key the later stays."""
+        for item in items:
+            key = meta_key(item.metadata)
+            if key in self.items:
+                for name, function in self._functions.items():
+                    _discard(self.indices[name], function(self.items[key]), key)
+            self.items[key] = item
+            _add(self.indices, self._functions, key, item)
+
+
+def _add(indices: Mapping[str, _Index], functions: Mapping[str, IndexFunction[T]], key: str, item: T) -> None:
+    for name, function in functions.items():
+        values = function(item)
+        if isinstance(values, str):  # a sequence of its letters, says the type checker
+            raise TypeError(f"index function {name!r} must answer a list of values, and answered {values!r}")
+        index = indices[name]
+        for value in values:
+            index.setdefault(value, {})[key] = None
+
+
+def _discard(index: _Index, values: Iterable[str], key: str) -> None:
+    for value in values:
+        keys = index[value]
+        del keys[key]
+        if not keys:
+            del index[value]

@@ -1,0 +1,198 @@
+"""A collection behind the `ListerWatcher` seam that a test holds in its hand: it can lose events, cut streams and say no.
+
+It keeps what a real API server keeps: objects with growing resourceVersions, a log of events from which a watch resumes, a
+point before which that log is compacted. What is not sent down a stream (`notify=False`) is not in the log either, so only a
+list can find it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Generic
+
+import msgspec
+
+from api.client.errors import ApiError, ExpiredError, Status, StatusError
+from api.core import Pod, PodSpec
+from api.meta import ObjectMeta, meta_key
+from informers.codec import Page, Skipped, WatchEvent
+from informers.deltas import Added, Bookmark, Deleted, Modified, T
+from informers.listwatch import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+    from api.client.rest import ListOptions
+
+Stream = asyncio.Queue[list[WatchEvent[T]] | ApiError | None]
+"""One open watch: batches, then an error or None where it ends."""
+
+
+async def settle() -> None:
+    """Let every task run until all of them wait: a moment of virtual time passes only when nothing else can happen."""
+    await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def running(body: Coroutine[object, object, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """Run `body` in a task beside the block, and cancel it at the end. What it raised is raised here."""
+    task = asyncio.create_task(body)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
+
+
+def pod(
+    name: str, namespace: str = "ns", *, uid: str = "", labels: dict[str, str] | None = None, node: str = ""
+) -> Pod:
+    """A pod; its UID is made of its name unless told otherwise."""
+    metadata = ObjectMeta(name=name, namespace=namespace, uid=uid or f"uid-{name}", labels=labels)
+    return Pod(metadata=metadata, spec=PodSpec(node_name=node))
+
+
+def expired(message: str = "too old resource version") -> ExpiredError:
+    """The 410 that an API server sends when a version is compacted."""
+    return ExpiredError(Status(kind="Status", code=410, reason="Expired", message=message))
+
+
+def status_error(code: int, reason: str, *, retry_after_s: float | None = None) -> StatusError:
+    """Any other Status, as the base class: for what has a class of its own use that."""
+    return StatusError(Status(kind="Status", code=code, reason=reason, message=reason), retry_after_s=retry_after_s)
+
+
+class FakeSource(Generic[T]):
+    """`ListerWatcher` over objects in memory.
+
+    `paging` False ignores `limit`, as a server does that answers from its watch cache; then only `paging` True makes pages.
+    """
+
+    def __init__(self, *objects: T, paging: bool = False) -> None:
+        self.version = 10
+        self.paging = paging
+        self.lists: list[ListOptions] = []
+        self.watches: list[ListOptions] = []
+        self.list_errors: list[Exception] = []
+        """Raised by the next lists, one each."""
+        self.skipped: list[Skipped] = []
+        """What every list says that it left out."""
+        self.watch_errors: list[ApiError] = []
+        """Raised when the next watches are opened, one each."""
+        self.hold = asyncio.Event()
+        """Lists wait while this is not set."""
+        self.hold.set()
+        self.open_watches = 0
+        self._objects: dict[str, T] = {}
+        self._log: list[tuple[int, WatchEvent[T]]] = []
+        self._compacted = 0
+        self._streams: list[Stream[T]] = []
+        for item in objects:
+            self.add(item, notify=False)
+
+    # What the test does to the collection
+
+    def add(self, item: T, *, notify: bool = True) -> T:
+        """Create an object; it is answered as it was stored, with its resourceVersion."""
+        stored = self._stamp(item)
+        self._objects[meta_key(stored.metadata)] = stored
+        self._tell(Added(stored), notify=notify)
+        return stored
+
+    def modify(self, item: T, *, notify: bool = True) -> T:
+        """Replace an object, perhaps by one with another UID."""
+        stored = self._stamp(item)
+        self._objects[meta_key(stored.metadata)] = stored
+        self._tell(Modified(stored), notify=notify)
+        return stored
+
+    def delete(self, key: str, *, notify: bool = True) -> None:
+        """Delete an object."""
+        self._tell(Deleted(self._stamp(self._objects.pop(key))), notify=notify)
+
+    def objects(self) -> tuple[T, ...]:
+        """What exists now."""
+        return (*self._objects.values(),)
+
+    def bookmark(self) -> None:
+        """Let time pass elsewhere: the version moves, and every open stream hears of it."""
+        self.version += 1
+        self.send(Bookmark(str(self.version)))
+
+    def send(self, *events: WatchEvent[T]) -> None:
+        """Send a batch of events as they are down every open stream."""
+        for stream in self._streams:
+            stream.put_nowait([*events])
+
+    def end_watches(self, error: ApiError | None = None) -> None:
+        """End every open stream: normally, with an ERROR event (StatusError), or by breaking it (TransportError)."""
+        for stream in self._streams:
+            stream.put_nowait(error)
+
+    def compact(self) -> None:
+        """Forget the log: a watch from any version before this moment gets a 410."""
+        self._log.clear()
+        self._compacted = self.version
+
+    # ListerWatcher
+
+    async def list(self, options: ListOptions) -> Page[T]:
+        """Answer a page. A continue token is the number of objects that went before."""
+        self.lists.append(options)
+        await self.hold.wait()
+        if self.list_errors:
+            raise self.list_errors.pop(0)
+        items = [*self._objects.values()]
+        if not self.paging or not options.limit:
+            return Page(items, str(self.version), skipped=[*self.skipped])
+        start = int(options.continue_token or 0)
+        end = start + options.limit
+        return Page(items[start:end], str(self.version), str(end) if end < len(items) else "")
+
+    @asynccontextmanager
+    async def watch(self, options: ListOptions) -> AsyncIterator[AsyncIterator[Batch[T]]]:
+        """Open a stream that begins after `options.resource_version`."""
+        self.watches.append(options)
+        if self.watch_errors:
+            raise self.watch_errors.pop(0)
+        stream: Stream[T] = asyncio.Queue()
+        self._replay(int(options.resource_version or 0), stream)
+        self._streams.append(stream)
+        self.open_watches += 1
+        try:
+            yield _read(stream)
+        finally:
+            self.open_watches -= 1
+            self._streams.remove(stream)
+
+    def _replay(self, version: int, stream: Stream[T]) -> None:
+        if version == 0:
+            stream.put_nowait([Added(item) for item in self._objects.values()])
+        elif version < self._compacted:
+            stream.put_nowait(expired())
+        else:
+            missed = [event for at, event in self._log if at > version]
+            if missed:
+                stream.put_nowait(missed)
+
+    def _stamp(self, item: T) -> T:
+        self.version += 1
+        metadata = msgspec.structs.replace(item.metadata, resource_version=str(self.version))
+        return msgspec.structs.replace(item, metadata=metadata)  # type: ignore[type-var]  # every slice is a struct
+
+    def _tell(self, event: WatchEvent[T], *, notify: bool) -> None:
+        if notify:
+            self._log.append((self.version, event))
+            self.send(event)
+
+
+async def _read(
+    stream: Stream[T],
+) -> AsyncIterator[Batch[T]]:
+    while (item := await stream.get()) is not None:
+        if isinstance(item, ApiError):
+            raise item
+        yield item

@@ -1,0 +1,237 @@
+"""From bytes to structs: the fast way, the careful way, and what neither can read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from api.client.errors import DecodeError
+from api.core import PODS, Pod, PodStatus
+from api.meta import ObjectMeta, Resource, Struct
+from fakes.source import running
+from informers import Codec
+from informers.codec import DEPTH, ONE_PASS_BYTES, PIECE, Failure, Skipped
+from informers.deltas import Added, Bookmark, Deleted, Modified
+
+if TYPE_CHECKING:
+    from api.meta import JSON
+
+JOBS = Resource("example.com", "v1", "jobs", "Job")
+
+
+class JobSpec(Struct, frozen=True):
+    """A spec with a field that users get wrong."""
+
+    workers: int
+
+
+class Job(Struct, frozen=True):
+    """A custom resource whose spec must be there. `error` is set for what did not decode."""
+
+    metadata: ObjectMeta
+    spec: JobSpec
+    error: str = ""
+
+
+def job(name: str, workers: object = 1, version: str = "5") -> dict[str, object]:
+    """A job as the server sends it."""
+    metadata = {"name": name, "namespace": "ns", "resourceVersion": version}
+    return {"kind": "Job", "metadata": metadata, "spec": {"workers": workers}}
+
+
+def page(*items: JSON, kind: str = "JobList", **metadata: str) -> bytes:
+    """A page of a list."""
+    body = {"kind": kind, "metadata": {"resourceVersion": "9"} | metadata, "items": [*items]}
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def line(event: str, item: JSON, **how: object) -> bytes:
+    """A line of a watch."""
+    return json.dumps({"type": event, "object": item}, **({"separators": (",", ":")} | how)).encode()  # type: ignore[arg-type]
+
+
+def keep_as_invalid(raw: bytes, error: Exception) -> Job:
+    """Make a job that says what is wrong with it."""
+    metadata = ObjectMeta(name=json.loads(raw)["metadata"]["name"], namespace="ns")
+    return Job(metadata=metadata, spec=JobSpec(workers=0), error=str(error))
+
+
+def refuse(raw: bytes, error: Exception) -> Job:
+    """Fail on what has failed already."""
+    raise LookupError("this hook is broken too")
+
+
+async def test_a_page_is_decoded_with_its_version_and_token() -> None:
+    """RF-08"""
+    decoded = await Codec(JOBS, Job).decode_page(page(job("a"), job("b"), **{"continue": "next"}))
+    assert [item.metadata.name for item in decoded.items] == ["a", "b"]
+    assert (decoded.resource_version, decoded.continue_token, decoded.skipped) == ("9", "next", [])
+
+
+async def test_an_empty_list_that_go_writes_as_null_is_empty() -> None:
+    """RF-12"""
+    body = b'{"kind":"JobList","metadata":{"resourceVersion":"9"},"items":null}'
+    assert (await Codec(JOBS, Job).decode_page(body)).items == []
+
+
+async def test_one_poisoned_object_is_left_out_of_a_list_and_named() -> None:
+    """B01: one job with a wrong type must not block all jobs"""
+    decoded = await Codec(JOBS, Job).decode_page(page(job("a"), job("poison", "three", "7"), job("b")))
+    assert [item.metadata.name for item in decoded.items] == ["a", "b"]
+    [skipped] = decoded.skipped
+    assert (skipped.key, skipped.resource_version) == ("ns/poison", "7")
+    assert "workers" in str(skipped.error)
+
+
+async def test_a_poisoned_object_is_kept_as_what_the_hook_makes_of_it() -> None:
+    """B01"""
+    codec = Codec(JOBS, Job, on_undecodable=keep_as_invalid)
+    decoded = await codec.decode_page(page(job("a"), job("poison", "three")))
+    assert [(item.metadata.name, "workers" in item.error) for item in decoded.items] == [("a", False), ("poison", True)]
+    event = codec.decode_event(line("MODIFIED", job("poison", [])))
+    assert isinstance(event, Modified)
+    assert "workers" in event.object.error
+
+
+async def test_a_hook_that_fails_costs_that_one_object_only() -> None:
+    """B01"""
+    codec = Codec(JOBS, Job, on_undecodable=refuse)
+    decoded = await codec.decode_page(page(job("a"), job("poison", "three")))
+    assert [item.metadata.name for item in decoded.items] == ["a"]
+    assert [str(skipped.error) for skipped in decoded.skipped] == ["this hook is broken too"]
+    event = codec.decode_event(line("ADDED", job("poison", None)))
+    assert isinstance(event, Skipped)
+
+
+async def test_an_object_without_readable_metadata_is_skipped_without_a_name() -> None:
+    """B01, RF-12"""
+    decoded = await Codec(JOBS, Job).decode_page(page(job("a"), {"kind": "Job", "metadata": 7}, {}))
+    assert [skipped.key for skipped in decoded.skipped] == ["", ""]
+    assert len(decoded.items) == 1
+
+
+@pytest.mark.parametrize("depth", [1100, 9900])
+async def test_an_object_that_nests_deeper_than_python_recurses_is_skipped_and_nothing_else(depth: int) -> None:
+    """B01: the API server takes ten thousand levels in a field that a CRD leaves open"""
+    nested = b'{"a":' * depth + b"1" + b"}" * depth
+    poison = b'{"kind":"Job","metadata":{"name":"deep","namespace":"ns","resourceVersion":"7"},"spec":' + nested + b"}"
+    body = page(job("a")).replace(b'"items":[', b'"items":[' + poison + b",")
+    limit = sys.getrecursionlimit()
+    assert limit < DEPTH, "somebody has not put it back"
+    codec = Codec(JOBS, Job)
+    decoded = await codec.decode_page(body)
+    assert [item.metadata.name for item in decoded.items] == ["a"]
+    assert [skipped.key for skipped in decoded.skipped] == ["ns/deep"]
+    event = codec.decode_event(b'{"type":"DELETED","object":' + poison + b"}")
+    assert isinstance(event, Skipped)
+    assert (event.key, event.resource_version, event.deleted) == ("ns/deep", "7", True)
+    assert sys.getrecursionlimit() == limit
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(page(kind="Table"), id="a table"),
+        pytest.param(page(kind="Status"), id="a status"),
+        pytest.param(page(job("a", "three"), kind="Table"), id="a table read the careful way"),
+        pytest.param(b"{}", id="nothing"),
+        pytest.param(b"", id="empty"),
+        pytest.param(b"<html>502</html>", id="a load balancer"),
+        pytest.param(page(job("a"))[:-3], id="cut short"),
+        pytest.param(b'{"kind":"JobList","metadata":{"resourceVersion":"9"},"items":{}}', id="items are no list"),
+    ],
+)
+async def test_what_is_no_list_is_an_error_and_never_an_empty_list(body: bytes) -> None:
+    """RF-12, reflector_test.go:TestIsUnsupportedTableObject"""
+    with pytest.raises(DecodeError, match=r"not a list of jobs\.example\.com"):
+        await Codec(JOBS, Job).decode_page(body)
+
+
+async def test_a_large_page_is_decoded_in_pieces_with_the_loop_running_in_between() -> None:
+    """A list of ten thousand must not hold up everything else"""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    count_items = 3 * PIECE
+    padding = "x" * (ONE_PASS_BYTES // count_items + 1)
+    body = page(*[job(f"j{number}", version=padding) for number in range(count_items)])
+    async with running(count()):
+        decoded = await Codec(JOBS, Job).decode_page(body)
+    assert [item.metadata.name for item in decoded.items] == [f"j{number}" for number in range(count_items)]
+    assert turns >= 3
+
+
+def test_events_become_deltas() -> None:
+    """RF-01"""
+    codec = Codec(JOBS, Job)
+    events = [codec.decode_event(line(kind, job("a"))) for kind in ("ADDED", "MODIFIED", "DELETED")]
+    assert [type(event) for event in events] == [Added, Modified, Deleted]
+    assert all(event.object.spec.workers == 1 for event in events if isinstance(event, (Added, Modified, Deleted)))
+
+
+def test_an_event_with_spaces_or_without_a_kind_is_read_too() -> None:
+    """RF-12: the shortcut that looks for the kind in the bytes may miss, but may not err"""
+    codec = Codec(JOBS, Job)
+    assert isinstance(codec.decode_event(line("ADDED", job("a"), indent=1).replace(b"\n", b" ")), Added)
+    nameless_kind = {key: value for key, value in job("a").items() if key != "kind"}
+    assert isinstance(codec.decode_event(line("DELETED", nameless_kind)), Deleted)
+
+
+def test_a_bookmark_has_a_version_and_need_not_be_an_object_of_the_type() -> None:
+    """RF-10: a bookmark's object has no spec, or an empty one"""
+    item = {"kind": "Job", "metadata": {"resourceVersion": "77", "creationTimestamp": None}, "spec": {}}
+    assert Codec(JOBS, Job, on_undecodable=keep_as_invalid).decode_event(line("BOOKMARK", item)) == Bookmark("77")
+
+
+def test_an_error_event_hands_over_its_status_whatever_that_looks_like() -> None:
+    """RF-16"""
+    event = Codec(PODS, Pod).decode_event(line("ERROR", {"kind": "Status", "code": 410, "metadata": {}}))
+    assert event == Failure(b'{"kind":"Status","code":410,"metadata":{}}')
+
+
+def test_an_object_of_another_kind_is_skipped() -> None:
+    """RF-12, reflector_test.go:TestGetExpectedGVKFromObject, TestReflectorWatchHandler"""
+    event = Codec(PODS, Pod).decode_event(line("ADDED", {"kind": "Table", "metadata": {"resourceVersion": "8"}}))
+    assert isinstance(event, Skipped)
+    assert (event.resource_version, str(event.error)) == ("8", "expected a Pod, got a Table")
+
+
+def test_an_event_whose_metadata_cannot_be_read_is_skipped_without_a_name() -> None:
+    """RF-12, B01"""
+    event = Codec(JOBS, Job).decode_event(line("MODIFIED", {"kind": "Job", "metadata": 7}))
+    assert isinstance(event, Skipped)
+    assert (event.key, event.resource_version, event.deleted) == ("", "", False)
+
+
+def test_an_event_of_an_unknown_type_is_skipped() -> None:
+    """RF-12, reflector_test.go:TestReflectorWatchHandler"""
+    event = Codec(JOBS, Job).decode_event(line("RENAMED", job("a")))
+    assert isinstance(event, Skipped)
+    assert (event.key, event.deleted) == ("ns/a", False)
+
+
+@pytest.mark.parametrize("garbage", [b"", b"{", b"[]", b"<html>", b'{"type":"ADDED"}', b'{"type":1,"object":{}}'])
+def test_a_line_that_is_no_event_is_an_error(garbage: bytes) -> None:
+    """RF-20"""
+    with pytest.raises(DecodeError, match="not a watch event"):
+        Codec(JOBS, Job).decode_event(garbage)
+
+
+def test_only_what_the_struct_names_survives() -> None:
+    """SI-12, RF-30, shared_informer_test.go:TestSharedInformerTransformer. The type stands for the transform"""
+    item = {
+        "kind": "Pod",
+        "metadata": {"name": "a", "managedFields": [{"manager": "kubectl"}]},
+        "status": {"phase": "Running"},
+    }
+    event = Codec(PODS, Pod).decode_event(line("ADDED", item))
+    assert event == Added(Pod(metadata=ObjectMeta(name="a"), status=PodStatus(phase="Running")))

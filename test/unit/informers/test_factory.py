@@ -1,0 +1,186 @@
+"""The factory, over a client whose transport serves pods from memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pytest
+
+from api.client.rest import RestClient
+from api.core import PODS, SERVICES, Pod, Service
+from informers import (
+    CacheSyncTimeoutError,
+    Codec,
+    EventHandlerFuncs,
+    InformerStoppedError,
+    SharedIndexInformer,
+    SharedInformerFactory,
+)
+
+if TYPE_CHECKING:
+    from api.client.transport import Request
+
+
+class Answer:
+    """A list of one object, or a watch that stays silent."""
+
+    status = 200
+    headers: Mapping[str, str] = {}
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    async def body(self) -> bytes:
+        return (
+            f'{{"kind":"{self._kind}List","metadata":{{"resourceVersion":"9"}},'
+            f'"items":[{{"metadata":{{"name":"a","namespace":"ns","resourceVersion":"3"}}}}]}}'
+        ).encode()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class Server:
+    """A transport; lists of services hang while `stuck`."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.stuck = False
+
+    async def send(self, request: Request) -> Answer:
+        self.requests.append(request)
+        services = "services" in request.path
+        if services and self.stuck:
+            await asyncio.Event().wait()
+        return Answer("Service" if services else "Pod")
+
+
+def by_name(item: Pod) -> Sequence[str]:
+    """An index function."""
+    return [item.metadata.name]
+
+
+def factory_over(server: Server) -> SharedInformerFactory:
+    """A factory over this server."""
+    return SharedInformerFactory(RestClient(server))
+
+
+async def test_the_same_question_gets_the_same_informer() -> None:
+    """A5"""
+    factory = factory_over(Server())
+    pods = factory.informer(Codec(PODS, Pod), label_selector="app=web")
+    assert factory.informer(Codec(PODS, Pod), label_selector="app=web") is pods
+    others: list[SharedIndexInformer[Pod] | SharedIndexInformer[Service]] = [
+        factory.informer(Codec(PODS, Pod)),
+        factory.informer(Codec(PODS, Pod), namespace="ns"),
+        factory.informer(Codec(PODS, Pod), field_selector="spec.nodeName=n"),
+        factory.informer(Codec(SERVICES, Service)),
+    ]
+    assert len({id(informer) for informer in (pods, *others)}) == 5
+    assert [informer.name for informer in (pods, *others)] == [
+        "pods?app=web", "pods", "pods/ns", "pods?spec.nodeName=n", "services",
+    ]  # fmt: skip
+
+
+async def test_a_type_of_its_own_gets_an_informer_of_its_own() -> None:
+    """A5: two slices of one resource are two caches, and both run"""
+    server = Server()
+    factory = factory_over(server)
+    pods, services = factory.informer(Codec(PODS, Pod)), factory.informer(Codec(PODS, Service))
+    async with asyncio.TaskGroup() as tasks:
+        factory.start(tasks)
+        assert await factory.wait_for_cache_sync(1.0) == {"pods": True, "pods as Service": True}
+        await factory.shut_down()
+    assert isinstance(pods.indexer.get("ns/a"), Pod)
+    assert isinstance(services.indexer.get("ns/a"), Service)
+
+
+async def test_indices_that_a_shared_informer_lacks_are_added() -> None:
+    """A5, ST-05"""
+    factory = factory_over(Server())
+    pods = factory.informer(Codec(PODS, Pod), indexers={"name": by_name})
+    factory.informer(Codec(PODS, Pod), indexers={"name": by_name, "other": by_name})
+    assert pods.indexer.has_index("other")
+
+
+async def test_started_informers_sync_and_are_reported_by_name() -> None:
+    """A5, wait_test.go:TestSyncResult"""
+    factory = factory_over(Server())
+    pods, services = factory.informer(Codec(PODS, Pod)), factory.informer(Codec(SERVICES, Service))
+    told: list[str] = []
+    registration = pods.add_event_handler(EventHandlerFuncs(on_add=lambda item, _: told.append(item.metadata.name)))
+    async with asyncio.TaskGroup() as tasks:
+        factory.start(tasks)
+        assert await factory.wait_for_cache_sync(1.0) == {"pods": True, "services": True}
+        await registration.wait_for_sync()
+        await factory.shut_down()
+        assert len(asyncio.all_tasks()) == 1
+    assert pods.indexer.keys() == services.indexer.keys() == ["ns/a"]
+    assert told == ["a"]
+
+
+async def test_only_started_informers_are_waited_for_and_a_second_start_starts_the_new_ones() -> None:
+    """A5"""
+    server = Server()
+    factory = factory_over(server)
+    factory.informer(Codec(PODS, Pod))
+    async with asyncio.TaskGroup() as tasks:
+        factory.start(tasks)
+        factory.informer(Codec(SERVICES, Service))
+        assert await factory.wait_for_cache_sync(1.0) == {"pods": True}
+        factory.start(tasks)
+        assert await factory.wait_for_cache_sync(1.0) == {"pods": True, "services": True}
+        await factory.shut_down()
+    assert [request.path for request in server.requests if "watch" not in request.query] == [
+        "/api/v1/pods", "/api/v1/services",
+    ]  # fmt: skip
+
+
+async def test_a_cache_that_does_not_fill_in_time_is_named() -> None:
+    """A12: a process that cannot see must fail, not hang"""
+    server = Server()
+    server.stuck = True
+    factory = factory_over(server)
+    factory.informer(Codec(PODS, Pod))
+    factory.informer(Codec(SERVICES, Service))
+    async with asyncio.TaskGroup() as tasks:
+        factory.start(tasks)
+        with pytest.raises(CacheSyncTimeoutError, match="not synced after 120 s: services") as caught:
+            await factory.wait_for_cache_sync(120.0)
+        await factory.shut_down()
+    assert caught.value.names == ["services"]
+    assert isinstance(caught.value, TimeoutError)
+
+
+async def test_an_informer_that_stopped_before_it_synced_is_reported_as_not_synced() -> None:
+    """SI-08, wait_test.go:TestSyncResult"""
+    server = Server()
+    server.stuck = True
+    factory = factory_over(server)
+    factory.informer(Codec(PODS, Pod))
+    services = factory.informer(Codec(SERVICES, Service))
+    async with asyncio.TaskGroup() as tasks:
+        factory.start(tasks)
+        services.stop()
+        assert await factory.wait_for_cache_sync(1.0) == {"pods": True, "services": False}
+        await factory.shut_down()
+
+
+async def test_nothing_starts_after_shut_down_began_and_shutting_down_twice_is_harmless() -> None:
+    """A5"""
+    server = Server()
+    factory = factory_over(server)
+    pods = factory.informer(Codec(PODS, Pod))
+    async with asyncio.TaskGroup() as tasks:
+        await factory.shut_down()
+        factory.start(tasks)
+        await factory.shut_down()
+    assert server.requests == []
+    with pytest.raises(InformerStoppedError):
+        await pods.wait_for_sync()

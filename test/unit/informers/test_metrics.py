@@ -1,0 +1,136 @@
+"""The names of the metrics, and what is counted where."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import pytest
+
+from api.core import PODS, Pod
+from fakes.source import FakeSource, pod, running, settle, status_error
+from informers import EventHandlerFuncs, SharedIndexInformer
+from informers.codec import Skipped
+from informers.metrics import COUNTERS, GAUGES, HISTOGRAMS, version_as_number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workqueue.metrics import Metric
+
+
+class Series:
+    """Counter, gauge and histogram in one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.values: list[float] = []
+        self.read: Callable[[], float] = lambda: float("nan")
+
+    def inc(self) -> None:
+        self.count += 1
+
+    def observe(self, amount: float, /) -> None:
+        self.values.append(amount)
+
+    def set_function(self, f: Callable[[], float], /) -> None:
+        self.read = f
+
+
+class Provider:
+    """Makes series, and finds them again by the name of their metric."""
+
+    def __init__(self) -> None:
+        self.series: defaultdict[str, Series] = defaultdict(Series)
+        self.labels: set[str] = set()
+
+    def counter(self, metric: Metric, queue: str) -> Series:
+        self.labels.add(queue)
+        return self.series[metric.name]
+
+    gauge = counter
+    histogram = counter
+
+
+def test_the_historic_names_are_kept() -> None:
+    """A7"""
+    assert {metric.name for metric in (*COUNTERS, *GAUGES, *HISTOGRAMS)} == {
+        "reflector_lists_total",
+        "reflector_list_duration_seconds",
+        "reflector_items_per_list",
+        "reflector_watches_total",
+        "reflector_short_watches_total",
+        "reflector_watch_duration_seconds",
+        "reflector_items_per_watch",
+        "reflector_last_resource_version",
+        "reflector_failures_total",
+        "informer_undecodable_objects_total",
+        "informer_queued_items",
+        "informer_processing_latency_seconds",
+        "informer_store_objects",
+        "informer_store_resource_version",
+        "informer_handler_errors_total",
+    }
+    assert all(metric.buckets for metric in HISTOGRAMS)
+
+
+@pytest.mark.parametrize(
+    ("version", "number"), [("12", 12.0), ("", 0.0), ("opaque", 0.0), ("1" + "0" * 13 + "42", 42.0)]
+)
+def test_a_version_is_a_number_of_its_last_fifteen_digits(version: str, number: float) -> None:
+    """A7"""
+    assert version_as_number(version) == number
+
+
+async def test_an_informer_counts_what_it_does() -> None:
+    """A7, identity_test.go:TestWithResource"""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    provider = Provider()
+    source = FakeSource(pod("a"), pod("b"))
+    source.skipped = [Skipped(TypeError("bad"), "ns/y")]
+    informer = SharedIndexInformer(source, PODS, name="pods/ns", metrics=provider, random=lambda: 0.0)
+    informer.add_event_handler(EventHandlerFuncs[Pod](on_add=fail))
+    async with running(informer.run()):
+        await settle()
+        source.end_watches()  # short
+        await asyncio.sleep(0.8)
+        await settle()
+        source.add(pod("c"))
+        source.send(Skipped(TypeError("bad"), "ns/x", "14"))
+        await asyncio.sleep(10.0)
+        source.end_watches(status_error(500, "Boom"))
+        await settle()
+        series = provider.series
+        assert series["reflector_last_resource_version"].read() == 14.0
+        assert series["informer_store_resource_version"].read() == 14.0
+        assert series["informer_store_objects"].read() == 3.0
+        assert series["informer_queued_items"].read() == 0.0
+    assert provider.labels == {"pods/ns"}
+    assert series["reflector_lists_total"].count == 2
+    assert series["reflector_items_per_list"].values == [2, 2]
+    assert series["reflector_watches_total"].count == 2
+    assert series["reflector_short_watches_total"].count == 1
+    assert series["reflector_items_per_watch"].values == [0, 2]
+    assert series["reflector_watch_duration_seconds"].values[1] == pytest.approx(10.0, abs=0.01)
+    assert series["reflector_failures_total"].count == 1
+    assert series["informer_undecodable_objects_total"].count == 3  # in two lists, and in a watch
+    assert series["informer_handler_errors_total"].count == 3
+    assert series["reflector_list_duration_seconds"].values == pytest.approx([0.0, 0.0])
+    assert series["informer_processing_latency_seconds"].values == pytest.approx([0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("error", [status_error(403, "Forbidden"), ZeroDivisionError()], ids=["refused", "a bug"])
+async def test_a_list_that_fails_is_counted(error: Exception) -> None:
+    """A7"""
+    provider = Provider()
+    source = FakeSource(pod("a"))
+    source.list_errors = [error]
+    informer = SharedIndexInformer(source, PODS, metrics=provider)
+    async with running(informer.run()):
+        await settle()
+    assert provider.series["reflector_failures_total"].count == 1
+    assert provider.series["reflector_lists_total"].count == 0
