@@ -406,6 +406,33 @@ def test_an_operator_without_settings_says_so_and_ends_with_2(tmp_path: Path) ->
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+def test_an_operator_that_finds_no_api_server_waits_and_stops_when_told(tmp_path: Path) -> None:
+    """B71: it says what it waits for, is never ready, and ends with 0 on SIGTERM."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:9"}}],
+                "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+                "users": [{"name": "a", "user": {}}],
+                "current-context": "a",
+            }
+        )
+    )
+    log = tmp_path / "log"
+    command = (sys.executable, "-m", "controller", "--kubeconfig", str(kubeconfig))
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT) as process:
+        try:
+            eventually(lambda: "list_and_watch_failed" in log.read_text(), "it says what fails")
+            process.terminate()
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+    assert "operator_ready" not in log.read_text()
+
+
 def test_an_operator_waits_for_an_api_server_that_is_not_there_yet(
     cluster: Cluster, control_plane: ControlPlane
 ) -> None:
