@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 TRUE: Final = "True"
 FALSE: Final = "False"
 
+_STOPS: Final = (c.SUCCEEDED, c.FAILED, c.SUSPENDED)
+"""Conditions under which nothing runs: whatever said that something does, or may again, becomes False with them."""
+
 _REPLACES: Final = {c.RUNNING: c.RESTARTING, c.RESTARTING: c.RUNNING}
 
 Conditions = tuple[JobCondition, ...]
@@ -39,7 +42,7 @@ def is_true(status: JobStatus, condition_type: str) -> bool:
 
 def is_finished(status: JobStatus) -> bool:
     """Whether the job has Succeeded or Failed. Both are final."""
-    return is_true(status, c.SUCCEEDED) or is_true(status, c.FAILED)
+    return _has_ended(status.conditions)
 
 
 def set_true(conditions: Conditions, condition_type: str, reason: str, message: str, now: datetime) -> Conditions:
@@ -48,7 +51,7 @@ def set_true(conditions: Conditions, condition_type: str, reason: str, message: 
     The transition time moves only when the status does; a new reason or message moves the update time alone.
     Succeeded and Failed are final: after them nothing is set, and Running becomes False.
     """
-    if any(condition.type in {c.SUCCEEDED, c.FAILED} and condition.status == TRUE for condition in conditions):
+    if _has_ended(conditions):
         return conditions
     present = find(conditions, condition_type)
     if present is not None and present.status == TRUE:
@@ -58,18 +61,33 @@ def set_true(conditions: Conditions, condition_type: str, reason: str, message: 
         return tuple(updated if condition is present else condition for condition in conditions)
     gone = {condition_type, _REPLACES.get(condition_type, condition_type)}
     kept = tuple(condition for condition in conditions if condition.type not in gone)
-    if condition_type in {c.SUCCEEDED, c.FAILED}:
-        kept = _running_off(kept, now)
+    if condition_type in _STOPS:
+        kept = tuple(_off(condition, now) for condition in kept)
     return (*kept, _new(condition_type, TRUE, reason, message, now))
 
 
-def _running_off(conditions: Conditions, now: datetime) -> Conditions:
-    return tuple(
-        msgspec.structs.replace(condition, status=FALSE, last_update_time=now, last_transition_time=now)
-        if condition.type in _REPLACES and condition.status == TRUE
-        else condition
-        for condition in conditions
-    )
+def set_false(conditions: Conditions, condition_type: str, reason: str, message: str, now: datetime) -> Conditions:
+    """Make a condition that is True False; the newest that is still True then stands last (B35). Others stay as they are."""
+    present = find(conditions, condition_type)
+    if present is None or present.status != TRUE or _has_ended(conditions):
+        return conditions
+    kept = [condition for condition in conditions if condition is not present]
+    off = _new(condition_type, FALSE, reason, message, now)
+    still_true = next((condition for condition in reversed(kept) if condition.status == TRUE), None)
+    if still_true is None:
+        return (*kept, off)
+    kept.remove(still_true)
+    return (*kept, off, still_true)
+
+
+def _has_ended(conditions: Conditions) -> bool:
+    return any(condition.type in {c.SUCCEEDED, c.FAILED} and condition.status == TRUE for condition in conditions)
+
+
+def _off(condition: JobCondition, now: datetime) -> JobCondition:
+    if condition.type not in {c.RUNNING, c.RESTARTING, c.SUSPENDED} or condition.status != TRUE:
+        return condition
+    return msgspec.structs.replace(condition, status=FALSE, last_update_time=now, last_transition_time=now)
 
 
 def _new(condition_type: str, status: str, reason: str, message: str, now: datetime) -> JobCondition:

@@ -40,11 +40,37 @@ class ReplicaStatus(Struct, frozen=True, omit_defaults=False):
     failed: int = 0
 
 
+class IndexRestarts(Struct, frozen=True):
+    """How often one replica was restarted, whoever did it. Only replicas that were restarted have a record.
+
+    `carried` are the restarts up to the pod before `pod` (a UID), `in_place` those that the kubelet has made in it so far;
+    `replaced` says that it failed, was counted, and is to be made again, so that it is never counted twice.
+    """
+
+    type: str
+    index: int
+    pod: str = ""
+    carried: int = 0
+    in_place: int = 0
+    replaced: bool = False
+
+    @property
+    def total(self) -> int:
+        """All restarts of this replica."""
+        return self.carried + self.in_place + self.replaced
+
+
 class JobStatus(Struct, frozen=True):
-    """The status subresource."""
+    """The status subresource.
+
+    `finished_indices` are the replicas that have succeeded, by type, as "0,2-4"; they never run again. `restarts` is what
+    `backoffLimit` counts.
+    """
 
     conditions: tuple[JobCondition, ...] = ()
     replica_statuses: dict[str, ReplicaStatus] = msgspec.field(default_factory=dict)
+    finished_indices: dict[str, str] = msgspec.field(default_factory=dict)
+    restarts: tuple[IndexRestarts, ...] = ()
     start_time: datetime | None = None
     completion_time: datetime | None = None
     last_reconcile_time: datetime | None = None
@@ -103,6 +129,10 @@ class TFJobSpec:
     clean_pod_policy: str
     success_policy: str
     managed_by: str
+    backoff_limit: int | None = None
+    active_deadline_s: int | None = None
+    ttl_s: int | None = None
+    suspend: bool = False
     warnings: tuple[tuple[str, str], ...] = ()
 
     @property

@@ -7,6 +7,7 @@ all mistakes at once and in words. Nothing here raises on user data.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -98,16 +99,20 @@ def read_spec(name: str, raw: bytes | msgspec.Raw) -> TFJobSpec | list[str]:
     _check_name(reader, name)
     replicas = _read_replicas(reader, spec)
     _check_child_names(reader, name, replicas)
-    policy, warnings = _read_run_policy(reader, spec)
+    policy, warnings = _read_run_policies(reader, spec)
     reader.boolean(spec.get("enableDynamicWorker"), "spec.enableDynamicWorker")
     success_policy = reader.choice(spec.get("successPolicy"), "spec.successPolicy", c.SUCCESS_POLICIES, "")
     if reader.errors:
         return reader.errors
     return TFJobSpec(
         replicas=replicas,
-        clean_pod_policy=str(policy["cleanPodPolicy"]),
+        clean_pod_policy=policy.clean_pod_policy or c.CLEAN_RUNNING,
         success_policy=success_policy,
-        managed_by=str(policy["managedBy"]),
+        managed_by=policy.managed_by,
+        backoff_limit=policy.backoff_limit,
+        active_deadline_s=policy.active_deadline_s,
+        ttl_s=policy.ttl_s,
+        suspend=policy.suspend,
         warnings=warnings,
     )
 
@@ -239,46 +244,62 @@ def _read_items(reader: _Reader, container: Mapping[str, object], name: str, pat
         reader.error(f"{path}.{name}", "must be a list of objects")
 
 
-_RUN_POLICY_INTEGERS: Final = ("ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit")
-_INLINE_POLICY: Final = ("cleanPodPolicy", *_RUN_POLICY_INTEGERS)
+@dataclass(frozen=True, slots=True)
+class _RunPolicy:
+    """A run policy as it was given; None and "" stand for what was left out."""
+
+    clean_pod_policy: str = ""
+    backoff_limit: int | None = None
+    active_deadline_s: int | None = None
+    ttl_s: int | None = None
+    suspend: bool = False
+    managed_by: str = ""
+
+
+_INLINE_POLICY: Final = {
+    "cleanPodPolicy": "clean_pod_policy",
+    "backoffLimit": "backoff_limit",
+    "activeDeadlineSeconds": "active_deadline_s",
+    "ttlSecondsAfterFinished": "ttl_s",
+}
 """What kubeflow.org/v1 had directly in the spec before there was `runPolicy`; both places count, `runPolicy` wins (B08)."""
 _SPEC_FIELDS: Final = frozenset(
     {"tfReplicaSpecs", "runPolicy", "successPolicy", "enableDynamicWorker", *_INLINE_POLICY}
 )
 
 
-def _read_run_policy(reader: _Reader, spec: JSON) -> tuple[dict[str, object], tuple[tuple[str, str], ...]]:
-    nested = _read_policy(reader, reader.mapping(spec.get("runPolicy"), "spec.runPolicy"), "spec.runPolicy")
-    inline = _read_policy(reader, {name: spec[name] for name in _INLINE_POLICY if name in spec}, "spec")
-    merged = {**inline, **nested}
-    warnings = tuple(
-        (
-            c.EVENT_POLICY_CONFLICT,
-            f"spec.{name} is {inline[name]} but spec.runPolicy.{name} is {nested[name]}; the latter is used",
-        )
-        for name in _INLINE_POLICY
-        if name in inline and name in nested and inline[name] != nested[name]
-    )
-    merged.setdefault("cleanPodPolicy", c.CLEAN_RUNNING)
-    merged.setdefault("managedBy", "")
-    return merged, warnings
+def _read_run_policies(reader: _Reader, spec: JSON) -> tuple[_RunPolicy, tuple[tuple[str, str], ...]]:
+    """Read both places and merge them; answers also a warning for each field in which they disagree."""
+    nested = _read_run_policy(reader, reader.mapping(spec.get("runPolicy"), "spec.runPolicy"), "spec.runPolicy")
+    inline = _read_run_policy(reader, {name: spec.get(name) for name in _INLINE_POLICY}, "spec")
+    merged = nested
+    warnings = []
+    for name, attribute in _INLINE_POLICY.items():
+        above, below = getattr(inline, attribute), getattr(nested, attribute)
+        if above in {None, ""}:
+            continue
+        if below in {None, ""}:
+            merged = replace(merged, **{attribute: above})
+        elif above != below:
+            message = f"spec.{name} is {above} but spec.runPolicy.{name} is {below}; the latter is used"
+            warnings.append((c.EVENT_POLICY_CONFLICT, message))
+    return merged, tuple(warnings)
 
 
-def _read_policy(reader: _Reader, given: JSON, path: str) -> dict[str, object]:
-    """The fields that are set, with absent and null ones left out."""
-    policy: dict[str, object] = {}
-    if clean := reader.choice(given.get("cleanPodPolicy"), f"{path}.cleanPodPolicy", c.CLEAN_POD_POLICIES, ""):
-        policy["cleanPodPolicy"] = clean
-    for name in _RUN_POLICY_INTEGERS:
-        number = reader.integer(given.get(name), f"{path}.{name}", None)
-        if number is not None:
-            policy[name] = number
-    if "suspend" in given:
-        policy["suspend"] = reader.boolean(given["suspend"], f"{path}.suspend")
-    if managed_by := reader.text(given.get("managedBy"), f"{path}.managedBy"):
-        policy["managedBy"] = managed_by
+def _read_run_policy(reader: _Reader, given: JSON, path: str) -> _RunPolicy:
     reader.mapping(given.get("schedulingPolicy"), f"{path}.schedulingPolicy")
-    return policy
+
+    def number(name: str) -> int | None:
+        return reader.integer(given.get(name), f"{path}.{name}", None)
+
+    return _RunPolicy(
+        clean_pod_policy=reader.choice(given.get("cleanPodPolicy"), f"{path}.cleanPodPolicy", c.CLEAN_POD_POLICIES, ""),
+        backoff_limit=number("backoffLimit"),
+        active_deadline_s=number("activeDeadlineSeconds"),
+        ttl_s=number("ttlSecondsAfterFinished"),
+        suspend=reader.boolean(given.get("suspend"), f"{path}.suspend"),
+        managed_by=reader.text(given.get("managedBy"), f"{path}.managedBy"),
+    )
 
 
 def _show(value: object) -> str:

@@ -15,7 +15,7 @@ from api.v1.validation import child_name
 if TYPE_CHECKING:
     from api.meta import JSON, ObjectMeta
     from api.v1.types import ReplicaSpec, TFJobSpec
-    from controller.tfjob.plan import Slot
+    from controller.tfjob.actions import Slot
 
 
 def tf_config(job: ObjectMeta, spec: TFJobSpec, slot: Slot, *, domain: str = "") -> str | None:

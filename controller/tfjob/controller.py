@@ -11,6 +11,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import structlog
 
 from api.client.errors import ApiError, ConflictError
@@ -25,11 +26,11 @@ from workqueue import ShutDown
 
 if TYPE_CHECKING:
     from api.meta import Object, ObjectMeta
-    from api.v1.types import TFJob
+    from api.v1.types import JobStatus, TFJob
+    from controller.tfjob.actions import Plan
     from controller.tfjob.executor import Executor
     from controller.tfjob.expectations import Expectations
     from controller.tfjob.metrics import JobMetrics
-    from controller.tfjob.plan import Plan
     from controller.tfjob.status_writer import StatusWriter
     from informers import SharedIndexInformer
     from workqueue import Clock, RateLimitingQueue
@@ -54,14 +55,25 @@ class _Memory:
     """What is remembered of a job between syncs. All of it can be lost: it saves work, it decides nothing.
 
     `spec` is valid for `generation`. `written` is the job as our last status write left it, and stands in for the versions in
-    `superseded` until the cache has caught up. `counters_since` is when the counters first differed from those written.
+    `superseded` until the cache has caught up. `unwritten` is a status that waits for `counters_since` to be long enough ago.
     """
 
     generation: int = -1
     spec: TFJobSpec | list[str] = field(default_factory=list)
     written: TFJob | None = None
     superseded: set[str] = field(default_factory=set)
-    counters_since: float | None = None
+    unwritten: JobStatus | None = None
+    counters_since: float = 0.0
+
+
+def _with_unwritten(job: TFJob, unwritten: JobStatus | None) -> TFJob:
+    """The job with what was observed but is not written yet: a replica has succeeded, though its pod may be gone by now."""
+    if unwritten is None:
+        return job
+    known = msgspec.structs.replace(
+        job.status, finished_indices=unwritten.finished_indices, restarts=unwritten.restarts
+    )
+    return msgspec.structs.replace(job, status=known)
 
 
 class TFJobController:
@@ -141,52 +153,57 @@ class TFJobController:
         if cached is None:
             return
         memory = self._memory.setdefault(cached.metadata.uid, _Memory())
-        job = self._newest(cached, memory)
+        known = self._newest(cached, memory)
+        job = _with_unwritten(known, memory.unwritten)
         structlog.contextvars.bind_contextvars(uid=job.metadata.uid)
         # EX-04: first this question, then the caches. A child that arrives in between delays us, and never is made twice.
         may_act = self._expectations.satisfied(job.metadata.uid)
         pods = self._pods.indexer.by_index(OWNER_INDEX, job.metadata.uid)
         services = self._services.indexer.by_index(OWNER_INDEX, job.metadata.uid)
         spec = self._spec_of(job, memory)
+        failure: ApiError | None = None
         if not isinstance(spec, TFJobSpec):
             decided = plan_invalid(job, spec, pods, services, self._clock.now())
-            await self._finish(key, job, memory, decided, may_act=may_act)
-            return
-        decided = plan(job, spec, pods, services, self._clock.now())
-        failure: ApiError | None = None
+        else:
+            decided = plan(job, spec, pods, services, self._clock.now())
+            if may_act:
+                try:
+                    await self._executor.create_children(job, spec, decided)
+                except RefusedError as error:
+                    decided = plan_invalid(job, [error.message], pods, services, self._clock.now())
+                except ApiError as error:
+                    failure = error  # the status is due all the same: a job that waits for quota has started (B30)
+        # What is deleted must have left its trace in the status before.
+        await self._write_status(key, known, job, memory, decided)
         if may_act:
-            try:
-                await self._executor.create_children(job, spec, decided)
-            except RefusedError as error:
-                decided = plan_invalid(job, [error.message], pods, services, self._clock.now())
-            except ApiError as error:
-                failure = error  # the status is due all the same: a job that waits for quota has started (B30)
-        await self._finish(key, job, memory, decided, may_act=may_act)
+            await self._executor.delete_children(job, decided)
+        if decided.delete_job:
+            await self._executor.delete_job(job)
+        if decided.look_again_s is not None:
+            self._queue.add_after(key, decided.look_again_s)
         if failure is not None:
             raise failure
 
-    async def _finish(self, key: str, job: TFJob, memory: _Memory, decided: Plan, *, may_act: bool) -> None:
-        """The second half of a sync: what is deleted must have left its trace in the status before."""
-        await self._write_status(key, job, memory, decided)
-        if may_act:
-            await self._executor.delete_children(job, decided)
-
-    async def _write_status(self, key: str, job: TFJob, memory: _Memory, decided: Plan) -> None:
+    async def _write_status(self, key: str, known: TFJob, job: TFJob, memory: _Memory, decided: Plan) -> None:
+        """Write what differs from `known`, which is what the server has; `job` is that with what was not written yet."""
         status = decided.status
+        if status is None and job.status != known.status:
+            status = job.status
         if status is None:
-            memory.counters_since = None
+            memory.unwritten = None
             return
-        if status.conditions == job.status.conditions and not decided.delete_pods:
+        if status.conditions == known.status.conditions and not decided.delete_pods:
             now = self._clock.monotonic()
-            if memory.counters_since is None:
+            if memory.unwritten is None:
                 memory.counters_since = now
+            memory.unwritten = status
             wait = memory.counters_since + COUNTER_WINDOW_S - now
             if wait > 0:
                 self._queue.add_after(key, wait)
                 return
-        written = await self._status_writer.write(job, status, decided.events)
-        memory.counters_since = None
-        memory.superseded.add(job.metadata.resource_version)
+        written = await self._status_writer.write(known, status, decided.events)
+        memory.unwritten = None
+        memory.superseded.add(known.metadata.resource_version)
         memory.written = written
 
     def _newest(self, cached: TFJob, memory: _Memory) -> TFJob:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from api.client import RestClient
     from api.v1.types import TFJob, TFJobSpec
     from controller.events.recorder import EventRecorder
+    from controller.tfjob.actions import JobEvent, Plan, Slot
     from controller.tfjob.expectations import Expectations
-    from controller.tfjob.plan import JobEvent, Plan, Slot
 
 MAX_DELETES_AT_ONCE: Final = 16
 """As many as a job's creates reach after a few batches; more would only queue inside the API server."""
@@ -197,6 +197,18 @@ class Executor:
         if event is not None:
             self._record(job, event.type, event.reason, event.message)
         self._record(job, c.NORMAL, kind.deleted, f"Deleted {kind.name}: {meta.name}")
+
+    async def delete_job(self, job: TFJob) -> None:
+        """Delete the job itself; its children go with it. Gone already, or made anew under the name, is success."""
+        meta = job.metadata
+        try:
+            await self._client.delete(c.TFJOBS, meta.namespace, meta.name, uid=meta.uid, propagation="Background")
+        except (NotFoundError, ConflictError):
+            return
+        except ApiError as error:
+            self._record(job, c.WARNING, c.EVENT_FAILED_DELETE_JOB, f"Error deleting: {error}")
+            raise
+        self._record(job, c.NORMAL, c.EVENT_DELETED_JOB, f"Deleted job: {meta.name}")
 
     def _record(self, job: TFJob, event_type: str, reason: str, message: str) -> None:
         tell = log.info if event_type == c.NORMAL else log.warning

@@ -10,9 +10,9 @@ from api.v1 import constants as c
 from controller.tfjob.replicas import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from api.v1.types import ReplicaSpec, ReplicaStatus, TFJobSpec
+    from api.v1.types import ReplicaSpec, ReplicaStatus, TFJob, TFJobSpec
     from controller.tfjob.replicas import Replica
 
 
@@ -34,32 +34,41 @@ def deciding_type(specs: Mapping[str, ReplicaSpec]) -> str | None:
     return None
 
 
-def judge(job: str, spec: TFJobSpec, replicas: Sequence[Replica], counts: Mapping[str, ReplicaStatus]) -> Verdict:
-    """Decide about the job called `job` ("namespace/name"). Success is looked at first: a chief that has ended well has."""
-    if _has_succeeded(spec, replicas, counts):
+def judge(
+    job: TFJob,
+    spec: TFJobSpec,
+    replicas: Sequence[Replica],
+    finished: Mapping[str, Collection[int]],
+    counts: Mapping[str, ReplicaStatus],
+) -> Verdict:
+    """Decide about a job. Success is looked at first: a chief that has ended well has ended the job.
+
+    `finished` are the indices that have succeeded, with those whose pods are gone.
+    """
+    if _has_succeeded(spec, finished):
         return Verdict(succeeded=True)
     for name in spec.replicas:
-        lost = [replica for replica in replicas if replica.type == name and _is_lost(replica, spec)]
+        lost = [
+            replica
+            for replica in replicas
+            if replica.type == name and replica.index not in finished[name] and _is_lost(replica, spec)
+        ]
         if lost:
-            return Verdict(failed=f"TFJob {job} has failed because {len(lost)} {name} replica(s) failed.")
+            who = f"{job.metadata.namespace}/{job.metadata.name}"
+            return Verdict(failed=f"TFJob {who} has failed because {len(lost)} {name} replica(s) failed.")
     decider = deciding_type(spec.replicas)
     watched = [decider] if decider is not None else list(spec.replicas)
     return Verdict(running=any(counts[name].active > 0 for name in watched))
 
 
-def _has_succeeded(spec: TFJobSpec, replicas: Sequence[Replica], counts: Mapping[str, ReplicaStatus]) -> bool:
+def _has_succeeded(spec: TFJobSpec, finished: Mapping[str, Collection[int]]) -> bool:
     decider = deciding_type(spec.replicas)
     if decider is None:
-        return spec.total_replicas > 0 and all(
-            counts[name].succeeded >= replica.replicas for name, replica in spec.replicas.items()
-        )
-    if counts[decider].succeeded >= spec.replicas[decider].replicas:
+        deciders = [name for name, replica in spec.replicas.items() if replica.replicas > 0]
+        return bool(deciders) and all(len(finished[name]) >= spec.replicas[name].replicas for name in deciders)
+    if len(finished[decider]) >= spec.replicas[decider].replicas:
         return True
-    if decider != c.WORKER or spec.success_policy == c.ALL_WORKERS:
-        return False
-    return any(
-        replica.type == c.WORKER and replica.index == 0 and replica.outcome is Outcome.SUCCEEDED for replica in replicas
-    )
+    return decider == c.WORKER and spec.success_policy != c.ALL_WORKERS and 0 in finished[c.WORKER]
 
 
 def _is_lost(replica: Replica, spec: TFJobSpec) -> bool:

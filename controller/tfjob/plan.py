@@ -9,65 +9,28 @@ killed between any two calls finds on its return what it needs to go on.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from api.v1 import conditions
 from api.v1 import constants as c
-from api.v1.types import JobStatus, ReplicaStatus
 from api.v1.validation import child_name, invalid_message
+from controller.tfjob import status as statuses
+from controller.tfjob.actions import NOTHING, JobEvent, Plan, PodDeletion, Slot
 from controller.tfjob.lifecycle import judge, should_restart, to_clean_up
 from controller.tfjob.replicas import count, observe, slot_of
+from controller.tfjob.restarts import account
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from datetime import datetime
 
     from api.core import Pod, Service
-    from api.v1.types import TFJob, TFJobSpec
+    from api.v1.types import JobStatus, ReplicaStatus, TFJob, TFJobSpec
+    from controller.tfjob.lifecycle import Verdict
     from controller.tfjob.replicas import Replica
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One replica's place: its type and index, and the name that its pod and its service bear."""
-
-    type: str
-    index: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class JobEvent:
-    """An event on the job. Events of a plan are recorded once the plan's status is on the server."""
-
-    type: str
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class PodDeletion:
-    """A pod to delete, and what to record when that is done beside the deletion itself."""
-
-    pod: Pod
-    event: JobEvent | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to do. `status` is None when the one on the server says all there is to say."""
-
-    create_services: tuple[Slot, ...] = ()
-    create_pods: tuple[Slot, ...] = ()
-    status: JobStatus | None = None
-    events: tuple[JobEvent, ...] = ()
-    delete_pods: tuple[PodDeletion, ...] = ()
-    delete_services: tuple[Service, ...] = ()
-
-
-NOTHING = Plan()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +41,14 @@ class _Seen:
     surplus: Sequence[Replica]
     services: Sequence[Service]
 
+    def services_except(self, places: Collection[tuple[str, int]]) -> tuple[Service, ...]:
+        """Services that belong to none of these places and are not going already."""
+        return tuple(
+            service
+            for service in self.services
+            if service.metadata.deletion_timestamp is None and slot_of(service.metadata) not in places
+        )
+
 
 def plan(job: TFJob, spec: TFJobSpec, pods: Sequence[Pod], services: Sequence[Service], now: datetime) -> Plan:
     """Decide what to do about a job whose specification is good; `pods` and `services` are those that it controls.
@@ -86,7 +57,6 @@ def plan(job: TFJob, spec: TFJobSpec, pods: Sequence[Pod], services: Sequence[Se
     """
     if job.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
         return NOTHING
-    now = now.replace(microsecond=0)
     observed = observe(pods, spec.replicas)
     seen = _Seen(
         replicas=[replica for replica in observed if _is_wanted(replica, spec)],
@@ -94,7 +64,9 @@ def plan(job: TFJob, spec: TFJobSpec, pods: Sequence[Pod], services: Sequence[Se
         services=services,
     )
     if conditions.is_finished(job.status):
-        return _after_the_end(job, seen, spec.clean_pod_policy, now)
+        return _after_the_end(job, seen, spec.clean_pod_policy, spec.ttl_s, now)
+    if spec.suspend:
+        return _while_suspended(job, spec, seen, now)
     return _during_its_life(job, spec, seen, now)
 
 
@@ -104,96 +76,176 @@ def plan_invalid(
     """Decide what to do about a job whose specification is wrong: it has failed, and what it may have is cleaned up."""
     if job.metadata.deletion_timestamp is not None:
         return NOTHING
-    now = now.replace(microsecond=0)
     if conditions.is_finished(job.status):
-        return _after_the_end(job, _Seen(observe(pods, {}), (), services), c.CLEAN_RUNNING, now)
+        return _after_the_end(job, _Seen(observe(pods, {}), (), services), c.CLEAN_RUNNING, None, now)
     message = invalid_message(mistakes)
-    status = _ended(job.status, c.FAILED, c.REASON_INVALID, message, now)
+    status = statuses.ended(job.status, c.FAILED, c.REASON_INVALID, message, _whole(now))
     return Plan(
-        status=_stamped(job, status, now),
-        events=(JobEvent(c.WARNING, c.REASON_INVALID, message),),
+        status=statuses.stamped(job, status, _whole(now)), events=(JobEvent(c.WARNING, c.REASON_INVALID, message),)
     )
 
 
 def _during_its_life(job: TFJob, spec: TFJobSpec, seen: _Seen, now: datetime) -> Plan:
-    replicas = seen.replicas
-    counts = count(replicas, spec.replicas)
-    status = msgspec.structs.replace(
-        job.status,
-        conditions=conditions.set_true(
-            job.status.conditions, c.CREATED, c.REASON_CREATED, f"TFJob {job.metadata.name} is created.", now
-        ),
-        replica_statuses=counts,
-        start_time=job.status.start_time or now,
-    )
-    events = _first_events(job, spec)
-    verdict = judge(f"{job.metadata.namespace}/{job.metadata.name}", spec, replicas, counts)
-    if verdict.succeeded or verdict.failed:
-        ended, event = _end(job, status, verdict.failed, now)
-        leaving = to_clean_up(spec.clean_pod_policy, replicas)
-        ended = msgspec.structs.replace(ended, replica_statuses=_final_counts(counts, replicas, leaving))
-        return Plan(status=_stamped(job, ended, now), events=(*events, event))
+    finished = statuses.finished_indices(job.status, spec, seen.replicas)
+    counts = statuses.counted(seen.replicas, spec.replicas, finished)
     restarts = [
         replica
-        for replica in replicas
-        if not replica.terminating and should_restart(replica, spec.replicas[replica.type].restart_policy)
+        for replica in seen.replicas
+        if not replica.terminating
+        and replica.index not in finished[replica.type]
+        and should_restart(replica, spec.replicas[replica.type].restart_policy)
     ]
-    slots = _slots(job.metadata.name, spec)
-    places = {(slot.type, slot.index) for slot in slots}
-    missing_pods = _missing(slots, ((replica.type, replica.index) for replica in replicas))
+    own_doing = {replica.pod.metadata.uid for replica in restarts if not replica.disrupted}
+    status, events = _begin(job, spec, _whole(now))
+    status = msgspec.structs.replace(
+        status,
+        replica_statuses=counts,
+        finished_indices=statuses.remembered(job.status, finished),
+        restarts=account(job.status.restarts, seen.replicas, own_doing),
+    )
+    verdict = judge(job, spec, seen.replicas, finished, counts)
+    ending = _ending(job, spec, verdict, status, now)
+    if ending is not None:  # clean-up is for later plans, which find the end written
+        status = statuses.ended(status, ending.condition, ending.reason, ending.message, _whole(now))
+        leaving = to_clean_up(_policy_after(status, spec.clean_pod_policy), seen.replicas)
+        status = msgspec.structs.replace(status, replica_statuses=_without_active(counts, seen.replicas, leaving))
+        event = JobEvent(c.NORMAL, _EVENT_OF[ending.condition], ending.message)
+        return Plan(status=statuses.stamped(job, status, _whole(now)), events=(*events, event))
+    slots = _slots(job.metadata.name, spec, finished)
+    missing_pods = _missing(slots, ((replica.type, replica.index) for replica in seen.replicas))
     status, more_events = _progress(job, status, restarts, running=verdict.running, settled=not missing_pods, now=now)
+    places = {(slot.type, slot.index) for slot in slots} | {(replica.type, replica.index) for replica in seen.replicas}
     return Plan(
         create_services=_missing(slots, (slot_of(service.metadata) for service in seen.services)),
         create_pods=missing_pods,
-        status=_stamped(job, status, now),
+        status=statuses.stamped(job, status, _whole(now)),
         events=(*events, *more_events),
         delete_pods=tuple(
             [PodDeletion(replica.pod, _exit_event(replica)) for replica in restarts]
             + [PodDeletion(replica.pod) for replica in seen.surplus if not replica.terminating]
         ),
-        delete_services=tuple(
-            service
-            for service in seen.services
-            if service.metadata.deletion_timestamp is None and slot_of(service.metadata) not in places
-        ),
+        delete_services=seen.services_except(places),
+        look_again_s=_until_deadline(status, spec, now),
     )
 
 
-def _after_the_end(job: TFJob, seen: _Seen, policy: str, now: datetime) -> Plan:
-    """Clean up, and keep the counters true: what has ended stays counted when its pod is gone (B22)."""
-    leaving = to_clean_up(policy, seen.replicas)
+def _begin(job: TFJob, spec: TFJobSpec, now: datetime) -> tuple[JobStatus, tuple[JobEvent, ...]]:
+    """Created, started, and resumed if it was suspended: then its time starts anew."""
+    status = statuses.created(job, job.status, now)
+    events = _first_events(job, spec)
+    if conditions.is_true(status, c.SUSPENDED):
+        message = f"TFJob {job.metadata.name} is resumed."
+        resumed = conditions.set_false(status.conditions, c.SUSPENDED, c.REASON_RESUMED, message, now)
+        status = msgspec.structs.replace(status, conditions=resumed, start_time=now)
+        events = (*events, JobEvent(c.NORMAL, c.REASON_RESUMED, message))
+    return msgspec.structs.replace(status, start_time=status.start_time or now), events
+
+
+def _while_suspended(job: TFJob, spec: TFJobSpec, seen: _Seen, now: datetime) -> Plan:
+    """Nothing runs, whatever the clean-up policy; what has been reached (finished replicas, restarts) is kept."""
+    finished = statuses.finished_indices(job.status, spec, seen.replicas)
+    message = f"TFJob {job.metadata.name} is suspended."
+    status = statuses.created(job, job.status, _whole(now))
+    status = statuses.with_true(status, c.SUSPENDED, c.REASON_SUSPENDED, message, _whole(now))
+    status = msgspec.structs.replace(
+        status,
+        replica_statuses=statuses.counted(seen.replicas, spec.replicas, finished),
+        finished_indices=statuses.remembered(job.status, finished),
+        restarts=account(job.status.restarts, seen.replicas, ()),
+    )
+    events = _first_events(job, spec)
+    if not conditions.is_true(job.status, c.SUSPENDED):
+        events = (*events, JobEvent(c.NORMAL, c.REASON_SUSPENDED, message))
+    return Plan(
+        status=statuses.stamped(job, status, _whole(now)),
+        events=events,
+        delete_pods=tuple(
+            PodDeletion(replica.pod) for replica in (*seen.replicas, *seen.surplus) if not replica.terminating
+        ),
+        delete_services=seen.services_except(()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """How a job ends: the condition that says so."""
+
+    condition: str
+    reason: str
+    message: str
+
+
+_EVENT_OF: Final = {c.SUCCEEDED: c.REASON_SUCCEEDED, c.FAILED: c.REASON_FAILED}
+
+
+def _ending(job: TFJob, spec: TFJobSpec, verdict: Verdict, status: JobStatus, now: datetime) -> _Ending | None:
+    """Whether and how the job ends now: its replicas decide, and where they do not its limits may."""
+    name = job.metadata.name
+    if verdict.succeeded:
+        message = f"TFJob {job.metadata.namespace}/{name} successfully completed."
+        return _Ending(c.SUCCEEDED, c.REASON_SUCCEEDED, message)
+    if verdict.failed:
+        return _Ending(c.FAILED, c.REASON_FAILED, verdict.failed)
+    if spec.backoff_limit is not None and sum(record.total for record in status.restarts) > spec.backoff_limit:
+        return _Ending(
+            c.FAILED, c.REASON_LIMIT, f"Job {name} has failed because it has reached the specified backoff limit"
+        )
+    left = _until_deadline(status, spec, now)
+    if left is not None and left <= 0:
+        return _Ending(
+            c.FAILED, c.REASON_LIMIT, f"Job {name} has failed because it was active longer than specified deadline"
+        )
+    return None
+
+
+def _until_deadline(status: JobStatus, spec: TFJobSpec, now: datetime) -> float | None:
+    if spec.active_deadline_s is None or status.start_time is None:
+        return None
+    return (status.start_time + timedelta(seconds=spec.active_deadline_s) - now).total_seconds()
+
+
+def _after_the_end(job: TFJob, seen: _Seen, policy: str, ttl_s: int | None, now: datetime) -> Plan:
+    """Clean up, keep the counters true, and remove the job itself when its time has come."""
+    completed = job.status.completion_time
+    left = None
+    if ttl_s is not None and completed is not None:
+        left = (completed + timedelta(seconds=ttl_s) - now).total_seconds()
+        if left <= 0:
+            return Plan(delete_job=True)
+    leaving = to_clean_up(_policy_after(job.status, policy), seen.replicas)
     places = {(replica.type, replica.index) for replica in _without(seen.replicas, leaving)}
     recorded = job.status.replica_statuses
-    counts = _final_counts(recorded, seen.replicas, leaving)
-    status = msgspec.structs.replace(
-        job.status,
-        replica_statuses={
-            name: msgspec.structs.replace(
-                counts[name],
-                succeeded=max(counts[name].succeeded, recorded[name].succeeded),
-                failed=max(counts[name].failed, recorded[name].failed),
-            )
-            for name in recorded
-        },
-    )
+    observed = count(seen.replicas, recorded)
+    counts = {
+        name: msgspec.structs.replace(
+            found,
+            succeeded=max(found.succeeded, recorded[name].succeeded),
+            failed=max(found.failed, recorded[name].failed),
+        )
+        for name, found in observed.items()
+    }
+    counts = _without_active(counts, seen.replicas, leaving)
     return Plan(
-        status=_stamped(job, status, now),
+        status=statuses.stamped(job, msgspec.structs.replace(job.status, replica_statuses=counts), _whole(now)),
         delete_pods=tuple(PodDeletion(replica.pod) for replica in (*leaving, *seen.surplus) if not replica.terminating),
-        delete_services=tuple(
-            service
-            for service in seen.services
-            if service.metadata.deletion_timestamp is None and slot_of(service.metadata) not in places
-        ),
+        delete_services=seen.services_except(places),
+        look_again_s=left,
     )
 
 
-def _final_counts(
-    types: Iterable[str], replicas: Sequence[Replica], leaving: Sequence[Replica]
+def _policy_after(status: JobStatus, policy: str) -> str:
+    """A job that was stopped by a limit of its own leaves nothing running, not even under the policy None (B47)."""
+    failed = conditions.find(status.conditions, c.FAILED)
+    stopped = failed is not None and failed.reason == c.REASON_LIMIT
+    return c.CLEAN_RUNNING if stopped and policy == c.CLEAN_NONE else policy
+
+
+def _without_active(
+    counts: dict[str, ReplicaStatus], replicas: Sequence[Replica], leaving: Sequence[Replica]
 ) -> dict[str, ReplicaStatus]:
-    """Counters at and after the end: what clean-up takes is active no more, though its pod may take a while to go."""
-    everything = count(replicas, types)
-    staying = count(_without(replicas, leaving), types)
-    return {name: msgspec.structs.replace(found, active=staying[name].active) for name, found in everything.items()}
+    """What clean-up takes is active no more, though its pod may take a while to go."""
+    staying = count(_without(replicas, leaving), counts)
+    return {name: msgspec.structs.replace(found, active=staying[name].active) for name, found in counts.items()}
 
 
 def _progress(
@@ -204,40 +256,13 @@ def _progress(
     if restarts:
         kinds = ", ".join(sorted({replica.type for replica in restarts}))
         message = f"TFJob {name} is restarting because {kinds} replica(s) failed."
-        changed = conditions.set_true(status.conditions, c.RESTARTING, c.REASON_RESTARTING, message, now)
         event = JobEvent(c.WARNING, c.REASON_RESTARTING, message)
         events = (event,) if not conditions.is_true(job.status, c.RESTARTING) else ()
-        return msgspec.structs.replace(status, conditions=changed), events
+        return statuses.with_true(status, c.RESTARTING, c.REASON_RESTARTING, message, _whole(now)), events
     if running and (settled or not conditions.is_true(job.status, c.RESTARTING)):
         message = f"TFJob {name} is running."
-        changed = conditions.set_true(status.conditions, c.RUNNING, c.REASON_RUNNING, message, now)
-        return msgspec.structs.replace(status, conditions=changed), ()
+        return statuses.with_true(status, c.RUNNING, c.REASON_RUNNING, message, _whole(now)), ()
     return status, ()
-
-
-def _end(job: TFJob, status: JobStatus, failure: str, now: datetime) -> tuple[JobStatus, JobEvent]:
-    if failure:
-        return _ended(status, c.FAILED, c.REASON_FAILED, failure, now), JobEvent(c.NORMAL, c.REASON_FAILED, failure)
-    message = f"TFJob {job.metadata.namespace}/{job.metadata.name} successfully completed."
-    ended = _ended(status, c.SUCCEEDED, c.REASON_SUCCEEDED, message, now)
-    return ended, JobEvent(c.NORMAL, c.REASON_SUCCEEDED, message)
-
-
-def _ended(status: JobStatus, condition: str, reason: str, message: str, now: datetime) -> JobStatus:
-    return msgspec.structs.replace(
-        status,
-        conditions=conditions.set_true(status.conditions, condition, reason, message, now),
-        start_time=status.start_time or now,
-        completion_time=now,
-    )
-
-
-def _stamped(job: TFJob, status: JobStatus, now: datetime) -> JobStatus | None:
-    """The status to write, or None when it says what is written already: an idle job costs no call."""
-    status = msgspec.structs.replace(status, observed_generation=job.metadata.generation)
-    if status == job.status:
-        return None
-    return msgspec.structs.replace(status, last_reconcile_time=now)
 
 
 def _first_events(job: TFJob, spec: TFJobSpec) -> tuple[JobEvent, ...]:
@@ -267,11 +292,13 @@ def _exit_event(replica: Replica) -> JobEvent | None:
     )
 
 
-def _slots(job: str, spec: TFJobSpec) -> list[Slot]:
+def _slots(job: str, spec: TFJobSpec, finished: statuses.Finished) -> list[Slot]:
+    """The replicas that should have a pod: all that have not succeeded."""
     return [
         Slot(replica.type, index, child_name(job, replica.type, index))
         for replica in spec.replicas.values()
         for index in range(replica.replicas)
+        if index not in finished[replica.type]
     ]
 
 
@@ -287,3 +314,8 @@ def _is_wanted(replica: Replica, spec: TFJobSpec) -> bool:
 def _without(replicas: Iterable[Replica], leaving: Sequence[Replica]) -> list[Replica]:
     gone = {replica.pod.metadata.uid for replica in leaving}
     return [replica for replica in replicas if replica.pod.metadata.uid not in gone]
+
+
+def _whole(now: datetime) -> datetime:
+    """Times in a status have whole seconds, as all times of the API; limits are reckoned with the exact one."""
+    return now.replace(microsecond=0)

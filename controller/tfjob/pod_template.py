@@ -15,7 +15,7 @@ from controller.tfjob.lifecycle import deciding_type
 if TYPE_CHECKING:
     from api.meta import ObjectMeta
     from api.v1.types import ReplicaSpec, TFJobSpec
-    from controller.tfjob.plan import Slot
+    from controller.tfjob.actions import Slot
 
 _COPIED_METADATA: Final = ("annotations", "finalizers")
 

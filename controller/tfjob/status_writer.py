@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from api.client import RestClient
     from api.v1.types import JobStatus, TFJob
     from controller.events.recorder import EventRecorder
+    from controller.tfjob.actions import JobEvent
     from controller.tfjob.metrics import JobMetrics
-    from controller.tfjob.plan import JobEvent
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from api.meta import ObjectMeta, OwnerReference
 from api.v1 import constants as c
 from api.v1.types import JobStatus, TFJob, TFJobSpec
 from api.v1.validation import child_name, read_spec
-from controller.tfjob.plan import Plan
+from controller.tfjob.actions import Plan
 from fakes.virtual_loop import EPOCH
 
 JOB_UID = "job-uid"

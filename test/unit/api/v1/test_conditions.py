@@ -52,13 +52,30 @@ def test_an_ended_job_is_no_longer_running() -> None:
     assert found[0].last_transition_time == LATER
 
 
-@given(st.lists(st.sampled_from([c.CREATED, c.RUNNING, c.RESTARTING, c.SUCCEEDED, c.FAILED]), max_size=12))
+def test_a_condition_that_is_switched_off_does_not_stand_last() -> None:
+    """B35: after a resumption the STATE column shows what is true, not Suspended."""
+    found: conditions.Conditions = ()
+    for name in (c.CREATED, c.RUNNING, c.SUSPENDED):
+        found = conditions.set_true(found, name, "r", "m", EPOCH)
+    found = conditions.set_false(found, c.SUSPENDED, "r", "m", LATER)
+    assert [(x.type, x.status) for x in found] == [(c.RUNNING, "False"), (c.SUSPENDED, "False"), (c.CREATED, "True")]
+    assert conditions.set_false(found, c.SUSPENDED, "r", "m", LATER) is found
+
+
+@given(
+    st.lists(
+        st.sampled_from([c.CREATED, c.RUNNING, c.RESTARTING, c.SUSPENDED, c.SUCCEEDED, c.FAILED, "resume"]), max_size=12
+    )
+)
 def test_any_sequence_of_transitions_keeps_the_rules(sequence: list[str]) -> None:
     """B23: at most one end, nothing after it, Running never True when ended, no False condition last while one is True."""
     found: conditions.Conditions = ()
     for number, condition_type in enumerate(sequence):
         before = found
-        found = conditions.set_true(found, condition_type, "r", str(number), EPOCH)
+        if condition_type == "resume":
+            found = conditions.set_false(found, c.SUSPENDED, "r", str(number), EPOCH)
+        else:
+            found = conditions.set_true(found, condition_type, "r", str(number), EPOCH)
         if conditions.is_finished(JobStatus(conditions=before)):
             assert found is before
     types = [condition.type for condition in found]
@@ -67,6 +84,6 @@ def test_any_sequence_of_transitions_keeps_the_rules(sequence: list[str]) -> Non
     assert len(true & {c.SUCCEEDED, c.FAILED}) <= 1
     assert len(true & {c.RUNNING, c.RESTARTING}) <= 1
     if true & {c.SUCCEEDED, c.FAILED}:
-        assert not true & {c.RUNNING, c.RESTARTING}
-    if found:
+        assert not true & {c.RUNNING, c.RESTARTING, c.SUSPENDED}
+    if true:
         assert found[-1].status == "True"

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from api.v1 import constants as c
+from controller.tfjob.actions import Slot
 from controller.tfjob.cluster_spec import named_ports, port_of, tf_config
-from controller.tfjob.plan import Slot
 from fakes.jobs import good_spec, job, replica
 
 ALL = {"tfReplicaSpecs": {"Worker": replica(2), "PS": replica(1), "Chief": replica(1), "Evaluator": replica(1)}}

@@ -184,6 +184,85 @@ async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() ->
     assert world.taken() == [STATUS]
 
 
+async def test_what_was_seen_counts_although_it_is_not_written_yet() -> None:
+    """B42: a worker succeeds, and its pod is deleted before the counters' window is over: it is not made again."""
+    world = World()
+    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"}))
+    for index in range(2):
+        world.pods.put(pod("Worker", index))
+        world.services.put(service("Worker", index))
+    await world.sync()
+    world.observe_status()
+    world.taken()
+    world.pods.put(pod("Worker", 1, "Succeeded", 0))
+    await world.sync()
+    world.pods.remove(pod("Worker", 1))
+    await world.sync()
+    assert world.taken() == [("delete", "services", "mnist-worker-1")]  # a service goes with its pod
+    world.services.remove(service("Worker", 1))
+    await asyncio.sleep(COUNTER_WINDOW_S)
+    await world.sync()
+    assert world.taken() == [STATUS]
+    assert world.client.bodies[STATUS][1]["value"]["finishedIndices"] == {"Worker": "1"}
+    world.observe_status()
+    await world.sync()
+    assert world.taken() == []
+
+
+async def test_a_restart_in_place_is_written_though_no_counter_moved() -> None:
+    """B36: backoffLimit rests on it."""
+    world = World()
+    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1, "OnFailure")}}))
+    world.pods.put(pod("Worker", 0))
+    world.services.put(service("Worker", 0))
+    await world.sync()
+    world.observe_status()
+    world.pods.put(pod("Worker", 0, restarts=1))
+    await world.sync()
+    world.taken()
+    await asyncio.sleep(COUNTER_WINDOW_S)
+    await world.sync()
+    assert world.taken() == [STATUS]
+    assert world.client.bodies[STATUS][1]["value"]["restarts"][0]["inPlace"] == 1
+
+
+async def test_a_deadline_wakes_the_job_by_itself() -> None:
+    """B46: no pod says a word, and the job fails within two seconds of its deadline."""
+    world = World()
+    world.jobs.put(job(ONE_WORKER | {"runPolicy": {"activeDeadlineSeconds": 30}}))
+    workers = asyncio.create_task(world.controller.run(1))
+    await asyncio.sleep(1)
+    world.observe_children()
+    world.observe_status()
+    world.taken()
+    await asyncio.sleep(28)
+    assert world.taken() == []
+    await asyncio.sleep(2)
+    assert STATUS in world.taken()
+    assert world.client.bodies[STATUS][1]["value"]["conditions"][-1]["reason"] == "JobFailed"
+    world.queue.shut_down()
+    await workers
+
+
+async def test_a_job_is_deleted_when_its_ttl_is_over() -> None:
+    """B45, B48: at the moment itself, by UID, and its children go with it."""
+    world = World()
+    world.jobs.put(job(ONE_WORKER | {"runPolicy": {"ttlSecondsAfterFinished": 60}}))
+    world.pods.put(pod("Worker", 0, "Succeeded", 0))
+    world.services.put(service("Worker", 0))
+    workers = asyncio.create_task(world.controller.run(1))
+    await asyncio.sleep(1)
+    world.observe_status()
+    await asyncio.sleep(58)
+    assert ("delete", "tfjobs", "mnist") not in world.taken()
+    await asyncio.sleep(2)
+    assert world.taken() == [("delete", "tfjobs", "mnist")]
+    assert world.client.bodies["delete", "tfjobs", "mnist"] == {"uid": JOB_UID, "propagation": "Background"}
+    assert world.recorder.reasons[-1] == "SuccessfulDeleteJob"
+    world.queue.shut_down()
+    await workers
+
+
 async def test_a_job_that_waits_for_quota_has_started_and_is_tried_again() -> None:
     """B30: startTime does not wait for pods; the failure is raised after the status is written."""
     world = World()

@@ -18,9 +18,9 @@ from api.client.errors import (
     RequestTimeoutError,
     StatusError,
 )
+from controller.tfjob.actions import JobEvent, Plan, PodDeletion, Slot
 from controller.tfjob.executor import Executor, NameTakenError, RefusedError
 from controller.tfjob.expectations import Expectations
-from controller.tfjob.plan import JobEvent, Plan, PodDeletion, Slot
 from fakes.api import FakeClient, status_error
 from fakes.clock import FakeClock
 from fakes.jobs import JOB_UID, good_spec, job, pod, replica, service

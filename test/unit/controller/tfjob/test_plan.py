@@ -15,7 +15,8 @@ from api.core import Pod, Service
 from api.v1 import conditions
 from api.v1 import constants as c
 from api.v1.types import JobStatus, ReplicaStatus, TFJob
-from controller.tfjob.plan import NOTHING, JobEvent, Plan, plan, plan_invalid
+from controller.tfjob.actions import NOTHING, JobEvent, Plan
+from controller.tfjob.plan import plan, plan_invalid
 from fakes.jobs import good_spec, job, names, pod, replica, service, template
 from fakes.virtual_loop import EPOCH
 

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from api.v1 import constants as c
-from controller.tfjob.plan import Slot
+from controller.tfjob.actions import Slot
 from controller.tfjob.pod_template import build_pod, build_service
 from fakes.jobs import good_spec, job, replica
 

@@ -1,0 +1,50 @@
+"""Counts the restarts of replicas, in place and by re-creation, so that no crash of ours loses or repeats one. Pure.
+
+The kubelet's count lives in the pod and goes with it; ours must be written before the pod is deleted. Both are kept in one
+record for each replica that was ever restarted, tied to the UID of the pod that it is about.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from api.v1.types import IndexRestarts
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from api.core import Pod
+    from controller.tfjob.replicas import Replica
+
+
+def account(
+    records: Iterable[IndexRestarts], replicas: Iterable[Replica], failed: Collection[str]
+) -> tuple[IndexRestarts, ...]:
+    """Bring the records up to date with the pods that are there.
+
+    `failed` are the UIDs of pods that failed by their own doing and are about to be made again. Idempotent: the same pods
+    change nothing the second time, and counts never fall.
+    """
+    found = {(record.type, record.index): record for record in records}
+    for replica in replicas:
+        uid = replica.pod.metadata.uid
+        place = (replica.type, replica.index)
+        record = found.get(place, IndexRestarts(type=replica.type, index=replica.index, pod=uid))
+        if record.pod != uid:
+            record = msgspec.structs.replace(record, pod=uid, carried=record.total, in_place=0, replaced=False)
+        record = msgspec.structs.replace(
+            record,
+            in_place=max(record.in_place, in_place_restarts(replica.pod)),
+            replaced=record.replaced or uid in failed,
+        )
+        if record.total > 0:
+            found[place] = record
+    return tuple(found[place] for place in sorted(found))
+
+
+def in_place_restarts(pod: Pod) -> int:
+    """How often the kubelet restarted containers of this pod: all of them, init containers too (B37)."""
+    statuses = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
+    return sum(status.restart_count for status in statuses)

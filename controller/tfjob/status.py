@@ -1,0 +1,85 @@
+"""Pieces of a job's status: its counters, its conditions on the way, its end. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from api.v1 import conditions
+from api.v1 import constants as c
+from api.v1.types import JobStatus, ReplicaStatus
+from controller.tfjob.indices import format_indices, parse_indices
+from controller.tfjob.replicas import Outcome, count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from api.v1.types import TFJob, TFJobSpec
+    from controller.tfjob.replicas import Replica
+
+Finished = dict[str, set[int]]
+"""Indices that have succeeded, by replica type."""
+
+
+def stamped(job: TFJob, status: JobStatus, now: datetime) -> JobStatus | None:
+    """The status to write, or None when it says what is written already: an idle job costs no call."""
+    status = msgspec.structs.replace(status, observed_generation=job.metadata.generation)
+    if status == job.status:
+        return None
+    return msgspec.structs.replace(status, last_reconcile_time=now)
+
+
+def finished_indices(status: JobStatus, spec: TFJobSpec, replicas: Iterable[Replica]) -> Finished:
+    """Which replicas have succeeded: those remembered, and those whose pods say so now (B42)."""
+    found = {
+        name: parse_indices(status.finished_indices.get(name, ""), spec.replicas[name].replicas)
+        for name in spec.replicas
+    }
+    for replica in replicas:
+        if replica.outcome is Outcome.SUCCEEDED:
+            found[replica.type].add(replica.index)
+    return found
+
+
+def remembered(status: JobStatus, finished: Finished) -> dict[str, str]:
+    """What to write about finished indices. What a scaled-down type has beyond its present size is kept."""
+    written = dict(status.finished_indices)
+    for name, indices in finished.items():
+        beyond = parse_indices(written.get(name, ""), below=MAX_INDEX)
+        if indices | beyond:
+            written[name] = format_indices(indices | beyond)
+    return written
+
+
+MAX_INDEX = 100_000
+"""Bound on what is read of a status that somebody else may have written."""
+
+
+def counted(
+    replicas: Sequence[Replica], types: Iterable[str], finished: Mapping[str, set[int]]
+) -> dict[str, ReplicaStatus]:
+    """Counters per type; a replica that has succeeded stays counted when its pod is gone (B22)."""
+    return {
+        name: msgspec.structs.replace(found, succeeded=len(finished.get(name, ())))
+        for name, found in count(replicas, types).items()
+    }
+
+
+def created(job: TFJob, status: JobStatus, now: datetime) -> JobStatus:
+    """With the Created condition."""
+    message = f"TFJob {job.metadata.name} is created."
+    return with_true(status, c.CREATED, c.REASON_CREATED, message, now)
+
+
+def with_true(status: JobStatus, condition: str, reason: str, message: str, now: datetime) -> JobStatus:
+    """With this condition True."""
+    changed = conditions.set_true(status.conditions, condition, reason, message, now)
+    return msgspec.structs.replace(status, conditions=changed)
+
+
+def ended(status: JobStatus, condition: str, reason: str, message: str, now: datetime) -> JobStatus:
+    """With this last condition, and a completion time; every end has both times (B44)."""
+    status = with_true(status, condition, reason, message, now)
+    return msgspec.structs.replace(status, start_time=status.start_time or now, completion_time=now)

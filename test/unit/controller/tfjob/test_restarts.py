@@ -1,0 +1,78 @@
+"""Counting restarts."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.core import ContainerStatus
+from api.v1.types import IndexRestarts
+from controller.tfjob.replicas import Outcome, Replica
+from controller.tfjob.restarts import account, in_place_restarts
+from fakes.jobs import pod
+
+
+def replica(uid: str, restarts: int = 0, index: int = 0) -> Replica:
+    """A worker's pod that the kubelet has restarted so often."""
+    return Replica("Worker", index, pod("Worker", index, restarts=restarts, uid=uid), Outcome.ACTIVE)
+
+
+def total(records: tuple[IndexRestarts, ...]) -> int:
+    """What backoffLimit is compared with."""
+    return sum(record.total for record in records)
+
+
+def test_a_replica_that_was_never_restarted_has_no_record() -> None:
+    """The status of a job of a thousand workers stays small."""
+    assert account((), [replica("a"), replica("b", index=1)], ()) == ()
+
+
+def test_all_containers_of_a_pod_count() -> None:
+    """B37: init containers too, in whatever phase the pod is."""
+    child = pod("Worker", 0, "Pending")
+    status = msgspec.structs.replace(
+        child.status,
+        container_statuses=[
+            ContainerStatus(name="tensorflow", restart_count=2),
+            ContainerStatus(name="x", restart_count=1),
+        ],
+        init_container_statuses=[ContainerStatus(name="init", restart_count=4)],
+    )
+    assert in_place_restarts(msgspec.structs.replace(child, status=status)) == 7
+
+
+def test_restarts_in_place_and_by_a_new_pod_add_up() -> None:
+    """Twice in place, then made again, then once in place: four."""
+    records = account((), [replica("a", 2)], ())
+    records = account(records, [replica("a", 2)], {"a"})
+    assert total(records) == 3
+    records = account(records, [replica("b", 1)], ())
+    assert total(records) == 4
+
+
+def test_a_pod_that_fails_is_counted_once_however_often_it_is_seen() -> None:
+    """Killed between the status write and the delete, the operator finds the same pod again, and its record."""
+    records = account((), [replica("a")], {"a"})
+    for _ in range(3):
+        records = account(records, [replica("a")], {"a"})
+    assert total(records) == 1
+    assert total(account(records, [], ())) == 1
+
+
+def test_a_pod_that_was_taken_away_carries_its_restarts_over_and_adds_none() -> None:
+    """A disruption is not counted; what its containers did before is."""
+    records = account((), [replica("a", 2)], ())
+    assert total(account(records, [replica("b")], ())) == 2
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 3), st.booleans()), max_size=12))
+def test_counts_never_fall_and_looking_twice_changes_nothing(history: list[tuple[str, int, bool]]) -> None:
+    """B36: durable and idempotent, for any sequence of pods."""
+    records: tuple[IndexRestarts, ...] = ()
+    for uid, restarts, failed in history:
+        before = total(records)
+        seen, own_doing = [replica(uid, restarts)], ({uid} if failed else set())
+        records = account(records, seen, own_doing)
+        assert total(records) >= before
+        assert account(records, seen, own_doing) == records
