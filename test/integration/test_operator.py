@@ -83,10 +83,10 @@ class Cluster:
         return status
 
     def events(self, name: str) -> list[tuple[str, str, str]]:
-        """The events on a job: type, reason, message."""
+        """The events on a job: type, reason, message; one that happened again stands there again."""
         selected = f"--field-selector=involvedObject.name={name},involvedObject.kind=TFJob"
         found = json.loads(self.kubectl("get", "events", selected, "--output=json"))["items"]
-        return [(event["type"], event["reason"], event["message"]) for event in found]
+        return [(event["type"], event["reason"], event["message"]) for event in found for _ in range(event["count"])]
 
     @contextlib.contextmanager
     def operator(self) -> Iterator[subprocess.Popen[bytes]]:
@@ -225,6 +225,55 @@ def test_the_kubelet_restarts_a_container_in_place_under_the_policy_on_failure(c
         cluster.wait_for("place", c.SUCCEEDED)
         (pod,) = cluster.items("pods")
         assert pod["status"]["containerStatuses"][0]["restartCount"] == 1
+
+
+def with_policy(spec: dict[str, Any], **policy: Any) -> dict[str, Any]:
+    """The specification under a run policy."""
+    return spec | {"runPolicy": policy}
+
+
+def test_a_replica_that_keeps_failing_runs_into_the_backoff_limit(cluster: Cluster) -> None:
+    """B36: limit 2: three pods in all, two of them made again, also with a new operator half-way."""
+    with cluster.node():
+        with cluster.operator():
+            cluster.create("thrice", with_policy(specs(Worker=replica(1, "ExitCode", "0.5s:137")), backoffLimit=2))
+            eventually(lambda: cluster.job("thrice").get("status", {}).get("restarts"), "the first restart is written")
+        with cluster.operator():
+            status = cluster.wait_for("thrice", c.FAILED)
+            assert status["conditions"][-1]["message"].endswith("it has reached the specified backoff limit")
+            eventually(
+                lambda: ("Normal", "TFJobFailed") in [event[:2] for event in cluster.events("thrice")],
+                "the end is told",
+            )
+            assert [reason for _, reason, _ in cluster.events("thrice")].count("SuccessfulCreatePod") == 3
+
+
+def test_deadline_and_ttl_end_a_job_and_remove_it(cluster: Cluster) -> None:
+    """B45, B46, B47: silent pods, a deadline of 3 s and a TTL of 3 s; the running pod goes though the policy is None."""
+    policy = {"activeDeadlineSeconds": 3, "ttlSecondsAfterFinished": 3, "cleanPodPolicy": "None"}
+    with cluster.operator(), cluster.node():
+        cluster.create("late", with_policy(specs(Worker=replica(run="forever")), **policy))
+        status = cluster.wait_for("late", c.FAILED)
+        assert status["conditions"][-1]["message"].endswith("it was active longer than specified deadline")
+        eventually(lambda: not cluster.names("pods"), "the running pod is gone")
+        eventually(lambda: not cluster.names("tfjobs"), "the job is gone")
+
+
+def test_a_job_can_be_suspended_and_resumed_with_kubectl(cluster: Cluster) -> None:
+    """B35, B74: no pod is left, active is 0; then pods again, a new start time, and a STATE that tells the truth."""
+    with cluster.operator(), cluster.node():
+        cluster.create("pause", specs(Worker=replica(2, run="3s:0")))
+        started = cluster.wait_for("pause", c.RUNNING)["startTime"]
+        for suspend, state in ((True, "Suspended"), (False, c.RUNNING)):
+            patch = json.dumps({"spec": {"runPolicy": {"suspend": suspend}}})
+            cluster.kubectl("patch", "tfjob", "pause", "--type=merge", f"--patch={patch}")
+            cluster.wait_for("pause", state)
+            if suspend:
+                eventually(lambda: not cluster.names("pods") and not cluster.names("services"), "nothing is left")
+                eventually(
+                    lambda: cluster.job("pause")["status"]["replicaStatuses"]["Worker"]["active"] == 0, "active is 0"
+                )
+        assert cluster.wait_for("pause", c.SUCCEEDED)["startTime"] > started
 
 
 def bad_template(container: dict[str, Any]) -> dict[str, Any]:
