@@ -1,4 +1,4 @@
-"""Slices of the core API: what a controller reads of pods, services and events, as frozen structs.
+"""Slices of the core API: what a controller reads of pods, services, events and leases, as frozen structs.
 
 A cached pod costs about 2 KB this way, against 49 KB as the official client's model. Fields that nobody reads are not here.
 """
@@ -14,6 +14,7 @@ from api.meta import ObjectMeta, Resource, Struct
 PODS = Resource("", "v1", "pods", "Pod")
 SERVICES = Resource("", "v1", "services", "Service")
 EVENTS = Resource("", "v1", "events", "Event")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 
 PENDING = "Pending"
 RUNNING = "Running"
@@ -102,8 +103,12 @@ class Service(Struct, frozen=True):
     metadata: ObjectMeta
 
 
+EVENT_NORMAL = "Normal"
+EVENT_WARNING = "Warning"
+
+
 class ObjectReference(Struct, frozen=True):
-    """The object that an event is about."""
+    """The object that an event is about; `field_path` names a part of it, such as `spec.containers{main}`."""
 
     api_version: str = ""
     kind: str = ""
@@ -111,6 +116,7 @@ class ObjectReference(Struct, frozen=True):
     name: str = ""
     uid: str = ""
     resource_version: str = ""
+    field_path: str = ""
 
 
 class EventSource(Struct, frozen=True):
@@ -138,6 +144,23 @@ class Event(Struct, frozen=True):
     source: EventSource
     first_timestamp: datetime
     last_timestamp: datetime
-    count: int = 1
+    count: int
     reporting_component: str = field(default="", name="reportingComponent")
     reporting_instance: str = ""
+
+
+class LeaseSpec(Struct, frozen=True):
+    """Who holds a lease, since when and for how long. None is a field that nobody has set."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: datetime | None = None
+    renew_time: datetime | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Struct, frozen=True):
+    """A lease of coordination.k8s.io/v1, by which the replicas of a controller agree on a leader."""
+
+    metadata: ObjectMeta
+    spec: LeaseSpec | None = None

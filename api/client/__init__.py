@@ -1,12 +1,17 @@
-"""An asynchronous client for the Kubernetes API: settings, transport, verbs and errors."""
+"""An asynchronous client for the Kubernetes API: settings, credentials, transport, verbs and errors."""
 
 from __future__ import annotations
 
-from api.client.config import ConfigError, Settings, load_settings
+from api.client.config import Settings, load_settings
+from api.client.errors import ConfigError
+from api.client.metrics import RequestMetrics
 from api.client.rest import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, ListOptions, RestClient
+from api.client.retry import BUSY_WRITER, FEW_WRITERS, retry_on_conflict
 from api.client.transport import AiohttpTransport, Request, Response, Transport
 
 __all__ = [
+    "BUSY_WRITER",
+    "FEW_WRITERS",
     "JSON_PATCH",
     "MERGE_PATCH",
     "STRATEGIC_MERGE_PATCH",
@@ -14,9 +19,11 @@ __all__ = [
     "ConfigError",
     "ListOptions",
     "Request",
+    "RequestMetrics",
     "Response",
     "RestClient",
     "Settings",
     "Transport",
     "load_settings",
+    "retry_on_conflict",
 ]

@@ -1,133 +1,201 @@
 """Where the API server is and how we prove who we are: kubeconfig or in-cluster, read by the `kubernetes` package.
 
 That package is imported here alone, and only when settings are loaded: it costs 40 MB and 0.3 s. Its objects do not leave
-this module; what leaves is `Settings`.
+this module; what leaves is `Settings`. Its messages do not leave unseen either: they quote whole kubeconfig entries.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import ssl
+import ipaddress
+import os
+import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
-from api.client.errors import ApiError
+import structlog
+
+from api.client.credential_readers import FileReader, PluginReader, authorization
+from api.client.credentials import FILE_REFRESH_S, Credentials, FixedCredentials, RefreshedCredentials
+from api.client.errors import ApiError, ConfigError
+from api.client.tls import Trust
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from api.client.credentials import CredentialSource
 
-TOKEN_REFRESH_S = 60.0
-"""How old a token may get before it is asked for again: the kubelet rotates mounted tokens long before they expire, and
-client-go re-reads the file once a minute."""
+_LOADING: Final = threading.Lock()
+"""The `kubernetes` package remembers the files it made by what is in them, for the whole process."""
 
-
-class ConfigError(ApiError):
-    """The kubeconfig or the in-cluster environment can not be used."""
-
-
-async def _no_authorization() -> str | None:
-    return None
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that a transport needs to know about a server.
-
-    `authorization` is awaited before each request and answers the value of the Authorization header, or None.
-    """
+    """All that a transport needs to know about a server. `proxy` may hold a password, so it is not in the repr."""
 
     server: str
-    ssl_context: ssl.SSLContext | None = None
+    credentials: CredentialSource = field(default_factory=FixedCredentials, repr=False)
     tls_server_name: str | None = None
-    proxy: str | None = None
-    authorization: Callable[[], Awaitable[str | None]] = field(default=_no_authorization)
+    proxy: str | None = field(default=None, repr=False)
 
 
-class _TokenSource:
-    """Answers the Authorization header, asking `read` in a thread at most once per `TOKEN_REFRESH_S`.
+@dataclass(slots=True)
+class _Found:
+    """What the `kubernetes` package found, and beside it what changes while we run and is therefore ours to look after."""
 
-    `read` may open a file or start a credential plugin, so it never runs on the loop. When it fails the last good value
-    stays in use: an expired token is refused by the server, which is an error that says more than ours would.
-    """
-
-    def __init__(self, read: Callable[[], str | None], first: str | None) -> None:
-        self._read = read
-        self._value = first
-        self._next_read: float | None = None
-        self._lock = asyncio.Lock()
-
-    async def __call__(self) -> str | None:
-        now = asyncio.get_running_loop().time()
-        if self._next_read is None:
-            self._next_read = now + TOKEN_REFRESH_S
-        if now < self._next_read or self._lock.locked():
-            return self._value
-        async with self._lock:
-            self._next_read = now + TOKEN_REFRESH_S
-            with contextlib.suppress(Exception):  # a plugin may raise anything; see the class docstring
-                self._value = await asyncio.to_thread(self._read)
-        return self._value
+    configuration: Any
+    token_file: Path | None = None
+    plugin: Any = None
+    auth_provider: bool = False
+    names_proxy: bool = False
 
 
 def load_settings(kubeconfig: str | None = None, *, master: str | None = None) -> Settings:
     """Read the settings: from `kubeconfig` if given, else from the pod's service account, else from the default kubeconfig.
 
-    `master` overrides the server's URL. Blocks (files, perhaps a credential plugin): call it before the loop starts.
+    `master` overrides the server's URL. Needs no loop and blocks (files): call it before the loop starts, or as
+    `await asyncio.to_thread(load_settings, ...)`. A credential plugin is not started yet; the first request does that.
+
     Raises ConfigError with a message for a person.
     """
+    in_cluster = kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ
+    path = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    try:
+        with _LOADING, TemporaryDirectory(prefix="tfjob-operator-") as scratch:
+            found = _find_in_cluster() if in_cluster else _find_in_kubeconfig(path, scratch)
+            return _settings(found, master, Path(scratch))
+    except Exception as error:  # noqa: BLE001 - for files written by hand the package raises whatever its parsing meets
+        where = "the service account of this pod" if in_cluster else f"kubeconfig {path}"
+        raise ConfigError(f"{where} can not be used: {_without_secrets(error)}") from None
+
+
+def _find_in_cluster() -> _Found:
     from kubernetes.client import Configuration
-    from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
+    from kubernetes.config import load_incluster_config
+    from kubernetes.config.incluster_config import SERVICE_TOKEN_FILENAME
 
     configuration = Configuration()
-    try:
-        if kubeconfig is not None:
-            load_kube_config(kubeconfig, client_configuration=configuration, persist_config=False)
-        else:
-            try:
-                load_incluster_config(client_configuration=configuration)
-            except ConfigException:
-                load_kube_config(client_configuration=configuration, persist_config=False)
-    except (ConfigException, OSError, ValueError, TypeError) as error:
-        where = f"kubeconfig {kubeconfig}" if kubeconfig else "neither in-cluster settings nor a kubeconfig"
-        raise ConfigError(f"{where} can not be used: {error}") from error
-    return _settings_of(configuration, master)
+    load_incluster_config(client_configuration=configuration, try_refresh_token=False)
+    return _Found(configuration, token_file=Path(SERVICE_TOKEN_FILENAME))
 
 
-def _settings_of(configuration: Any, master: str | None) -> Settings:
-    server = (master or configuration.host).rstrip("/")
-    context: ssl.SSLContext | None = None
-    if server.startswith("https"):
-        try:
-            context = _ssl_context(configuration)
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"the certificates of the configuration can not be used: {error}") from error
+def _find_in_kubeconfig(path: str, scratch: str) -> _Found:
+    """Let the package read a kubeconfig, with a plugin and a token file taken out of its sight.
 
-    def read() -> str | None:
-        value = configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-        return _capitalised(value) if value else None
+    It would run the plugin at once, hide its failure and forget when its certificate expires, and read the file once.
+    """
+    from kubernetes.client import Configuration
+    from kubernetes.config.exec_provider import ExecProvider
+    from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
-    first = read()
+    document = KubeConfigMerger(path).config
+    if document is None:
+        raise ConfigError("there is no such file")
+    found = _Found(Configuration())
+    context = document["contexts"].get_with_name(document["current-context"])["context"]
+    cluster = document["clusters"].get_with_name(context["cluster"])["cluster"]
+    found.names_proxy = "proxy-url" in cluster
+    entry = document["users"].get_with_name(context.safe_get("user"), safe=True)
+    if entry is not None and entry.safe_get("user"):
+        user = entry["user"]
+        base = Path(user.path).resolve().parent
+        found.auth_provider = "auth-provider" in user
+        if user.safe_get("exec"):
+            found.plugin = ExecProvider(user["exec"], str(base), cluster)
+        elif user.safe_get("tokenFile"):
+            found.token_file = base / user["tokenFile"]  # wins over a token, as in client-go
+        for name in ("exec", "tokenFile"):
+            user.value.pop(name, None)
+    loader = KubeConfigLoader(document, config_base_path=None, temp_file_path=scratch)
+    loader.load_and_set(found.configuration)
+    if "server" not in cluster:
+        raise ConfigError("the cluster has no server")
+    return found
+
+
+def _settings(found: _Found, master: str | None, scratch: Path) -> Settings:
+    configuration = found.configuration
+    if master:
+        configuration.host = master
+    server = configuration.host.rstrip("/")
+    address = urlsplit(server)
+    if address.scheme not in {"http", "https"} or not address.hostname:
+        raise ConfigError(f"the address of the API server must be like https://host:port, not {server!r}")
+    trust = None
+    if address.scheme == "https":
+        authority = configuration.ssl_ca_cert
+        trust = Trust(Path(authority).read_text("utf-8") if authority else None, verify=configuration.verify_ssl)
+        if not trust.verify:
+            log.warning("server_not_verified", server=server, because="insecure-skip-tls-verify")
     return Settings(
         server=server,
-        ssl_context=context,
+        credentials=_credentials(found, trust, scratch),
         tls_server_name=configuration.tls_server_name or None,
-        proxy=configuration.proxy or None,
-        authorization=_TokenSource(read, first) if first is not None else _no_authorization,
+        proxy=_proxy(found, server, address.hostname),
     )
 
 
-def _ssl_context(configuration: Any) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-    if not configuration.verify_ssl:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if configuration.cert_file:
-        context.load_cert_chain(configuration.cert_file, configuration.key_file)
-    return context
+def _credentials(found: _Found, trust: Trust | None, scratch: Path) -> CredentialSource:
+    """Choose how credentials are kept true. Files in `scratch` hold what the kubeconfig embeds, and vanish after this."""
+    configuration = found.configuration
+    certificate, key = (
+        Path(name) if name and trust else None for name in (configuration.cert_file, configuration.key_file)
+    )
+    context = trust.context(certificate, key) if trust else None
+
+    def read_header() -> Credentials:
+        value = configuration.get_api_key_with_prefix(
+            "BearerToken"
+        )  # asks an auth provider again when its token expired
+        return Credentials(authorization(value, "the user") if value else None, context, FILE_REFRESH_S)
+
+    if found.plugin is not None:
+        return RefreshedCredentials(PluginReader(found.plugin.args[0], found.plugin.run, trust, context))
+    first = read_header()
+    if found.auth_provider:
+        return RefreshedCredentials(read_header, first=first)
+    if any(file is not None and scratch in file.parents for file in (certificate, key)):
+        certificate = key = None
+    if found.token_file is None and certificate is None:
+        return FixedCredentials(first)
+    reader = FileReader(found.token_file, certificate, key, trust, context, first.authorization)
+    return RefreshedCredentials(reader, first=reader())
 
 
-def _capitalised(value: str) -> str:
-    """The in-cluster loader writes the scheme as `bearer`; some proxies compare it by letter case."""
-    scheme, _, rest = value.partition(" ")
-    return f"{scheme.capitalize()} {rest.strip()}" if rest else value
+def _proxy(found: _Found, server: str, host: str) -> str | None:
+    """The proxy, if any: a kubeconfig's own always applies, one of the environment not to this machine and NO_PROXY."""
+    from kubernetes.client.rest import should_bypass_proxies
+
+    proxy: str | None = found.configuration.proxy
+    if not proxy:
+        return None
+    if not found.names_proxy and (
+        _is_this_machine(host) or should_bypass_proxies(server, found.configuration.no_proxy or "")
+    ):
+        return None
+    scheme = urlsplit(proxy).scheme
+    if scheme not in {"http", "https"}:
+        raise ConfigError(f"a proxy must be reached by http or https, not by {scheme or 'nothing'}")
+    return proxy
+
+
+def _is_this_machine(host: str) -> bool:
+    """Go's clients never use a proxy of the environment for these."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _without_secrets(error: Exception) -> str:
+    if isinstance(error, ApiError):
+        return error.message
+    if isinstance(error, OSError):  # the file's name and the system's words
+        return str(error)
+    if type(error).__name__ == "ConfigException":  # names entries by quoting them whole, as a dict
+        return str(error).partition("{")[0].strip()
+    mark = getattr(error, "problem_mark", None)
+    where = f" near line {mark.line + 1}" if mark is not None else ""
+    return f"something in it is not what it should be{where} ({type(error).__name__})"

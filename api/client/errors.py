@@ -1,9 +1,11 @@
 """The errors of talking to an API server. HTTP answers and socket failures become ours here and nowhere else.
 
 ApiError                            something went wrong between us and the API server
++-- ConfigError                     the kubeconfig or the in-cluster environment can not be used
 +-- TransportError                  no usable answer; whether the server acted on the request is unknown
 |   +-- ConnectError                no connection was made: the server can not have acted
 |   |   +-- TLSError                the peer's certificate or ours was refused
+|   |   +-- CredentialsError        there is no token or certificate to send: a file or a plugin failed
 |   +-- RequestTimeoutError         the time limit of the request passed
 |   +-- ConnectionLostError         the connection broke while we waited or read
 +-- DecodeError                     an answer arrived that is not what it should be
@@ -20,18 +22,21 @@ ApiError                            something went wrong between us and the API 
     +-- TooManyRequestsError        429
     +-- ServerError                 any 5xx
         +-- TooLargeResourceVersionError   504 with that cause: this server has not seen that version yet (RF-05)
+
+No message holds a secret: what goes in is the path of the request, the server's own words, and the operating system's.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Final
 
 import msgspec
 
 from api.meta import Struct
 
-_BODY_EXCERPT = 200
+_BODY_EXCERPT: Final = 200
 """Characters of a body that is not a Status (a load balancer's HTML) that go into the message."""
 
 
@@ -71,6 +76,10 @@ class ApiError(Exception):
         self.request = request
 
 
+class ConfigError(ApiError):
+    """The kubeconfig or the in-cluster environment can not be used. The message is for a person, and holds no secret."""
+
+
 class TransportError(ApiError):
     """No usable answer arrived; the server may or may not have acted."""
 
@@ -81,6 +90,10 @@ class ConnectError(TransportError):
 
 class TLSError(ConnectError):
     """The TLS handshake failed."""
+
+
+class CredentialsError(ConnectError):
+    """There is nothing to prove who we are with: a token file can not be read, or a credential plugin failed."""
 
 
 class RequestTimeoutError(TransportError):
@@ -96,7 +109,10 @@ class DecodeError(ApiError):
 
 
 class StatusError(ApiError):
-    """The server answered with a failure."""
+    """The server answered with a failure, or with a redirect, which is never followed.
+
+    `retry_after_s` is what the server asked us to wait, in seconds, from its Retry-After header or from its Status.
+    """
 
     def __init__(self, status: Status, *, request: str = "", retry_after_s: float | None = None) -> None:
         text = status.message or status.reason or "no message"
@@ -173,13 +189,12 @@ _status_decoder = msgspec.json.Decoder(Status)
 def error_from_answer(
     code: int, body: bytes, *, request: str, retry_after: str | None = None, now: datetime | None = None
 ) -> StatusError:
-    """Turn an HTTP failure into our error.
+    """Turn an HTTP failure into our error. Never raises, whatever the server sent.
 
     `body` may be a Status, the HTML of a load balancer, or empty; `retry_after` is the header as it came, in seconds or as
-    a date, which is compared with `now`.
+    a date, which is compared with `now` (default: the system's clock).
     """
-    status = _read_status(code, body)
-    return _classify(status, request=request, retry_after_s=_parse_retry_after(retry_after, now))
+    return _classify(_read_status(code, body), request=request, retry_after_s=parse_retry_after(retry_after, now))
 
 
 def error_from_event(raw: bytes | msgspec.Raw, *, request: str) -> StatusError:
@@ -187,15 +202,38 @@ def error_from_event(raw: bytes | msgspec.Raw, *, request: str) -> StatusError:
     return _classify(_read_status(500, bytes(raw)), request=request, retry_after_s=None)
 
 
+def parse_retry_after(value: str | None, now: datetime | None = None) -> float | None:
+    """Seconds from either form of Retry-After, a number or a date (trap D11); None if absent or unreadable, never negative."""
+    if not value:
+        return None
+    value = value.strip()
+    if value.isascii() and value.isdecimal():
+        return float(value)
+    date = parse_http_date(value)
+    return None if date is None else max(0.0, (date - (now or datetime.now(UTC))).total_seconds())
+
+
+def parse_http_date(value: str) -> datetime | None:
+    """The date of an HTTP header, with its timezone; None if unreadable."""
+    try:
+        date = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        return None
+    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)  # HTTP says that a date without a zone is GMT
+
+
 def _read_status(code: int, body: bytes) -> Status:
     try:
         status = _status_decoder.decode(body)
-    except msgspec.DecodeError:
-        text = body.decode("utf-8", "replace").strip()[:_BODY_EXCERPT]
-        return Status(code=code, message=text or "the answer has no body")
-    if status.kind != "Status":
-        return Status(code=code, message=body.decode("utf-8", "replace").strip()[:_BODY_EXCERPT])
-    return status if status.code else msgspec.structs.replace(status, code=code)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        status = Status()
+    if status.kind == "Status":
+        # A proxy may change the code of an answer, but not into a success.
+        return status if status.code >= 400 else msgspec.structs.replace(status, code=code)
+    if 300 <= code < 400:  # where to is not said: the target of a login redirect can carry a ticket
+        return Status(code=code, message="a redirect, which is not followed: is this the address of an API server?")
+    text = " ".join(body[: 4 * _BODY_EXCERPT].decode("utf-8", "replace").split())[:_BODY_EXCERPT]
+    return Status(code=code, message=text or "the answer has no body")
 
 
 def _classify(status: Status, *, request: str, retry_after_s: float | None) -> StatusError:
@@ -222,18 +260,3 @@ def _class_of(status: Status) -> type[StatusError]:
     if status.code >= 500:
         return ServerError
     return _BY_CODE.get(status.code, StatusError)
-
-
-def _parse_retry_after(value: str | None, now: datetime | None) -> float | None:
-    """Retry-After in seconds, from either of its two forms (trap D11); None if absent or unreadable."""
-    if not value:
-        return None
-    if value.strip().isdigit():
-        return float(value)
-    try:
-        date = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    return max(0.0, (date - (now or datetime.now(UTC))).total_seconds())

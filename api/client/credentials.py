@@ -1,0 +1,132 @@
+"""Who we are to the API server, and how that stays true while tokens and certificates expire under us.
+
+Values (`Credentials`) come from a source. One that changes is read in a thread of its own, beside the requests: they go on
+with what is known and wait only for the very first value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from api.client.daemon_thread import call_in_daemon_thread
+from api.client.errors import CredentialsError
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
+FILE_REFRESH_S: Final = 60.0
+"""Age at which a file is read again. The kubelet replaces a token when a fifth of its life is left, at least two minutes;
+client-go looks once a minute too."""
+
+READ_LIMIT_S: Final = 60.0
+"""How long a request waits for the first credentials: cloud plugins log in through a network, which takes seconds."""
+
+RETRY_S: Final = 10.0
+"""Shortest time between two reads: a plugin costs a process, and one that answers expired tokens must not cost many."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What goes with a request. A new certificate is a new `ssl_context`, so that no connection of the old one is reused.
+
+    `authorization` is the whole header; `fresh_s` says for how many seconds there is no need to look again.
+    """
+
+    authorization: str | None = field(default=None, repr=False)
+    ssl_context: ssl.SSLContext | None = None
+    fresh_s: float = math.inf
+
+
+class CredentialSource(Protocol):
+    """Where a transport gets credentials, before each request."""
+
+    async def get(self) -> Credentials:
+        """Answer what to send now. Raises CredentialsError when there is nothing."""
+        ...
+
+    def refused(self) -> None:
+        """Hear that the server answered 401, so that whatever can be read again is."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedCredentials:
+    """Credentials that never change."""
+
+    credentials: Credentials = field(default_factory=Credentials)
+
+    async def get(self) -> Credentials:
+        """See `CredentialSource.get`."""
+        return self.credentials
+
+    def refused(self) -> None:
+        """Do nothing: there is nothing else to send."""
+
+
+class RefreshedCredentials:
+    """Credentials that are read again when they are no longer fresh, or when the server refused them.
+
+    Invariants: at most one read is under way; a failed one leaves the last good value in use, which the server will refuse
+    in words that say more than ours would; nothing waits for a read save requests that have no value at all.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Credentials],
+        *,
+        first: Credentials | None = None,
+        call: Callable[[Callable[[], Credentials], str], asyncio.Future[Credentials]] = call_in_daemon_thread,
+    ) -> None:
+        """`read` may block and may raise anything; only a CredentialsError is quoted, since others could hold a secret.
+
+        `first` was read just now; without it the first request reads. `call` runs `read` off the loop.
+        """
+        self._read = read
+        self._call = call
+        self._credentials = first
+        self._fresh_s = -math.inf if first is None else first.fresh_s
+        self._due: float | None = None  # counted from the first look: before it there may be no loop to tell the time
+        self._reading: asyncio.Future[Credentials] | None = None
+        self._began_at = -math.inf
+        self._failure = ""
+
+    async def get(self) -> Credentials:
+        """See `CredentialSource.get`. Safe to cancel: the read goes on for the others."""
+        now = asyncio.get_running_loop().time()
+        if self._due is None:
+            self._due = now + self._fresh_s
+        if now >= self._due and self._reading is None:
+            self._began_at = now
+            self._reading = self._call(self._read, "credentials")
+            self._reading.add_done_callback(self._finish)
+        if self._credentials is None and self._reading is not None:
+            await asyncio.wait({self._reading}, timeout=READ_LIMIT_S)
+        if self._credentials is None:
+            raise CredentialsError(self._failure or f"no credentials after {READ_LIMIT_S:g} s")
+        return self._credentials
+
+    def refused(self) -> None:
+        """See `CredentialSource.refused`. Reads again with the next request, but not within `RETRY_S` of the last time."""
+        if self._due is not None:
+            self._due = min(self._due, self._began_at + RETRY_S)
+
+    def _finish(self, reading: asyncio.Future[Credentials]) -> None:
+        self._reading = None
+        now = reading.get_loop().time()
+        error = reading.exception()
+        if error is None:
+            self._credentials = reading.result()
+            self._due = now + max(self._credentials.fresh_s, RETRY_S)
+            return
+        self._due = now + RETRY_S
+        self._failure = error.message if isinstance(error, CredentialsError) else f"a {type(error).__name__}"
+        if self._credentials is not None:
+            log.warning("credentials_not_refreshed", error=self._failure)

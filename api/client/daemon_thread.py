@@ -1,0 +1,46 @@
+"""Blocking calls (files, credential plugins, name resolution) that neither the loop nor the end of the process waits for.
+
+`asyncio.to_thread` will not do: when the loop stops it waits for its threads, and these calls may hang for as long as a
+network file system, a plugin or a name server does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+def call_in_daemon_thread(function: Callable[[], T], name: str) -> asyncio.Future[T]:
+    """Run `function` in a thread called `name`; the future has its result or its exception.
+
+    Cancelling the future lets the thread go: it runs to its end, and nobody hears of it.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def succeed(result: T) -> None:
+        if not future.done():
+            future.set_result(result)
+
+    def fail(error: Exception) -> None:
+        if not future.done():
+            future.set_exception(error)
+
+    def run() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any more
+            try:
+                result = function()
+            except Exception as error:  # noqa: BLE001 - the top of a thread: it is raised where the future is awaited
+                loop.call_soon_threadsafe(fail, error)
+            else:
+                loop.call_soon_threadsafe(succeed, result)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future

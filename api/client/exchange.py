@@ -1,0 +1,143 @@
+"""One request and its answer: held back by the rate limit, tried again where that is right, checked, counted (WR-05, WR-06).
+
+A request is tried again where client-go does it: the server asked for that with a Retry-After, or a GET lost its connection.
+Everything else is the caller's decision, who knows what the request means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from api.client.errors import (
+    ConnectionLostError,
+    DecodeError,
+    StatusError,
+    TooLargeResourceVersionError,
+    error_from_answer,
+    parse_http_date,
+)
+from api.client.metrics import NO_ANSWER, Attempt, NoRequestMetrics
+from api.client.throttle import Throttle
+from workqueue.clock import LoopClock
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from api.client.metrics import RequestMetrics
+    from api.client.throttle import Limiter
+    from api.client.transport import Request, Response, Transport
+    from workqueue.clock import Clock
+
+T = TypeVar("T")
+
+MAX_RETRIES: Final = 10
+"""WR-06: client-go gives up after ten."""
+
+LOST_GET_DELAY_S: Final = 1.0
+"""WR-06: a GET whose connection was lost is treated as if the server had asked for one second."""
+
+LONGEST_RETRY_AFTER_S: Final = 30.0
+"""A server that asks for more gets it from the caller, who has a queue to wait in. API servers ask for one to ten seconds."""
+
+
+class Exchange:
+    """Carries requests to answers over one transport. Safe to share between tasks; raises ApiError; safe to cancel."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        limiter: Limiter | None = None,
+        metrics: RequestMetrics | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._transport = transport
+        self._metrics = metrics or NoRequestMetrics()
+        self._clock = clock or LoopClock()
+        self._throttle = Throttle(limiter, self._metrics, self._clock) if limiter is not None else None
+
+    async def read(self, request: Request) -> bytes:
+        """Send a request and read its whole answer."""
+        return await self._with_retries(request, self._read)
+
+    async def open(self, request: Request) -> Response:
+        """Send a request whose answer is a stream, which the caller must close. Only retries pass the rate limit."""
+        return await self._with_retries(request, self._open)
+
+    async def _with_retries(self, request: Request, attempt: Callable[[Request, int], Awaitable[T]]) -> T:
+        """Attempt a request until it succeeds, fails for good, or was retried often enough."""
+        retries = 0
+        while True:
+            if self._throttle is not None and (retries or not request.stream):
+                await self._throttle.wait(request)
+            try:
+                return await attempt(request, retries)
+            except (StatusError, ConnectionLostError) as error:
+                delay = _retry_delay(error, request)
+                if delay is None or retries == MAX_RETRIES:
+                    raise
+            await asyncio.sleep(delay)
+            retries += 1
+
+    async def _read(self, request: Request, retries: int) -> bytes:
+        started = self._clock.monotonic()
+        code, body = NO_ANSWER, None
+        try:
+            response = await self._transport.send(request)
+            try:
+                body = await response.body()
+            finally:
+                response.close()
+            code = str(response.status)
+        finally:
+            self._count(request, retries, code, self._clock.monotonic() - started, body)
+        _check(request, response, body, self._clock)
+        return body
+
+    async def _open(self, request: Request, retries: int) -> Response:
+        code = NO_ANSWER
+        try:
+            response = await self._transport.send(request)
+            code = str(response.status)
+        finally:
+            self._count(request, retries, code)
+        try:
+            _check(request, response, b"" if response.status == 200 else await response.body(), self._clock)
+        except BaseException:
+            response.close()
+            raise
+        return response
+
+    def _count(
+        self, request: Request, retries: int, code: str, seconds: float | None = None, body: bytes | None = None
+    ) -> None:
+        sent = 0 if request.body is None else len(request.body)
+        received = None if body is None else len(body)
+        self._metrics.attempted(Attempt(request.method, code, retries > 0, sent, seconds, received))
+
+
+def _check(request: Request, response: Response, body: bytes, clock: Clock) -> None:
+    """Raise unless the answer is a success in JSON: the login page of a proxy must not pass for an object."""
+    headers = response.headers
+    if 200 <= response.status < 300:
+        kind = headers.get("Content-Type")
+        if kind is not None and "json" not in kind:
+            raise DecodeError(f"the answer is {kind}, not JSON", request=str(request))
+        return
+    # A date in Retry-After means the server's clock, which need not be ours.
+    now = parse_http_date(headers.get("Date", "")) or clock.now()
+    retry_after = headers.get("Retry-After")
+    raise error_from_answer(response.status, body, request=str(request), retry_after=retry_after, now=now)
+
+
+def _retry_delay(error: StatusError | ConnectionLostError, request: Request) -> float | None:
+    """Seconds until another attempt, or None where there must be none."""
+    if isinstance(error, ConnectionLostError):
+        return LOST_GET_DELAY_S if request.method == "GET" else None
+    if isinstance(error, TooLargeResourceVersionError):
+        return None  # the reflector's rule RF-04 answers this at once; waiting would not help
+    delay = error.retry_after_s
+    if delay is None or delay > LONGEST_RETRY_AFTER_S:
+        return None
+    return delay if error.code == 429 or error.code >= 500 else None

@@ -1,0 +1,104 @@
+"""A `Transport` that answers from a script and remembers what it was asked. No socket, so it lives on virtual time.
+
+    transport = FakeTransport(ConnectionLostError("reset"), Answer(200, b"{}"))
+
+Each request takes the next entry: an `Answer`, or an error to raise. A request more than the script has fails the test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+import msgspec
+
+from api.client.transport import Request, Response
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the server says, `after_s` seconds after it was asked.
+
+    `body` is bytes, or the pieces of a stream: bytes arrive, a number of seconds passes, an error breaks the stream. The
+    stream ends with its last piece.
+    """
+
+    status: int = 200
+    body: bytes | tuple[bytes | float | Exception, ...] = b"{}"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    after_s: float = 0.0
+
+
+def refusal(
+    code: int, reason: str = "", *, retry_after: str | None = None, message: str = "", **details: object
+) -> Answer:
+    """A failure with a Status body, as an API server sends it; `retry_after` is the header."""
+    status = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
+    if details:
+        status["details"] = details
+    headers = {} if retry_after is None else {"Retry-After": retry_after}
+    return Answer(code, msgspec.json.encode(status), headers)
+
+
+class FakeTransport:
+    """See the module. `requests` are all that were sent, `unclosed` the answers that nobody closed yet."""
+
+    def __init__(self, *script: Answer | Exception) -> None:
+        self.requests: list[Request] = []
+        self.sent_at: list[float] = []
+        self.unclosed = 0
+        self._script = list(script)
+
+    def then(self, *script: Answer | Exception) -> None:
+        """Go on with these when the script so far is used up."""
+        self._script.extend(script)
+
+    async def send(self, request: Request) -> Response:
+        """See `Transport.send`."""
+        self.requests.append(request)
+        self.sent_at.append(asyncio.get_running_loop().time())
+        assert self._script, f"an unexpected request: {request}"
+        step = self._script.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        await asyncio.sleep(step.after_s)
+        self.unclosed += 1
+        return _FakeResponse(self, step)
+
+
+class _FakeResponse:
+    """`Response` over an `Answer`."""
+
+    def __init__(self, transport: FakeTransport, answer: Answer) -> None:
+        self.status = answer.status
+        self.headers = {"Content-Type": "application/json", **answer.headers}
+        self._transport = transport
+        self._pieces = [answer.body] if isinstance(answer.body, bytes) else [*answer.body]
+        self._closed = False
+
+    async def body(self) -> bytes:
+        return b"".join([piece async for piece in self.chunks()])
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while self._pieces:
+            piece = self._pieces.pop(0)
+            if isinstance(piece, Exception):
+                raise piece
+            if isinstance(piece, bytes):
+                return piece
+            await asyncio.sleep(piece)
+        raise StopAsyncIteration
+
+    def close(self) -> None:
+        self._transport.unclosed -= not self._closed
+        self._closed = True

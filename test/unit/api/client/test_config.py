@@ -1,0 +1,515 @@
+"""load_settings: kubeconfigs and service accounts of every kind, and what must never leave them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import ssl
+import sys
+import tempfile
+import textwrap
+import threading
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from api.client.config import Settings, load_settings
+from api.client.credentials import Credentials
+from api.client.errors import ConfigError, CredentialsError
+from hack.control_plane.pki import Authority
+
+SECRET = "s3cret-s3cret-s3cret"
+
+
+@pytest.fixture(autouse=True)
+def outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No cluster, no kubeconfig and no proxy of the machine that runs the tests; temporary files where they are counted."""
+    for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "KUBECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.make(tmp_path_factory.mktemp("pki"))
+
+
+@pytest.fixture(scope="module")
+def other_authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority.make(tmp_path_factory.mktemp("other-pki"))
+
+
+def write(path: Path, user: dict[str, Any] | None = None, **cluster: Any) -> str:
+    """Write a kubeconfig with one cluster and one user; return its path."""
+    document: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:6443", **cluster}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", **({"user": "u"} if user is not None else {})}}],
+        "current-context": "x",
+        "users": [{"name": "u", "user": user}] if user is not None else [],
+    }
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def plugin(tmp_path: Path, answer: dict[str, Any] | str, *, fails: int = 0) -> dict[str, Any]:
+    """The `exec` of a user whose plugin prints `answer`, counts its runs in `runs`, and talks too much on standard error."""
+    text = answer if isinstance(answer, str) else json.dumps(answer)
+    script = tmp_path / "plugin.py"
+    script.write_text(
+        textwrap.dedent(f"""
+            import os, pathlib, sys
+            with pathlib.Path({str(tmp_path / "runs")!r}).open("a") as runs:
+                runs.write(os.environ["KUBERNETES_EXEC_INFO"] + "\\n")
+            sys.stderr.write("{SECRET}")
+            sys.stdout.write({text!r})
+            sys.exit({fails})
+        """)
+    )
+    version = "client.authentication.k8s.io/v1beta1"
+    return {"exec": {"apiVersion": version, "command": sys.executable, "args": [str(script)], "env": None}}
+
+
+def credential(**status: Any) -> dict[str, Any]:
+    return {"apiVersion": "client.authentication.k8s.io/v1beta1", "kind": "ExecCredential", "status": status}
+
+
+def inline(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode()
+
+
+def credentials_of(settings: Settings) -> Credentials:
+    async def get() -> Credentials:
+        return await settings.credentials.get()
+
+    return asyncio.run(get())
+
+
+def header_of(settings: Settings) -> str | None:
+    return credentials_of(settings).authorization
+
+
+def presented(settings: Settings, authority: Authority, *, name: str = "127.0.0.1") -> str | None:
+    """Shake hands in memory as a client with these settings; answer the common name of the certificate it presented."""
+    client_context = credentials_of(settings).ssl_context
+    assert client_context is not None
+    server = authority.server("server", ["127.0.0.1"])
+    server_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server_context.load_cert_chain(server.certificate, server.key)
+    server_context.load_verify_locations(authority.certificate)
+    server_context.verify_mode = ssl.CERT_OPTIONAL
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client_side = client_context.wrap_bio(down, up, server_hostname=name)
+    server_side = server_context.wrap_bio(up, down, server_side=True)
+    for side in (client_side, server_side, client_side, server_side):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    certificate = server_side.getpeercert()
+    if not certificate:
+        return None
+    subject: Any = certificate["subject"]
+    return str(dict(pair for entry in subject for pair in entry)["commonName"])
+
+
+# Users
+
+
+def test_a_user_without_anything_sends_nothing(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path / "config", server="http://127.0.0.1:8080"))
+    assert settings.server == "http://127.0.0.1:8080"
+    credentials = credentials_of(settings)
+    assert (credentials.authorization, credentials.ssl_context) == (None, None)
+
+
+def test_a_token_is_sent_as_a_bearer(tmp_path: Path) -> None:
+    assert header_of(load_settings(write(tmp_path / "config", {"token": f"{SECRET}\n"}))) == f"Bearer {SECRET}"
+
+
+def test_a_name_and_a_password_are_sent_as_basic_auth(tmp_path: Path) -> None:
+    user = {"username": "ada", "password": SECRET}
+    expected = base64.b64encode(f"ada:{SECRET}".encode()).decode()
+    assert header_of(load_settings(write(tmp_path / "config", user))) == f"Basic {expected}"
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+def test_a_client_certificate_is_presented(tmp_path: Path, authority: Authority, *, embedded: bool) -> None:
+    client = authority.client("ada", "ada")
+    if embedded:
+        user = {"client-certificate-data": inline(client.certificate), "client-key-data": inline(client.key)}
+        ca = {"certificate-authority-data": inline(authority.certificate)}
+    else:
+        user = {"client-certificate": str(client.certificate), "client-key": str(client.key)}
+        ca = {"certificate-authority": str(authority.certificate)}
+    settings = load_settings(write(tmp_path / "config", user, **ca))
+    assert presented(settings, authority) == "ada"
+
+
+def test_files_are_looked_for_beside_the_kubeconfig(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(SECRET)
+    assert header_of(load_settings(write(tmp_path / "config", {"tokenFile": "token"}))) == f"Bearer {SECRET}"
+
+
+def test_a_token_file_wins_over_a_token_as_in_client_go(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from-file\n")
+    user = {"tokenFile": "token", "token": "from-kubeconfig"}
+    assert header_of(load_settings(write(tmp_path / "config", user))) == "Bearer from-file"
+
+
+async def get_later(settings: Settings, later_s: float = 61.0) -> Credentials:
+    """What is sent a minute later, once the thread that reads has ended."""
+    await settings.credentials.get()
+    loop = asyncio.get_running_loop()
+    begin = loop.time()
+    loop.time = lambda: begin + later_s  # type: ignore[method-assign]
+    await settings.credentials.get()
+    for thread in threading.enumerate():
+        if thread.name == "credentials":
+            thread.join()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return await settings.credentials.get()
+
+
+def test_a_token_file_is_read_again_when_it_rotates(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("old")
+    settings = load_settings(write(tmp_path / "config", {"tokenFile": "token"}))
+    (tmp_path / "token").write_text("new")
+    assert header_of(settings) == "Bearer old"
+    assert asyncio.run(get_later(settings)).authorization == "Bearer new"
+
+
+def test_a_client_certificate_in_files_is_read_again_when_it_rotates(tmp_path: Path, authority: Authority) -> None:
+    """A new certificate is a new context, so that connections of the old one are not used again; else it is the same one."""
+    old, new = authority.client("old", "old"), authority.client("new", "new")
+    for source, name in ((old.certificate, "tls.crt"), (old.key, "tls.key")):
+        (tmp_path / name).write_bytes(source.read_bytes())
+    user = {"client-certificate": "tls.crt", "client-key": "tls.key"}
+    settings = load_settings(write(tmp_path / "config", user, **{"certificate-authority": str(authority.certificate)}))
+    context = credentials_of(settings).ssl_context
+    assert asyncio.run(get_later(settings)).ssl_context is context
+    for source, name in ((new.certificate, "tls.crt"), (new.key, "tls.key")):
+        (tmp_path / f"{name}.new").write_bytes(source.read_bytes())
+        (tmp_path / f"{name}.new").rename(tmp_path / name)
+    assert asyncio.run(get_later(settings, 200.0)).ssl_context is not context
+    assert presented(settings, authority) == "new"
+
+
+# Plugins
+
+
+def test_a_plugin_is_run_by_the_first_request_and_not_again_while_its_token_lives(tmp_path: Path) -> None:
+    user = plugin(tmp_path, credential(token=SECRET, expirationTimestamp="2999-01-01T00:00:00Z"))
+    settings = load_settings(write(tmp_path / "config", user))
+    assert not (tmp_path / "runs").exists()
+    assert [header_of(settings), header_of(settings)] == [f"Bearer {SECRET}"] * 2
+    assert len((tmp_path / "runs").read_text().splitlines()) == 1
+
+
+def test_a_plugin_may_answer_a_certificate(tmp_path: Path, authority: Authority) -> None:
+    client = authority.client("grace", "grace")
+    status = {"clientCertificateData": client.certificate.read_text(), "clientKeyData": client.key.read_text()}
+    ca = {"certificate-authority-data": inline(authority.certificate)}
+    settings = load_settings(write(tmp_path / "config", plugin(tmp_path, credential(**status)), **ca))
+    assert presented(settings, authority) == "grace"
+    assert header_of(settings) is None
+
+
+def test_a_plugin_that_wants_to_know_the_cluster_is_told(tmp_path: Path) -> None:
+    user = plugin(tmp_path, credential(token=SECRET))
+    user["exec"]["provideClusterInfo"] = True
+    header_of(load_settings(write(tmp_path / "config", user)))
+    info = json.loads((tmp_path / "runs").read_text())
+    assert info["spec"]["cluster"]["server"] == "https://127.0.0.1:6443"
+
+
+@pytest.mark.parametrize(
+    ("answer", "fails", "message"),
+    [
+        ("", 3, "process returned 3"),
+        (SECRET, 0, "a bad answer"),
+        (f'["{SECRET}"]', 0, "a bad answer"),
+        (json.dumps({"apiVersion": "v0", "kind": "ExecCredential", "status": {"token": SECRET}}), 0, "a bad answer"),
+        (json.dumps(credential(token=SECRET, expirationTimestamp="soon")), 0, "a bad answer"),
+        (json.dumps(credential(clientCertificateData=SECRET)), 0, "neither a token nor a certificate"),
+        (json.dumps(credential(clientCertificateData=SECRET, clientKeyData=SECRET)), 0, "can not be used: [SSL]"),
+        (json.dumps(credential(token=f"{SECRET}\n{SECRET}")), 0, "can not be sent in a header"),
+    ],
+)
+def test_a_plugin_that_fails_is_named_and_not_quoted(tmp_path: Path, answer: str, fails: int, message: str) -> None:
+    settings = load_settings(write(tmp_path / "config", plugin(tmp_path, answer, fails=fails)))
+    with pytest.raises(CredentialsError) as raised:
+        credentials_of(settings)
+    assert f"credential plugin {sys.executable}" in str(raised.value)
+    assert message in str(raised.value)
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+def test_a_plugin_that_is_not_there_is_named(tmp_path: Path) -> None:
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-plugin"}}
+    with pytest.raises(CredentialsError, match="no-such-plugin"):
+        credentials_of(load_settings(write(tmp_path / "config", user)))
+
+
+# Servers
+
+
+def test_a_server_that_the_authority_did_not_sign_is_refused(
+    tmp_path: Path, authority: Authority, other_authority: Authority
+) -> None:
+    settings = load_settings(write(tmp_path / "c", {}, **{"certificate-authority": str(other_authority.certificate)}))
+    with pytest.raises(ssl.SSLCertVerificationError, match="verify failed"):
+        presented(settings, authority)
+
+
+def test_a_server_under_another_name_is_refused(tmp_path: Path, authority: Authority) -> None:
+    settings = load_settings(write(tmp_path / "c", {}, **{"certificate-authority": str(authority.certificate)}))
+    with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
+        presented(settings, authority, name="elsewhere.example")
+
+
+def test_insecure_skip_tls_verify_believes_everybody_and_says_so(tmp_path: Path, authority: Authority) -> None:
+    with capture_logs() as lines:
+        settings = load_settings(write(tmp_path / "config", {}, **{"insecure-skip-tls-verify": True}))
+    assert presented(settings, authority, name="elsewhere.example") is None
+    assert [line["event"] for line in lines] == ["server_not_verified"]
+
+
+def test_tls_server_name_is_passed_on(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path / "config", {}, **{"tls-server-name": "kubernetes.default"}))
+    assert settings.tls_server_name == "kubernetes.default"
+
+
+def test_master_overrides_the_server(tmp_path: Path) -> None:
+    path = write(tmp_path / "config", {"token": "t"})
+    assert load_settings(path, master="https://10.0.0.1:443/").server == "https://10.0.0.1:443"
+    assert credentials_of(load_settings(path, master="http://127.0.0.1:8001")).ssl_context is None
+
+
+def test_a_base_path_of_the_server_is_kept(tmp_path: Path) -> None:
+    path = write(tmp_path / "config", {}, server="https://rancher.example/k8s/clusters/c-1/")
+    assert load_settings(path).server == "https://rancher.example/k8s/clusters/c-1"
+
+
+# Proxies
+
+
+@pytest.mark.parametrize(
+    ("server", "environment", "cluster", "expected"),
+    [
+        ("https://10.0.0.1", {}, {}, None),
+        ("https://10.0.0.1", {"HTTPS_PROXY": "http://p:3128"}, {}, "http://p:3128"),
+        ("https://10.0.0.1", {"HTTP_PROXY": "http://p:3128"}, {}, None),
+        ("http://10.0.0.1", {"http_proxy": "http://p:3128"}, {}, "http://p:3128"),
+        ("https://10.0.0.1", {"HTTPS_PROXY": "http://p:3128", "NO_PROXY": "10.0.0.0/8"}, {}, None),
+        ("https://10.0.0.1", {"HTTPS_PROXY": "http://p:3128", "NO_PROXY": "10.9.0.0/16"}, {}, "http://p:3128"),
+        ("https://api.corp.example", {"HTTPS_PROXY": "http://p:3128", "NO_PROXY": ".corp.example"}, {}, None),
+        ("https://api.example", {"HTTPS_PROXY": "http://p:3128", "NO_PROXY": "*"}, {}, None),
+        ("https://127.0.0.1:6443", {"HTTPS_PROXY": "http://p:3128"}, {}, None),
+        ("https://localhost:6443", {"HTTPS_PROXY": "http://p:3128"}, {}, None),
+        ("https://10.0.0.1", {}, {"proxy-url": "http://q:1"}, "http://q:1"),
+        ("https://10.0.0.1", {"HTTPS_PROXY": "http://p:3128"}, {"proxy-url": "http://q:1"}, "http://q:1"),
+        ("https://127.0.0.1", {"NO_PROXY": "*"}, {"proxy-url": "http://q:1"}, "http://q:1"),
+    ],
+)
+def test_proxies_of_the_environment_have_exceptions_and_those_of_a_kubeconfig_have_none(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    server: str,
+    environment: dict[str, str],
+    cluster: dict[str, str],
+    expected: str | None,
+) -> None:
+    """As in Go's clients: NO_PROXY with names and networks, never for loopback; proxy-url always."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert load_settings(write(tmp_path / "config", {}, server=server, **cluster)).proxy == expected
+
+
+def test_a_proxy_that_is_not_spoken_to_by_http_is_refused_by_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "config", {}, **{"proxy-url": f"socks5://ada:{SECRET}@q:1080"})
+    with pytest.raises(ConfigError, match="not by socks5") as raised:
+        load_settings(path)
+    assert SECRET not in str(raised.value)
+
+
+# In a cluster
+
+
+@pytest.fixture
+def service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Authority) -> Path:
+    """A pod's service account; the folder with its files."""
+    from kubernetes.config import incluster_config
+
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    (tmp_path / "token").write_text("old\n")
+    (tmp_path / "ca.crt").write_bytes(authority.certificate.read_bytes())
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    return tmp_path
+
+
+def test_in_a_cluster_the_service_account_is_used(service_account: Path, authority: Authority) -> None:
+    settings = load_settings()
+    assert settings.server == "https://[fd00::1]:443"
+    assert header_of(settings) == "Bearer old"
+    assert presented(settings, authority) is None
+
+
+def test_in_a_cluster_the_token_is_read_again_when_it_rotates(service_account: Path) -> None:
+    settings = load_settings()
+    (service_account / "token").write_text("new\n")
+    assert asyncio.run(get_later(settings)).authorization == "Bearer new"
+
+
+def test_in_a_cluster_a_token_that_is_gone_or_empty_leaves_the_last_one(service_account: Path) -> None:
+    settings = load_settings()
+    (service_account / "token").write_text("")
+    with capture_logs() as lines:
+        assert asyncio.run(get_later(settings)).authorization == "Bearer old"
+        (service_account / "token").unlink()
+        assert asyncio.run(get_later(settings, 1000.0)).authorization == "Bearer old"
+    assert [line["event"] for line in lines] == ["credentials_not_refreshed"] * 2
+
+
+def test_in_a_cluster_without_a_service_account_the_error_says_what_is_missing(service_account: Path) -> None:
+    (service_account / "token").unlink()
+    with pytest.raises(ConfigError, match="service account of this pod can not be used: Service token file"):
+        load_settings()
+
+
+def test_a_kubeconfig_that_was_named_wins_over_the_cluster(service_account: Path) -> None:
+    assert load_settings(write(service_account / "config", {})).server == "https://127.0.0.1:6443"
+
+
+# Errors, secrets, files
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "there is no such file"),
+        ("", "file is empty"),
+        ("{", "near line"),
+        (f"[{SECRET}]", "not what it should be"),
+        (f"users: [{{name: u, user: {{token: {SECRET}}}}}]", "Expected key"),
+        (json.dumps({"contexts": 5, "current-context": "x", "users": [{"name": "u", "token": SECRET}]}), "kubeconfig"),
+    ],
+)
+def test_a_kubeconfig_that_can_not_be_read_is_one_error_without_secrets(
+    tmp_path: Path, text: str | None, message: str
+) -> None:
+    path = tmp_path / "config"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        load_settings(str(path))
+    assert str(path) in str(raised.value)
+    assert message in str(raised.value)
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"token": SECRET, "exec": {"apiVersion": "v1"}},
+        {"auth-provider": {"name": "oidc", "config": {"refresh-token": SECRET}}},
+        {"client-certificate-data": SECRET, "client-key-data": SECRET},
+        {"client-certificate": "no-such-file", "password": SECRET},
+        {"username": 5, "password": SECRET},
+        {"token": f"{SECRET}\x00"},
+        {"token": f"{SECRET}ü"},
+        SECRET,
+    ],
+)
+def test_a_user_that_can_not_be_used_is_not_quoted(tmp_path: Path, user: Any) -> None:
+    """The `kubernetes` package names the entry at fault by quoting it whole, with its token."""
+    with pytest.raises(ConfigError) as raised:
+        load_settings(write(tmp_path / "config", user))
+    assert SECRET not in "".join(traceback.format_exception(raised.value))
+    assert SECRET not in repr(raised.value)
+
+
+@pytest.mark.parametrize("server", ["", "api.example:6443", "ftp://api.example", "https://"])
+def test_an_address_that_is_none_is_refused_at_once(tmp_path: Path, server: str) -> None:
+    with pytest.raises(ConfigError, match=r"address|server"):
+        load_settings(write(tmp_path / "config", {}, server=server))
+
+
+def test_settings_do_not_show_their_secrets(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path / "c", {"token": SECRET}, **{"proxy-url": f"http://ada:{SECRET}@q:1"}))
+    assert SECRET not in repr(settings)
+
+
+def test_no_key_is_left_in_a_file(tmp_path: Path, authority: Authority) -> None:
+    """OpenSSL and the `kubernetes` package want files; they live while the settings are loaded, and not a moment longer."""
+    client = authority.client("ada", "ada")
+    embedded = {"client-certificate-data": inline(client.certificate), "client-key-data": inline(client.key)}
+    answered = {"clientCertificateData": client.certificate.read_text(), "clientKeyData": client.key.read_text()}
+    ca = {"certificate-authority-data": inline(authority.certificate)}
+    for _ in range(2):  # the package remembers its files: the second time they must be made again
+        settings = load_settings(write(tmp_path / "config", embedded, **ca))
+        assert presented(settings, authority) == "ada"
+    settings = load_settings(write(tmp_path / "config", plugin(tmp_path, credential(**answered)), **ca))
+    assert presented(settings, authority) == "ada"
+    assert [*(tmp_path / "temporary").iterdir()] == []
+
+
+def test_an_encrypted_key_fails_and_does_not_ask_the_terminal(tmp_path: Path, authority: Authority) -> None:
+    from cryptography.hazmat.primitives import serialization
+
+    client = authority.client("ada", "ada")
+    key: Any = serialization.load_pem_private_key(client.key.read_bytes(), None)
+    encrypted = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(SECRET.encode()),
+    )
+    (tmp_path / "tls.key").write_bytes(encrypted)
+    user = {"client-certificate": str(client.certificate), "client-key": "tls.key"}
+    with pytest.raises(ConfigError, match="SSL"):
+        load_settings(write(tmp_path / "config", user))
+
+
+def test_an_embedded_certificate_is_not_looked_for_in_a_file_later(tmp_path: Path, authority: Authority) -> None:
+    client = authority.client("ada", "ada")
+    user = {"client-certificate-data": inline(client.certificate), "client-key-data": inline(client.key)}
+    ca = {"certificate-authority-data": inline(authority.certificate)}
+    settings = load_settings(write(tmp_path / "config", user, **ca))
+    context = credentials_of(settings).ssl_context
+    with capture_logs() as lines:
+        assert asyncio.run(get_later(settings)).ssl_context is context
+    assert lines == []
+
+
+def test_settings_can_be_loaded_beside_a_running_loop(tmp_path: Path, authority: Authority) -> None:
+    """Many at once: the `kubernetes` package shares its files among them, and one must not delete another's."""
+    client = authority.client("ada", "ada")
+    user = {"client-certificate-data": inline(client.certificate), "client-key-data": inline(client.key)}
+    path = write(tmp_path / "config", user, **{"certificate-authority-data": inline(authority.certificate)})
+
+    async def load() -> list[Settings]:
+        return await asyncio.gather(*(asyncio.to_thread(load_settings, path) for _ in range(16)))
+
+    assert {settings.server for settings in asyncio.run(load())} == {"https://127.0.0.1:6443"}
+
+
+def test_the_kubernetes_package_is_not_imported_before_settings_are_loaded() -> None:
+    """It costs 40 MB and 0.3 s, which a process that gets its settings elsewhere must not pay."""
+    import subprocess
+
+    code = "import sys, api.client; sys.exit('kubernetes' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

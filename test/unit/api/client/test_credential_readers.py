@@ -1,0 +1,44 @@
+"""PluginReader: how long the answer of a credential plugin is good. Its other sides are in test_config, with a real plugin."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Mapping
+
+import pytest
+
+from api.client.credential_readers import PluginReader
+from api.client.errors import CredentialsError
+from fakes.virtual_loop import EPOCH
+
+
+@pytest.mark.parametrize(
+    ("expires", "fresh_s"),
+    [
+        (None, math.inf),
+        ("2026-01-01T01:00:00Z", 2880.0),
+        ("2026-01-01T03:00:00+02:00", 2880.0),
+        ("2026-01-01T00:00:10Z", 8.0),
+        ("2025-12-31T00:00:00Z", 0.0),
+    ],
+)
+def test_a_plugin_is_asked_again_after_four_fifths_of_what_it_gave(expires: str | None, fresh_s: float) -> None:
+    """Early enough that a failing plugin has time to recover; without an expiry not before the server refuses."""
+    status = {"token": "t"} | ({} if expires is None else {"expirationTimestamp": expires})
+    assert PluginReader("plugin", lambda: status, None, None, now=lambda: EPOCH)().fresh_s == fresh_s
+
+
+def test_an_expiry_without_a_zone_is_a_bad_answer() -> None:
+    status = {"token": "t", "expirationTimestamp": "2026-01-01T01:00:00"}
+    with pytest.raises(CredentialsError, match="the credential plugin aws failed: a bad answer"):
+        PluginReader("aws", lambda: status, None, None)()
+
+
+def test_what_a_plugin_said_when_it_failed_is_not_in_the_traceback_either() -> None:
+    def fail() -> Mapping[str, str]:
+        raise ValueError("exec: process returned 1. s3cret")
+
+    with pytest.raises(CredentialsError, match=r"process returned 1$") as raised:
+        PluginReader("aws", fail, None, None)()
+    assert "s3cret" not in "".join(traceback.format_exception(raised.value))

@@ -1,0 +1,164 @@
+"""RefreshedCredentials: read again beside the requests, which never wait for it once there is something to send."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from structlog.testing import capture_logs
+
+from api.client.credentials import READ_LIMIT_S, RETRY_S, Credentials, FixedCredentials, RefreshedCredentials
+from api.client.errors import CredentialsError
+
+
+class Reads:
+    """Stands in for the thread: a read takes `takes_s` and then answers the next outcome."""
+
+    def __init__(self, *outcomes: str | Exception, takes_s: float = 0.5, fresh_s: float = 60.0) -> None:
+        self.outcomes = list(outcomes)
+        self.takes_s = takes_s
+        self.fresh_s = fresh_s
+        self.count = 0
+
+    def read(self) -> Credentials:
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return Credentials(outcome, fresh_s=self.fresh_s)
+
+    def call(self, function: Callable[[], Credentials], name: str) -> asyncio.Future[Credentials]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Credentials] = loop.create_future()
+
+        def finish() -> None:
+            try:
+                future.set_result(function())
+            except (CredentialsError, ValueError) as error:
+                future.set_exception(error)
+
+        self.count += 1
+        loop.call_later(self.takes_s, finish)
+        return future
+
+    def source(self, first: str | None = None) -> RefreshedCredentials:
+        value = None if first is None else Credentials(first, fresh_s=self.fresh_s)
+        return RefreshedCredentials(self.read, first=value, call=self.call)
+
+
+async def header(source: RefreshedCredentials) -> str | None:
+    return (await source.get()).authorization
+
+
+async def test_requests_without_a_value_wait_for_one_read_together() -> None:
+    reads = Reads("one")
+    source = reads.source()
+    assert await asyncio.gather(*(header(source) for _ in range(5))) == ["one"] * 5
+    assert reads.count == 1
+
+
+async def test_a_value_is_used_until_it_is_no_longer_fresh_and_then_while_the_next_one_is_read() -> None:
+    """In-cluster tokens: the file is read once a minute, and no request ever waits for that."""
+    reads = Reads("two")
+    source = reads.source("one")
+    started = asyncio.get_running_loop().time()
+    assert await header(source) == "one"
+    await asyncio.sleep(59)
+    assert await header(source) == "one"
+    assert reads.count == 0
+    await asyncio.sleep(2)
+    assert [await header(source), await header(source)] == ["one", "one"]
+    assert asyncio.get_running_loop().time() == started + 61
+    await asyncio.sleep(1)
+    assert await header(source) == "two"
+    assert reads.count == 1
+
+
+async def test_a_failed_read_leaves_the_last_good_value_and_is_told_without_its_secret() -> None:
+    reads = Reads(ValueError("s3cret"), CredentialsError("the file is gone"), "two")
+    source = reads.source("one")
+    await header(source)
+    with capture_logs() as lines:
+        for _ in range(3):
+            await asyncio.sleep(61)
+            assert await header(source) == "one"
+        await asyncio.sleep(1)
+    assert [line["error"] for line in lines] == ["a ValueError", "the file is gone"]
+    assert await header(source) == "two"
+
+
+async def test_without_any_value_the_failure_is_raised_and_not_repeated_for_each_request() -> None:
+    """A plugin that is not there must not be started a thousand times a second by the requests that need it."""
+    reads = Reads(CredentialsError("no such plugin"), "one")
+    source = reads.source()
+    for _ in range(3):
+        with pytest.raises(CredentialsError, match="no such plugin"):
+            await source.get()
+    assert reads.count == 1
+    await asyncio.sleep(RETRY_S)
+    assert await header(source) == "one"
+
+
+async def test_a_read_that_hangs_fails_requests_in_time_and_is_not_started_twice() -> None:
+    reads = Reads("late", takes_s=1000.0)
+    source = reads.source()
+    started = asyncio.get_running_loop().time()
+    for _ in range(2):
+        with pytest.raises(CredentialsError, match="no credentials after 60 s"):
+            await source.get()
+    assert asyncio.get_running_loop().time() - started == pytest.approx(2 * READ_LIMIT_S)
+    await asyncio.sleep(900)
+    assert await header(source) == "late"
+    assert reads.count == 1
+
+
+async def test_a_cancelled_request_does_not_cancel_the_read_for_the_others() -> None:
+    reads = Reads("one")
+    source = reads.source()
+    impatient = asyncio.create_task(source.get())
+    patient = asyncio.create_task(header(source))
+    await asyncio.sleep(0.1)
+    impatient.cancel()
+    assert await patient == "one"
+
+
+async def test_after_a_refusal_the_next_request_reads_again() -> None:
+    """client-go: a 401 makes the plugin run again, also one whose answer has no expiry."""
+    reads = Reads("two", fresh_s=1e9)
+    source = reads.source("one")
+    await header(source)
+    await asyncio.sleep(100)
+    source.refused()
+    assert await header(source) == "one"
+    await asyncio.sleep(1)
+    assert await header(source) == "two"
+
+
+async def test_a_server_that_refuses_everything_does_not_start_a_plugin_per_request() -> None:
+    reads = Reads(*["same"] * 100, takes_s=0.01, fresh_s=1e9)
+    source = reads.source("same")
+    for _ in range(1000):
+        await header(source)
+        source.refused()
+        await asyncio.sleep(0.1)
+    assert reads.count == pytest.approx(100 / RETRY_S, abs=1)
+
+
+async def test_a_plugin_that_answers_expired_tokens_is_not_run_for_each_request() -> None:
+    reads = Reads(*["expired"] * 100, takes_s=0.01, fresh_s=0.0)
+    source = reads.source()
+    for _ in range(1000):
+        await header(source)
+        await asyncio.sleep(0.1)
+    assert reads.count == pytest.approx(100 / RETRY_S, abs=1)
+
+
+async def test_fixed_credentials_stay_what_they_are() -> None:
+    source = FixedCredentials(Credentials("Bearer t"))
+    source.refused()
+    assert (await source.get()).authorization == "Bearer t"
+
+
+def test_the_repr_of_credentials_does_not_hold_them() -> None:
+    assert "s3cret" not in repr(Credentials("Bearer s3cret"))
+    assert "s3cret" not in repr(FixedCredentials(Credentials("Bearer s3cret")))

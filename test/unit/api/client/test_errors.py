@@ -1,0 +1,195 @@
+"""Errors: what an answer of an API server, or of whatever stands before it, becomes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from datetime import UTC, datetime, timedelta, timezone
+from email.utils import format_datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api.client import errors
+from api.client.errors import (
+    AlreadyExistsError,
+    ApiError,
+    BadRequestError,
+    ConflictError,
+    ExpiredError,
+    ForbiddenError,
+    InvalidError,
+    NamespaceTerminatingError,
+    NotFoundError,
+    ServerError,
+    StatusError,
+    TooLargeResourceVersionError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    error_from_answer,
+    error_from_event,
+    parse_retry_after,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def body(reason: str = "", message: str = "", code: int = 0, **details: object) -> bytes:
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+    return msgspec.json.encode(status | {"reason": reason, "code": code, "details": details or None})
+
+
+def cause(reason: str, message: str = "") -> list[dict[str, str]]:
+    return [{"reason": reason, "message": message, "field": "f"}]
+
+
+TOO_LARGE = "Too large resource version: 9, current: 5"
+HTML = b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<center>nginx</center></body></html>"
+
+
+@pytest.mark.parametrize(
+    ("code", "raw", "expected"),
+    [
+        (400, body("BadRequest"), BadRequestError),
+        (401, body("Unauthorized"), UnauthorizedError),
+        (403, body("Forbidden"), ForbiddenError),
+        (403, body("Forbidden", causes=cause("NamespaceTerminating")), NamespaceTerminatingError),
+        (404, body("NotFound"), NotFoundError),
+        (404, b"404 page not found\n", NotFoundError),
+        (409, body("Conflict"), ConflictError),
+        (409, body("AlreadyExists"), AlreadyExistsError),
+        (410, body("Expired"), ExpiredError),
+        (410, body("Gone"), ExpiredError),
+        (410, b"", ExpiredError),
+        (422, body("Invalid", causes=cause("FieldValueRequired")), InvalidError),
+        (429, body("TooManyRequests"), TooManyRequestsError),
+        (429, b"Too many requests, please try again later.", TooManyRequestsError),
+        (500, body("InternalError"), ServerError),
+        (500, body("Expired"), ExpiredError),
+        (502, HTML, ServerError),
+        (503, b"", ServerError),
+        (504, body("Timeout"), ServerError),
+        (504, body("Timeout", causes=cause("ResourceVersionTooLarge")), TooLargeResourceVersionError),
+        (504, body("Timeout", causes=cause("", TOO_LARGE)), TooLargeResourceVersionError),
+        (504, body("Timeout", TOO_LARGE), TooLargeResourceVersionError),
+        (500, body("InternalError", TOO_LARGE), ServerError),
+        (302, b'<a href="https://login/?ticket=s3cret">Found</a>', StatusError),
+        (418, body("Teapot"), StatusError),
+        (500, b'{"kind": "Status", "code": "five hundred"}', ServerError),
+        (500, b'{"kind": "Status", "details": ' + b"[" * 5000, ServerError),
+        (503, b"\xff\xfe\x00", ServerError),
+        (500, b'{"kind":"Pod"}', ServerError),
+        (502, body("", code=200), ServerError),
+    ],
+)
+def test_each_answer_becomes_exactly_one_class(code: int, raw: bytes, expected: type[StatusError]) -> None:
+    """RF-05, RF-06, SB-03: reasons and causes decide before the code; HTML, empty and broken bodies are read by the code."""
+    error = error_from_answer(code, raw, request="GET /x")
+    assert type(error) is expected
+    assert error.code == code
+    assert error.request == "GET /x"
+
+
+def test_a_message_says_what_was_asked_and_what_the_server_said() -> None:
+    error = error_from_answer(409, body("Conflict", "the object has been modified"), request="PUT /api/v1/x")
+    assert str(error) == "PUT /api/v1/x: 409 the object has been modified"
+    assert error.reason == "Conflict"
+
+
+def test_the_html_of_a_load_balancer_is_cut_to_one_short_line() -> None:
+    text = str(error_from_answer(502, HTML + b"x" * 10_000, request="GET /x"))
+    assert "502 Bad Gateway" in text
+    assert "\n" not in text
+    assert len(text) < 250
+
+
+def test_an_empty_body_still_gives_a_message() -> None:
+    assert str(error_from_answer(503, b"", request="GET /x")) == "GET /x: 503 the answer has no body"
+
+
+def test_the_target_of_a_redirect_is_not_quoted() -> None:
+    """A single sign-on puts a ticket into it."""
+    error = error_from_answer(302, b'<a href="https://login/?ticket=s3cret">Found</a>', request="GET /x")
+    assert "s3cret" not in str(error)
+    assert "redirect" in str(error)
+
+
+def test_details_name_the_fields_that_are_wrong() -> None:
+    raw = body("Invalid", name="mnist", kind="TFJob", causes=cause("FieldValueRequired", "needed"))
+    details = error_from_answer(422, raw, request="").details
+    assert details is not None
+    assert details.name == "mnist"
+    assert details.causes is not None
+    assert details.causes[0].message == "needed"
+
+
+def test_an_error_event_is_read_like_an_answer() -> None:
+    """RF-06: an ERROR event carries a Status, or after a crash anything at all."""
+    assert type(error_from_event(body("Expired", code=410), request="WATCH pods")) is ExpiredError
+    assert type(error_from_event(msgspec.Raw(b'{"kind":"Pod"}'), request="WATCH pods")) is ServerError
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, None),
+        ("", None),
+        ("1", 1.0),
+        (" 120 ", 120.0),
+        ("0", 0.0),
+        ("-1", None),
+        ("1.5", None),
+        ("soon", None),
+        ("²", None),
+        (format_datetime(NOW + timedelta(seconds=30), usegmt=True), 30.0),
+        (format_datetime(NOW - timedelta(seconds=30), usegmt=True), 0.0),
+        (format_datetime((NOW + timedelta(seconds=5)).astimezone(timezone(timedelta(hours=2)))), 5.0),
+        ("Thu, 01 Jan 2026 00:00:07 -0000", 7.0),
+        ("Thu Jan  1 00:00:09 2026", 9.0),
+        ("Thu, 01 Jan 99999 00:00:00 GMT", None),
+    ],
+)
+def test_retry_after_is_read_as_seconds_and_as_a_date(value: str | None, seconds: float | None) -> None:
+    """Trap D11: both forms of RFC 9110, with the date's zone; never a negative wait."""
+    assert parse_retry_after(value, NOW) == seconds
+
+
+@settings(deadline=None)  # a busy machine is not a failure
+@given(st.text(max_size=60))
+def test_no_retry_after_header_can_raise(value: str) -> None:
+    seconds = parse_retry_after(value, NOW)
+    assert seconds is None or seconds >= 0
+
+
+@settings(deadline=None)  # a busy machine is not a failure
+@given(st.integers(300, 599), st.binary(max_size=200))
+def test_no_body_can_raise(code: int, raw: bytes) -> None:
+    assert error_from_answer(code, raw, request="GET /x").code >= 300
+
+
+def test_the_header_wins_over_the_seconds_in_the_status() -> None:
+    raw = body("TooManyRequests", retryAfterSeconds=7)
+    assert error_from_answer(429, raw, request="").retry_after_s == 7.0
+    assert error_from_answer(429, raw, request="", retry_after="2").retry_after_s == 2.0
+    assert error_from_answer(429, body("TooManyRequests"), request="").retry_after_s is None
+
+
+def test_the_drawing_of_the_tree_is_the_tree() -> None:
+    """The module's docstring draws it; nobody else checks that it stays true."""
+    drawn: list[tuple[str, str]] = []
+    above: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        match = re.match(r"(?P<indent>[| +-]*)(?P<name>\w+Error)\b {2,}", line)
+        if match:
+            depth = len(match["indent"]) // 4
+            above[depth:] = [match["name"]]
+            drawn.append((match["name"], above[depth - 1] if depth else "Exception"))
+    tree = ast.parse(Path(errors.__file__).read_text())
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.name.endswith("Error")]
+    assert sorted(name for name, _ in drawn) == sorted(classes)
+    for name, parent in drawn:
+        assert getattr(errors, name).__base__.__name__ == parent
+    assert issubclass(errors.CredentialsError, ApiError)

@@ -1,0 +1,208 @@
+"""Exchange: what is tried again and what is not, what is counted, what passes for an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from email.utils import format_datetime
+from itertools import pairwise
+
+import pytest
+
+from api.client.errors import (
+    ApiError,
+    ConflictError,
+    ConnectError,
+    ConnectionLostError,
+    CredentialsError,
+    DecodeError,
+    RequestTimeoutError,
+    ServerError,
+    StatusError,
+    TLSError,
+    TooLargeResourceVersionError,
+    TooManyRequestsError,
+)
+from api.client.exchange import MAX_RETRIES, Exchange
+from api.client.metrics import Attempt
+from api.client.transport import Request
+from fakes.transport import Answer, FakeTransport, refusal
+from fakes.virtual_loop import EPOCH
+
+GET = Request("GET", "/api/v1/pods")
+POST = Request("POST", "/api/v1/namespaces/ns/pods", body=b"{}")
+WATCH = Request("GET", "/api/v1/pods", {"watch": "true"}, idle_s=80.0)
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+def gaps(transport: FakeTransport) -> list[float]:
+    """The seconds between the attempts."""
+    return [round(later - earlier, 6) for earlier, later in pairwise(transport.sent_at)]
+
+
+class Books:
+    """Metrics and limiter in one."""
+
+    def __init__(self) -> None:
+        self.attempts: list[Attempt] = []
+        self.waits = 0
+
+    def attempted(self, attempt: Attempt) -> None:
+        self.attempts.append(attempt)
+
+    def throttled(self, verb: str, seconds: float) -> None: ...
+
+    async def wait(self) -> None:
+        self.waits += 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("code", [429, 500, 502, 503, 504, 599])
+async def test_what_the_server_wants_later_is_sent_later(method: str, code: int) -> None:
+    """WR-06, request_test.go:TestCheckRetryHandles429And5xx: any verb, on 429 and 5xx with a Retry-After."""
+    transport = FakeTransport(refusal(code, retry_after="3"), Answer(body=b"fine"))
+    assert await Exchange(transport).read(Request(method, "/x")) == b"fine"
+    assert gaps(transport) == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (refusal(429), TooManyRequestsError),
+        (refusal(500), ServerError),
+        (Answer(502, b"<html>"), ServerError),
+        (refusal(409, "Conflict", retry_after="1"), ConflictError),
+        (refusal(503, retry_after="soon"), ServerError),
+        (refusal(503, retry_after="31"), ServerError),
+        (
+            refusal(504, "Timeout", retry_after="1", causes=[{"reason": "ResourceVersionTooLarge"}]),
+            TooLargeResourceVersionError,
+        ),
+        (Answer(302, b"", {"Retry-After": "1"}), StatusError),
+    ],
+)
+async def test_anything_else_the_server_says_is_for_the_caller(answer: Answer, expected: type[ApiError]) -> None:
+    """WR-06, with_retry_test.go:TestIsNextRetry: no header, no retry; nor for other codes, nor for a wait beyond 30 s."""
+    transport = FakeTransport(answer)
+    with pytest.raises(expected):
+        await Exchange(transport).read(GET)
+    assert len(transport.requests) == 1
+    assert transport.unclosed == 0
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_lost_connection_is_tried_again_only_for_a_get(method: str) -> None:
+    """WR-06, request_test.go:TestConnectionResetByPeerIsRetried: as if the server had asked for one second."""
+    transport = FakeTransport(ConnectionLostError("reset"), Answer())
+    if method == "GET":
+        await Exchange(transport).read(Request(method, "/x"))
+        assert gaps(transport) == [1.0]
+        return
+    with pytest.raises(ConnectionLostError):
+        await Exchange(transport).read(Request(method, "/x"))
+    assert len(transport.requests) == 1
+
+
+async def test_a_get_that_breaks_in_the_middle_of_its_body_is_tried_again() -> None:
+    transport = FakeTransport(Answer(body=(b'{"items":', ConnectionLostError("reset"))), Answer(body=b"whole"))
+    assert await Exchange(transport).read(GET) == b"whole"
+    assert transport.unclosed == 0
+
+
+@pytest.mark.parametrize("error", [ConnectError, TLSError, CredentialsError, RequestTimeoutError])
+async def test_no_connection_and_no_answer_are_for_the_caller(error: type[ApiError]) -> None:
+    """WR-06: client-go retries resets and EOF alone."""
+    transport = FakeTransport(error("no"))
+    with pytest.raises(error):
+        await Exchange(transport).read(GET)
+
+
+async def test_a_request_is_sent_eleven_times_at_most() -> None:
+    """WR-06, request_test.go:TestRequestMaxRetries."""
+    transport = FakeTransport(*[refusal(503, message=f"number {n}", retry_after="0") for n in range(20)])
+    with pytest.raises(ServerError, match="number 10"):
+        await Exchange(transport).read(POST)
+    assert len(transport.requests) == MAX_RETRIES + 1 == 11
+
+
+async def test_a_date_in_retry_after_is_read_by_the_clock_that_wrote_it() -> None:
+    """Trap D11: the server's clock is five minutes ahead; its Date says so, and the wait is four seconds all the same."""
+    ahead = EPOCH + timedelta(minutes=5)
+    date, later = (format_datetime(moment, usegmt=True) for moment in (ahead, ahead + timedelta(seconds=4)))
+    transport = FakeTransport(Answer(503, b"", {"Date": date, "Retry-After": later}), Answer())
+    await Exchange(transport).read(GET)
+    assert gaps(transport) == [4.0]
+
+
+@pytest.mark.parametrize(
+    ("failure", "wait"), [(refusal(429, retry_after="2"), 2.0), (ConnectionLostError("reset"), 1.0)]
+)
+async def test_opening_a_watch_is_tried_again_like_a_get(failure: Answer | Exception, wait: float) -> None:
+    """WR-06, request_test.go:TestRequestWatchWithRetry."""
+    transport = FakeTransport(failure, Answer(body=(b"line\n",)))
+    response = await Exchange(transport).open(WATCH)
+    assert [chunk async for chunk in response.chunks()] == [b"line\n"]
+    assert gaps(transport) == [wait]
+    assert transport.unclosed == 1
+    response.close()
+    assert transport.unclosed == 0
+
+
+async def test_a_refused_watch_is_closed_before_its_error_is_raised() -> None:
+    transport = FakeTransport(refusal(410, "Expired"))
+    with pytest.raises(StatusError):
+        await Exchange(transport).open(WATCH)
+    assert transport.unclosed == 0
+
+
+async def test_each_attempt_passes_the_rate_limit_but_a_watch_only_when_it_is_tried_again() -> None:
+    """WR-06: retries are throttled too; WR-05: client-go does not hold back the opening of a watch."""
+    books = Books()
+    transport = FakeTransport(refusal(503, retry_after="1"), Answer())
+    exchange = Exchange(transport, limiter=books)
+    await exchange.read(GET)
+    assert books.waits == 2
+    transport.then(Answer(), refusal(503, retry_after="1"), Answer())
+    (await exchange.open(WATCH)).close()
+    assert books.waits == 2
+    (await exchange.open(WATCH)).close()
+    assert books.waits == 3
+
+
+async def test_each_attempt_is_counted_with_its_outcome_time_and_sizes() -> None:
+    """A7: rest_client_* are made of these; code "<error>" where no answer came."""
+    books = Books()
+    transport = FakeTransport(refusal(503, retry_after="1"), Answer(200, b"12345", after_s=0.25))
+    exchange = Exchange(transport, metrics=books)
+    await exchange.read(POST)
+    transport.then(ConnectError("refused"), Answer())
+    with pytest.raises(ConnectError):
+        await exchange.read(GET)
+    (await exchange.open(WATCH)).close()
+    size = len(refusal(503).body)
+    assert books.attempts == [
+        Attempt("POST", "503", is_retry=False, request_bytes=2, seconds=0.0, response_bytes=size),
+        Attempt("POST", "200", is_retry=True, request_bytes=2, seconds=0.25, response_bytes=5),
+        Attempt("GET", "<error>", is_retry=False, request_bytes=0, seconds=0.0, response_bytes=None),
+        Attempt("GET", "200", is_retry=False, request_bytes=0, seconds=None, response_bytes=None),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "text/plain", ""])
+async def test_a_page_of_another_kind_is_no_answer_even_with_code_200(kind: str) -> None:
+    """The login page of a proxy before the API server must not pass for a pod that was created."""
+    transport = FakeTransport(Answer(200, b"<html>", {"Content-Type": kind}))
+    with pytest.raises(DecodeError, match="not JSON"):
+        await Exchange(transport).read(POST)
+    transport.then(Answer(200, b"<html>", {"Content-Type": kind}))
+    with pytest.raises(DecodeError):
+        await Exchange(transport).open(WATCH)
+    assert transport.unclosed == 0
+
+
+async def test_a_cancelled_request_closes_its_answer() -> None:
+    transport = FakeTransport(Answer(body=(b"begun", 100.0)))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await Exchange(transport).read(GET)
+    assert transport.unclosed == 0

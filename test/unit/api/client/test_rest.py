@@ -1,0 +1,196 @@
+"""RestClient: each verb as the HTTP request that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+
+from api.client.errors import ConnectionLostError, RequestTimeoutError
+from api.client.rest import (
+    DEAD_PEER_S,
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_MERGE_PATCH,
+    ListOptions,
+    RestClient,
+    with_page,
+)
+from api.core import PODS
+from fakes.transport import Answer, FakeTransport
+
+PATH = "/api/v1/namespaces/ns/pods"
+
+
+def client_of(transport: FakeTransport) -> RestClient:
+    return RestClient(transport, field_manager="tfjob-operator")
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (lambda c: c.get(PODS, "ns", "a"), ("GET", f"{PATH}/a", {})),
+        (lambda c: c.list_page(PODS, ListOptions()), ("GET", "/api/v1/pods", {})),
+        (lambda c: c.list_page(PODS, ListOptions(namespace="ns", limit=5)), ("GET", PATH, {"limit": "5"})),
+        (lambda c: c.create(PODS, "ns", {}), ("POST", PATH, {"fieldManager": "tfjob-operator"})),
+        (lambda c: c.update(PODS, "ns", "a", {}), ("PUT", f"{PATH}/a", {"fieldManager": "tfjob-operator"})),
+        (
+            lambda c: c.patch(PODS, "ns", "a", {}, subresource="status"),
+            ("PATCH", f"{PATH}/a/status", {"fieldManager": "tfjob-operator"}),
+        ),
+        (lambda c: c.delete(PODS, "ns", "a"), ("DELETE", f"{PATH}/a", {})),
+        (
+            lambda c: c.create(PODS, "ns", {}, dry_run=True),
+            ("POST", PATH, {"fieldManager": "tfjob-operator", "dryRun": "All"}),
+        ),
+        (
+            lambda c: c.update(PODS, "ns", "a", {}, dry_run=True, subresource="status"),
+            ("PUT", f"{PATH}/a/status", {"fieldManager": "tfjob-operator", "dryRun": "All"}),
+        ),
+        (
+            lambda c: c.patch(PODS, "ns", "a", {}, dry_run=True),
+            ("PATCH", f"{PATH}/a", {"fieldManager": "tfjob-operator", "dryRun": "All"}),
+        ),
+    ],
+)
+async def test_each_verb_goes_where_the_api_server_expects_it(
+    call: Callable[[RestClient], Awaitable[bytes]], expected: tuple[str, str, dict[str, str]]
+) -> None:
+    """WR-03: every write names its field manager; reads and deletes have none to name."""
+    transport = FakeTransport(Answer(body=b'{"kind":"Pod"}'))
+    assert await call(client_of(transport)) == b'{"kind":"Pod"}'
+    request = transport.requests[0]
+    assert (request.method, request.path, request.query) == expected
+
+
+async def test_without_a_field_manager_none_is_named() -> None:
+    transport = FakeTransport(Answer())
+    await RestClient(transport).create(PODS, "ns", {})
+    assert transport.requests[0].query == {}
+
+
+@pytest.mark.parametrize("kind", [MERGE_PATCH, STRATEGIC_MERGE_PATCH, JSON_PATCH])
+async def test_a_patch_says_which_kind_it_is(kind: str) -> None:
+    transport = FakeTransport(Answer(), Answer())
+    client = client_of(transport)
+    await client.patch(PODS, "ns", "a", [{"op": "add"}], content_type=kind)
+    await client.patch(PODS, "ns", "a", b"as it came")
+    assert [(r.content_type, r.body) for r in transport.requests] == [
+        (kind, b'[{"op":"add"}]'),
+        (MERGE_PATCH, b"as it came"),
+    ]
+
+
+async def test_a_delete_carries_its_preconditions_and_nothing_that_was_not_said() -> None:
+    """WR-08: with the UID a stale view can not delete an object that was created again. A grace of 0 is said, not left out."""
+    transport = FakeTransport(Answer(), Answer(), Answer())
+    client = client_of(transport)
+    await client.delete(PODS, "ns", "a")
+    await client.delete(PODS, "ns", "a", uid="u")
+    await client.delete(
+        PODS, "ns", "a", uid="u", resource_version="7", propagation="Foreground", grace_s=0, dry_run=True
+    )
+    head = {"kind": "DeleteOptions", "apiVersion": "v1"}
+    assert [msgspec.json.decode(r.body or b"") for r in transport.requests] == [
+        head,
+        head | {"preconditions": {"uid": "u"}},
+        head
+        | {
+            "preconditions": {"uid": "u", "resourceVersion": "7"},
+            "propagationPolicy": "Foreground",
+            "gracePeriodSeconds": 0,
+            "dryRun": ["All"],
+        },
+    ]
+
+
+async def test_an_empty_uid_protects_too() -> None:
+    """WR-08: a UID that was never filled in is a mistake, and must make the server refuse, not make it delete anything."""
+    transport = FakeTransport(Answer())
+    await client_of(transport).delete(PODS, "ns", "a", uid="")
+    assert msgspec.json.decode(transport.requests[0].body or b"")["preconditions"] == {"uid": ""}
+
+
+async def test_every_request_has_limits_and_lists_have_longer_ones() -> None:
+    """The server gives up a write after 34 s and a list after 60 s; limits below those would hide its answers."""
+    transport = FakeTransport(Answer(), Answer())
+    client = client_of(transport)
+    await client.get(PODS, "ns", "a")
+    await client.list_page(PODS, ListOptions())
+    get, list_ = transport.requests
+    assert (get.total_s, get.idle_s) == (40.0, None)
+    assert (list_.total_s, list_.idle_s) == (70.0, None)
+
+
+async def test_a_lease_can_have_shorter_limits() -> None:
+    transport = FakeTransport(Answer(), Answer())
+    client = RestClient(transport, request_s=3.0, list_s=4.0)
+    await client.update(PODS, "ns", "a", {})
+    await client.list_page(PODS, ListOptions())
+    assert [request.total_s for request in transport.requests] == [3.0, 4.0]
+
+
+async def test_a_watch_is_a_stream_with_the_limit_of_a_dead_peer() -> None:
+    """RF-29: 70 to 90 s, between the bookmarks (60 s) and the end of the server's event cache (75 s)."""
+    assert 70 <= DEAD_PEER_S <= 90
+    transport = FakeTransport(Answer(body=(b"1\n2\n", b"3\n4")))
+    options = ListOptions(namespace="ns", resource_version="7", timeout_s=300, allow_bookmarks=True)
+    async with client_of(transport).watch(PODS, options) as lines:
+        assert [batch async for batch in lines] == [[b"1", b"2"], [b"3"]]
+    request = transport.requests[0]
+    assert (request.method, request.path) == ("GET", PATH)
+    assert (request.total_s, request.idle_s) == (40.0, DEAD_PEER_S)
+    assert request.query == {
+        "watch": "true",
+        "resourceVersion": "7",
+        "timeoutSeconds": "300",
+        "allowWatchBookmarks": "true",
+    }
+    assert transport.unclosed == 0
+
+
+@pytest.mark.parametrize("error", [ConnectionLostError("reset"), RequestTimeoutError("silence")])
+async def test_a_watch_that_breaks_gives_first_what_it_had_and_then_its_error(error: Exception) -> None:
+    transport = FakeTransport(Answer(body=(b"1\n2", error)))
+    seen: list[list[bytes]] = []
+
+    async def read() -> None:
+        async with client_of(transport).watch(PODS, ListOptions()) as lines:
+            seen.extend([batch async for batch in lines])
+
+    with pytest.raises(type(error)):
+        await read()
+    assert transport.unclosed == 0
+
+
+async def test_an_error_inside_the_block_of_a_watch_closes_it_and_is_not_changed() -> None:
+    transport = FakeTransport(Answer(body=(b"1\n", 1000.0)))
+
+    async def read() -> None:
+        async with client_of(transport).watch(PODS, ListOptions()) as lines:
+            async for batch in lines:
+                raise KeyError(batch[0])
+
+    with pytest.raises(KeyError, match="1"):
+        await read()
+    assert transport.unclosed == 0
+
+
+def test_options_that_were_not_given_are_not_sent() -> None:
+    assert ListOptions().query() == {}
+    assert ListOptions(
+        label_selector="a=b", field_selector="c=d", resource_version="0", resource_version_match="Exact", limit=500
+    ).query() == {
+        "labelSelector": "a=b",
+        "fieldSelector": "c=d",
+        "resourceVersion": "0",
+        "resourceVersionMatch": "Exact",
+        "limit": "500",
+    }
+
+
+def test_the_next_page_is_asked_for_by_its_token_alone() -> None:
+    """RF-08: the token carries the version, so version and match are cleared."""
+    first = ListOptions(namespace="ns", limit=500, resource_version="7", resource_version_match="Exact")
+    assert with_page(first, continue_token="t") == ListOptions(namespace="ns", limit=500, continue_token="t")
