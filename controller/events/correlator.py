@@ -1,0 +1,148 @@
+"""Decides what becomes of an event: a new record on the server, one more count of an old one, or nothing.
+
+Pure but for its memory: no I/O, and time comes from the clock it is given. Events pass three stages in this order (EV-07):
+
+1. aggregate: many events that differ in their message alone become one, "(combined from similar events): ..." (EV-03);
+2. count: an event that was seen before becomes an update of the record that it has (EV-04);
+3. spam filter: an object that has much to tell is made to pause (EV-05).
+
+The filter comes last so that a count goes on while nothing is written: the next write that passes carries all of it.
+
+For a job of 50 replicas this means: of its 50 "Created pod" events nine are written as they are, the others are counted in a
+tenth record, and after 25 writes about that job the rest waits for the filter.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from controller.events.lru import LRUCache
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from api.core import Event
+    from workqueue.clock import Clock
+
+SIMILAR_EVENTS: Final = 10
+SIMILAR_WITHIN_S: Final = 600.0
+"""EV-03: the tenth message is where a list of events stops being read; ten quiet minutes make them new again."""
+SPAM_BURST: Final = 25
+SPAM_REFILL_S: Final = 300.0
+"""EV-05: 25 writes at once about one object, then one in five minutes: an object that is broken for ever stays cheap."""
+CACHE_SIZE: Final = 4096
+"""EV-06: objects (and events of them) that are remembered; client-go's number."""
+COMBINED: Final = "(combined from similar events): "
+
+
+class Action(enum.Enum):
+    """What to do with an event."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    SKIP = "skip"
+
+
+@dataclass(slots=True)
+class _Similar:
+    """Messages of one kind of event about one object, and when the last of them came."""
+
+    last_at: float
+    messages: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Written:
+    """The record that stands for an event, and how often the event has happened."""
+
+    name: str
+    first_timestamp: datetime
+    count: int = 0
+
+
+class Correlator:
+    """Correlates the events of one process.
+
+    Invariants: an event adds exactly one to the count of exactly one record, whether or not it is written; a record's first
+    event keeps its name and its first timestamp for all that follow.
+    """
+
+    def __init__(self, clock: Clock, *, cache_size: int = CACHE_SIZE) -> None:
+        self._clock = clock
+        self._similar: LRUCache[tuple[str, ...], _Similar] = LRUCache(cache_size)
+        self._written: LRUCache[tuple[str, ...], _Written] = LRUCache(cache_size)
+        self._budgets: LRUCache[tuple[str, ...], _Budget] = LRUCache(cache_size)
+
+    def correlate(self, event: Event) -> tuple[Action, Event]:
+        """Return what to do, and the event as the server is to have it: its record's name, its message, its count."""
+        event, key = self._aggregate(event)
+        event = self._count(event, key)
+        if not self._has_budget(event):
+            return Action.SKIP, event
+        return (Action.UPDATE if event.count > 1 else Action.CREATE), event
+
+    def _aggregate(self, event: Event) -> tuple[Event, tuple[str, ...]]:
+        now = self._clock.monotonic()
+        group = _group_key(event)
+        similar = self._similar.get(group)
+        if similar is None or now - similar.last_at > SIMILAR_WITHIN_S:
+            similar = _Similar(now)
+        similar.last_at = now  # the window slides: ten minutes of silence end it, not ten minutes
+        self._similar.put(group, similar)
+        if event.message in similar.messages or len(similar.messages) + 1 < SIMILAR_EVENTS:
+            similar.messages.add(event.message)
+            return event, (*group, event.involved_object.field_path, event.message)
+        return replace(event, message=COMBINED + event.message), group
+
+    def _count(self, event: Event, key: tuple[str, ...]) -> Event:
+        written = self._written.get(key) or _Written(event.metadata.name, event.first_timestamp)
+        written.count += 1
+        self._written.put(key, written)
+        return replace(
+            event,
+            metadata=replace(event.metadata, name=written.name),
+            first_timestamp=written.first_timestamp,
+            count=written.count,
+        )
+
+    def _has_budget(self, event: Event) -> bool:
+        now = self._clock.monotonic()
+        # The type is part of the key, so that a flood of Normal events can not silence a Warning.
+        key = (*_source_and_object(event), event.type)
+        budget = self._budgets.get(key) or _Budget(now)
+        self._budgets.put(key, budget)
+        return budget.take(now)
+
+
+class _Budget:
+    """A token bucket of `SPAM_BURST`, full at first, that gains a token every `SPAM_REFILL_S`."""
+
+    __slots__ = ("_filled_at", "_tokens")
+
+    def __init__(self, now: float) -> None:
+        self._tokens = float(SPAM_BURST)
+        self._filled_at = now
+
+    def take(self, now: float) -> bool:
+        """Take a token if there is one."""
+        self._tokens = min(float(SPAM_BURST), self._tokens + (now - self._filled_at) / SPAM_REFILL_S)
+        self._filled_at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+def _source_and_object(event: Event) -> tuple[str, ...]:
+    source, about = event.source, event.involved_object
+    return (source.component, source.host, about.api_version, about.kind, about.namespace, about.name, about.uid)
+
+
+def _group_key(event: Event) -> tuple[str, ...]:
+    """What similar events have in common: all but the message (EV-03)."""
+    reporter = (event.reporting_component, event.reporting_instance)
+    return (*_source_and_object(event), event.type, event.reason, *reporter)

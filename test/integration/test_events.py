@@ -1,0 +1,147 @@
+"""Events as people meet them: recorded here, written to a real API server, read with kubectl."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from api.client import AiohttpTransport, RestClient, load_settings
+from api.core import EVENT_NORMAL, EVENT_WARNING, ObjectReference
+from controller.events import EventRecorder
+from workqueue import LoopClock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from hack.control_plane import ControlPlane
+
+
+class Drops:
+    """Counts what is dropped."""
+
+    def __init__(self) -> None:
+        self.count: Counter[tuple[str, str]] = Counter()
+
+    def event_dropped(self, event_type: str, why: str) -> None:
+        self.count[event_type, why] += 1
+
+
+class Bench:
+    """A recorder on the real server, and the object that its events are about."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, recorder: EventRecorder, drops: Drops) -> None:
+        self._plane = plane
+        self._namespace = namespace
+        self._recorder = recorder
+        self._kettle = ObjectReference()
+        self.drops = drops
+
+    async def kubectl(self, *arguments: str) -> str:
+        command = (*arguments, f"--namespace={self._namespace}")
+        return (await asyncio.to_thread(self._plane.run_kubectl, *command)).stdout
+
+    async def make_kettle(self) -> None:
+        """Any object can have events; kubectl describes a ConfigMap with them."""
+        created = json.loads(await self.kubectl("create", "configmap", "kettle", "--output=json"))
+        self._kettle = ObjectReference(
+            api_version="v1", kind="ConfigMap", namespace=self._namespace, name="kettle", uid=created["metadata"]["uid"]
+        )
+
+    def record(self, message: str, reason: str = "Boiled", event_type: str = EVENT_NORMAL) -> None:
+        self._recorder.event(self._kettle, event_type, reason, message)
+
+    async def events(self, expected: int) -> list[dict[str, Any]]:
+        """All events of the namespace, when their counts add up to what was expected."""
+        seen: list[dict[str, Any]] = []
+        for _ in range(100):
+            seen = json.loads(await self.kubectl("get", "events", "--output=json"))["items"]
+            if sum(event["count"] for event in seen) == expected:
+                return seen
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"not {expected} in all: {[(event['message'], event['count']) for event in seen]}")
+
+
+@asynccontextmanager
+async def bench_on(plane: ControlPlane, namespace: str) -> AsyncIterator[Bench]:
+    """A bench whose recorder runs, and is stopped at the end."""
+    settings = await asyncio.to_thread(load_settings, str(plane.kubeconfig))
+    drops = Drops()
+    async with AiohttpTransport(settings) as transport, asyncio.TaskGroup() as group:
+        recorder = EventRecorder(
+            RestClient(transport, field_manager="kettle-operator"),
+            component="kettle-operator",
+            host="here",
+            clock=LoopClock(),
+            metrics=drops,
+        )
+        group.create_task(recorder.run(), name="recorder")
+        bench = Bench(plane, namespace, recorder, drops)
+        await bench.make_kettle()
+        try:
+            yield bench
+        finally:
+            recorder.stop()
+
+
+async def test_events_are_described_with_their_counts(control_plane: ControlPlane, namespace: str) -> None:
+    """EV-01, EV-02, EV-04, events_cache_test.go:TestEventCorrelator: what a person sees of them."""
+    async with bench_on(control_plane, namespace) as bench:
+        for _ in range(3):
+            bench.record("whistles")
+        bench.record("there is no water left", "BoiledDry", EVENT_WARNING)
+        events = await bench.events(4)
+        assert sorted((event["type"], event["message"], event["count"]) for event in events) == [
+            ("Normal", "whistles", 3),
+            ("Warning", "there is no water left", 1),
+        ]
+        for event in events:
+            assert event["source"] == {"component": "kettle-operator", "host": "here"}
+            assert (event["reportingComponent"], event["reportingInstance"]) == ("kettle-operator", "here")
+        text = await bench.kubectl("describe", "configmap", "kettle")
+        assert "(x3 over" in text
+        assert "there is no water left" in text
+        assert "Warning  BoiledDry" in text
+        assert not bench.drops.count
+
+
+async def test_a_hundred_similar_events_are_nine_and_a_combined_one(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    """EV-03, EV-05, EV-07: the creates of a large job cost the API server 25 writes."""
+    async with bench_on(control_plane, namespace) as bench:
+        for number in range(100):
+            bench.record(f"cup {number}")
+        events = await bench.events(25)
+        counts = {event["message"]: event["count"] for event in events}
+        assert counts == {f"cup {number}": 1 for number in range(9)} | {"(combined from similar events): cup 24": 16}
+        assert bench.drops.count == {("Normal", "spam"): 75}
+
+
+async def test_an_event_that_has_expired_is_made_anew_with_its_count(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    """EV-08, event_test.go:TestUpdateExpiredEvent: the server forgets after an hour; here it is made to."""
+    async with bench_on(control_plane, namespace) as bench:
+        bench.record("whistles")
+        (first,) = await bench.events(1)
+        await bench.kubectl("delete", "events", "--all")
+        bench.record("whistles")
+        (second,) = await bench.events(2)
+        assert second["metadata"]["name"] == first["metadata"]["name"]
+        assert second["firstTimestamp"] == first["firstTimestamp"]
+        assert not bench.drops.count
+
+
+async def test_events_of_a_namespace_that_goes_are_let_go_silently(control_plane: ControlPlane, namespace: str) -> None:
+    """EV-08: NamespaceTerminating is nobody's fault."""
+    async with bench_on(control_plane, namespace) as bench:
+        hold, let_go = '{"metadata": {"finalizers": ["example.com/hold"]}}', '{"metadata": {"finalizers": null}}'
+        await bench.kubectl("patch", "configmap", "kettle", f"--patch={hold}")
+        await bench.kubectl("delete", "namespace", namespace, "--wait=false")
+        bench.record("whistles", event_type=EVENT_WARNING)
+        await asyncio.sleep(1.0)
+        await bench.kubectl("patch", "configmap", "kettle", f"--patch={let_go}")
+    assert not bench.drops.count

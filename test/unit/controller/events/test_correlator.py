@@ -1,0 +1,201 @@
+"""What becomes of an event: a record, a count, or nothing. Time is moved by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from api.core import Event, ObjectReference
+from controller.events.correlator import COMBINED, Action, Correlator
+from fakes.clock import FakeClock
+from unit.controller.events.making import KETTLE, make_event
+
+
+@dataclass
+class Bench:
+    """A correlator on a clock that stands still, fed with events that each bring a name of their own."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    cache_size: int = 4096
+    made: int = 0
+
+    def __post_init__(self) -> None:
+        self.correlator = Correlator(self.clock, cache_size=self.cache_size)
+
+    def feed(self, event: Event) -> tuple[Action, Event]:
+        self.made += 1
+        meta = replace(event.metadata, name=f"event-{self.made}")
+        return self.correlator.correlate(
+            replace(event, metadata=meta, first_timestamp=self.clock.now(), last_timestamp=self.clock.now())
+        )
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_an_event_that_is_new_is_created_as_it_is(bench: Bench) -> None:
+    """EV-03, EV-04, events_cache_test.go:TestEventCorrelator "create-a-single-event"."""
+    action, event = bench.feed(make_event("whistles"))
+    assert (action, event.count, event.message, event.metadata.name) == (Action.CREATE, 1, "whistles", "event-1")
+
+
+def test_the_same_event_again_only_counts_and_keeps_its_first_name_and_time(bench: Bench) -> None:
+    """EV-04, events_cache_test.go:TestEventCorrelator "the-same-event-should-just-count"."""
+    _, first = bench.feed(make_event())
+    bench.clock.step(5.0)
+    action, second = bench.feed(make_event())
+    assert action is Action.UPDATE
+    assert (second.count, second.metadata.name) == (2, first.metadata.name)
+    assert (second.first_timestamp, second.last_timestamp) == (first.first_timestamp, bench.clock.now())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        make_event(reason="Spilled"),
+        make_event(event_type="Warning"),
+        make_event(host="elsewhere"),
+        make_event(about=replace(KETTLE, uid="u-2")),
+        make_event(about=replace(KETTLE, api_version="example.com/v2")),
+        make_event(about=replace(KETTLE, field_path="spec.lid")),
+        make_event("another message"),
+    ],
+    ids=["reason", "type", "host", "uid", "api_version", "field_path", "message"],
+)
+def test_an_event_that_differs_in_any_part_of_its_key_is_another_one(bench: Bench, other: Event) -> None:
+    """EV-03, EV-04, events_cache_test.go:TestEventCorrelator "make-sure-that-...": the UID and the apiVersion count too."""
+    bench.feed(make_event())
+    action, event = bench.feed(other)
+    assert (action, event.count) == (Action.CREATE, 1)
+
+
+def test_the_version_of_the_object_is_no_part_of_the_key(bench: Bench) -> None:
+    """EV-04: every status write changes it; an event would never count otherwise."""
+    bench.feed(make_event(about=replace(KETTLE, resource_version="1")))
+    action, _ = bench.feed(make_event(about=replace(KETTLE, resource_version="2")))
+    assert action is Action.UPDATE
+
+
+def test_the_tenth_message_makes_similar_events_one(bench: Bench) -> None:
+    """EV-03, events_cache_test.go:TestEventAggregatorByReasonMessageFunc: nine stay, the tenth opens the combined record."""
+    for number in range(9):
+        action, event = bench.feed(make_event(f"cup {number}"))
+        assert (action, event.message) == (Action.CREATE, f"cup {number}")
+    action, tenth = bench.feed(make_event("cup 9"))
+    assert (action, tenth.message, tenth.count) == (Action.CREATE, COMBINED + "cup 9", 1)
+    action, eleventh = bench.feed(make_event("cup 10"))
+    assert (action, eleventh.message, eleventh.count) == (Action.UPDATE, COMBINED + "cup 10", 2)
+    assert eleventh.metadata.name == tenth.metadata.name
+
+
+def test_events_of_another_reason_or_object_are_not_similar(bench: Bench) -> None:
+    """EV-03, events_cache_test.go:TestEventAggregatorByReasonFunc."""
+    for number in range(9):
+        bench.feed(make_event(f"cup {number}"))
+    for other in (make_event("x", reason="Spilled"), make_event("x", about=replace(KETTLE, uid="u-2"))):
+        assert bench.feed(other)[1].message == "x"
+
+
+def test_a_message_that_has_a_record_of_its_own_keeps_it(bench: Bench) -> None:
+    """EV-03: client-go forgets any one of the ten messages, at random; here it is the one that was combined."""
+    for number in range(12):
+        bench.feed(make_event(f"cup {number}"))
+    action, event = bench.feed(make_event("cup 3"))
+    assert (action, event.message, event.count) == (Action.UPDATE, "cup 3", 2)
+
+
+@pytest.mark.parametrize(("silence", "combined"), [(600.0, True), (600.1, False)])
+def test_ten_quiet_minutes_end_the_similarity_and_a_busy_hour_does_not(
+    bench: Bench, silence: float, combined: bool
+) -> None:
+    """EV-03, events_cache_test.go:TestEventCorrelator "...-over-time": the window slides with each event."""
+    for number in range(9):
+        bench.feed(make_event(f"cup {number}"))
+        bench.clock.step(599.0)
+    bench.clock.step(silence - 599.0)
+    assert bench.feed(make_event("last"))[1].message.startswith(COMBINED) is combined
+
+
+def test_after_25_writes_an_object_may_write_once_in_five_minutes(bench: Bench) -> None:
+    """EV-05, events_cache_test.go:TestEventSpamFilter, TestEventCorrelator "...-is-spam-if-happens-too-frequently"."""
+    actions = [bench.feed(make_event())[0] for _ in range(30)]
+    assert actions == [Action.CREATE] + [Action.UPDATE] * 24 + [Action.SKIP] * 5
+    bench.clock.step(299.0)
+    assert bench.feed(make_event())[0] is Action.SKIP
+    bench.clock.step(1.0)
+    action, event = bench.feed(make_event())
+    assert (action, event.count) == (Action.UPDATE, 32), "what was not written has been counted all the same"
+    assert bench.feed(make_event())[0] is Action.SKIP
+
+
+def test_the_budget_never_grows_past_its_burst(bench: Bench) -> None:
+    """EV-05: a quiet day does not pay for a flood."""
+    bench.feed(make_event())
+    bench.clock.step(1_000_000.0)
+    actions = [bench.feed(make_event())[0] for _ in range(26)]
+    assert actions.count(Action.SKIP) == 1
+
+
+def test_a_flood_of_normal_events_silences_no_warning_and_no_other_object(bench: Bench) -> None:
+    """EV-05: the type is part of the key, as in new client-go."""
+    for _ in range(40):
+        bench.feed(make_event())
+    assert bench.feed(make_event())[0] is Action.SKIP
+    assert bench.feed(make_event(event_type="Warning"))[0] is Action.CREATE
+    assert bench.feed(make_event(about=replace(KETTLE, uid="u-2")))[0] is Action.CREATE
+
+
+def test_fifty_replicas_cost_25_writes_and_read_as_nine_names_and_a_count_for_each_kind(bench: Bench) -> None:
+    """EV-03, EV-05, EV-07: a job that creates fifty services and fifty pods within a second."""
+    actions, last = [], {}
+    for number in range(50):
+        for kind in ("service", "pod"):
+            action, event = bench.feed(make_event(f"Created {kind}: {number}", reason=f"SuccessfulCreate{kind}"))
+            actions.append(action)
+            last[event.metadata.name] = event
+    assert Counter(actions) == {Action.CREATE: 20, Action.UPDATE: 5, Action.SKIP: 75}
+    combined = [event for event in last.values() if event.message.startswith(COMBINED)]
+    assert len(last) == 20
+    assert [event.count for event in combined] == [41, 41]
+
+
+def test_what_is_forgotten_starts_anew(bench: Bench) -> None:
+    """EV-06: with room for two, the third object drives out the first, which then counts from one again."""
+    small = Bench(cache_size=2)
+    for uid in ("1", "2", "3", "1"):
+        action, event = small.feed(make_event(about=replace(KETTLE, uid=uid)))
+        assert (action, event.count) == (Action.CREATE, 1)
+
+
+steps = st.tuples(
+    st.sampled_from(["a", "b"]),  # the object
+    st.sampled_from(["Normal", "Warning"]),
+    st.integers(0, 14),  # the message
+    st.sampled_from([0.0, 0.1, 1.0, 601.0]),  # the pause after it
+)
+
+
+@given(st.lists(steps, max_size=150))
+def test_no_count_is_ever_lost(history: list[tuple[str, str, int, float]]) -> None:
+    """EV-07: each event adds one to one record, written or not, and a record never counts back or changes hands."""
+    bench = Bench()
+    counts: Counter[str] = Counter()
+    owners: dict[str, tuple[ObjectReference, str]] = {}
+    for uid, event_type, message, pause in history:
+        about = replace(KETTLE, uid=uid)
+        action, event = bench.feed(make_event(f"cup {message}", about=about, event_type=event_type))
+        name = event.metadata.name
+        counts[name] += 1
+        assert event.count == counts[name]
+        assert owners.setdefault(name, (about, event_type)) == (about, event_type)
+        assert action is not Action.CREATE or event.count == 1
+        assert action is not Action.UPDATE or event.count > 1
+        bench.clock.step(pause)
+    assert counts.total() == len(history)

@@ -1,0 +1,366 @@
+"""The recorder on virtual time, against a client that answers as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
+
+from api.client.errors import (
+    AlreadyExistsError,
+    ApiError,
+    ConnectError,
+    ConnectionLostError,
+    ForbiddenError,
+    InvalidError,
+    NamespaceTerminatingError,
+    NotFoundError,
+    RequestTimeoutError,
+    ServerError,
+)
+from api.client.rest import STRATEGIC_MERGE_PATCH
+from controller.events import EventRecorder
+from controller.events.correlator import COMBINED
+from controller.events.recorder import BUFFER_SIZE
+from fakes.api import FakeClient, status_error
+from fakes.virtual_loop import VirtualClock
+from unit.controller.events.making import KETTLE
+
+if TYPE_CHECKING:
+    from api.meta import Resource
+
+
+async def _nothing() -> None:
+    return None
+
+
+class EventClient(FakeClient):
+    """Keeps (time, verb, namespace, name, body); `answers` are taken one by one: an error is raised, None is success."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[tuple[float, str, str, str, Any]] = []
+        self.answers: list[Exception | None] = []
+        self.always: Exception | None = None
+        self.pause: Callable[[], Awaitable[None]] = _nothing
+
+    async def _take(self, verb: str, namespace: str, name: str, body: object) -> bytes:
+        now = asyncio.get_running_loop().time()
+        self.log.append((now, verb, namespace, name, msgspec.json.decode(msgspec.json.encode(body))))
+        await self.pause()
+        answer = self.answers.pop(0) if self.answers else self.always
+        if answer is not None:
+            raise answer
+        return b"{}"
+
+    async def create(self, resource: Resource, namespace: str, body: object, *, dry_run: bool = False) -> bytes:
+        name = msgspec.to_builtins(body)["metadata"]["name"]
+        return await self._take("create", namespace, name, body)
+
+    async def patch(self, resource: Resource, namespace: str, name: str, body: object, **options: Any) -> bytes:
+        assert options == {"content_type": STRATEGIC_MERGE_PATCH}
+        return await self._take("patch", namespace, name, body)
+
+    @property
+    def verbs(self) -> list[str]:
+        return [verb for _, verb, *_ in self.log]
+
+    @property
+    def messages(self) -> list[str]:
+        return [body["message"] for *_, body in self.log]
+
+    @property
+    def times(self) -> list[float]:
+        return [time for time, *_ in self.log]
+
+
+class Drops:
+    """Counts what is dropped."""
+
+    def __init__(self) -> None:
+        self.count: Counter[tuple[str, str]] = Counter()
+
+    def event_dropped(self, event_type: str, why: str) -> None:
+        self.count[event_type, why] += 1
+
+
+class Bench:
+    """A recorder, its client, and what it drops."""
+
+    def __init__(self) -> None:
+        self.client = EventClient()
+        self.drops = Drops()
+        self.recorder = EventRecorder(
+            self.client,
+            component="kettle-operator",
+            host="node-1",
+            clock=VirtualClock(),
+            metrics=self.drops,
+            chance=lambda: 0.25,
+        )
+
+    def record(self, message: str = "tick", event_type: str = "Normal", about: str = "u-1") -> None:
+        self.recorder.event(replace(KETTLE, uid=about), event_type, "Boiled", message)
+
+    async def run_to_the_end(self) -> None:
+        """Stop, and write what waits."""
+        self.recorder.stop()
+        await self.recorder.run()
+
+    def start(self) -> asyncio.Task[None]:
+        return asyncio.create_task(self.recorder.run())
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+async def test_an_event_arrives_with_all_that_kubectl_shows_of_it(bench: Bench) -> None:
+    """EV-01, EV-02, event_test.go:TestEventf."""
+    bench.record("whistles", "Warning")
+    await bench.run_to_the_end()
+    assert bench.client.log == [
+        (
+            0.0,
+            "create",
+            "kitchen",
+            "blue.18867251edfa0000",
+            {
+                "metadata": {"name": "blue.18867251edfa0000", "namespace": "kitchen"},
+                "involvedObject": {
+                    "apiVersion": "example.com/v1",
+                    "kind": "Kettle",
+                    "namespace": "kitchen",
+                    "name": "blue",
+                    "uid": "u-1",
+                },
+                "reason": "Boiled",
+                "message": "whistles",
+                "type": "Warning",
+                "count": 1,
+                "source": {"component": "kettle-operator", "host": "node-1"},
+                "reportingComponent": "kettle-operator",
+                "reportingInstance": "node-1",
+                "firstTimestamp": "2026-01-01T00:00:00Z",
+                "lastTimestamp": "2026-01-01T00:00:00Z",
+            },
+        )
+    ]
+
+
+async def test_recording_does_not_wait_for_a_server_that_hangs(bench: Bench) -> None:
+    """EV-01, event_test.go:TestLotsOfEvents: a thousand wait, the rest is dropped and counted."""
+    bench.client.pause = asyncio.Event().wait  # type: ignore[assignment]  # its True is not looked at
+    running = bench.start()
+    bench.record("in the hands of the task")
+    await asyncio.sleep(1.0)
+    for number in range(BUFFER_SIZE + 7):
+        bench.record(str(number))
+    assert asyncio.get_running_loop().time() == 1.0
+    assert bench.drops.count == {("Normal", "overflow"): 7}
+    running.cancel()
+    await asyncio.wait([running])
+    assert bench.drops.count == {("Normal", "overflow"): 7, ("Normal", "shutdown"): BUFFER_SIZE + 1}
+
+
+async def test_a_warning_that_finds_the_buffer_full_takes_the_place_of_a_normal_event(bench: Bench) -> None:
+    """EV-01: no Warning is lost while there is something of less weight to lose."""
+    for number in range(BUFFER_SIZE):
+        bench.record(str(number), about=f"u-{number}")
+    bench.record("boiled dry", "Warning")
+    assert bench.drops.count == {("Normal", "overflow"): 1}
+    await bench.run_to_the_end()
+    assert bench.client.messages[-2:] == ["998", "boiled dry"]
+
+
+async def test_a_lost_warning_is_logged_loudly_and_a_lost_normal_event_softly(bench: Bench) -> None:
+    """EV-01: whoever recorded a Normal event has logged it; that a Warning is missing on the server must be seen."""
+    bench.recorder.stop()
+    with capture_logs() as lines:
+        bench.record("fine")
+        bench.record("boiled dry", "Warning")
+    assert [(line["log_level"], line["message"], line["why"]) for line in lines] == [
+        ("debug", "fine", "shutdown"),
+        ("warning", "boiled dry", "shutdown"),
+    ]
+    assert bench.drops.count == {("Normal", "shutdown"): 1, ("Warning", "shutdown"): 1}
+
+
+async def test_only_normal_and_warning_are_types(bench: Bench) -> None:
+    """EV-01: another type is refused here, and its name does not become a label."""
+    bench.record("hm", "Curious")
+    await bench.run_to_the_end()
+    assert bench.client.log == []
+    assert bench.drops.count == {("Unknown", "invalid"): 1}
+
+
+async def test_events_of_one_moment_have_names_of_their_own(bench: Bench) -> None:
+    """EV-02, util_test.go:TestGenerateEventName: hex nanoseconds, which the clock does not really count."""
+    for number in range(3):
+        bench.record(str(number))
+    await bench.run_to_the_end()
+    names = [name for _, _, _, name, _ in bench.client.log]
+    assert names == ["blue.18867251edfa0000", "blue.18867251edfa0001", "blue.18867251edfa0002"]
+
+
+@pytest.mark.parametrize("name", ["Blue", "a" * 250, "system:node", ""])
+async def test_a_name_that_can_not_be_one_gives_way_to_a_uuid(bench: Bench, name: str) -> None:
+    """EV-02, util_test.go:TestGenerateEventName."""
+    bench.recorder.event(replace(KETTLE, name=name), "Normal", "Boiled", "tick")
+    bench.recorder.event(replace(KETTLE, name=name), "Normal", "Boiled", "tock")
+    await bench.run_to_the_end()
+    first, second = [name for _, _, _, name, _ in bench.client.log]
+    assert len(first) == len(second) == 36
+    assert first != second
+
+
+async def test_an_object_without_namespace_has_its_events_in_default(bench: Bench) -> None:
+    """EV-02, event_test.go:TestEventfNoNamespace."""
+    bench.recorder.event(replace(KETTLE, namespace=""), "Normal", "Boiled", "tick")
+    await bench.run_to_the_end()
+    assert bench.client.log[0][2] == "default"
+
+
+async def test_the_same_event_again_patches_count_time_and_message(bench: Bench) -> None:
+    """EV-04, events_cache_test.go:TestEventCorrelator: on the name of the first."""
+    running = bench.start()
+    bench.record()
+    await asyncio.sleep(5.0)
+    bench.record()
+    await asyncio.sleep(1.0)
+    first, second = bench.client.log
+    assert second[1:] == (
+        "patch",
+        "kitchen",
+        first[3],
+        {"count": 2, "lastTimestamp": "2026-01-01T00:00:05Z", "message": "tick"},
+    )
+    bench.recorder.stop()
+    await running
+
+
+async def test_many_similar_events_become_one_and_too_many_stay_here(bench: Bench) -> None:
+    """EV-03, EV-05, EV-07: what the spam filter holds back is counted as such."""
+    for number in range(40):
+        bench.record(str(number))
+    await bench.run_to_the_end()
+    assert bench.client.verbs == ["create"] * 10 + ["patch"] * 15
+    assert bench.client.messages[-1] == COMBINED + "24"
+    assert bench.drops.count == {("Normal", "spam"): 15}
+
+
+async def test_a_patch_of_an_event_that_is_gone_creates_it_with_its_count(bench: Bench) -> None:
+    """EV-08, event_test.go:TestUpdateExpiredEvent: events live for an hour; no resourceVersion goes with it."""
+    bench.record()
+    bench.record()
+    bench.client.answers = [None, status_error(NotFoundError, 404)]
+    await bench.run_to_the_end()
+    assert bench.client.verbs == ["create", "patch", "create"]
+    body = bench.client.log[-1][4]
+    assert (body["count"], body["metadata"]) == (2, {"name": "blue.18867251edfa0000", "namespace": "kitchen"})
+    assert not bench.drops.count
+
+
+async def test_a_server_that_is_away_is_asked_twelve_times_ten_seconds_apart(bench: Bench) -> None:
+    """EV-08, event_test.go:TestWriteEventError: the first wait is random."""
+    bench.client.always = ConnectError("refused")
+    running = bench.start()
+    bench.record("boiled dry", "Warning")
+    await asyncio.sleep(200.0)
+    assert bench.client.times == [0.0] + [2.5 + 10.0 * n for n in range(11)]
+    assert bench.drops.count == {("Warning", "unreachable"): 1}
+    bench.recorder.stop()
+    await running
+
+
+@pytest.mark.parametrize("error", [ConnectionLostError("reset"), RequestTimeoutError("late"), ConnectError("refused")])
+async def test_a_server_that_comes_back_gets_all_events_in_order(bench: Bench, error: ApiError) -> None:
+    """EV-08, event_test.go:TestWriteEventError: nothing overtakes the event that is being tried."""
+    bench.client.answers = [error, error]
+    running = bench.start()
+    bench.record("1")
+    bench.record("2")
+    await asyncio.sleep(60.0)
+    assert bench.client.messages == ["1", "1", "1", "2"]
+    assert not bench.drops.count
+    bench.recorder.stop()
+    await running
+
+
+@pytest.mark.parametrize(
+    ("error", "counted"),
+    [
+        (status_error(ForbiddenError, 403), True),
+        (status_error(InvalidError, 422), True),
+        (status_error(ServerError, 500), True),
+        (status_error(AlreadyExistsError, 409), False),
+        (status_error(NamespaceTerminatingError, 403), False),
+    ],
+    ids=["forbidden", "invalid", "server error", "exists", "namespace terminating"],
+)
+async def test_an_event_that_the_server_refuses_is_not_tried_again(
+    bench: Bench, error: ApiError, counted: bool
+) -> None:
+    """EV-08, event_test.go:TestWriteEventError: and of two refusals nobody needs to hear."""
+    bench.client.answers = [error]
+    bench.record("1", "Warning")
+    bench.record("2", "Warning")
+    await bench.run_to_the_end()
+    assert bench.client.messages == ["1", "2"]
+    assert bench.drops.count == ({("Warning", "refused"): 1} if counted else {})
+
+
+async def test_a_bug_costs_one_event_and_not_the_recorder(bench: Bench) -> None:
+    """EV-08: say, a message that can not be encoded."""
+    bench.client.answers = [UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")]
+    bench.record("1", "Warning")
+    bench.record("2")
+    with capture_logs() as lines:
+        await bench.run_to_the_end()
+    assert bench.client.messages == ["1", "2"]
+    assert bench.drops.count == {("Warning", "crashed"): 1}
+    assert [line["event"] for line in lines] == ["event_write_crashed", "event_dropped"]
+
+
+async def test_at_shutdown_each_event_that_waits_is_tried_once(bench: Bench) -> None:
+    """EV-09, event_test.go:TestBroadcasterShutdown: nothing is accepted any more, and nobody waits ten seconds."""
+    bench.client.always = ConnectError("refused")
+    running = bench.start()
+    bench.record("1", "Warning")
+    bench.record("2", "Warning")
+    await asyncio.sleep(1.0)
+    assert bench.client.messages == ["1"]
+    bench.recorder.stop()
+    bench.recorder.stop()
+    bench.record("3", "Warning")
+    await running
+    assert asyncio.get_running_loop().time() == 1.0
+    assert bench.client.messages == ["1", "1", "2"]
+    assert bench.drops.count == {("Warning", "unreachable"): 2, ("Warning", "shutdown"): 1}
+
+
+async def test_stopping_before_it_ran_and_without_events_ends_at_once(bench: Bench) -> None:
+    """EV-09, event_test.go:TestStartEventWatcherExitsOnDirectShutdown."""
+    await bench.run_to_the_end()
+    assert bench.client.log == []
+
+
+async def test_cancelling_counts_what_was_not_written(bench: Bench) -> None:
+    """EV-09, event_test.go:TestCancelEvent, TestNonRacyShutdown: the one in hand, those that wait, those that come later."""
+    bench.client.pause = asyncio.Event().wait  # type: ignore[assignment]
+    running = bench.start()
+    for number in range(3):
+        bench.record(str(number), "Warning")
+    await asyncio.sleep(1.0)
+    running.cancel()
+    await asyncio.wait([running])
+    assert running.cancelled()
+    bench.record("late", "Warning")
+    assert bench.drops.count == {("Warning", "shutdown"): 4}
