@@ -1,0 +1,163 @@
+"""One process's claim on a lock: single tries to win, keep and give it back, and what was learned of the lock on the way.
+
+Tries only; when to try again, and what to do as leader, is the elector's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import structlog
+
+from api.client.errors import ApiError, ConflictError, RequestTimeoutError
+from controller.leaderelection.lock import LeaderElectionRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from controller.leaderelection.config import LeaderElectionConfig
+    from controller.leaderelection.fence import Fence
+    from controller.leaderelection.lock import ResourceLock
+    from controller.leaderelection.metrics import ElectorMetrics
+    from workqueue.clock import Clock
+
+T = TypeVar("T")
+
+RELEASE_TRIES: Final = 5
+RELEASE_RETRY_S: Final = 0.01
+"""LE-11, WR-01: a conflict with a renewal whose answer was lost is over at the next read."""
+
+log = structlog.get_logger(__name__)
+
+
+class Outcome(enum.Enum):
+    """What became of one try to win or keep the lock."""
+
+    OURS = enum.auto()
+    THEIRS = enum.auto()
+    FAILED = enum.auto()
+
+
+class Claim:
+    """Knows the record that was seen last, and until when it is good by our clock (LE-04).
+
+    Invariants: the time of another's record counts from after the answer that showed it, so nobody is robbed of a moment; the
+    fence is opened here alone, by a write that succeeded, and the lease behind it counts from before that request, so
+    nobody else's count can be ahead of it.
+    """
+
+    def __init__(
+        self, lock: ResourceLock, config: LeaderElectionConfig, *, fence: Fence, metrics: ElectorMetrics, clock: Clock
+    ) -> None:
+        self._lock = lock
+        self._config = config
+        self._fence = fence
+        self._metrics = metrics
+        self._clock = clock
+        self._observed: LeaderElectionRecord | None = None
+        self.expires_at = 0.0
+
+    @property
+    def leader(self) -> str:
+        """The holder seen last; empty when there is none."""
+        return self._observed.holder_identity if self._observed is not None else ""
+
+    async def attempt(self, *, leading: bool) -> Outcome:
+        """Try once to win the lock or, when `leading`, to keep it. Raises no ApiError."""
+        try:
+            return await self._attempt_from_memory() or await self._attempt_from_the_server(leading=leading)
+        except ConflictError as error:
+            log.debug("lease_race_lost", lease=str(self._lock), error=str(error))
+        except ApiError as error:
+            log.warning("lease_attempt_failed", lease=str(self._lock), error=str(error))
+        return Outcome.FAILED
+
+    async def give_back(self) -> None:
+        """Free the lock if it is ours (LE-11). If that fails, it runs out by itself."""
+        failure: Exception | None = None
+        try:
+            async with asyncio.timeout(self._config.renew_deadline_s):
+                for _ in range(RELEASE_TRIES):
+                    try:
+                        await self._give_back_once()
+                    except ApiError as error:
+                        failure = error
+                        await asyncio.sleep(RELEASE_RETRY_S)
+                    else:
+                        return
+        except TimeoutError as error:
+            failure = failure or error
+        log.warning("lease_not_released", lease=str(self._lock), error=str(failure))
+
+    async def _attempt_from_memory(self) -> Outcome | None:
+        """Renew without a read, if by our knowledge the lock is ours (LE-06). None says that it must be read."""
+        observed = self._observed
+        if observed is None or not self._is_ours(observed) or self._clock.monotonic() >= self.expires_at:
+            return None
+        try:
+            return await self._write(self._lock.update, self._successor(observed))
+        except ApiError as error:
+            log.debug("lease_fast_path_failed", lease=str(self._lock), error=str(error))
+            return None
+
+    async def _attempt_from_the_server(self, *, leading: bool) -> Outcome:
+        record = await self._bounded(self._lock.get())
+        if record is not None and record != self._observed:
+            # One that does not say for how long it is good (LE-05) gets as long as ours.
+            lasts = record.lease_duration_s or self._config.lease_duration_s
+            self._observed, self.expires_at = record, self._clock.monotonic() + lasts
+        if record is not None and self._is_ours(record):
+            self._metrics.slowpath()
+        elif leading and not self._fence.remaining():
+            # It was free for others to take and give back again: what the work knows may be from before that.
+            return Outcome.THEIRS
+        elif record is None:
+            return await self._write(self._lock.create, self._successor(None))
+        elif record.holder_identity and self._clock.monotonic() < self.expires_at:
+            return Outcome.THEIRS
+        return await self._write(self._lock.update, self._successor(record))
+
+    async def _write(
+        self, write: Callable[[LeaderElectionRecord], Awaitable[None]], record: LeaderElectionRecord
+    ) -> Outcome:
+        sent_at = self._clock.monotonic()
+        await self._bounded(write(record))
+        self._observed, self.expires_at = record, sent_at + record.lease_duration_s
+        self._fence.open_until(self.expires_at - self._config.fence_margin_s)
+        # An answer can be so late that the time it confirms is over.
+        return Outcome.OURS if self._fence.remaining() else Outcome.FAILED
+
+    async def _give_back_once(self) -> None:
+        record = await self._bounded(self._lock.get())
+        if record is None or not self._is_ours(record):
+            return
+        now = self._clock.now()
+        # One second, in case somebody only looks at the duration: zero is not a valid one.
+        free = LeaderElectionRecord("", 1, now, now, record.leader_transitions)
+        await self._bounded(self._lock.update(free))
+        self._observed = free
+        log.info("lease_released", lease=str(self._lock))
+
+    def _successor(self, old: LeaderElectionRecord | None) -> LeaderElectionRecord:
+        """The record that makes or keeps us leader after `old`: transitions count changes of the holder alone (LE-08)."""
+        now = self._clock.now()
+        acquired, transitions = now, 0
+        if old is not None and self._is_ours(old):
+            acquired, transitions = old.acquire_time or now, old.leader_transitions
+        elif old is not None:
+            transitions = old.leader_transitions + 1
+        return LeaderElectionRecord(self._lock.identity, int(self._config.lease_duration_s), acquired, now, transitions)
+
+    async def _bounded(self, call: Awaitable[T]) -> T:
+        """One call may not take all the time there is (LE-14)."""
+        limit = self._config.call_timeout_s
+        try:
+            async with asyncio.timeout(limit):
+                return await call
+        except TimeoutError as error:
+            raise RequestTimeoutError(f"no answer within {limit:g} s") from error
+
+    def _is_ours(self, record: LeaderElectionRecord) -> bool:
+        return record.holder_identity == self._lock.identity

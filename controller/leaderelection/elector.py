@@ -1,0 +1,228 @@
+"""Leader election: of all processes that run an elector on one lock, one at a time does the work.
+
+No clock is ever compared with another one. A candidate watches the record; when that has not changed for as long as it says it
+is good for, by the candidate's own monotonic clock, the candidate takes over (LE-04). A leader counts the same time from the
+moment before it sent its last renewal, which is earlier than anybody can have seen it, less a margin; its fence shuts then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+import structlog
+
+from controller.leaderelection.claim import Claim, Outcome
+from controller.leaderelection.config import JITTER, LeaderElectionConfig
+from controller.leaderelection.fence import Fence
+from controller.leaderelection.metrics import ElectorMetrics
+from workqueue.clock import LoopClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from controller.leaderelection.lock import ResourceLock
+    from workqueue.clock import Clock
+    from workqueue.metrics import QueueMetricsProvider
+
+log = structlog.get_logger(__name__)
+
+
+class LeadershipLostError(Exception):
+    """The lease could not be renewed. The process should exit: what it knows may be out of date (LE-14)."""
+
+
+class LeaderElector:
+    """Waits for the lease, does the work while it holds it, gives it back.
+
+    Invariants:
+    - `on_started_leading` runs only after the lease was won; it is cancelled when the lease is lost, and `run` does not end
+      before it has;
+    - `fence` is open only while nobody else can hold the lease;
+    - `on_stopped_leading` is called exactly once per `run`, however that ends, also if it never led (LE-10). When the lease is
+      lost it is called at once, without waiting for the work to end;
+    - the lease is given back only after the work has ended, and with it all that it wrote through the fence (LE-11).
+
+    For one loop; `run` must not be called while it runs.
+    """
+
+    def __init__(
+        self,
+        lock: ResourceLock,
+        *,
+        on_started_leading: Callable[[], Coroutine[object, object, None]],
+        on_stopped_leading: Callable[[], None],
+        on_new_leader: Callable[[str], None] | None = None,
+        config: LeaderElectionConfig | None = None,
+        fence: Fence | None = None,
+        name: str = "",
+        metrics: QueueMetricsProvider | None = None,
+        clock: Clock | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """Prepare to lead.
+
+        on_started_leading: the work. When it returns, we step down.
+        on_new_leader: is told, after the fact, of each leader that is seen, ourselves included; "" says that there is none.
+        fence: the one through which the work writes (see `FencedTransport`).
+        name: labels the metrics; that of the lock if empty.
+        chance: answers a float in [0, 1).
+
+        Raises ValueError when the lock has no identity (LE-02).
+        """
+        if not lock.identity:
+            raise ValueError("the lock needs an identity")
+        clock = clock or LoopClock()
+        self._config = config or LeaderElectionConfig()
+        self._on_started_leading = on_started_leading
+        self._on_stopped_leading = on_stopped_leading
+        self._on_new_leader = on_new_leader
+        self._name = name or str(lock)
+        self._clock = clock
+        self._chance = chance
+        self._leading = False  # the lease is ours as far as we know
+        self._working = False  # the work has not ended
+        self._told_stopped = True
+        self._told_leader = ""
+        self.fence = fence or Fence(clock)
+        self._claim = Claim(
+            lock,
+            self._config,
+            fence=self.fence,
+            metrics=ElectorMetrics(metrics, self._name, leads=lambda: self._leading),
+            clock=clock,
+        )
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether we lead, as far as we know; whether a write may leave is the fence's to say."""
+        return self._leading
+
+    @property
+    def leader(self) -> str:
+        """The identity of the leader seen last; empty when there is none."""
+        return self._claim.leader
+
+    def overdue_s(self) -> float:
+        """For how long the work has been going on past the end of the lease; 0 when all is well (LE-13)."""
+        return max(0.0, self._clock.monotonic() - self._claim.expires_at) if self._working else 0.0
+
+    async def run(self) -> None:
+        """Wait for the lease, then do the work.
+
+        Returns, with the lease given back, when the work returns; raises what the work raises. Raises LeadershipLostError
+        when the lease is lost. Cancelling ends the work and gives the lease back, unless that cuts off a write.
+        """
+        self._told_stopped = False
+        try:
+            await self._acquire()
+            await self._lead()
+        finally:
+            self._stop_leading()
+
+    async def _acquire(self) -> None:
+        log.info("lease_awaited", lease=self._name)
+        while True:
+            if await self._attempt() is Outcome.OURS:
+                log.info("lease_acquired", lease=self._name)
+                return
+            await asyncio.sleep(self._config.retry_period_s * (1 + JITTER * self._chance()))
+
+    async def _lead(self) -> None:
+        self._leading = self._working = True
+        working = asyncio.create_task(self._on_started_leading(), name=f"leading-{self._name}")
+        renewing = asyncio.create_task(self._renew_until_lost(), name=f"renewing-{self._name}")
+        lost = False
+        try:
+            await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
+            lost = not working.done()
+            if lost:
+                self._stop_leading()
+        finally:
+            try:
+                await _end(working, renewing)
+            finally:
+                self._working = False
+                if self._config.release and not lost:
+                    await self._step_down()
+            if not lost:
+                working.result()  # raises what the work raised, also if it did so because it was cancelled
+        if lost:
+            cause = _failure(renewing) or _failure(working)
+            raise LeadershipLostError(f"the lease {self._name} was lost") from cause
+
+    async def _step_down(self) -> None:
+        """Give the lease back. The fence shuts first: from the moment of the request another may lead.
+
+        A write that got no answer is work that has not ended. Then the lease is left to run out, which takes hardly longer.
+        """
+        self.fence.close()
+        if not self.fence.settled:
+            log.warning("lease_kept", lease=self._name, why="a write was cut off, and may still take effect")
+            return
+        await self._claim.give_back()
+        self._report_transition()
+
+    async def _renew_until_lost(self) -> None:
+        outcome = Outcome.OURS
+        while outcome is Outcome.OURS:
+            await asyncio.sleep(self._config.retry_period_s)
+            outcome = await self._renew()
+        log.error("lease_lost", lease=self._name, leader=self.leader, outcome=outcome.name.lower())
+
+    async def _renew(self) -> Outcome:
+        """Try until it is clear whether the lease is still ours, or time is up (LE-07)."""
+        # Not past the fence's end: from there on we lead in name only. A process that was frozen for longer than that gets
+        # one call to see whether anybody has noticed.
+        limit = max(min(self._config.renew_deadline_s, self.fence.remaining()), self._config.call_timeout_s)
+        try:
+            async with asyncio.timeout(limit):
+                while True:
+                    outcome = await self._attempt()
+                    if outcome is not Outcome.FAILED:
+                        return outcome
+                    await asyncio.sleep(self._config.retry_period_s)
+        except TimeoutError:
+            return Outcome.FAILED
+
+    async def _attempt(self) -> Outcome:
+        outcome = await self._claim.attempt(leading=self._leading)
+        self._report_transition()
+        return outcome
+
+    def _stop_leading(self) -> None:
+        """Shut the fence and tell, unless that was done already."""
+        self.fence.close()
+        self._leading = False
+        if not self._told_stopped:
+            self._told_stopped = True
+            self._on_stopped_leading()
+
+    def _report_transition(self) -> None:
+        """LE-12: tell of a new leader in a callback of its own, which can neither delay a renewal nor break it."""
+        leader = self._claim.leader
+        if leader == self._told_leader:
+            return
+        self._told_leader = leader
+        log.info("leader_observed", lease=self._name, leader=leader)
+        if self._on_new_leader is not None:
+            asyncio.get_running_loop().call_soon(self._on_new_leader, leader)
+
+
+async def _end(*tasks: asyncio.Task[None]) -> None:
+    """Cancel the tasks and wait until all have ended; being cancelled meanwhile must wait for that too."""
+    cancelled: asyncio.CancelledError | None = None
+    for task in tasks:
+        task.cancel()
+    while not all(task.done() for task in tasks):
+        try:
+            await asyncio.wait(tasks)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+def _failure(task: asyncio.Task[None]) -> BaseException | None:
+    return None if task.cancelled() else task.exception()

@@ -1,0 +1,106 @@
+"""The fence: no write leaves this process unless its lease is still good for a while.
+
+An elector notices the loss of its lease only when it runs. A process that was stopped (SIGSTOP, a frozen VM, a loop that some
+call has blocked) wakes up believing what it believed before, in the middle of whatever it did. So what counts is asked at each
+write: the clock. A write that is under way when the fence shuts is given up twice: by us, if we run, and by the API server,
+which is told with each write how long it has.
+
+What no client can do: a process that is stopped between the question and the system call that sends the bytes sends them
+when it wakes, and packets may be late. Both windows are small (one step of the loop; one round trip). That is why writes also
+carry what makes the server refuse them if the world has moved on: names that can only be taken once, UIDs on deletes,
+resourceVersions on status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from api.client.errors import ConnectError, RequestTimeoutError
+
+if TYPE_CHECKING:
+    from api.client import Request, Response, Transport
+    from workqueue.clock import Clock
+
+READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that may always pass. Everything else might change something."""
+
+
+class FencedError(ConnectError):
+    """The request was not sent, because this process does not hold the lease (or not for long enough)."""
+
+
+class Fence:
+    """Open until a moment of the monotonic clock; renewals of the lease move that moment.
+
+    Invariants: shut until the first `open_until`, from that moment on, and after `close`; not `settled` while a write that was
+    let pass, and was never answered, may still take effect.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._end = -math.inf
+        self._settled_at = -math.inf
+
+    def open_until(self, end: float) -> None:
+        """Let writes pass until the monotonic clock shows `end`."""
+        self._end = end
+
+    def close(self) -> None:
+        """Let nothing pass."""
+        self._end = -math.inf
+
+    def remaining(self) -> float:
+        """Seconds for which the fence is still open; 0 when it is shut."""
+        return max(0.0, self._end - self._clock.monotonic())
+
+    def check(self) -> float:
+        """Return how long the fence is still open. Raises FencedError when it is shut."""
+        remaining = self.remaining()
+        if not remaining:
+            raise FencedError("this process does not hold the lease, so it must not write")
+        return remaining
+
+    def unanswered(self, within_s: float) -> None:
+        """Note a write that may take effect within so many seconds, though nobody waits for it any more."""
+        self._settled_at = max(self._settled_at, self._clock.monotonic() + within_s)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no write that has passed can take effect any more."""
+        return self._clock.monotonic() >= self._settled_at
+
+
+class FencedTransport:
+    """A `Transport` whose writes pass a fence; reads and watches always pass. Dry runs and access reviews count as writes.
+
+    Invariants: the fence is asked for every request, so also when `RestClient` sends one again; no write is waited for, or
+    worked on by the server, for longer than the fence was open when it was sent.
+    """
+
+    def __init__(self, transport: Transport, fence: Fence) -> None:
+        self._transport = transport
+        self._fence = fence
+
+    async def send(self, request: Request) -> Response:
+        """See `Transport.send`. Raises FencedError instead of sending a write when the fence is shut."""
+        if request.method in READS:
+            return await self._transport.send(request)
+        remaining = self._fence.check()
+        # For the API server, which would go on for up to a minute, also after we have been stopped. It takes zero for "as long
+        # as you like".
+        query = {**request.query, "timeout": f"{max(1, int(remaining * 1000))}ms"}
+        limit = asyncio.timeout(remaining)
+        try:
+            # The head of the answer comes after the deed, so reading the body needs no limit of ours.
+            async with limit:
+                return await self._transport.send(replace(request, query=query))
+        except ConnectError:
+            raise  # the server has not seen it
+        except BaseException as error:  # cancelled, too
+            self._fence.unanswered(remaining)
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise RequestTimeoutError("the lease ended before the answer came", request=str(request)) from error
+            raise

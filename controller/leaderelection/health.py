@@ -1,0 +1,30 @@
+"""An answer for a liveness probe: is this process stuck believing that it leads? (LE-13)"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from controller.leaderelection.elector import LeaderElector
+
+TOLERANCE_S: Final = 20.0
+"""LE-13: what a leader is granted past the end of its lease before it counts as stuck; kube-controller-manager's number."""
+
+
+class LeaderHealth:
+    """Health of an elector that may come to be after the health server does; healthy until there is one."""
+
+    def __init__(self, tolerance_s: float = TOLERANCE_S) -> None:
+        self._tolerance_s = tolerance_s
+        self._elector: LeaderElector | None = None
+
+    def watch(self, elector: LeaderElector) -> None:
+        """Answer for `elector` from now on."""
+        self._elector = elector
+
+    def check(self) -> str | None:
+        """Return what is wrong, or None. A process that does not lead is healthy."""
+        overdue_s = self._elector.overdue_s() if self._elector is not None else 0.0
+        if overdue_s <= self._tolerance_s:
+            return None
+        return f"still at work {overdue_s:.0f} s after the end of its lease"

@@ -1,0 +1,37 @@
+"""What an elector tells about itself (A7). The ports are those of `workqueue.metrics`; the label is the elector's name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from workqueue.metrics import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workqueue.metrics import Counter, Gauge, QueueMetricsProvider
+
+MASTER_STATUS: Final = Metric("leader_election_master_status", "Whether this process leads: 1 or 0")
+SLOWPATH: Final = Metric(
+    "leader_election_slowpath_total", "Renewals that had to read the lease first, because the optimistic write failed"
+)
+
+COUNTERS: Final = (SLOWPATH,)
+GAUGES: Final = (MASTER_STATUS,)
+
+
+class ElectorMetrics:
+    """The books of one elector; none are kept without a provider."""
+
+    def __init__(self, provider: QueueMetricsProvider | None, name: str, *, leads: Callable[[], bool]) -> None:
+        """Make the series of the elector `name`; `leads` answers, at each scrape, whether it leads."""
+        self._slowpath: Counter | None = None
+        if provider is not None:
+            self._slowpath = provider.counter(SLOWPATH, name)
+            status: Gauge = provider.gauge(MASTER_STATUS, name)
+            status.set_function(lambda: float(leads()))
+
+    def slowpath(self) -> None:
+        """Count a renewal that took the slow path."""
+        if self._slowpath is not None:
+            self._slowpath.inc()

@@ -1,0 +1,97 @@
+"""A process that leads when it may: writes its name and a number into a ConfigMap ten times a second, through the fence.
+
+    python leader_process.py KUBECONFIG NAMESPACE IDENTITY LEASE_S RENEW_S RETRY_S
+
+Tells on standard output what it does, one word a line. SIGTERM makes it step down. Exit codes: 0 stopped, 3 lost the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from api.client import AiohttpTransport, RestClient, load_settings
+from api.client.errors import ApiError
+from api.meta import Resource
+from controller.leaderelection import (
+    Fence,
+    FencedTransport,
+    LeaderElectionConfig,
+    LeaderElector,
+    LeadershipLostError,
+    LeaseLock,
+)
+from controller.observability.log import configure_logging
+from workqueue import LoopClock
+
+if TYPE_CHECKING:
+    from api.client import Settings
+
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+PERIOD_S = 0.1
+
+
+def tell(word: str) -> None:
+    """Say what happened to whoever started this process."""
+    sys.stdout.write(f"{word}\n")
+    sys.stdout.flush()
+
+
+async def lead(settings: Settings, config: LeaderElectionConfig, namespace: str, identity: str) -> int:
+    """Stand for election, work, step down."""
+    stop = asyncio.Event()
+    clock = LoopClock()
+    fence = Fence(clock)
+    async with AiohttpTransport(settings) as transport, AiohttpTransport(settings) as lease_transport:
+        client = RestClient(FencedTransport(transport, fence))
+
+        async def work() -> None:
+            tell("leading")
+            number = 0
+            while not stop.is_set():
+                number += 1
+                change = {"data": {"writer": identity, "number": str(number)}}
+                with contextlib.suppress(ApiError):
+                    await client.patch(CONFIG_MAPS, namespace, "counter", change)
+                    tell("wrote")
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(PERIOD_S):
+                        await stop.wait()
+
+        elector = LeaderElector(
+            LeaseLock(RestClient(lease_transport), namespace, "counter", identity=identity),
+            on_started_leading=work,
+            on_stopped_leading=lambda: tell("stopped"),
+            config=config,
+            fence=fence,
+            clock=clock,
+        )
+        running = asyncio.create_task(elector.run())
+
+        def step_down() -> None:
+            stop.set()
+            if not elector.is_leader:
+                running.cancel()
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, step_down)
+        try:
+            await running
+        except LeadershipLostError:
+            return 3
+        except asyncio.CancelledError:
+            return 0
+    return 0
+
+
+if __name__ == "__main__":
+    configure_logging()
+    kubeconfig, namespace, identity, *times = sys.argv[1:]
+    lease_s, renew_s, retry_s = map(float, times)
+    config = LeaderElectionConfig(lease_s, renew_s, retry_s)
+    sys.exit(asyncio.run(lead(load_settings(kubeconfig), config, namespace, identity)))

@@ -1,0 +1,94 @@
+"""A lock on a model server: one record with a version, and replies that are slow, lost, or refused when told so."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from api.client.errors import AlreadyExistsError, ConflictError, Status
+from workqueue import LoopClock
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from controller.leaderelection import LeaderElectionRecord
+
+
+class LockServer:
+    """The record that all `ModelLock`s see; `history` holds (time, verb, record) of each write that took effect."""
+
+    def __init__(self) -> None:
+        self.record: LeaderElectionRecord | None = None
+        self.version = 0
+        self.history: list[tuple[float, str, LeaderElectionRecord]] = []
+
+    def put(self, record: LeaderElectionRecord | None, verb: str = "put") -> None:
+        """Replace the record, as if another client had done so."""
+        self.record = record
+        self.version += 1
+        if record is not None:
+            self.history.append((LoopClock().monotonic(), verb, record))
+
+    @property
+    def holders(self) -> list[str]:
+        """The holders in order, each once per reign."""
+        names: list[str] = []
+        for _, _, record in self.history:
+            if names[-1:] != [record.holder_identity]:
+                names.append(record.holder_identity)
+        return names
+
+
+async def _at_once() -> None:
+    """The default network: no delay, no failure."""
+
+
+class ModelLock:
+    """`ResourceLock` on a `LockServer`. `before` and `after` are awaited on either side of the server's act.
+
+    What `before` raises is a request that was lost on its way, what `after` raises an answer that was.
+    """
+
+    def __init__(self, server: LockServer, identity: str) -> None:
+        self.server = server
+        self.identity = identity
+        self.calls: list[str] = []
+        self.before: Callable[[], Awaitable[None]] = _at_once
+        self.after: Callable[[], Awaitable[None]] = _at_once
+        self._version = -1
+
+    async def get(self) -> LeaderElectionRecord | None:
+        self.calls.append("get")
+        await self.before()
+        record, version = self.server.record, self.server.version
+        await self.after()
+        self._version = version
+        return record
+
+    async def create(self, record: LeaderElectionRecord) -> None:
+        self.calls.append("create")
+        await self.before()
+        if self.server.record is not None:
+            raise AlreadyExistsError(Status(code=409))
+        await self._put(record, "create")
+
+    async def update(self, record: LeaderElectionRecord) -> None:
+        self.calls.append("update")
+        await self.before()
+        if self.server.record is None or self._version != self.server.version:
+            raise ConflictError(Status(code=409))
+        await self._put(record, "update")
+
+    async def _put(self, record: LeaderElectionRecord, verb: str) -> None:
+        self.server.put(record, verb)
+        version = self.server.version
+        await self.after()
+        self._version = version
+
+    def __str__(self) -> str:
+        return "ns/lock"
+
+
+async def for_ever() -> None:
+    """Work that does not end by itself, or a server that does not answer."""
+    await asyncio.Event().wait()

@@ -1,0 +1,358 @@
+"""Single tries to win, keep and give back a lock: the table of client-go, and what may go wrong on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from api.client.errors import ApiError, ConflictError, ConnectionLostError, DecodeError, ServerError
+from controller.leaderelection import Fence, LeaderElectionConfig, LeaderElectionRecord
+from controller.leaderelection.claim import Claim, Outcome
+from controller.leaderelection.metrics import SLOWPATH, ElectorMetrics
+from fakes.api import status_error
+from fakes.virtual_loop import EPOCH, VirtualClock
+from unit.controller.leaderelection.model import LockServer, ModelLock, for_ever
+from workqueue.metrics import Metric
+
+FOREIGN = LeaderElectionRecord("other", 15, EPOCH, EPOCH, 3)
+FREE = LeaderElectionRecord("", 1, EPOCH, EPOCH, 3)
+
+
+class Series:
+    """A counter and a gauge in one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.read: Callable[[], float] = lambda: -1.0
+
+    def inc(self) -> None:
+        self.count += 1
+
+    def observe(self, amount: float, /) -> None:
+        raise AssertionError("there is no histogram here")
+
+    def set_function(self, f: Callable[[], float], /) -> None:
+        self.read = f
+
+
+class Provider:
+    """Keeps the series that it makes."""
+
+    def __init__(self) -> None:
+        self.series: dict[Metric, Series] = {}
+
+    def _make(self, metric: Metric, queue: str) -> Series:
+        assert queue == "election"
+        return self.series.setdefault(metric, Series())
+
+    counter = gauge = histogram = _make
+
+
+@dataclass
+class Bench:
+    server: LockServer
+    lock: ModelLock
+    fence: Fence
+    claim: Claim
+    slowpath: Series
+
+    async def attempt(self, *, leading: bool = False) -> Outcome:
+        return await self.claim.attempt(leading=leading)
+
+    def fail(self, *errors: ApiError | None, answer: bool = False) -> None:
+        """Let the next calls fail one by one, before the server sees them or (`answer`) after it has acted."""
+        left = list(errors)
+
+        async def step() -> None:
+            error = left.pop(0) if left else None
+            if error is not None:
+                raise error
+
+        if answer:
+            self.lock.after = step
+        else:
+            self.lock.before = step
+
+    @property
+    def calls(self) -> list[str]:
+        """The calls since this was asked last."""
+        calls, self.lock.calls = self.lock.calls, []
+        return calls
+
+
+def slow(seconds: float) -> Callable[[], Awaitable[None]]:
+    """A network that takes its time."""
+    return lambda: asyncio.sleep(seconds)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    clock, server, provider = VirtualClock(), LockServer(), Provider()
+    lock, fence = ModelLock(server, "me"), Fence(clock)
+    metrics = ElectorMetrics(provider, "election", leads=lambda: False)
+    claim = Claim(lock, LeaderElectionConfig(), fence=fence, metrics=metrics, clock=clock)
+    return Bench(server, lock, fence, claim, provider.series[SLOWPATH])
+
+
+async def test_where_there_is_no_record_it_is_created(bench: Bench) -> None:
+    """LE-03, leaderelection_test.go:TestTryAcquireOrRenewLeases "acquire from no object"."""
+    assert await bench.attempt() is Outcome.OURS
+    assert bench.server.record == LeaderElectionRecord("me", 15, EPOCH, EPOCH, 0)
+    assert bench.calls == ["get", "create"]
+    assert bench.fence.remaining() == 12.5
+
+
+async def test_of_two_that_create_one_wins(bench: Bench) -> None:
+    """LE-09: AlreadyExists is no lease."""
+
+    async def other_is_faster() -> None:
+        if bench.lock.calls[-1] == "create":
+            bench.server.put(FOREIGN)
+
+    bench.lock.before = other_is_faster
+    assert await bench.attempt() is Outcome.FAILED
+    assert bench.server.record == FOREIGN
+
+
+@pytest.mark.parametrize("lasts", [15, 40])
+async def test_a_foreign_record_is_waited_for_from_its_first_sight_for_as_long_as_it_says(
+    bench: Bench, lasts: int
+) -> None:
+    """LE-04, LE-05, TestTryAcquireOrRenewLeases "acquire from led, unacked object", "... with the lease duration seconds"."""
+    await asyncio.sleep(1000.0)  # its renewTime is long past, and must not matter
+    bench.server.put(replace(FOREIGN, lease_duration_s=lasts))
+    assert await bench.attempt() is Outcome.THEIRS
+    await asyncio.sleep(lasts - 0.1)
+    assert await bench.attempt() is Outcome.THEIRS
+    await asyncio.sleep(0.1)
+    assert await bench.attempt() is Outcome.OURS
+    assert bench.server.record is not None
+    assert bench.server.record.leader_transitions == 4
+
+
+async def test_a_foreign_record_that_changes_is_waited_for_anew(bench: Bench) -> None:
+    """LE-04, TestTryAcquireOrRenewLeases "don't acquire from led, acked object": its holder lives."""
+    bench.server.put(FOREIGN)
+    for second in range(10):
+        assert await bench.attempt() is Outcome.THEIRS
+        bench.server.put(replace(FOREIGN, renew_time=EPOCH.replace(second=second)))
+        await asyncio.sleep(14.0)
+
+
+async def test_the_wait_counts_from_after_the_answer(bench: Bench) -> None:
+    """LE-04: the record may have been renewed while our read was under way."""
+    bench.server.put(FOREIGN)
+    bench.lock.after = slow(4.0)
+    assert await bench.attempt() is Outcome.THEIRS
+    await asyncio.sleep(10.9)
+    assert (
+        await bench.attempt() is Outcome.THEIRS
+    )  # 14.9 s after the answer to the first; the answer to this is at 18.9
+    assert bench.claim.expires_at == 19.0
+
+
+async def test_a_record_without_duration_gets_as_long_as_ours(bench: Bench) -> None:
+    """LE-05: client-go takes it for over at once; whoever wrote it may live."""
+    bench.server.put(replace(FOREIGN, lease_duration_s=0))
+    assert await bench.attempt() is Outcome.THEIRS
+    await asyncio.sleep(15.0)
+    assert await bench.attempt() is Outcome.OURS
+
+
+async def test_a_record_without_holder_is_free_at_once(bench: Bench) -> None:
+    """LE-04, TestTryAcquireOrRenewLeases "acquire from unled object", "acquire from object without annotations"."""
+    bench.server.put(FREE)
+    assert await bench.attempt() is Outcome.OURS
+    assert bench.server.record == LeaderElectionRecord("me", 15, EPOCH, EPOCH, 4)
+
+
+async def test_a_renewal_keeps_the_time_of_acquisition_and_the_transitions(bench: Bench) -> None:
+    """LE-08, TestTryAcquireOrRenewLeases "renew already acquired object"."""
+    bench.server.put(FREE)
+    await bench.attempt()
+    await asyncio.sleep(2.0)
+    await bench.attempt(leading=True)
+    assert bench.server.record == LeaderElectionRecord("me", 15, EPOCH, EPOCH.replace(second=2), 4)
+
+
+async def test_a_leader_renews_with_a_single_write(bench: Bench) -> None:
+    """LE-06, leaderelection_test.go:TestFastPathLeaderElection."""
+    await bench.attempt()
+    assert bench.calls == ["get", "create"]
+    for _ in range(3):
+        assert await bench.attempt(leading=True) is Outcome.OURS
+    assert bench.calls == ["update"] * 3
+    assert bench.slowpath.count == 0
+
+
+async def test_a_renewal_that_fails_reads_and_writes_again(bench: Bench) -> None:
+    """LE-06, TestFastPathLeaderElection: "falls back to slow path", counted."""
+    await bench.attempt()
+    bench.fail(ConnectionLostError("reset"))
+    _ = bench.calls
+    assert await bench.attempt(leading=True) is Outcome.OURS
+    assert bench.calls == ["update", "get", "update"]
+    assert bench.slowpath.count == 1
+
+
+async def test_a_renewal_whose_answer_was_lost_succeeds_from_the_server(bench: Bench) -> None:
+    """LE-06, LE-09: our own write has moved the version; the record says that it was ours."""
+    await bench.attempt()
+    bench.fail(ConnectionLostError("reset"), answer=True)
+    assert await bench.attempt(leading=True) is Outcome.OURS
+    assert bench.server.holders == ["me"]
+
+
+async def test_a_create_whose_answer_was_lost_is_recognised_as_ours(bench: Bench) -> None:
+    """LE-07: without waiting for our own lease to run out; the read is answered, the create is not."""
+    bench.fail(None, ConnectionLostError("reset"), answer=True)
+    assert await bench.attempt() is Outcome.FAILED
+    assert await bench.attempt() is Outcome.OURS
+    assert bench.server.record is not None
+    assert bench.server.record.leader_transitions == 0
+
+
+async def test_a_write_on_a_version_that_is_past_is_no_lease(bench: Bench) -> None:
+    """LE-09: another took the free record between our read and our write."""
+    bench.server.put(FREE)
+
+    async def other_is_faster() -> None:
+        if bench.lock.calls[-1] == "update":
+            bench.server.put(FOREIGN)
+
+    bench.lock.before = other_is_faster
+    assert await bench.attempt() is Outcome.FAILED
+    assert bench.server.record == FOREIGN
+    assert bench.fence.remaining() == 0.0
+
+
+async def test_the_lease_counts_from_before_the_request(bench: Bench) -> None:
+    """LE-04: the server acts at some moment after that, and only from then on do others count."""
+    bench.lock.before = bench.lock.after = slow(1.0)
+    assert await bench.attempt() is Outcome.OURS  # read until 2.0, write from 2.0 to 4.0
+    assert bench.claim.expires_at == 17.0
+    assert bench.fence.remaining() == 17.0 - 2.5 - 4.0
+
+
+async def test_an_answer_that_comes_after_the_lease_it_confirms_makes_no_leader(bench: Bench) -> None:
+    """LE-04: we were frozen between the request and the answer. A timeout can not tell; the clock can."""
+    await bench.attempt()
+    clock = bench.claim._clock
+
+    async def frozen() -> None:
+        asyncio.get_running_loop()._jumping.time += 13.0  # type: ignore[attr-defined]  # no timer fires meanwhile
+
+    bench.lock.after = frozen
+    before = clock.monotonic()
+    assert await bench.attempt(leading=True) is Outcome.FAILED
+    assert clock.monotonic() == before + 13.0
+
+
+async def test_a_call_that_hangs_does_not_take_all_the_time_there_is(bench: Bench) -> None:
+    """LE-14: five seconds for one call, so that two fit into the renew deadline."""
+    await bench.attempt()
+    hanging = iter([for_ever])
+
+    async def step() -> None:
+        await next(hanging, slow(0.0))()
+
+    bench.lock.before = step
+    assert await bench.attempt(leading=True) is Outcome.OURS
+    assert asyncio.get_running_loop().time() == 5.0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [DecodeError("garbage"), ConnectionLostError("reset"), status_error(ServerError, 500)],
+    ids=["malformed", "network", "server error"],
+)
+async def test_errors_of_all_kinds_are_a_failed_try_and_nothing_worse(bench: Bench, error: ApiError) -> None:
+    """LE-07: a malformed lease too, which a leader outlives if somebody repairs it in time."""
+    bench.fail(error)
+    assert await bench.attempt() is Outcome.FAILED
+    assert await bench.attempt() is Outcome.OURS
+    bench.fail(error, error)
+    assert await bench.attempt(leading=True) is Outcome.FAILED
+    assert await bench.attempt(leading=True) is Outcome.OURS
+
+
+async def test_a_leader_that_finds_another_in_its_place_knows_at_once(bench: Bench) -> None:
+    """LE-07: client-go goes on trying until its renew deadline."""
+    await bench.attempt()
+    bench.server.put(FOREIGN)
+    assert await bench.attempt(leading=True) is Outcome.THEIRS
+
+
+@pytest.mark.parametrize("record", [FREE, None], ids=["free", "deleted"])
+async def test_a_leader_takes_a_lock_that_somebody_freed_unless_it_has_been_away(
+    bench: Bench, record: LeaderElectionRecord | None
+) -> None:
+    """LE-07: past its fence's end another may have led and left, so what the work knows may be old."""
+    await bench.attempt()
+    bench.server.put(record)
+    assert await bench.attempt(leading=True) is Outcome.OURS
+    bench.server.put(record)
+    await asyncio.sleep(12.5)
+    assert await bench.attempt(leading=True) is Outcome.THEIRS
+
+
+async def test_a_leader_that_was_away_goes_on_if_nobody_has_noticed(bench: Bench) -> None:
+    """LE-07: a machine that slept for a minute and has no stand-by loses nothing."""
+    await bench.attempt()
+    await asyncio.sleep(60.0)
+    assert bench.fence.remaining() == 0.0
+    _ = bench.calls
+    assert await bench.attempt(leading=True) is Outcome.OURS
+    assert bench.calls == ["get", "update"], "a lease that is over is not renewed from memory (LE-06)"
+    assert bench.fence.remaining() == 12.5
+
+
+async def test_giving_back_frees_the_lock_and_keeps_the_transitions(bench: Bench) -> None:
+    """LE-11, leaderelection_test.go:TestReleaseLeaseLeases, TestReleaseMethodCallsGet."""
+    bench.server.put(FREE)
+    await bench.attempt()
+    await asyncio.sleep(3.0)
+    _ = bench.calls
+    await bench.claim.give_back()
+    now = EPOCH.replace(second=3)
+    assert bench.server.record == LeaderElectionRecord("", 1, now, now, 4)
+    assert bench.calls == ["get", "update"]
+    assert bench.claim.leader == ""
+
+
+@pytest.mark.parametrize("record", [FOREIGN, None], ids=["taken", "deleted"])
+async def test_what_is_not_ours_is_not_given_back(bench: Bench, record: LeaderElectionRecord | None) -> None:
+    """LE-11: a release of another's lease would make a third leader."""
+    await bench.attempt()
+    bench.server.put(record)
+    await bench.claim.give_back()
+    assert bench.server.record == record
+
+
+async def test_giving_back_is_tried_again_after_a_conflict(bench: Bench) -> None:
+    """LE-11, leaderelection_test.go:TestReleaseRetriesOnConflict."""
+    await bench.attempt()
+    bench.fail(None, status_error(ConflictError, 409), None, ConnectionLostError("reset"))
+    await bench.claim.give_back()
+    assert bench.server.record is not None
+    assert bench.server.record.holder_identity == ""
+
+
+@pytest.mark.parametrize(("network", "ends"), [(for_ever, 10.0), (slow(0.0), 0.05)])
+async def test_giving_back_is_given_up_in_time(
+    bench: Bench, network: Callable[[], Awaitable[None]], ends: float
+) -> None:
+    """LE-11: within the renew deadline; the lease runs out by itself."""
+    await bench.attempt()
+
+    async def step() -> None:
+        await network()
+        raise ConnectionLostError("reset")
+
+    bench.lock.before = step
+    await bench.claim.give_back()
+    assert asyncio.get_running_loop().time() == pytest.approx(ends)
+    assert bench.server.holders == ["me"]

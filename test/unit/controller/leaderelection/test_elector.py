@@ -1,0 +1,472 @@
+"""An elector from its first try to its last: the work, the callbacks, and every way in which it can end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from structlog.testing import capture_logs
+
+from api.client import Request, Response
+from api.client.errors import ConflictError, ConnectionLostError, DecodeError, RequestTimeoutError
+from controller.leaderelection import (
+    FencedError,
+    FencedTransport,
+    LeaderElectionConfig,
+    LeaderElectionRecord,
+    LeaderElector,
+    LeadershipLostError,
+)
+from controller.leaderelection.claim import Outcome
+from controller.leaderelection.metrics import COUNTERS, GAUGES, MASTER_STATUS, SLOWPATH
+from fakes.api import status_error
+from fakes.virtual_loop import EPOCH, VirtualTimeLoop
+from unit.controller.leaderelection.model import LockServer, ModelLock, for_ever
+from unit.controller.leaderelection.test_claim import Provider, slow
+
+FOREIGN = LeaderElectionRecord("other", 15, EPOCH, EPOCH, 3)
+
+
+class Bench:
+    """An elector named "me" that keeps a diary of what its callbacks were told, with the time."""
+
+    def __init__(self, *, release: bool = True) -> None:
+        self.server = LockServer()
+        self.lock = ModelLock(self.server, "me")
+        self.diary: list[tuple[float, str]] = []
+        self.work: Callable[[], Awaitable[None]] = for_ever
+        self.metrics = Provider()
+        self.elector = LeaderElector(
+            self.lock,
+            on_started_leading=self._work,
+            on_stopped_leading=lambda: self.note("stopped"),
+            on_new_leader=lambda name: self.note(f"leader: {name}"),
+            config=LeaderElectionConfig(release=release),
+            name="election",
+            metrics=self.metrics,
+            chance=lambda: 0.5,
+        )
+
+    def note(self, what: str) -> None:
+        self.diary.append((round(asyncio.get_running_loop().time(), 6), what))
+
+    async def _work(self) -> None:
+        self.note("working")
+        try:
+            await self.work()
+        except asyncio.CancelledError:
+            self.note("cancelled")
+            raise
+
+    def start(self) -> asyncio.Task[None]:
+        return asyncio.create_task(self.elector.run(), name="elector")
+
+    @property
+    def events(self) -> list[str]:
+        return [what for _, what in self.diary]
+
+    def when(self, what: str) -> float:
+        return next(time for time, entry in self.diary if entry == what)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+async def stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def failing(error: BaseException) -> Callable[[], Awaitable[None]]:
+    """A network on which nothing but `error` comes back."""
+
+    async def step() -> None:
+        raise error
+
+    return step
+
+
+async def test_work_that_ends_gives_the_lease_back_and_ends_the_election(bench: Bench) -> None:
+    """LE-10, LE-11: acquire, work, release, stopped; and the work may take as long as it likes."""
+    bench.work = slow(100.0)
+    await bench.elector.run()
+    assert bench.diary == [(0.0, "leader: me"), (0.0, "working"), (100.0, "stopped")]
+    assert bench.server.record is not None
+    assert bench.server.record.holder_identity == ""
+    assert bench.server.record.leader_transitions == 0
+
+
+async def test_a_candidate_waits_between_one_and_2_2_retry_periods(bench: Bench) -> None:
+    """LE-03, TestTryAcquireOrRenewLeases: with chance at one half that is 3.2 s."""
+    bench.server.put(FOREIGN)
+    running = bench.start()
+    times: list[float] = []
+
+    async def note_time() -> None:
+        times.append(asyncio.get_running_loop().time())
+
+    bench.lock.before = note_time
+    await asyncio.sleep(14.0)
+    assert times == pytest.approx([0.0, 3.2, 6.4, 9.6, 12.8])
+    await stop(running)
+    assert bench.diary == [(0.0, "leader: other"), (14.0, "stopped")]
+
+
+@pytest.mark.parametrize(("chance", "pause"), [(0.0, 2.0), (0.999, 4.3976)])
+async def test_chance_spreads_the_candidates(chance: float, pause: float) -> None:
+    """LE-03: U[1, 2.2) of the retry period."""
+    bench = Bench()
+    bench.elector._chance = lambda: chance
+    bench.server.put(FOREIGN)
+    running = bench.start()
+    await asyncio.sleep(pause - 0.001)
+    assert len(bench.lock.calls) == 1
+    await asyncio.sleep(0.002)
+    assert len(bench.lock.calls) == 2
+    await stop(running)
+
+
+async def test_a_leader_renews_every_retry_period(bench: Bench) -> None:
+    """LE-07: two seconds, one write each."""
+    running = bench.start()
+    await asyncio.sleep(9.0)
+    assert bench.lock.calls == ["get", "create", "update", "update", "update", "update"]
+    assert [time for time, verb, _ in bench.server.history if verb == "update"] == [2.0, 4.0, 6.0, 8.0]
+    await stop(running)
+
+
+async def test_a_leader_that_can_not_renew_gives_up_after_the_renew_deadline(bench: Bench) -> None:
+    """LE-07: last renewed at 2 s, tried from 4 s on, given up at 14 s, three seconds before anybody can take over."""
+    running = bench.start()
+    await asyncio.sleep(3.0)
+    bench.lock.before = failing(ConnectionLostError("reset"))
+    with pytest.raises(LeadershipLostError):
+        await running
+    assert bench.diary[-2:] == [(14.0, "stopped"), (14.0, "cancelled")]
+    tries = bench.lock.calls[3:]
+    assert tries == ["update", "get"] * 5, "one every two seconds"
+    assert bench.elector.fence.remaining() == 0.0
+
+
+async def test_a_leader_gives_up_with_its_fence_where_the_renew_deadline_would_outlive_it() -> None:
+    """LE-07: with 15/14/10 client-go believes in its lease for up to 24 s."""
+    bench = Bench()
+    bench.elector._config = bench.elector._claim._config = LeaderElectionConfig(15, 14, 10)
+    running = bench.start()
+    await asyncio.sleep(1.0)
+    bench.lock.before = for_ever
+    with pytest.raises(LeadershipLostError):
+        await running
+    # 10 s of sleep, then a single call's limit of 7 s; the fence has shut at 14.5 s.
+    assert bench.when("stopped") == 17.0
+
+
+async def test_a_hiccup_costs_nothing(bench: Bench) -> None:
+    """LE-06, LE-07: eight seconds without an API server, and nobody has noticed."""
+    running = bench.start()
+    await asyncio.sleep(3.0)
+    bench.lock.before = failing(ConnectionLostError("reset"))
+    await asyncio.sleep(8.5)
+    bench.lock.before = slow(0.0)
+    await asyncio.sleep(30.0)
+    assert bench.events.count("working") == 1
+    assert not running.done()
+    await stop(running)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        failing(ConnectionLostError("reset")),
+        failing(RequestTimeoutError("late")),
+        failing(DecodeError("garbage")),
+        failing(RuntimeError("a bug")),
+        for_ever,
+    ],
+    ids=["network", "timeout", "malformed", "bug", "hanging"],
+)
+async def test_stopped_is_told_whatever_ends_the_lead(bench: Bench, network: Callable[[], Awaitable[None]]) -> None:
+    """LE-10, B1: the official client lets a network error fly out of its elector while the work goes on."""
+    running = bench.start()
+    await asyncio.sleep(3.0)
+    bench.lock.before = network
+    with pytest.raises(LeadershipLostError):
+        await running
+    assert bench.events[-2:] == ["stopped", "cancelled"]
+    assert bench.events.count("stopped") == 1
+
+
+@pytest.mark.parametrize("network", [failing(ConnectionLostError("reset")), for_ever, slow(0.1)])
+async def test_stopped_is_told_by_one_that_never_led(bench: Bench, network: Callable[[], Awaitable[None]]) -> None:
+    """LE-10, TestReleaseOnCancellation_Leases: cancelled while it tried, slept, or hung."""
+    bench.server.put(FOREIGN)
+    bench.lock.before = network
+    running = bench.start()
+    await asyncio.sleep(7.0)
+    await stop(running)
+    assert running.cancelled()
+    assert bench.events.count("stopped") == 1
+    assert "working" not in bench.events
+
+
+async def test_stopped_is_told_when_a_bug_ends_the_candidate(bench: Bench) -> None:
+    """LE-10: what is no ApiError is a bug, and flies out."""
+    bench.lock.before = failing(RuntimeError("a bug"))
+    with pytest.raises(RuntimeError, match="a bug"):
+        await bench.elector.run()
+    assert bench.events == ["stopped"]
+
+
+async def test_cancelling_ends_the_work_first_and_then_gives_the_lease_back(bench: Bench) -> None:
+    """LE-11, TestReleaseOnCancellation_Leases: the work takes three seconds to end, and may write until then."""
+
+    async def reluctant() -> None:
+        try:
+            await for_ever()
+        finally:
+            await asyncio.sleep(3.0)
+            bench.elector.fence.check()
+            bench.note("ended")
+
+    bench.work = reluctant
+    running = bench.start()
+    await asyncio.sleep(5.0)
+    running.cancel()
+    await asyncio.sleep(1.0)
+    running.cancel()  # a second one changes nothing
+    await asyncio.wait([running])
+    assert running.cancelled()
+    assert [entry for entry in bench.diary if not entry[1].startswith("leader")] == [
+        (0.0, "working"),
+        (8.0, "ended"),
+        (8.0, "cancelled"),
+        (8.0, "stopped"),
+    ]
+    assert bench.server.holders == ["me", ""]
+    with pytest.raises(FencedError):
+        bench.elector.fence.check()
+
+
+async def test_the_fence_is_shut_before_the_lease_is_given_back(bench: Bench) -> None:
+    """LE-11: from the moment of that request another may lead."""
+    open_for: list[float] = []
+
+    async def note_fence() -> None:
+        if len(bench.lock.calls) > 2:
+            open_for.append(bench.elector.fence.remaining())
+
+    bench.work = slow(1.0)
+    bench.lock.before = note_fence
+    await bench.elector.run()
+    assert open_for == [0.0, 0.0]
+
+
+async def test_the_lease_is_kept_when_a_write_was_cut_off(bench: Bench) -> None:
+    """LE-11: it may take effect after the release, and so under another leader."""
+
+    class Silent:
+        async def send(self, request: Request) -> Response:
+            return await asyncio.Future()
+
+    async def write() -> None:
+        await FencedTransport(Silent(), bench.elector.fence).send(Request("POST", "/"))
+
+    bench.work = write
+    running = bench.start()
+    await asyncio.sleep(1.0)
+    await stop(running)
+    assert running.cancelled()
+    assert bench.server.holders == ["me"]
+    assert bench.events[-1] == "stopped"
+
+
+async def test_being_cancelled_while_it_ends_is_not_forgotten(bench: Bench) -> None:
+    """LE-10: whoever awaits `run` under a timeout must see it; the lease is given back all the same."""
+
+    async def slow_to_let_go() -> None:
+        if bench.lock.calls[-1] == "update":
+            bench.lock.before = slow(0.0)
+            try:
+                await for_ever()
+            finally:
+                await asyncio.sleep(1.0)
+
+    bench.work = slow(2.5)
+    bench.lock.before = slow_to_let_go
+    running = bench.start()
+    await asyncio.sleep(3.0)  # the work has ended, the renewal that was under way has not
+    assert not running.done()
+    await stop(running)
+    assert running.cancelled()
+    assert bench.server.holders == ["me", ""]
+
+
+async def test_a_lost_lease_is_not_given_back(bench: Bench) -> None:
+    """LE-11: it is another's by now."""
+    running = bench.start()
+    await asyncio.sleep(3.0)
+    bench.server.put(FOREIGN)
+    with pytest.raises(LeadershipLostError):
+        await running
+    assert bench.when("stopped") == 4.0, "at the first renewal, not after the renew deadline"
+    assert bench.server.record == FOREIGN
+
+
+async def test_without_release_the_lease_is_left_to_run_out() -> None:
+    """LE-11: for work that may go on for a while elsewhere, such as in child processes."""
+    bench = Bench(release=False)
+    bench.work = slow(5.0)
+    await bench.elector.run()
+    assert bench.server.holders == ["me"]
+    assert bench.elector.fence.remaining() == 0.0
+
+
+async def test_work_that_fails_gives_the_lease_back_and_its_error_flies_out(bench: Bench) -> None:
+    """LE-10, LE-11: as it is, in no group."""
+    bench.work = failing(ZeroDivisionError("kettle"))
+    with pytest.raises(ZeroDivisionError, match="kettle"):
+        await bench.elector.run()
+    assert bench.events[-1] == "stopped"
+    assert bench.server.holders == ["me", ""]
+
+
+async def test_an_error_of_work_that_is_cancelled_is_not_swallowed(bench: Bench) -> None:
+    """LE-10: neither when we are cancelled nor when the lease is lost."""
+
+    async def clumsy() -> None:
+        try:
+            await for_ever()
+        finally:
+            raise ZeroDivisionError("kettle")
+
+    bench.work = clumsy
+    running = bench.start()
+    await asyncio.sleep(1.0)
+    await stop(running)
+    assert isinstance(running.exception(), ZeroDivisionError)
+
+    running = bench.start()
+    await asyncio.sleep(1.0)
+    bench.server.put(FOREIGN)
+    await asyncio.wait([running])
+    lost = running.exception()
+    assert isinstance(lost, LeadershipLostError)
+    assert isinstance(lost.__cause__, ZeroDivisionError)
+
+
+async def test_stopped_does_not_wait_for_work_that_will_not_end(bench: Bench) -> None:
+    """LE-10, LE-14: so that it may end the process; until then the fence keeps such work from writing."""
+    released = asyncio.Event()
+
+    async def stubborn() -> None:
+        try:
+            await for_ever()
+        finally:
+            await released.wait()
+
+    bench.work = stubborn
+    running = bench.start()
+    await asyncio.sleep(1.0)
+    bench.server.put(FOREIGN)
+    await asyncio.sleep(30.0)
+    assert bench.when("stopped") == 2.0
+    assert not running.done(), "run does not leave work behind"
+    assert not bench.elector.is_leader
+    with pytest.raises(FencedError):
+        bench.elector.fence.check()
+    released.set()
+    with pytest.raises(LeadershipLostError):
+        await running
+    assert bench.events.count("stopped") == 1
+
+
+async def test_a_frozen_leader_is_fenced_before_it_knows_anything(bench: Bench) -> None:
+    """LE-04, LE-07: the loop stood still for 20 s; work that wakes before the elector can not write."""
+    refused: list[bool] = []
+
+    async def freezes() -> None:
+        await asyncio.sleep(3.0)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        loop._jumping.time += 20.0  # no timer fires meanwhile
+        bench.server.put(FOREIGN)
+        try:
+            bench.elector.fence.check()
+        except FencedError:
+            refused.append(True)
+        await for_ever()
+
+    bench.work = freezes
+    with pytest.raises(LeadershipLostError):
+        await bench.elector.run()
+    assert refused == [True]
+    assert bench.when("stopped") == 23.0
+
+
+async def test_the_new_leader_is_told_of_on_every_change(bench: Bench) -> None:
+    """LE-12, TestTryAcquireOrRenewLeases: of others, of none, and of ourselves; once each."""
+    bench.server.put(FOREIGN)
+    running = bench.start()
+    await asyncio.sleep(10.0)
+    bench.server.put(LeaderElectionRecord("third", 15, EPOCH, EPOCH, 4))
+    await asyncio.sleep(60.0)
+    await stop(running)
+    await asyncio.sleep(0)
+    leaders = [what for what in bench.events if what.startswith("leader")]
+    assert leaders == ["leader: other", "leader: third", "leader: me", "leader: "]
+    assert bench.elector.leader == ""
+
+
+async def test_a_callback_that_fails_disturbs_nobody(bench: Bench) -> None:
+    """LE-12: client-go calls it in a goroutine of its own; here it is a callback of the loop."""
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context["exception"]))
+
+    def clumsy(name: str) -> None:
+        raise ZeroDivisionError(name)
+
+    bench.elector._on_new_leader = clumsy
+    bench.work = slow(10.0)
+    await bench.elector.run()
+    await asyncio.sleep(0)
+    assert [type(complaint) for complaint in complaints] == [ZeroDivisionError] * 2
+    assert len(bench.lock.calls) >= 6
+
+
+async def test_metrics_say_who_leads_and_how_hard_it_is(bench: Bench) -> None:
+    """A7: leader_election_master_status, leader_election_slowpath_total; both are there before they count."""
+    status, slowpath = bench.metrics.series[MASTER_STATUS], bench.metrics.series[SLOWPATH]
+    assert {metric.name for metric in (*COUNTERS, *GAUGES)} == {
+        "leader_election_master_status",
+        "leader_election_slowpath_total",
+    }
+    assert (status.read(), slowpath.count) == (0.0, 0)
+    running = bench.start()
+    await asyncio.sleep(1.0)
+    assert status.read() == 1.0
+    await stop(running)
+    assert status.read() == 0.0
+
+
+async def test_an_elector_can_run_again(bench: Bench) -> None:
+    """LE-10: for those whose process does not exit; each run tells of its own end."""
+    bench.work = slow(1.0)
+    await bench.elector.run()
+    await bench.elector.run()
+    assert bench.events.count("stopped") == 2
+    assert bench.server.holders == ["me", "", "me", ""]
+
+
+async def test_losing_the_race_for_a_lease_is_no_cause_for_alarm(bench: Bench) -> None:
+    """LE-09: a conflict is logged softly, an API server that is away loudly."""
+
+    levels = []
+    for error in (status_error(ConflictError, 409), ConnectionLostError("reset")):
+        bench.lock.before = failing(error)
+        with capture_logs() as lines:
+            assert await bench.elector._attempt() is Outcome.FAILED
+        levels += [line["log_level"] for line in lines]
+    assert levels == ["debug", "warning"]

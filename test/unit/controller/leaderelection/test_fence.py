@@ -1,0 +1,198 @@
+"""The fence: what passes it, until when, and what becomes of writes that are under way when it shuts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from api.client import Request, Response, RestClient
+from api.client.errors import ApiError, ConnectError, ConnectionLostError, RequestTimeoutError
+from api.core import PODS
+from controller.leaderelection import Fence, FencedError, FencedTransport
+from fakes.virtual_loop import VirtualClock
+
+WRITES = ["POST", "PUT", "PATCH", "DELETE", "BREW"]
+
+
+class Answer:
+    """An answer whose body takes `body_s` seconds."""
+
+    def __init__(self, status: int = 200, body_s: float = 0.0, headers: Mapping[str, str] | None = None) -> None:
+        self.status = status
+        self.headers = headers or {}
+        self._body_s = body_s
+
+    async def body(self) -> bytes:
+        await asyncio.sleep(self._body_s)
+        return b"{}"
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield b"{}"
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class SlowTransport:
+    """Answers after `delay_s`; keeps what began, what was answered, and what was cut off, with the time."""
+
+    def __init__(self, delay_s: float = 0.0) -> None:
+        self.delay_s = delay_s
+        self.answer = Answer()
+        self.seen: list[tuple[float, str]] = []
+        self.requests: list[Request] = []
+
+    def note(self, what: str) -> None:
+        self.seen.append((asyncio.get_running_loop().time(), what))
+
+    async def send(self, request: Request) -> Response:
+        self.note("begun")
+        self.requests.append(request)
+        try:
+            await asyncio.sleep(self.delay_s)
+        except asyncio.CancelledError:
+            self.note("cut off")
+            raise
+        self.note("done")
+        return self.answer
+
+
+@pytest.fixture
+def fence() -> Fence:
+    return Fence(VirtualClock())
+
+
+@pytest.mark.parametrize("method", WRITES)
+async def test_a_fence_that_was_never_opened_lets_no_write_pass(fence: Fence, method: str) -> None:
+    """LE-10: a candidate writes nothing, whatever the verb."""
+    wire = SlowTransport()
+    with pytest.raises(FencedError, match="does not hold the lease"):
+        await FencedTransport(wire, fence).send(Request(method, "/api/v1/pods"))
+    assert wire.seen == []
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+async def test_reads_always_pass(fence: Fence, method: str) -> None:
+    """LE-10: a candidate keeps its caches warm."""
+    wire = SlowTransport(30.0)
+    assert (await FencedTransport(wire, fence).send(Request(method, "/api/v1/pods"))).status == 200
+    assert wire.seen == [(0.0, "begun"), (30.0, "done")]
+
+
+async def test_writes_pass_up_to_the_end_and_not_at_it(fence: Fence) -> None:
+    """LE-04: the end itself is past the lease, as far as we may assume."""
+    transport = FencedTransport(SlowTransport(), fence)
+    fence.open_until(10.0)
+    await asyncio.sleep(9.9)
+    await transport.send(Request("POST", "/"))
+    await asyncio.sleep(0.1)
+    assert asyncio.get_running_loop().time() == 10.0
+    with pytest.raises(FencedError):
+        await transport.send(Request("POST", "/"))
+    assert fence.remaining() == 0.0
+
+
+async def test_an_error_of_the_fence_says_that_the_server_has_not_acted(fence: Fence) -> None:
+    """LE-10: callers that know ConnectError need to learn nothing, and RestClient does not send it again."""
+    with pytest.raises(ConnectError):
+        await RestClient(FencedTransport(SlowTransport(), fence)).create(PODS, "ns", {})
+
+
+async def test_a_write_under_way_is_cut_off_when_the_fence_shuts(fence: Fence) -> None:
+    """LE-10: its total timeout would let it live on for 30 s, into the reign of another."""
+    wire = SlowTransport(20.0)
+    fence.open_until(10.0)
+    await asyncio.sleep(4.0)
+    with pytest.raises(RequestTimeoutError, match="the lease ended"):
+        await FencedTransport(wire, fence).send(Request("POST", "/"))
+    assert wire.seen == [(4.0, "begun"), (10.0, "cut off")]
+
+
+async def test_the_server_is_told_how_long_it_has(fence: Fence) -> None:
+    """LE-10: a write that waits in the server outlives a client that is frozen. Zero would mean: as long as it likes."""
+    wire = SlowTransport()
+    transport = FencedTransport(wire, fence)
+    for end in (10.0, 2.5, 0.0001):
+        fence.open_until(end)
+        await transport.send(Request("POST", "/", {"fieldManager": "kettle"}))
+    assert [request.query for request in wire.requests] == [
+        {"fieldManager": "kettle", "timeout": text} for text in ("10000ms", "2500ms", "1ms")
+    ]
+    await transport.send(Request("GET", "/"))
+    assert wire.requests[-1].query == {}
+
+
+async def test_the_body_of_an_answer_may_come_after_the_end(fence: Fence) -> None:
+    """LE-10: the deed was done before the head of the answer was sent."""
+    wire = SlowTransport()
+    wire.answer = Answer(body_s=20.0)
+    fence.open_until(10.0)
+    assert await RestClient(FencedTransport(wire, fence)).create(PODS, "ns", {}) == b"{}"
+
+
+async def test_a_write_without_an_answer_is_unsettled_for_as_long_as_the_server_may_work_on_it(fence: Fence) -> None:
+    """LE-11: cancelled, lost, or timed out, which is all the same to those who wait for its effect."""
+    fence.open_until(10.0)
+    sending = asyncio.create_task(FencedTransport(SlowTransport(20.0), fence).send(Request("POST", "/")))
+    settled = [fence.settled]
+    await asyncio.sleep(4.0)
+    sending.cancel()
+    await asyncio.wait([sending])
+    for pause in (0.0, 9.9, 0.1):
+        await asyncio.sleep(pause)
+        settled.append(fence.settled)
+    assert settled == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("error", "settled"),
+    [(ConnectionLostError("reset"), False), (ConnectError("refused"), True)],
+    ids=["lost", "refused"],
+)
+async def test_a_write_that_never_arrived_needs_no_settling(fence: Fence, error: ApiError, settled: bool) -> None:
+    """LE-11: where there was no connection there is no deed."""
+
+    class Failing(SlowTransport):
+        async def send(self, request: Request) -> Response:
+            raise error
+
+    fence.open_until(10.0)
+    with pytest.raises(type(error)):
+        await FencedTransport(Failing(), fence).send(Request("POST", "/"))
+    assert fence.settled is settled
+
+
+async def test_each_retry_asks_again(fence: Fence) -> None:
+    """LE-10: RestClient sends a write again when the server says Retry-After; the lease may be over by then."""
+    wire = SlowTransport()
+    wire.answer = Answer(429, headers={"Retry-After": "6"})
+    fence.open_until(10.0)
+    with pytest.raises(FencedError):
+        await RestClient(FencedTransport(wire, fence)).create(PODS, "ns", {})
+    assert [time for time, what in wire.seen if what == "begun"] == [0.0, 6.0]
+
+
+async def test_cancelling_and_foreign_timeouts_pass_through(fence: Fence) -> None:
+    """LE-10: the fence blames the lease for nothing else."""
+    transport = FencedTransport(SlowTransport(20.0), fence)
+    fence.open_until(100.0)
+    with pytest.raises(TimeoutError) as caught:
+        async with asyncio.timeout(1.0):
+            await transport.send(Request("POST", "/"))
+    assert not isinstance(caught.value, RequestTimeoutError)
+    sending = asyncio.create_task(transport.send(Request("POST", "/")))
+    await asyncio.sleep(1.0)
+    sending.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await sending
+    assert sending.cancelled()
+
+    class Impatient(SlowTransport):
+        async def send(self, request: Request) -> Response:
+            raise TimeoutError("not the lease")
+
+    with pytest.raises(TimeoutError, match="not the lease"):
+        await FencedTransport(Impatient(), fence).send(Request("POST", "/"))
