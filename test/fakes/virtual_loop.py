@@ -8,9 +8,13 @@ threads do not belong on this loop: real I/O takes real time, which this loop do
 from __future__ import annotations
 
 import asyncio
+import heapq
 import selectors
+from collections import deque
+from contextvars import Context, ContextVar
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,6 +65,132 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._jumping.time
+
+
+PROCESS: Final = ContextVar("process", default="")
+"""The simulated process that a task belongs to; tasks and callbacks inherit it. "" is the world outside, never stalled."""
+
+WAIT_ANOTHER_TURN: Final = 16
+"""One task step in so many is put off to the next turn: often enough that three in a row happen in every run."""
+
+
+LONGEST_MOMENT: Final = 20_000
+"""Turns of the loop at one point of virtual time; a busy moment of a simulation takes a few hundred."""
+
+
+class LivelockError(RuntimeError):
+    """Tasks wake each other for ever, and time never goes on."""
+
+
+class _NumberedTask(asyncio.Task[Any]):
+    """A task whose hash is its number, so that sets of tasks (a TaskGroup's) have the same order in every run."""
+
+    def __init__(self, number: int, coro: Any, **options: Any) -> None:
+        self._number = number  # before the base class, which puts the task into a set
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class SeededLoop(VirtualTimeLoop):
+    """A virtual-time loop on which a seed decides what asyncio leaves open: which task goes on first.
+
+    Kept is what asyncio promises: plain callbacks (`call_soon`, a future's callbacks) run in the order in which
+    they were registered, timers by due time, and no task step runs before a callback that was registered before it.
+    A step may only come later than on a stock loop, in any order among the steps, now and then a whole turn later.
+    That is no more than what other tasks, sockets and the kernel do to a real program, so code that breaks here is
+    code that relied on luck.
+
+    The same seed gives the same run. No I/O and no threads: the selector is never asked.
+    """
+
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+    _stopping: bool
+
+    def __init__(self, seed: int | str) -> None:
+        super().__init__()
+        self._random = Random(f"loop {seed}")  # a text: Random hashes it with SHA-512, the same in every process
+        self._tasks_made = 0
+        self._stalled: dict[str, list[asyncio.Handle]] = {}
+        self._turns_at_this_moment = 0
+        self.set_task_factory(self._make_task)
+
+    def stall(self, process: str, seconds: float) -> None:
+        """Let nothing of a process run for a while (a paused VM, a blocked loop), while time goes on for everyone else."""
+        if process not in self._stalled:
+            self._stalled[process] = []
+            self.call_later(seconds, self._resume, process, context=Context())
+
+    def _resume(self, process: str) -> None:
+        self._ready.extend(self._stalled.pop(process))
+
+    def _make_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> _NumberedTask:
+        self._tasks_made += 1
+        return _NumberedTask(self._tasks_made, coro, loop=loop, **options)
+
+    def _run_once(self) -> None:
+        """One turn, in place of the stock loop's: jump to the next timer if nothing is ready, then run what is."""
+        self._release_timers()
+        turn = [*self._ready]
+        self._ready.clear()
+        steps: list[asyncio.Handle] = []
+        for handle in turn:
+            if self._stalled and (held := self._stalled.get(_process_of(handle))) is not None:
+                held.append(handle)
+            elif _is_task_step(handle):
+                steps.append(handle)
+            else:
+                if steps and self._random.getrandbits(1):
+                    self._run_steps(steps)
+                    steps = []
+                _run(handle)
+        self._run_steps(steps)
+
+    def _release_timers(self) -> None:
+        scheduled = self._scheduled
+        while scheduled and scheduled[0].cancelled():
+            heapq.heappop(scheduled)
+        self._turns_at_this_moment += 1
+        if self._turns_at_this_moment > LONGEST_MOMENT:
+            raise LivelockError(f"{LONGEST_MOMENT} turns of the loop at {self._jumping.time:g} s")
+        if not self._ready and not self._stopping:
+            if not scheduled:
+                raise DeadlockError("no task is ready and no timer is set: the world has come to an end")
+            if scheduled[0].when() > self._jumping.time:
+                self._jumping.time = scheduled[0].when()
+                self._turns_at_this_moment = 0
+        while scheduled and scheduled[0].when() <= self._jumping.time:
+            self._ready.append(heapq.heappop(scheduled))
+
+    def _run_steps(self, steps: list[asyncio.Handle]) -> None:
+        if len(steps) > 1:
+            self._random.shuffle(steps)
+        for step in steps:
+            if self._random.random() * WAIT_ANOTHER_TURN < 1:
+                self._ready.append(step)
+            else:
+                _run(step)
+
+
+def _run(handle: asyncio.Handle) -> None:
+    if not handle.cancelled():
+        handle._run()
+
+
+def _process_of(handle: asyncio.Handle) -> str:
+    context: Context = handle._context  # type: ignore[attr-defined]  # typeshed leaves it out
+    return context.get(PROCESS, "")
+
+
+def _is_task_step(handle: asyncio.Handle) -> bool:
+    callback: Any = handle._callback  # type: ignore[attr-defined]  # typeshed leaves it out
+    owner = getattr(callback, "__self__", None)
+    return isinstance(owner, asyncio.Task) and getattr(callback, "__name__", "") != "cancel"
 
 
 class VirtualClock:

@@ -1,0 +1,90 @@
+"""How seeds are chosen, played and reported.
+
+    pytest test/simulation                    the default number of seeds, under a minute
+    pytest test/simulation --seeds 20000      more of them
+    pytest test/simulation/test_x.py::test_y --seed 1234      one seed: the replay of a failure
+    pytest test/simulation --seed 50000 --seeds 1000          a thousand seeds from there on
+
+A test asks for the fixture `seeds` and hands it a scenario; all its seeds are one test, since pytest needs longer for a test
+than most seeds take.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import structlog
+
+from simulation.world import require, run_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from simulation.world import Scenario
+
+SEEDS: Final = 1000
+"""Seeds of the cheapest scenario; the folder then takes well under a minute on one core. Dearer ones play a share."""
+
+COLLECT_EVERY: Final = 25
+"""Seeds between two garbage collections, which are off while a seed is played."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options; they are known when this folder, or something in it, is named on the command line."""
+    group = parser.getgroup("simulation")
+    group.addoption("--seeds", type=int, default=None, help=f"seeds of each simulated scenario (default {SEEDS})")
+    group.addoption("--seed", type=int, default=None, help="the first seed; without --seeds the only one")
+
+
+class Seeds:
+    """The seeds of this run."""
+
+    def __init__(
+        self, test: str, first: int | None, count: int | None, errors: list[structlog.typing.EventDict]
+    ) -> None:
+        self._test = test
+        self._first = first or 0
+        self._count = count if count is not None else SEEDS if first is None else None
+        self._errors = errors
+
+    def play(self, scenario: Scenario, *, share: float = 1.0, may_log: Collection[str] = ()) -> None:
+        """Play every seed; the first that fails ends the test with a line to replay it.
+
+        `share`: of the number of seeds. `may_log`: errors that the scenario provokes; any other in the log is a failure.
+        """
+        count = 1 if self._count is None else max(1, round(self._count * share))
+        for number, seed in enumerate(range(self._first, self._first + count)):
+            self._errors.clear()
+            if number % COLLECT_EVERY == 0:
+                gc.collect()
+            try:
+                run_seed(scenario, seed)
+                unexpected = [event for event in self._errors if event["event"] not in may_log]
+                require(not unexpected, f"logged as an error: {unexpected}")
+            except Exception as error:
+                error.add_note(f"replay: .venv/bin/python -m pytest '{self._test}' --seed {seed}")
+                raise
+
+
+@pytest.fixture
+def logged_errors() -> Iterator[list[structlog.typing.EventDict]]:
+    """What the product logs as an error: nothing may. All other lines cost time and nobody reads them."""
+    errors: list[structlog.typing.EventDict] = []
+
+    def keep(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        errors.append(event)
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger("error"))
+    yield errors
+    structlog.configure(**before)
+
+
+@pytest.fixture
+def seeds(request: pytest.FixtureRequest, logged_errors: list[structlog.typing.EventDict]) -> Seeds:
+    """The seeds that the command line asks for."""
+    option = request.config.getoption
+    return Seeds(request.node.nodeid, option("seed", default=None), option("seeds", default=None), logged_errors)

@@ -1,0 +1,192 @@
+"""A network between clients and the model server that does what networks, proxies and overloaded servers do.
+
+All of it is drawn from one random source. Faults end at a moment that is known beforehand; from then on everything arrives,
+so that whoever is correct must come to rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from api.client.errors import ConnectError, ConnectionLostError, RequestTimeoutError, TransportError
+from simulation.model.network import NETWORK
+from simulation.model.transport import ModelTransport, StreamResponse, WholeResponse
+from simulation.weather import CONFLICT, REFUSALS
+from simulation.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from api.client.transport import Request, Response
+    from simulation.model.server import ModelServer
+    from simulation.model.storage import Collection
+    from simulation.weather import Weather
+
+NEVER: Final = 1e9
+
+Outcome = WholeResponse | StreamResponse | TransportError
+
+
+class Network:
+    """All connections to one server, and the weather that they share until `calm_at`."""
+
+    def __init__(self, server: ModelServer, random: Random, weather: Weather, calm_at: float) -> None:
+        self.server = server
+        self.random = random
+        self.weather = weather
+        self.calm_at = calm_at
+        self.down_until = 0.0
+        self.last_lines: dict[tuple[str, str], bytes] = {}
+        """The last event that each client was sent, by client and path."""
+        server.lag = self._lag
+        self._schedule_trouble()
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether faults are over."""
+        return asyncio.get_running_loop().time() >= self.calm_at
+
+    def happens(self, rate: float) -> bool:
+        """Draw whether a fault happens now."""
+        return rate > 0 and self.random.random() < rate
+
+    def delay(self) -> float:
+        """Draw the time of one way."""
+        return self.random.random() * self.weather.latency_s
+
+    def _lag(self, collection: Collection, oldest: int) -> int:
+        """Now and then a list comes from another API server, whose watch cache is some changes behind."""
+        if self.is_calm or not self.happens(self.weather.stale):
+            return collection.seen
+        versions = [change.rv for change in collection.since(oldest) if change.rv < collection.seen]
+        return self.random.choice([max(oldest, 1), *versions]) if versions else collection.seen
+
+    def _schedule_trouble(self) -> None:
+        """Set the troubles of the server itself on their times."""
+        loop = asyncio.get_running_loop()
+        troubles: tuple[tuple[int, Callable[[], None]], ...] = (
+            (self.weather.restarts, self._restart),
+            (self.weather.compactions, self._compact),
+            (self.weather.freezes, self._freeze),
+        )
+        for times, trouble in troubles:
+            for _ in range(times):
+                loop.call_at(self.random.random() * self.calm_at, trouble, context=NETWORK)
+
+    def _restart(self) -> None:
+        """The API server goes away, with all connections, and comes back."""
+        now = asyncio.get_running_loop().time()
+        self.down_until = min(now + self.random.uniform(0.1, 10.0), self.calm_at)
+        self.server.restart()
+
+    def _compact(self) -> None:
+        """History is forgotten, up to now or a little before."""
+        storage = self.server.storage
+        storage.compact(storage.rv - self.random.choice((0, 0, 1, 5)))
+
+    def _freeze(self) -> None:
+        """The watch cache of one resource falls behind for a while."""
+        storage = self.server.storage
+        collection = self.random.choice([*storage.collections.values()])
+        storage.freeze(collection)
+        loop = asyncio.get_running_loop()
+        until = min(loop.time() + self.random.uniform(0.5, 20.0), self.calm_at)
+        loop.call_at(until, storage.thaw, collection, context=NETWORK)
+
+
+class FaultyTransport:
+    """One client's way to the server through the weather.
+
+    Invariant: what is sent arrives at most once, and what the server does then does not depend on whether the client still
+    waits. Once `kill`ed, nothing leaves any more.
+    """
+
+    def __init__(self, network: Network, client: str) -> None:
+        self._network = network
+        self._client = client
+        self._calm = ModelTransport(network.server, client)
+        self._killed = False
+
+    def kill(self) -> None:
+        """The client's process dies: whatever its code still does, the server hears nothing of it."""
+        self._killed = True
+
+    async def send(self, request: Request) -> Response:
+        """See `Transport.send`."""
+        if self._killed:
+            raise ConnectError("the process is dead", request=str(request))
+        if self._network.is_calm:
+            return await self._calm.send(request)
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        _Exchange(self._network, self._client, request, future).begin()
+        return await future
+
+
+class _Exchange:
+    """One request under way. Its steps are timers of the network, so they go on while the client's process stands still."""
+
+    def __init__(self, network: Network, client: str, request: Request, future: asyncio.Future[Response]) -> None:
+        self._network = network
+        self._weather = network.weather
+        self._client = client
+        self._request = request
+        self._future = future
+        self._started = asyncio.get_running_loop().time()
+
+    def begin(self) -> None:
+        """Send the request."""
+        weather, network = self._weather, self._network
+        if network.happens(weather.refused):
+            self._resolve_in(network.delay(), ConnectError("connection refused", request=str(self._request)))
+        elif network.happens(weather.lost_request):
+            self._resolve_in(network.delay() if network.happens(0.7) else NEVER, self._lost())
+        elif network.happens(weather.refusals):
+            spurious = (*REFUSALS, CONFLICT) if self._request.method in {"PUT", "PATCH"} else REFUSALS
+            self._resolve_in(network.delay(), WholeResponse(network.random.choice(spurious)))
+        else:
+            loop = asyncio.get_running_loop()
+            loop.call_later(network.delay(), self._arrive, context=NETWORK)
+
+    def _arrive(self) -> None:
+        """The server carries the request out."""
+        network, weather = self._network, self._weather
+        if asyncio.get_running_loop().time() < network.down_until:
+            self._resolve_in(0.0, ConnectError("connection refused", request=str(self._request)))
+            return
+        answer = network.server.exchange(self._request, self._client)
+        delay = network.delay() + answer.delay_s
+        if answer.watch is not None:
+            response = StreamResponse(self._request, answer.watch)
+            wire = Wire(network, self._client, self._request, answer.watch, response)
+            if self._resolve_in(delay, response):
+                wire.open()
+        elif network.happens(weather.lost_reply):
+            # The head may have come through, and the body not.
+            outcome: Outcome = WholeResponse(answer, self._lost()) if network.happens(0.3) else self._lost()
+            self._resolve_in(delay if network.happens(0.7) else NEVER, outcome)
+        else:
+            self._resolve_in(delay, WholeResponse(answer))
+
+    def _lost(self) -> ConnectionLostError:
+        return ConnectionLostError("connection reset by peer", request=str(self._request))
+
+    def _resolve_in(self, delay: float, outcome: Outcome) -> bool:
+        """Let the client have the outcome, or a timeout if it comes too late. Answers whether it comes in time."""
+        loop = asyncio.get_running_loop()
+        left = self._started + self._request.total_s - loop.time()
+        in_time = delay < left
+        if not in_time:
+            delay, outcome = left, RequestTimeoutError("no answer in time", request=str(self._request))
+        loop.call_later(max(0.0, delay), self._resolve, outcome, context=NETWORK)
+        return in_time
+
+    def _resolve(self, outcome: Outcome) -> None:
+        if self._future.done():  # nobody waits any more
+            if isinstance(outcome, StreamResponse):
+                outcome.close()
+        elif isinstance(outcome, TransportError):
+            self._future.set_exception(outcome)
+        else:
+            self._future.set_result(outcome)

@@ -1,0 +1,156 @@
+"""How the model says no: the Status objects of kube-apiserver 1.20, word for word where a client may read them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from simulation.model.kinds import Kind
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+class Refusal(Exception):  # noqa: N818 - an answer, not an error of ours
+    """The server says no."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        details: dict[str, Any] | None = None,
+        *,
+        delay_s: float = 0.0,
+        plain: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.delay_s = delay_s
+        self.plain = plain
+        self.status: dict[str, Any] = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": reason,
+        }
+        if details is not None:
+            self.status["details"] = details
+        self.status["code"] = code
+
+    def body(self) -> bytes:
+        """The Status on the wire, or plain text."""
+        return f"{self}\n".encode() if self.plain else msgspec.json.encode(self.status)
+
+
+def details_of(kind: Kind, name: str) -> dict[str, Any]:
+    """Which object it is about; the field is called kind, and holds the resource."""
+    group = {"group": kind.resource.group} if kind.resource.group else {}
+    return {"name": name, **group, "kind": kind.resource.plural}
+
+
+def not_found(kind: Kind, name: str) -> Refusal:
+    """404: no such object."""
+    return Refusal(404, "NotFound", f'{kind.resource} "{name}" not found', details_of(kind, name))
+
+
+def no_such_path() -> Refusal:
+    """404: no such resource."""
+    return Refusal(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def no_such_group() -> Refusal:
+    """404: not even the group or version is known; plain text, from a deeper layer of the server."""
+    return Refusal(404, "", "404 page not found", plain=True)
+
+
+def already_exists(kind: Kind, name: str, *, going: bool) -> Refusal:
+    """409: the name is taken, perhaps by an object on its way out."""
+    message = f'{kind.resource} "{name}" already exists'
+    if going:
+        message = f"object is being deleted: {message}"
+    return Refusal(409, "AlreadyExists", message, details_of(kind, name))
+
+
+def conflict(kind: Kind, name: str, why: str = MODIFIED) -> Refusal:
+    """409: what the client knows is not how it is."""
+    message = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
+    return Refusal(409, "Conflict", message, details_of(kind, name))
+
+
+def other_uid(kind: Kind, namespace: str, name: str, asked: str, found: str) -> Refusal:
+    """409 to a PUT of an object with another UID, which may be that of one that is gone."""
+    key = f"/registry/{kind.resource.plural}/{namespace}/{name}"
+    why = f"Precondition failed: UID in precondition: {asked}, UID in object meta: {found}"
+    return conflict(
+        kind, name, f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
+    )
+
+
+def failed_precondition(kind: Kind, name: str, field: str, asked: str, found: str, *, consequence: str) -> Refusal:
+    """409 to a DELETE."""
+    resource = kind.resource
+    why = f"the {field} in the precondition ({asked}) does not match the {field} in record ({found}). {consequence}"
+    message = f'Operation cannot be fulfilled on {_kind_name(resource.kind, resource.group)} "{name}": {why}'
+    return Refusal(409, "Conflict", message, _details_by_kind(resource.kind, resource.group, name))
+
+
+def must_say_version(kind: Kind, name: str) -> Refusal:
+    """422 to a PUT without a version, where the kind does not take that (SV-11)."""
+    message = "Invalid value: 0x0: must be specified for an update"
+    cause = {"reason": "FieldValueInvalid", "message": message, "field": "metadata.resourceVersion"}
+    text = f'{kind.resource} "{name}" is invalid: metadata.resourceVersion: {message}'
+    return Refusal(422, "Invalid", text, details_of(kind, name) | {"causes": [cause]})
+
+
+def invalid(kind: Kind, name: str, field: str, reason: str, message: str, *, told: int = 1) -> Refusal:
+    """422: one field is wrong. Of some the server tells twice in the causes, and once in the message."""
+    causes = [{"reason": reason, "message": message, "field": field}] * told
+    resource = kind.resource
+    return _invalid(resource.kind, resource.group, name, causes, f"{field}: {message}")
+
+
+def invalid_options(*messages: str) -> Refusal:
+    """422: the query of a list or watch contradicts itself."""
+    field = "resourceVersionMatch"
+    causes = [{"reason": "FieldValueForbidden", "message": message, "field": field} for message in messages]
+    told = ", ".join(f"{field}: {message}" for message in messages)
+    return _invalid("ListOptions", "meta.k8s.io", "", causes, f"[{told}]" if len(messages) > 1 else told)
+
+
+def _invalid(kind: str, group: str, name: str, causes: list[dict[str, str]], told: str) -> Refusal:
+    message = f'{_kind_name(kind, group)} "{name}" is invalid: {told}'
+    return Refusal(422, "Invalid", message, _details_by_kind(kind, group, name) | {"causes": causes})
+
+
+def _kind_name(kind: str, group: str) -> str:
+    return f"{kind}.{group}" if group else kind
+
+
+def _details_by_kind(kind: str, group: str, name: str) -> dict[str, Any]:
+    named = {"name": name} if name else {}
+    return named | ({"group": group} if group else {}) | {"kind": kind}
+
+
+def bad_request(message: str) -> Refusal:
+    """400: not understood."""
+    return Refusal(400, "BadRequest", message)
+
+
+def expired(message: str, *, token: str = "") -> Refusal:
+    """410: a version or a continue token that is too old. `token` leads on, through what there is now."""
+    refusal = Refusal(410, "Expired", message)
+    if token:
+        refusal.status["metadata"] = {"continue": token}
+    return refusal
+
+
+def too_large(asked: int, current: int) -> Refusal:
+    """504 after three seconds: the watch cache has not seen that version yet (SV-02)."""
+    message = f"Too large resource version: {asked}, current: {current}"
+    causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+    details = {"causes": causes, "retryAfterSeconds": 1}
+    return Refusal(504, "Timeout", f"Timeout: {message}", details, delay_s=3.0)

@@ -1,0 +1,111 @@
+"""The rules by which a written object becomes a stored one. Pure functions of old and new."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from simulation.model.refusals import details_of, failed_precondition, invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from simulation.model.kinds import Kind
+    from simulation.model.storage import Body, Version
+
+FOREGROUND: Final = "foregroundDeletion"
+ORPHAN: Final = "orphan"
+SERVER_OWNED: Final = (
+    "uid",
+    "creationTimestamp",
+    "generation",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+)
+"""Fields of the metadata that clients can not change."""
+
+
+def merged(kind: Kind, old: Body, new: Body, subresource: str) -> Body:
+    """What remains of `new` when the parts that this request may not change are those of `old` (SV-12)."""
+    meta = {name: value for name, value in new["metadata"].items() if name not in SERVER_OWNED}
+    meta |= {name: old["metadata"][name] for name in SERVER_OWNED if name in old["metadata"]}
+    if subresource == "status":
+        metadata = old["metadata"] if kind.custom else meta
+        result = old | {"metadata": dict(metadata)}
+        result.pop("status", None)
+        return result | ({"status": new["status"]} if "status" in new else {})
+    result = kind.head | {"metadata": meta} | without(new, "kind", "apiVersion", "metadata")
+    if kind.status:
+        result.pop("status", None)
+        if "status" in old:
+            result["status"] = old["status"]
+    return result
+
+
+def pruned(kind: Kind, body: Body) -> Body:
+    """What survives Go's types: they do not tell empty fields of the metadata, or of built-in types, from absent ones."""
+    meta = {name: value for name, value in body["metadata"].items() if value not in (None, {}, [], "")}
+    result = body if kind.custom else {name: value for name, value in body.items() if value not in (None, {}, [], "")}
+    return result | {"metadata": meta}
+
+
+def is_finished(meta: Mapping[str, Any]) -> bool:
+    """Whether nothing keeps an object any more that is being deleted."""
+    if "deletionTimestamp" not in meta or meta.get("finalizers"):
+        return False
+    return int(meta.get("deletionGracePeriodSeconds") or 0) == 0
+
+
+def check_preconditions(kind: Kind, old: Version, preconditions: Mapping[str, Any]) -> None:
+    meta = old.body["metadata"]
+    for name, field, consequence in (
+        ("uid", "UID", "The object might have been deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", "The object might have been modified"),
+    ):
+        wanted = preconditions.get(name)
+        if wanted is not None and wanted != meta[name]:
+            raise failed_precondition(kind, old.key[1], field, wanted, meta[name], consequence=consequence)
+
+
+def check_finalizers(kind: Kind, name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """What is on its way out takes no new finalizers."""
+    added = sorted(set(after.get("finalizers") or []) - set(before.get("finalizers") or []))
+    if added and "deletionTimestamp" in before:
+        found = ", ".join(f'"{each}"' for each in added)
+        message = (
+            "Forbidden: no new finalizers can be added if the object is being deleted, "
+            f"found new finalizers []string{{{found}}}"
+        )
+        raise invalid(kind, name, "metadata.finalizers", "FieldValueForbidden", message, told=2)
+
+
+def finalizers_after(finalizers: list[str], propagation: str) -> list[str]:
+    """The finalizers that a deletion leaves: the policy adds its own, and takes the other's away."""
+    own = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(propagation)
+    if not propagation:
+        return finalizers
+    kept = [each for each in finalizers if each not in {FOREGROUND, ORPHAN}]
+    return [*kept, own] if own else kept
+
+
+def grace(kind: Kind, old: Version, asked: int | None) -> int:
+    """How long a kubelet may take to end a pod; 0 for everything else, and for pods that no kubelet runs."""
+    if not kind.graceful:
+        return 0
+    spec, status = old.body.get("spec") or {}, old.body.get("status") or {}
+    if not spec.get("nodeName") or status.get("phase") in {"Succeeded", "Failed"}:
+        return 0
+    return int(spec.get("terminationGracePeriodSeconds", 30)) if asked is None else asked
+
+
+def success(kind: Kind, old: Version) -> bytes:
+    details = details_of(kind, old.key[1]) | {"uid": old.body["metadata"]["uid"]}
+    return msgspec.json.encode(
+        {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+    )
+
+
+def without(body: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if name not in names}

@@ -1,0 +1,203 @@
+"""The model API server: one HTTP request in, one answer out, all in one stretch. It has no tasks, only timers of watches.
+
+Who talks to it through what network is not its business: see `simulation.model.transport` and `simulation.faults`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import msgspec
+
+from fakes.virtual_loop import EPOCH
+from simulation.model.kinds import KINDS
+from simulation.model.reads import get, list_objects, no_lag
+from simulation.model.refusals import Refusal, bad_request, no_such_group, no_such_path
+from simulation.model.storage import Storage
+from simulation.model.watches import Watch
+from simulation.model.writes import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from api.client.transport import Request
+    from simulation.model.reads import Lag
+    from simulation.model.storage import Collection
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the server says: a whole body, or a watch that is still to be opened. `delay_s`: what it took to find out."""
+
+    status: int
+    body: bytes = b""
+    watch: Watch | None = None
+    headers: dict[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A write that the server carried out."""
+
+    at: float
+    client: str
+    method: str
+    path: str
+    rv: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What a path names."""
+
+    collection: Collection
+    namespace: str
+    name: str = ""
+    subresource: str = ""
+
+
+class ModelServer:
+    """A kube-apiserver with its etcd, as far as a client can tell.
+
+    Invariant: a request is carried out completely or not at all, and `writes` has every one that changed something.
+    """
+
+    def __init__(self, seed: int | str = 0) -> None:
+        self.storage = Storage()
+        self.writes: list[Write] = []
+        self._writer = Writer(self.storage, self.now, Random(f"server {seed}"))
+        self._roots = {
+            (kind.resource.group, kind.resource.version, kind.resource.plural): self.storage.collections[
+                kind.resource.plural
+            ]
+            for kind in KINDS
+        }
+        self._watches: dict[Watch, None] = {}
+        self.lag: Lag = no_lag
+        """How far the watch cache that a list is answered from is behind; there is one in each API server of a cluster."""
+        self.on_change: list[Callable[[], None]] = []
+        """Are called after every request that changed something: by the model's controllers."""
+
+    def now(self) -> datetime:
+        """The server's wall clock."""
+        return EPOCH + timedelta(seconds=asyncio.get_running_loop().time())
+
+    def exchange(self, request: Request, client: str) -> Answer:
+        """Carry out a request. Never raises, whatever was asked for."""
+        before = self.storage.rv
+        try:
+            answer = self._route(request)
+        except Refusal as refusal:
+            kind = "text/plain; charset=utf-8" if refusal.plain else "application/json"
+            return Answer(refusal.code, refusal.body(), headers={"Content-Type": kind}, delay_s=refusal.delay_s)
+        if self.storage.rv != before:
+            now = asyncio.get_running_loop().time()
+            self.writes.append(Write(now, client, request.method, request.path, self.storage.rv))
+            for listener in self.on_change:
+                listener()
+        return answer
+
+    def opened(self, watch: Watch) -> None:
+        """Count an open watch."""
+        self._watches[watch] = None
+
+    def closed(self, watch: Watch) -> None:
+        """Forget a watch that is over."""
+        self._watches.pop(watch, None)
+
+    @property
+    def open_watches(self) -> int:
+        """How many watches are open."""
+        return len(self._watches)
+
+    def restart(self) -> None:
+        """Break every open watch, and begin with fresh watch caches."""
+        for collection in self.storage.collections.values():
+            collection.stirred = False
+        for watch in [*self._watches]:
+            watch.lose()
+
+    def _route(self, request: Request) -> Answer:
+        target = self._find(request.path)
+        dry_run = request.query.get("dryRun") == "All"
+        match request.method:
+            case "GET":
+                return self._read(target, request)
+            case "POST" if target.subresource == "binding":
+                key = (target.namespace, target.name)
+                return Answer(201, self._writer.bind(target.collection, key, _json(request)))
+            case "POST" if not target.name:
+                body = _json(request)
+                return Answer(201, self._writer.create(target.collection, target.namespace, body, dry_run=dry_run))
+            case "PUT" if target.name:
+                code, raw = self._writer.update(
+                    target.collection,
+                    (target.namespace, target.name),
+                    _json(request),
+                    subresource=target.subresource,
+                    dry_run=dry_run,
+                )
+                return Answer(code, raw)
+            case "PATCH" if target.name:
+                return Answer(200, self._patch(target, request, dry_run=dry_run))
+            case "DELETE" if target.name:
+                options = _json(request) if request.body else {}
+                return Answer(200, self._writer.delete(target.collection, (target.namespace, target.name), options))
+        raise Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+
+    def _read(self, target: _Target, request: Request) -> Answer:
+        if target.name:
+            return Answer(200, get(target.collection, target.namespace, target.name))
+        if request.query.get("watch") == "true":
+            return Answer(200, watch=Watch(self.storage, target.collection, target.namespace, request.query))
+        page = list_objects(self.storage, target.collection, target.namespace, request.query, self.lag)
+        return Answer(200, page)
+
+    def _patch(self, target: _Target, request: Request, *, dry_run: bool) -> bytes:
+        return self._writer.patch(
+            target.collection,
+            (target.namespace, target.name),
+            request.content_type,
+            _json(request),
+            subresource=target.subresource,
+            dry_run=dry_run,
+        )
+
+    def _find(self, path: str) -> _Target:
+        parts = [unquote(part) for part in path.split("/")[1:]]
+        match parts:
+            case ["api", version, *rest]:
+                group = ""
+            case ["apis", group, version, *rest]:
+                pass
+            case _:
+                raise no_such_path()
+        if not any((group, version) == root[:2] for root in self._roots):
+            raise no_such_group()
+        namespace = ""
+        if len(rest) > 2 and rest[0] == "namespaces" and (group, version, rest[2]) in self._roots:
+            namespace, rest = rest[1], rest[2:]
+        collection = self._roots.get((group, version, rest[0] if rest else ""))
+        if collection is None or len(rest) > 3:
+            raise no_such_path()
+        if collection.kind.resource.namespaced != bool(namespace) and len(rest) > 1:
+            raise no_such_path()
+        target = _Target(collection, namespace, *rest[1:])
+        known = target.subresource in {"", *(["status"] if collection.kind.status else [])}
+        if not known and (collection.kind.resource.plural, target.subresource) != ("pods", "binding"):
+            raise no_such_path()
+        return target
+
+
+def _json(request: Request) -> Any:
+    try:
+        return msgspec.json.decode(request.body or b"")
+    except msgspec.DecodeError as error:
+        raise bad_request(f"couldn't get version/kind; json parse error: {error}") from error

@@ -1,0 +1,166 @@
+"""What the model keeps: objects, one counter of versions, and the log of changes that watches are served from.
+
+Below HTTP and above nothing: it knows neither requests nor rules, and stores what it is told.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from simulation.model.kinds import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from simulation.model.kinds import Kind
+
+Body = dict[str, Any]
+"""A decoded object. One that is stored is never changed again."""
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+_NEVER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of one object; `raw` is how it is sent."""
+
+    key: Key
+    rv: int
+    body: Body
+    raw: bytes
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The object's labels."""
+        return self.body["metadata"].get("labels") or {}
+
+    @property
+    def path(self) -> str:
+        """What etcd sorts by."""
+        return "/".join(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A step of history: `old` None is a creation. `new` is the last state, with the version of the deletion, if `gone`."""
+
+    rv: int
+    old: Version | None
+    new: Version
+    gone: bool = False
+
+
+@dataclass(slots=True)
+class Collection:
+    """All objects of one kind, their history since the last compaction, and the watch cache that reads are served from.
+
+    The cache is the history up to `seen`. It is complete unless it is frozen, as that of a server is that etcd does not reach.
+    """
+
+    kind: Kind
+    objects: dict[Key, Version] = field(default_factory=dict)
+    log: list[Change] = field(default_factory=list)
+    seen: int = 0
+    frozen: bool = False
+    stirred: bool = False
+    """Whether the cache has seen anything happen since the server started: before that there are no bookmarks."""
+    listeners: dict[Callable[[Change], None], None] = field(default_factory=dict)
+    """Are told of every change once the cache has seen it."""
+
+    def since(self, rv: int) -> list[Change]:
+        """The changes after `rv`, oldest first."""
+        return self.log[bisect_right(self.log, rv, key=attrgetter("rv")) :]
+
+    def at(self, rv: int) -> dict[Key, Version]:
+        """What existed at `rv`, which must not be compacted."""
+        objects = dict(self.objects)
+        for change in reversed(self.since(rv)):
+            if change.old is None:
+                del objects[change.new.key]
+            else:
+                objects[change.new.key] = change.old
+        return objects
+
+    def cached(self) -> dict[Key, Version]:
+        """What exists as far as the cache has seen."""
+        return self.at(self.seen) if self.frozen else self.objects
+
+    def catch_up(self) -> None:
+        """Let the cache see, and tell, what happened, unless it is frozen."""
+        if self.frozen:
+            return
+        for change in self.since(self.seen):
+            self.seen = change.rv
+            self.stirred = True
+            for listener in [*self.listeners]:
+                listener(change)
+
+
+class Storage:
+    """All collections under one counter of versions, as in etcd.
+
+    Invariants: versions only grow, and no two changes have the same; a collection's log is in their order, and holds all
+    changes after `compacted`; cached history is never compacted before the cache has seen it.
+    """
+
+    def __init__(self, first_version: int = 100) -> None:
+        self.rv = first_version
+        self.compacted = 0
+        self.collections = {kind.resource.plural: Collection(kind, seen=first_version) for kind in KINDS}
+        self._uids = 0
+
+    def new_uid(self) -> str:
+        """A UID that no other object has or had."""
+        self._uids += 1
+        return f"00000000-0000-4000-8000-{self._uids:012d}"
+
+    def put(self, collection: Collection, key: Key, body: Body) -> Version:
+        """Store a new version of an object; `body` gets its resourceVersion, and belongs to the storage from now on."""
+        old = collection.objects.get(key)
+        new = self._version(key, body)
+        collection.objects[key] = new
+        self._commit(collection, Change(new.rv, old, new))
+        return new
+
+    def remove(self, collection: Collection, key: Key) -> Version:
+        """Remove an object; answer its last state, with the version of the removal."""
+        old = collection.objects.pop(key)
+        gone = self._version(key, old.body | {"metadata": dict(old.body["metadata"])})
+        self._commit(collection, Change(gone.rv, old, gone, gone=True))
+        return gone
+
+    def compact(self, rv: int) -> None:
+        """Forget the history up to `rv`."""
+        frozen = min((each.seen for each in self.collections.values() if each.frozen), default=_NEVER)
+        rv = min(rv, frozen)
+        if rv <= self.compacted:
+            return
+        self.compacted = rv
+        for collection in self.collections.values():
+            collection.log = collection.since(rv)
+
+    def freeze(self, collection: Collection) -> None:
+        """Let the cache of a collection stand still."""
+        collection.frozen = True
+
+    def thaw(self, collection: Collection) -> None:
+        """Let a frozen cache catch up."""
+        collection.frozen = False
+        collection.catch_up()
+
+    def _version(self, key: Key, body: Body) -> Version:
+        self.rv += 1
+        body["metadata"]["resourceVersion"] = str(self.rv)
+        return Version(key, self.rv, body, msgspec.json.encode(body))
+
+    def _commit(self, collection: Collection, change: Change) -> None:
+        collection.log.append(change)
+        collection.catch_up()

@@ -1,0 +1,137 @@
+"""`api.client.Transport` to the model over a perfect network: nothing is lost, and nothing takes time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Self
+
+from api.client.errors import ConnectionLostError, RequestTimeoutError, TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from api.client.transport import Request, Response
+    from simulation.model.server import Answer, ModelServer
+    from simulation.model.watches import Watch
+
+
+class WholeResponse:
+    """A `Response` whose body has arrived with its head, or never will: then reading it raises `failure`."""
+
+    def __init__(self, answer: Answer, failure: TransportError | None = None) -> None:
+        self._answer = answer
+        self._failure = failure
+
+    @property
+    def status(self) -> int:
+        return self._answer.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._answer.headers
+
+    async def body(self) -> bytes:
+        if self._failure is not None:
+            raise self._failure
+        return self._answer.body
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield await self.body()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class StreamResponse:
+    """A `Response` that arrives bit by bit: the client's end of a watch, a `Sink`.
+
+    Invariant: what was received before the stream ended is read before its end is.
+    """
+
+    def __init__(self, request: Request, watch: Watch) -> None:
+        self.status = 200
+        self.headers: Mapping[str, str] = {"Content-Type": "application/json"}
+        self._request = request
+        self._watch = watch
+        self._received: list[bytes] = []
+        self._ended = False
+        self._failure: TransportError | None = None
+        self._wake: asyncio.Future[None] | None = None
+
+    def send(self, data: bytes) -> None:
+        """See `Sink.send`."""
+        self._received.append(data)
+        self._notify()
+
+    def end(self) -> None:
+        """See `Sink.end`."""
+        self._ended = True
+        self._notify()
+
+    def lose(self) -> None:
+        """See `Sink.lose`."""
+        self.fail(ConnectionLostError("connection reset by peer", request=str(self._request)))
+
+    def fail(self, failure: TransportError) -> None:
+        """Let reading end with `failure`."""
+        self._failure = failure
+        self.end()
+
+    async def body(self) -> bytes:
+        """Read to the end."""
+        return b"".join([chunk async for chunk in self.chunks()])
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Read what has come together at a time."""
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._received:
+            if self._failure is not None:
+                raise self._failure
+            if self._ended:
+                raise StopAsyncIteration
+            await self._wait()
+        chunk = b"".join(self._received)
+        self._received.clear()
+        return chunk
+
+    def close(self) -> None:
+        """The client hangs up."""
+        self._watch.close()
+
+    async def _wait(self) -> None:
+        self._wake = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(self._request.idle_s):
+                await self._wake
+        except TimeoutError as error:
+            raise RequestTimeoutError("no answer in time", request=str(self._request)) from error
+
+    def _notify(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+
+class ModelTransport:
+    """A client's perfect connection to the model; `client` is the name under which its writes are noted."""
+
+    def __init__(self, server: ModelServer, client: str = "") -> None:
+        self._server = server
+        self._client = client
+
+    async def send(self, request: Request) -> Response:
+        """See `Transport.send`."""
+        await asyncio.sleep(0)
+        answer = self._server.exchange(request, self._client)
+        if answer.delay_s:
+            await asyncio.sleep(answer.delay_s)
+        if answer.watch is None:
+            return WholeResponse(answer)
+        response = StreamResponse(request, answer.watch)
+        self._server.opened(answer.watch)
+        answer.watch.open(response, self._server.closed)
+        return response

@@ -1,0 +1,159 @@
+"""Electors that want one lease, in processes that stall, die and come back: at no time do two of them write.
+
+What counts is the server's view: at the moment in which it accepts a write of the work, the lease must not name another. It
+may name nobody: a leader that steps down gives the lease back while its last write may still be on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from api.client import RestClient
+from api.client.errors import ApiError
+from controller.leaderelection import Fence, FencedTransport, LeaderElector, LeadershipLostError, LeaseLock
+from simulation.model.kinds import CONFIG_MAPS
+from simulation.world import require
+
+if TYPE_CHECKING:
+    from simulation.faults import FaultyTransport
+    from simulation.world import World
+
+HOME: Final = "kube-system"
+LEASE: Final = "operator"
+WORK: Final = "work-of-"
+"""The names of clients that write as leaders begin with this."""
+SETTLED_S: Final = 60.0
+"""After the faults' end: a lease runs out after 15 s, a candidate looks every 4.4 s at the latest, a request takes 40 s."""
+QUIET_S: Final = 40.0
+
+
+class Candidate:
+    """A process that works while it leads, and is started again when it ends, each time under another name."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self._world = world
+        self._number = number
+        self._life = 0
+        self._task: asyncio.Task[None] | None = None
+        self._transports: list[FaultyTransport] = []
+        self.process = ""
+
+    def start(self) -> None:
+        """Begin a new life."""
+        self._life += 1
+        self.process = f"{self._number}.{self._life}"
+        self._world.note("start", self.process)
+        self._transports = [self._world.faulty(f"lease-of-{self.process}"), self._world.faulty(WORK + self.process)]
+        self._task = self._world.spawn(self.process, self._live(self.process, *self._transports))
+
+    def has_ended(self) -> bool:
+        """Whether the process is gone by itself, as after a lost lease."""
+        return self._task is None or self._task.done()
+
+    async def kill(self) -> None:
+        """End the process without a word."""
+        self._world.note("kill", self.process)
+        for transport in self._transports:
+            transport.kill()
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Tell the process to end, and wait for it."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            if not self._task.cancelled():
+                self._task.result()
+
+    async def _live(self, identity: str, lease: FaultyTransport, work: FaultyTransport) -> None:
+        world = self._world
+        fence = Fence(world.clock)
+        client = RestClient(FencedTransport(world.traced(WORK + identity, work), fence), clock=world.clock)
+        lock = LeaseLock(world.client(f"lease-of-{identity}", lease), HOME, LEASE, identity=identity)
+        elector = LeaderElector(
+            lock,
+            on_started_leading=lambda: self._work(client),
+            on_stopped_leading=lambda: world.note("stopped leading", identity),
+            fence=fence,
+            clock=world.clock,
+            chance=world.random.random,
+        )
+        try:
+            await elector.run()
+        except LeadershipLostError:
+            world.note("lost", identity)
+
+    async def _work(self, client: RestClient) -> None:
+        """Write all the time, as a busy operator does; a write that fails is some other job's trouble."""
+        while True:
+            try:
+                await client.patch(CONFIG_MAPS, HOME, "work", {"data": {"at": str(self._world.time)}})
+            except ApiError as error:
+                self._world.note("not written", self.process, type(error).__name__)
+            await asyncio.sleep(self._world.random.choice((0.1, 1.0, 3.0)))
+
+
+class Watchman:
+    """Looks at every write that the server accepts."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.last_at = -1.0
+        self.trespasses: list[str] = []
+        world.server.on_change.append(self._look)
+
+    def holder(self) -> str:
+        """Whom the lease names."""
+        lease = self._world.server.storage.collections["leases"].objects.get((HOME, LEASE))
+        return str((lease.body.get("spec") or {}).get("holderIdentity") or "") if lease is not None else ""
+
+    def _look(self) -> None:
+        write = self._world.server.writes[-1]
+        if not write.client.startswith(WORK):
+            return
+        self.last_at = write.at
+        writer, holder = write.client.removeprefix(WORK), self.holder()
+        self._world.note("accepted a write of", writer)
+        if holder not in {writer, ""}:
+            self.trespasses.append(f"at {write.at:.4f} s {writer} wrote while the lease names {holder}")
+
+
+async def one_leader_writes(world: World) -> None:
+    """Two or three candidates through stalls, deaths and bad weather; then somebody leads, and goes on leading."""
+    random = world.random
+    await world.create_namespaces(HOME)
+    await world.client("admin").create(CONFIG_MAPS, HOME, {"metadata": {"name": "work"}})
+    watchman = Watchman(world)
+    candidates = [Candidate(world, number) for number in range(random.choice((2, 3)))]
+    for candidate in candidates:
+        candidate.start()
+    while world.time < world.calm_at:
+        await asyncio.sleep(random.expovariate(1 / 8.0))
+        candidate = random.choice(candidates)
+        if candidate.has_ended():
+            candidate.start()
+            continue
+        match random.choice(("stall", "stall", "kill", "stop", "nothing")):
+            case "stall":
+                world.stall(candidate.process, random.choice((0.5, 3.0, 12.0, 14.0, 16.0, 30.0)))
+            case "kill":
+                await candidate.kill()
+            case "stop":
+                await candidate.stop()
+            case _:
+                pass
+    await asyncio.sleep(SETTLED_S)
+    for candidate in candidates:
+        if candidate.has_ended():
+            candidate.start()
+    await asyncio.sleep(SETTLED_S)
+    leader, begun = watchman.holder(), world.time
+    require(leader in {candidate.process for candidate in candidates}, f"nobody leads: the lease names {leader!r}")
+    await asyncio.sleep(QUIET_S)
+    require(watchman.holder() == leader, f"in calm weather the lease went from {leader} to {watchman.holder()}")
+    require(watchman.last_at > begun, f"{leader} leads and does not write")
+    for candidate in candidates:
+        await candidate.stop()
+    require(watchman.holder() == "", "the lease was not given back")
+    require(not watchman.trespasses, "\n".join(watchman.trespasses))

@@ -1,0 +1,39 @@
+"""The parts of the operator in a simulated cluster, under faults drawn from a seed. See `conftest.py` for how to replay one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulation.scenarios.events import no_event_is_lost_silently
+from simulation.scenarios.informers import informers_converge
+from simulation.scenarios.leaders import one_leader_writes
+from simulation.scenarios.mirrors import no_key_is_lost
+from simulation.scenarios.operator import every_job_reaches_its_end
+
+if TYPE_CHECKING:
+    from simulation.conftest import Seeds
+
+
+def test_caches_indices_and_handlers_end_with_the_truth_of_the_server(seeds: Seeds) -> None:
+    """RF-01 to RF-24, SI-01 to SI-11: no fault leaves a cache wrong, and no handler hears anything out of order."""
+    seeds.play(informers_converge)
+
+
+def test_no_key_is_lost_or_in_two_hands_when_a_controller_is_killed_and_started_again(seeds: Seeds) -> None:
+    """WQ-01 to WQ-03, RL-06: a level-triggered controller reaches its goal whatever happens, and then rests."""
+    seeds.play(no_key_is_lost, share=0.7)
+
+
+def test_events_are_on_the_server_or_counted_as_dropped_and_never_twice(seeds: Seeds) -> None:
+    """EV-01, EV-04, EV-08, EV-09: no event is lost silently, and none is counted twice."""
+    seeds.play(no_event_is_lost_silently)
+
+
+def test_writes_of_two_leaders_never_overlap_and_somebody_leads_in_the_end(seeds: Seeds) -> None:
+    """LE-04 to LE-11: whatever stalls, dies or is lost, the server accepts no write of one while another holds the lease."""
+    seeds.play(one_leader_writes, share=0.4, may_log={"lease_lost"})
+
+
+def test_every_job_reaches_its_end_under_an_operator_that_is_killed_again_and_again(seeds: Seeds) -> None:
+    """Level-triggered from end to end: jobs end, are cleaned up, run no finished replica again, and then nothing is written."""
+    seeds.play(every_job_reaches_its_end, share=0.2)

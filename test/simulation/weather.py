@@ -1,0 +1,94 @@
+"""How bad the network of a seed is, and what a server in trouble answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from simulation.model.refusals import Refusal, expired
+from simulation.model.server import Answer
+
+if TYPE_CHECKING:
+    from random import Random
+
+RATES: Final = (0.0, 0.0, 0.05, 0.2)
+"""How often a kind of fault happens to a request, drawn once for each seed. Half of the seeds are free of it, so that faults
+show alone, too."""
+
+RATES_OF_THE_RARE: Final = (0.0, 0.0, 0.15, 0.6)
+"""The same for what can happen to a watch, or to a list from a cache: there are few of them in a seed."""
+
+TROUBLES: Final = (0, 0, 1, 4)
+"""How often a trouble of the server itself happens in a seed."""
+
+LATENCIES_S: Final = (0.0, 0.02, 0.3, 1.5)
+"""The longest way from client to server, drawn once for each seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """How bad the network is.
+
+    Up to `refusals` rates per request, up to `stale` per watch or list; `restarts`, `compactions` and `freezes` of the server
+    in all.
+    """
+
+    latency_s: float
+    refused: float
+    lost_request: float
+    lost_reply: float
+    refusals: float
+    cut: float
+    frozen: float
+    error_event: float
+    closed_at_once: float
+    duplicate: float
+    stale: float
+    restarts: int
+    compactions: int
+    freezes: int
+
+    @classmethod
+    def draw(cls, random: Random) -> Weather:
+        """The weather of one seed."""
+        choose = random.choice
+        return cls(
+            latency_s=choose(LATENCIES_S),
+            refused=choose(RATES),
+            lost_request=choose(RATES),
+            lost_reply=choose(RATES),
+            refusals=choose(RATES),
+            cut=choose(RATES_OF_THE_RARE),
+            frozen=choose(RATES_OF_THE_RARE),
+            error_event=choose(RATES_OF_THE_RARE),
+            closed_at_once=choose(RATES_OF_THE_RARE),
+            duplicate=choose(RATES_OF_THE_RARE),
+            stale=choose(RATES_OF_THE_RARE),
+            restarts=choose(TROUBLES),
+            compactions=choose(TROUBLES),
+            freezes=choose(TROUBLES),
+        )
+
+
+def _status(code: int, reason: str, *, retry_after: int = 0) -> Answer:
+    details = {"retryAfterSeconds": retry_after} if retry_after else {}
+    headers = {"Retry-After": str(retry_after)} if retry_after else {}
+    return Answer(code, Refusal(code, reason, f"{reason}, says the weather", details).body(), headers=headers)
+
+
+REFUSALS: Final = (
+    _status(429, "TooManyRequests", retry_after=1),
+    _status(500, "InternalError"),
+    _status(503, "ServiceUnavailable", retry_after=2),
+    _status(503, "ServiceUnavailable"),
+    _status(504, "Timeout"),
+    Answer(502, b"<html><body>Bad Gateway</body></html>", headers={"Content-Type": "text/html"}),
+)
+CONFLICT: Final = _status(409, "Conflict")
+
+ERROR_EVENTS: Final = (
+    expired("too old resource version: 1 (2)"),
+    Refusal(500, "InternalError", "etcdserver: no leader"),
+    Refusal(429, "TooManyRequests", "storage is (re)initializing", {"retryAfterSeconds": 1}),
+    Refusal(500, "", "unable to decode an event from the watch stream"),
+)

@@ -1,0 +1,187 @@
+"""One seed's world: a model server, a network with its weather, and the sources of chance and time that go with it.
+
+A scenario is a coroutine function of a `World`. `run_seed` plays it once; the same seed plays it the same way again, in any
+process. That holds because nothing in it depends on real time, on addresses or on hashes of text: `SeededLoop` numbers its
+tasks, all chance comes from the seed, and the cyclic garbage collector, whose moments depend on what ran before, is off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import random as global_random
+from datetime import timedelta
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from api.client import RestClient
+from fakes.virtual_loop import EPOCH, PROCESS, SeededLoop
+from simulation.faults import FaultyTransport, Network
+from simulation.model.kinds import NAMESPACES
+from simulation.model.server import ModelServer
+from simulation.model.transport import ModelTransport
+from simulation.weather import Weather
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from datetime import datetime
+
+    from api.client.transport import Request, Response, Transport
+
+    Scenario = Callable[["World"], Coroutine[object, object, None]]
+
+LIMIT_S: Final = 6 * 3600.0
+"""Virtual time that one seed may take: none needs more than a tenth of it."""
+
+TICK: Final = timedelta(microseconds=1)
+"""Two readings of a real wall clock differ; so do those of a simulated one."""
+
+
+class OracleError(AssertionError):
+    """The world is not as it must be."""
+
+
+def require(holds: object, message: str) -> None:
+    """An oracle: raise OracleError if something does not hold."""
+    if not holds:
+        raise OracleError(message)
+
+
+class SimulatedClock:
+    """`workqueue.clock.Clock` in a world: the loop's time, and a wall clock of which no two readings are equal."""
+
+    def __init__(self) -> None:
+        self._last = EPOCH
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def now(self) -> datetime:
+        self._last = max(EPOCH + timedelta(seconds=self.monotonic()), self._last + TICK)
+        return self._last
+
+
+class World:
+    """Everything that a scenario needs. Must be made on the loop it lives on.
+
+    Invariant: `random` is the scenario's own; server, network and loop each draw from another source, so that one more
+    request does not change what the scenario does.
+    """
+
+    def __init__(self, seed: int, *, calm_at: float = 60.0, weather: Weather | None = None) -> None:
+        self.seed = seed
+        self.random = Random(f"scenario {seed}")
+        self.clock = SimulatedClock()
+        self.server = ModelServer(seed)
+        chance = Random(f"network {seed}")
+        self.network = Network(self.server, chance, weather or Weather.draw(chance), calm_at)
+        self.trace: list[str] = []
+
+    @property
+    def time(self) -> float:
+        """Seconds since the world began."""
+        return asyncio.get_running_loop().time()
+
+    @property
+    def calm_at(self) -> float:
+        """When the faults end."""
+        return self.network.calm_at
+
+    def note(self, *what: object) -> None:
+        """Write down what happened, for people who replay a seed and for the test that two plays are the same."""
+        self.trace.append(f"{self.time:10.4f} {' '.join(map(str, what))}")
+
+    def faulty(self, client: str) -> FaultyTransport:
+        """A transport through the weather."""
+        return FaultyTransport(self.network, client)
+
+    def client(self, name: str, transport: Transport | None = None) -> RestClient:
+        """A client whose requests are in the trace; without a transport it is one that no fault can touch."""
+        inner = transport or ModelTransport(self.server, name)
+        return RestClient(self.traced(name, inner), clock=self.clock, field_manager=name)
+
+    def traced(self, name: str, inner: Transport) -> Transport:
+        """Put what goes through a transport into the trace."""
+        return _TracedTransport(self, name, inner)
+
+    async def create_namespaces(self, *names: str) -> None:
+        """Make namespaces to put objects into."""
+        admin = self.client("admin")
+        for name in names:
+            await admin.create(NAMESPACES, "", {"metadata": {"name": name}})
+
+    def spawn(self, process: str, body: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Run `body` as a process of its own, which `SeededLoop.stall` can stop for a while."""
+        token = PROCESS.set(process)
+        try:
+            return asyncio.create_task(body, name=process)
+        finally:
+            PROCESS.reset(token)
+
+    def stall(self, process: str, seconds: float) -> None:
+        """Let a process stand still."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SeededLoop)
+        self.note("stall", process, f"{seconds:.3f}")
+        loop.stall(process, seconds)
+
+
+class _TracedTransport:
+    """Writes every request and its outcome into the trace."""
+
+    def __init__(self, world: World, name: str, inner: Transport) -> None:
+        self._world = world
+        self._name = name
+        self._inner = inner
+
+    async def send(self, request: Request) -> Response:
+        what = f"{self._name} {request.method} {request.path} {_query(request)}"
+        try:
+            response = await self._inner.send(request)
+        except Exception as error:
+            self._world.note(what, type(error).__name__)
+            raise
+        self._world.note(what, response.status)
+        return response
+
+
+def _query(request: Request) -> str:
+    return "&".join(f"{name}={value}" for name, value in sorted(request.query.items()))
+
+
+def run_seed(scenario: Scenario, seed: int) -> list[str]:
+    """Play a scenario with a seed, and answer its trace. Raises what the scenario raises, with the trace's end as a note."""
+    trace: list[str] = []
+    global_random.seed(f"product {seed}")  # for what draws from the module where nobody injected anything
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with asyncio.Runner(loop_factory=lambda: SeededLoop(seed)) as runner:
+            runner.run(_play(scenario, seed, trace))
+    except BaseException as error:
+        error.add_note("the end of the trace:\n  " + "\n  ".join(trace[-60:]))
+        raise
+    finally:
+        if collecting:
+            gc.enable()
+    return trace
+
+
+def digest(trace: list[str]) -> str:
+    """A fingerprint of a trace."""
+    return hashlib.sha256("\n".join(trace).encode()).hexdigest()
+
+
+async def _play(scenario: Scenario, seed: int, trace: list[str]) -> None:
+    world = World(seed)
+    world.trace = trace
+    crashed: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: crashed.append(repr(context)))
+    async with asyncio.timeout(LIMIT_S):
+        await scenario(world)
+    await asyncio.sleep(1.0)  # what has been told to end may take a few turns
+    leaked = [task for task in asyncio.all_tasks() if task is not asyncio.current_task() and not task.done()]
+    require(not leaked, f"tasks outlived the world: {sorted(task.get_name() for task in leaked)}")
+    require(not crashed, f"callbacks crashed: {crashed}")
+    require(world.server.open_watches == 0, f"{world.server.open_watches} watches outlived their clients")
