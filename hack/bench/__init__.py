@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m hack.bench`, or `make bench`."""

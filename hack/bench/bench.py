@@ -1,0 +1,38 @@
+"""What a subject gets to work with: a voice, a server if it wants one, a folder for what it must keep for a while."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Self
+
+from hack.bench.cluster import Cluster
+from hack.bench.result import Result
+
+if TYPE_CHECKING:
+    from pathlib import Path
+PODS: Final = 10_000
+"""As many as a large training cluster has."""
+
+
+class Bench:
+    """One run. Use as a context manager."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.scratch = scratch
+        self.cluster = Cluster(self.say)
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cluster.close()
+
+    def say(self, text: str) -> None:
+        """Print a line with the seconds since the run began."""
+        print(f"{time.monotonic() - self._began:6.1f}s  {text}", flush=True)
+
+
+Subject = Callable[[Bench], list[Result]]
+"""Measures one hot path. Raises MeasureError when it can not."""

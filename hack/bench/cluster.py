@@ -1,0 +1,99 @@
+"""The server that is measured against: a real etcd and kube-apiserver with as many realistic pods as a subject asks for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from typing import TYPE_CHECKING, Final
+
+from hack.bench.child import ROOT
+from hack.bench.pods import pod_body, running_status
+from hack.bench.raw_load import RawLoad, Target
+from hack.control_plane import ControlPlane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+NAMESPACE: Final = "bench"
+PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
+CONNECTIONS: Final = 16
+CRD: Final = ROOT / "manifests" / "base" / "crd.yaml"
+
+
+class Cluster:
+    """A control plane with pods 0, 1, 2, ... of `hack.bench.pods` in one namespace.
+
+    Invariants: pods below `_created` were given out to be created or exist; pods below `_running` have their status.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._stack = contextlib.ExitStack()
+        self._created = 0
+        self._running = 0
+        self._plane: ControlPlane | None = None
+
+    def close(self) -> None:
+        """Stop the server if it was started."""
+        self._stack.close()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's; the first one to ask starts the control plane."""
+        return self._started().kubeconfig
+
+    def take(self, count: int) -> int:
+        """Give out `count` pods that do not exist, for the caller to create; answers the first one's number."""
+        self._created += count
+        return self._created - count
+
+    def fill(self, count: int) -> int:
+        """See to it that at least `count` pods exist and run; answers how many there are."""
+        target = Target.of(self.kubeconfig)
+        with RawLoad(target, CONNECTIONS) as load:
+            if self._created < count:
+                self._say(f"creating {count - self._created:,} pods")
+                load.send(create_requests(target, range(self._created, count)))
+                self._created = count
+            if self._running < self._created:
+                self._say(f"setting the status of {self._created - self._running:,} pods")
+                load.send(status_requests(target, range(self._running, self._created)))
+                self._running = self._created
+        return self._created
+
+    def page(self, limit: int) -> bytes:
+        """One page of the pods, as the server sends it."""
+        answer = self._started().run_kubectl("get", "--raw", f"{PATH}?limit={limit}")
+        return answer.stdout.encode()
+
+    def _started(self) -> ControlPlane:
+        if self._plane is None:
+            self._say("starting etcd and kube-apiserver")
+            self._plane = self._stack.enter_context(ControlPlane.start("bench"))
+            self._plane.run_kubectl("apply", "-f", str(CRD))
+            self._plane.create_namespace(NAMESPACE)
+            # Its controllers have made what pods need. The garbage collector would now look for the owner of every pod, and
+            # its load on the server would be in every measurement.
+            os.kill(self._plane.pids()["kube-controller-manager"], signal.SIGKILL)
+        return self._plane
+
+
+def create_requests(target: Target, numbers: Iterable[int]) -> list[bytes]:
+    """The requests that create these pods."""
+    return [target.request("POST", PATH, json.dumps(pod_body(number, NAMESPACE)).encode()) for number in numbers]
+
+
+def status_requests(target: Target, numbers: Iterable[int], offset: int = 0) -> list[bytes]:
+    """The requests by which a kubelet reports these pods running; another `offset` makes another report."""
+    return [
+        target.request(
+            "PUT",
+            f"{PATH}/{body['metadata']['name']}/status?fieldManager=kubelet",
+            json.dumps(body | {"status": running_status(number + offset)}).encode(),
+        )
+        for number in numbers
+        for body in [pod_body(number, NAMESPACE)]
+    ]

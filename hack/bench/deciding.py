@@ -1,0 +1,133 @@
+"""Subjects `plan` and `events`: the pure heart of a sync, and the way of an event through the recorder. In CPU time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from api.client import RestClient
+from api.core import EVENT_NORMAL, ObjectReference, Pod, Service
+from api.v1.types import TFJob, TFJobSpec
+from api.v1.validation import child_name
+from controller.events.recorder import EventRecorder
+from controller.tfjob.actions import Plan, Slot
+from controller.tfjob.plan import plan
+from controller.tfjob.pod_template import build_pod, build_service
+from hack.bench.child import MeasureError
+from hack.bench.measure import interleaved
+from hack.bench.playback import Player
+from hack.bench.pods import BEGAN, PODS_PER_JOB, job_meta, job_spec, pod_body, running_status
+from hack.bench.result import Result
+from workqueue import LoopClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hack.bench.bench import Bench
+
+ROUNDS: Final = 7
+REPLICAS: Final = (("PS", 1), ("Worker", 4))
+PLANS: Final = 2000
+JOBS: Final = 180
+"""Five events each stay below the recorder's buffer of a thousand."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What `plan` is asked about."""
+
+    job: TFJob
+    spec: TFJobSpec
+    pods: Sequence[Pod] = ()
+    services: Sequence[Service] = ()
+
+    def plan(self) -> Plan:
+        """Decide, a minute after the job began."""
+        return plan(self.job, self.spec, self.pods, self.services, BEGAN + timedelta(minutes=1))
+
+
+def measure_planning(bench: Bench) -> list[Result]:
+    """A job of one PS and four workers: its first sync, which creates everything, and one that finds nothing to do."""
+    bench.say(f"planning a job of {sum(count for _, count in REPLICAS)} replicas {PLANS:,} times, {ROUNDS} times")
+    new, settled = worlds()
+    sides: dict[str, Callable[[], float]] = {
+        "new": partial(_plan, new),
+        "settled": partial(_plan, settled),
+        "build": _build,
+    }
+    seconds = interleaved(sides, ROUNDS)
+    return [
+        Result("plan_first_sync", median(seconds["new"]) / PLANS * 1e6, "us/sync"),
+        Result("plan_idle_sync", median(seconds["settled"]) / PLANS * 1e6, "us/sync"),
+        Result("pod_build", median(seconds["build"]) / PODS_PER_JOB * 1e6, "us/pod"),
+    ]
+
+
+def measure_events(bench: Bench) -> list[Result]:
+    """Record, correlate and write events to a server that answers at once."""
+    events = JOBS * sum(count for _, count in REPLICAS)
+    bench.say(f"recording {events} events, {ROUNDS} times")
+    seconds = [asyncio.run(_record()) for _ in range(ROUNDS)]
+    return [Result("event_write", median(seconds) / events * 1e6, "us/event")]
+
+
+def worlds() -> tuple[World, World]:
+    """A job that has nothing yet, and the same one when everything runs and its status says so."""
+    spec = job_spec(REPLICAS)
+    new = World(TFJob(metadata=job_meta(0, "team")), spec)
+    begun = new.plan()
+    pods = [_running_pod(new, slot, number) for number, slot in enumerate(begun.create_pods)]
+    services = [msgspec.convert(build_service(new.job.metadata, spec, slot), Service) for slot in begun.create_services]
+    started = World(_with_status_of(new.job, begun), spec, pods, services)
+    settled = World(_with_status_of(started.job, started.plan()), spec, pods, services)
+    if len(pods) != sum(count for _, count in REPLICAS) or settled.plan() != Plan():
+        raise MeasureError(f"the benchmark's own job does not settle: {settled.plan()}")
+    return new, settled
+
+
+def _running_pod(world: World, slot: Slot, number: int) -> Pod:
+    body = build_pod(world.job.metadata, world.spec, slot)
+    uid = {"uid": child_name("uid", slot.type, slot.index)}
+    made = body | {"metadata": body["metadata"] | uid, "status": running_status(number)}
+    return msgspec.json.decode(msgspec.json.encode(made), type=Pod)
+
+
+def _with_status_of(job: TFJob, decided: Plan) -> TFJob:
+    return job if decided.status is None else msgspec.structs.replace(job, status=decided.status)
+
+
+def _plan(world: World) -> float:
+    began = time.thread_time()
+    for _ in range(PLANS):
+        world.plan()
+    return time.thread_time() - began
+
+
+def _build() -> float:
+    """Build the pods of a larger job, with their TF_CONFIG."""
+    began = time.thread_time()
+    for number in range(PODS_PER_JOB):
+        pod_body(number, "team")
+    return time.thread_time() - began
+
+
+async def _record() -> float:
+    recorder = EventRecorder(RestClient(Player([])), component="bench", clock=LoopClock())
+    jobs = [job_meta(number, "team") for number in range(JOBS)]
+    began = time.thread_time()
+    for job in jobs:
+        regarding = ObjectReference(kind="TFJob", namespace=job.namespace, name=job.name, uid=job.uid)
+        for kind, count in REPLICAS:
+            for index in range(count):
+                name = child_name(job.name, kind, index)
+                recorder.event(regarding, EVENT_NORMAL, "SuccessfulCreatePod", f"Created pod: {name}")
+    recorder.stop()
+    await recorder.run()
+    return time.thread_time() - began

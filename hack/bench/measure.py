@@ -1,0 +1,38 @@
+"""How things are compared on a machine whose speed drifts: side by side within one run, and by medians. Pure."""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+R = TypeVar("R")
+
+
+def interleaved(sides: Mapping[str, Callable[[], R]], rounds: int) -> dict[str, list[R]]:
+    """Measure every side once a round (A B A B ...), so that a slow moment of the machine hits all of them."""
+    measured: dict[str, list[R]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, measure in sides.items():
+            measured[name].append(measure())
+    return measured
+
+
+def ratio(above: Sequence[float], below: Sequence[float]) -> float:
+    """The median of the ratios within the rounds: two neighbours in time have met the same machine.
+
+    Raises ValueError when the two were not measured together.
+    """
+    if len(above) != len(below) or not above:
+        raise ValueError(f"{len(above)} measurements against {len(below)}")
+    return median(a / b for a, b in zip(above, below, strict=True))
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that is not exceeded by `share` of them (0.5: the median's neighbour, 0.99: all but a hundredth)."""
+    if not values or not 0 < share <= 1:
+        raise ValueError(f"no {share} percentile of {len(values)} values")
+    return sorted(values)[math.ceil(share * len(values)) - 1]

@@ -1,0 +1,94 @@
+"""Realistic pods: the bodies that our own operator sends for TensorFlow jobs, and what a kubelet reports about them. Pure.
+
+A job of 4 PS and 16 workers makes 20 pods with about 1 KB of TF_CONFIG each; with managedFields and a status such a pod
+is about 5 KB of JSON as the server keeps it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from api.meta import ObjectMeta
+from api.v1.types import TFJobSpec
+from api.v1.validation import child_name, read_spec
+from controller.tfjob.actions import Slot
+from controller.tfjob.pod_template import build_pod
+
+REPLICAS: Final = (("PS", 4), ("Worker", 16))
+PODS_PER_JOB: Final = sum(count for _, count in REPLICAS)
+JOB: Final = "mnist-dist"
+BEGAN: Final = datetime(2026, 1, 1, tzinfo=UTC)
+IMAGE: Final = "registry.example.com/mnist:2.15.0"
+TEMPLATE: Final[dict[str, Any]] = {
+    "spec": {
+        "containers": [
+            {
+                "name": "tensorflow",
+                "image": IMAGE,
+                "command": ["python", "-m", "trainer.task", "--batch_size=32", "--training_steps=1000"],
+                "resources": {"limits": {"memory": "8Gi"}},
+            }
+        ],
+    },
+}
+
+
+def job_meta(number: int, namespace: str) -> ObjectMeta:
+    """The metadata of a job as the server would have made it."""
+    return ObjectMeta(
+        name=f"{JOB}-{number:05d}",
+        namespace=namespace,
+        uid=f"7e1d2c4b-0000-4000-8000-{number:012d}",
+        generation=1,
+        resource_version="1",
+        creation_timestamp=BEGAN,
+    )
+
+
+@lru_cache
+def job_spec(replicas: tuple[tuple[str, int], ...] = REPLICAS) -> TFJobSpec:
+    """The specification of a job with these replicas, read as the operator reads it."""
+    body = {"tfReplicaSpecs": {kind: {"replicas": count, "template": TEMPLATE} for kind, count in replicas}}
+    spec = read_spec(JOB, msgspec.Raw(msgspec.json.encode(body)))
+    if not isinstance(spec, TFJobSpec):
+        raise TypeError(f"the benchmark's own job is invalid: {spec}")
+    return spec
+
+
+def pod_body(number: int, namespace: str) -> dict[str, Any]:
+    """Pod `number` of the namespace, as the operator sends it to the server."""
+    job, place = divmod(number, PODS_PER_JOB)
+    kind, index = [(kind, index) for kind, count in REPLICAS for index in range(count)][place]
+    meta = job_meta(job, namespace)
+    return build_pod(meta, job_spec(), Slot(kind, index, child_name(meta.name, kind, index)))
+
+
+def running_status(number: int) -> dict[str, Any]:
+    """What a kubelet says of a pod that runs."""
+    began = BEGAN.isoformat().replace("+00:00", "Z")
+    return {
+        "phase": "Running",
+        "podIP": f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}",
+        "startTime": began,
+        "conditions": [
+            {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": began}
+            for kind in ("Ready", "PodScheduled")
+        ],
+        "containerStatuses": [
+            {
+                "name": "tensorflow",
+                "image": IMAGE,
+                "imageID": f"{IMAGE}@sha256:{'0123456789abcdef' * 4}",
+                "containerID": f"containerd://{number:064x}",
+                "ready": True,
+                "started": True,
+                "restartCount": 0,
+                "state": {"running": {"startedAt": began}},
+                "lastState": {},
+            }
+        ],
+    }

@@ -1,0 +1,148 @@
+"""Subject `sync`: from nothing to a full cache of 10,000 pods, ours against `kubernetes.informer.SharedInformer`.
+
+Time runs from the start of the informer until a handler has heard of every pod. Memory is what is resident (VmRSS) half a
+second later beyond what was there before, when everything was imported and one request had been made. A fresh process each.
+"""
+
+# mypy: disallow-untyped-calls=False
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import contextmanager
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from hack.bench.bench import PODS as COUNT
+from hack.bench.child import Arguments, MeasureError, Numbers, forget_peak, memory, once
+from hack.bench.cluster import NAMESPACE
+from hack.bench.measure import interleaved, ratio
+from hack.bench.result import Result, at_least, at_most
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hack.bench.bench import Bench
+
+ROUNDS: Final = 3
+SETTLE_S: Final = 0.5
+SYNC_LIMIT_S: Final = 90.0
+
+
+def measure(bench: Bench) -> list[Result]:
+    """Sync both, three times each."""
+    count = bench.cluster.fill(COUNT)
+    page = bench.cluster.page(500)
+    bench.say(
+        f"syncing {count:,} pods of {len(page) / 500 / 1000:.1f} KB: ours, then the official informer, {ROUNDS} times"
+    )
+    arguments = {"kubeconfig": str(bench.cluster.kubeconfig), "count": count}
+    measured = interleaved(
+        {"ours": lambda: once(ours, **arguments), "official": lambda: once(official, **arguments)}, ROUNDS
+    )
+
+    def column(side: str, name: str) -> list[float]:
+        return [numbers[name] for numbers in measured[side]]
+
+    return [
+        Result("pod_json_size", len(page) / 500 / 1000, "KB"),
+        Result(
+            "informer_sync_speedup", ratio(column("official", "seconds"), column("ours", "seconds")), "x", at_least(6)
+        ),
+        Result(
+            "informer_memory_ratio", ratio(column("ours", "grown"), column("official", "grown")), "x", at_most(1 / 15)
+        ),
+        Result("informer_sync", median(column("ours", "seconds")), "s"),
+        Result("informer_sync_official", median(column("official", "seconds")), "s"),
+        Result("informer_memory", median(column("ours", "grown")), "MB VmRSS"),
+        Result("informer_memory_official", median(column("official", "grown")), "MB VmRSS"),
+        Result("informer_peak", median(column("ours", "peak")), "MB VmHWM"),
+        Result("informer_peak_official", median(column("official", "peak")), "MB VmHWM"),
+    ]
+
+
+@contextmanager
+def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
+    """The shared informer as the operator uses it: an index by owner beside the one by namespace, and a handler."""
+    from api.client import load_settings
+
+    settings = load_settings(arguments["kubeconfig"])
+    yield lambda _: asyncio.run(_sync(settings, arguments["count"]))
+
+
+async def _sync(settings: Any, count: int) -> Numbers:
+    from api.client import AiohttpTransport, ListOptions, RestClient
+    from api.core import PODS, Pod
+    from controller.tfjob.controller import OWNER_INDEX, index_by_owner
+    from informers import Codec, EventHandlerFuncs, SharedInformerFactory
+
+    told: list[None] = []
+    async with AiohttpTransport(settings) as transport, asyncio.TaskGroup() as tasks:
+        client = RestClient(transport)
+        await client.list_page(PODS, ListOptions(namespace=NAMESPACE, limit=1))
+        factory = SharedInformerFactory(client)
+        informer = factory.informer(Codec(PODS, Pod), namespace=NAMESPACE, indexers={OWNER_INDEX: index_by_owner})
+        handler = EventHandlerFuncs[Pod](on_add=lambda _pod, _initial: told.append(None))
+        registration = informer.add_event_handler(handler)
+        growth = _Growth()
+        factory.start(tasks)
+        await registration.wait_for_sync()
+        seconds = growth.seconds()
+        await asyncio.sleep(SETTLE_S)
+        numbers = growth.numbers(seconds)
+        await factory.shut_down()
+    if not len(told) == len(informer.indexer) == count:
+        raise MeasureError(f"our informer told of {len(told)} pods and holds {len(informer.indexer)}, not {count}")
+    return numbers
+
+
+@contextmanager
+def official(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
+    """The `kubernetes` package's informer, with a handler. It can not be stopped cleanly; the process is killed."""
+    from kubernetes import client, config
+    from kubernetes.informer import ADDED, SharedInformer
+
+    config.load_kube_config(arguments["kubeconfig"])
+    core = client.CoreV1Api()
+    core.list_namespaced_pod(NAMESPACE, limit=1)
+    complete = threading.Event()
+    told: list[None] = []
+
+    def on_added(_pod: object) -> None:
+        told.append(None)
+        if len(told) == arguments["count"]:
+            complete.set()
+
+    def sync(_: Arguments) -> Numbers:
+        informer = SharedInformer(core.list_namespaced_pod, namespace=NAMESPACE)
+        informer.add_event_handler(ADDED, on_added)
+        growth = _Growth()
+        informer.start()
+        if not complete.wait(SYNC_LIMIT_S):
+            raise MeasureError(f"the official informer told of {len(told)} pods within {SYNC_LIMIT_S:.0f} s")
+        seconds = growth.seconds()
+        time.sleep(SETTLE_S)
+        return growth.numbers(seconds)
+
+    yield sync
+
+
+class _Growth:
+    """Time and memory since now."""
+
+    def __init__(self) -> None:
+        forget_peak()
+        self._before = memory()
+        self._began = time.perf_counter()
+
+    def seconds(self) -> float:
+        return time.perf_counter() - self._began
+
+    def numbers(self, seconds: float) -> Numbers:
+        now = memory()
+        return {
+            "seconds": seconds,
+            "grown": now["rss"] - self._before["rss"],
+            "peak": now["peak"] - self._before["rss"],
+        }
