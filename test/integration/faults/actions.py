@@ -1,0 +1,75 @@
+"""What the proxy can do to a request. A rule names one of these functions, or what one of them returns."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aiohttp import web
+
+    from integration.faults.proxy import Action, Exchange
+
+
+async def lose_request(exchange: Exchange) -> web.StreamResponse:
+    """Hang up; the server never hears of it."""
+    await exchange.hang_up()
+
+
+async def lose_reply(exchange: Exchange) -> web.StreamResponse:
+    """Let the server act, and hang up instead of telling."""
+    await exchange.forward()
+    await exchange.hang_up()
+
+
+async def black_hole(exchange: Exchange) -> web.StreamResponse:
+    """Accept the request and never answer."""
+    await exchange.wait_for_the_client_to_go()
+
+
+def delay(seconds: float) -> Action:
+    """Pass on late."""
+
+    async def act(exchange: Exchange) -> web.StreamResponse:
+        await asyncio.sleep(seconds)
+        return await exchange.forward()
+
+    return act
+
+
+def rewrite(**query: str) -> Action:
+    """Pass on with another query, to get from the server itself what it answers to that."""
+    return lambda exchange: exchange.forward(query=query)
+
+
+def answer_status(code: int, reason: str, *, cause: str = "", retry_after_s: int = 0) -> Action:
+    """Answer with a Status, as the API server refuses."""
+    headers = {"Retry-After": str(retry_after_s)} if retry_after_s else {}
+    return _answer(code, "application/json", msgspec.json.encode(_status(code, reason, cause, retry_after_s)), headers)
+
+
+def answer_html(code: int) -> Action:
+    """Answer with a page for people, as a load balancer does."""
+    return _answer(code, "text/html", b"<html><body>Welcome</body></html>")
+
+
+def error_event(code: int, reason: str) -> Action:
+    """Answer with a stream that holds nothing but an ERROR event."""
+    event = {"type": "ERROR", "object": _status(code, reason)}
+    return _answer(200, "application/json", msgspec.json.encode(event) + b"\n")
+
+
+def _answer(code: int, content_type: str, body: bytes, headers: Mapping[str, str] | None = None) -> Action:
+    async def act(exchange: Exchange) -> web.StreamResponse:
+        return exchange.answer(code, body, {"Content-Type": content_type, **(headers or {})})
+
+    return act
+
+
+def _status(code: int, reason: str, cause: str = "", retry_after_s: int = 0) -> dict[str, object]:
+    details = {"causes": [{"reason": cause}] if cause else [], "retryAfterSeconds": retry_after_s}
+    return {"kind": "Status", "apiVersion": "v1", "code": code, "reason": reason, "message": reason, "details": details}

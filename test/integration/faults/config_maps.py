@@ -1,0 +1,169 @@
+"""The config maps of a namespace, reached past every proxy: what writers write, and what is true in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from api.client import AiohttpTransport, ListOptions, RestClient, load_settings
+from api.client.errors import ApiError
+from api.meta import ObjectMeta, Resource, Struct, meta_key
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from random import Random
+
+    from hack.control_plane import ControlPlane
+
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
+OURS: Final = "metadata.name!=kube-root-ca.crt"  # a config map that the server puts into every namespace
+PATIENCE_S: Final = 30.0  # for what takes a second on a machine that does nothing else
+CREATORS: Final = 8  # creates in flight at once; two cores are busy with fewer
+WRITERS: Final = 3  # so that conflicts and overtaking happen
+
+
+class ConfigMap(Struct, frozen=True):
+    """A config map; what is in it stays on the server."""
+
+    metadata: ObjectMeta
+
+
+class ConfigMapList(Struct, frozen=True):
+    """Some config maps, and the version of the whole."""
+
+    metadata: ObjectMeta
+    items: list[ConfigMap]
+
+
+class _Content(ConfigMap, frozen=True):
+    data: dict[str, str]
+
+
+class _ContentList(Struct, frozen=True):
+    items: list[_Content]
+
+
+Versions = dict[str, str]
+"""Which objects there are, by key, and in which version."""
+
+
+def versions_of(items: Iterable[ConfigMap]) -> Versions:
+    """What these objects are."""
+    return {meta_key(item.metadata): item.metadata.resource_version for item in items}
+
+
+async def until(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(limit_s):
+        while not holds():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def load(step: Callable[[], Awaitable[None]], *, writers: int = 1, pause_s: float = 0.0) -> AsyncIterator[None]:
+    """Repeat a step as long as the block lasts. One that the server refuses is forgotten; none is broken off."""
+    done = asyncio.Event()
+
+    async def write() -> None:
+        while not done.is_set():
+            with contextlib.suppress(ApiError):
+                await step()
+            await asyncio.sleep(pause_s)
+
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(writers):
+            tasks.create_task(write(), name=f"writer {number}")
+        try:
+            yield
+        finally:
+            done.set()
+
+
+class ConfigMaps:
+    """The config maps of one namespace, reached past every proxy."""
+
+    def __init__(self, client: RestClient, namespace: str) -> None:
+        self.namespace = namespace
+        self.written: set[tuple[str, str]] = set()
+        """Key and version of all that was created or changed here."""
+        self._client = client
+
+    async def put(self, name: str, data: str = "", labels: dict[str, str] | None = None) -> None:
+        """Create one."""
+        body = {"metadata": {"name": name, "labels": labels}, "data": {"x": data}}
+        self._note(await self._client.create(CONFIG_MAPS, self.namespace, body))
+
+    async def put_all(self, names: Iterable[str], data: str = "") -> None:
+        """Create many, some at a time."""
+        left = iter(names)
+
+        async def create() -> None:
+            for name in left:
+                await self.put(name, data)
+
+        await asyncio.gather(*(create() for _ in range(CREATORS)))
+
+    async def change(self, name: str, data: str, labels: dict[str, str] | None = None) -> None:
+        """Change one."""
+        body = {"metadata": {"labels": labels or {}}, "data": {"x": data}}
+        self._note(await self._client.patch(CONFIG_MAPS, self.namespace, name, body))
+
+    async def delete(self, name: str) -> None:
+        """Delete one."""
+        await self._client.delete(CONFIG_MAPS, self.namespace, name)
+
+    def churned(self, objects: int, dice: Random, *, pause_s: float = 0.0) -> AbstractAsyncContextManager[None]:
+        """Let some writers create, change and delete at random as long as the block lasts."""
+        names = [f"c{number}" for number in range(objects)]
+        return load(lambda: self._do_something(dice.choice(names), dice), writers=WRITERS, pause_s=pause_s)
+
+    async def _do_something(self, name: str, dice: Random) -> None:
+        data, labels = str(dice.random()), {"side": dice.choice(["left", "right"])}
+        match dice.randrange(4):
+            case 0:
+                await self.delete(name)
+            case 1:
+                await self.put(name, data, labels)
+            case _:
+                await self.change(name, data, labels)
+
+    async def truth(self, *, label_selector: str = "") -> Versions:
+        """What there is, as etcd has it."""
+        return versions_of((await self._list(ListOptions(label_selector=label_selector))).items)
+
+    async def truth_at(self, version: str) -> Versions:
+        """What there was. Raises ExpiredError when etcd has forgotten."""
+        options = ListOptions(resource_version=version, resource_version_match="Exact")
+        return versions_of((await self._list(options)).items)
+
+    async def revision(self) -> int:
+        """Where etcd is."""
+        return int((await self._list(ListOptions())).metadata.resource_version)
+
+    async def contents(self) -> dict[str, str]:
+        """What is in each, by name."""
+        listed = msgspec.json.decode(await self._list_bytes(ListOptions()), type=_ContentList)
+        return {item.metadata.name: item.data.get("x", "") for item in listed.items}
+
+    async def _list(self, options: ListOptions) -> ConfigMapList:
+        return msgspec.json.decode(await self._list_bytes(options), type=ConfigMapList)
+
+    async def _list_bytes(self, options: ListOptions) -> bytes:
+        narrowed = replace(options, namespace=self.namespace, field_selector=OURS)
+        return await self._client.list_page(CONFIG_MAPS, narrowed)
+
+    def _note(self, body: bytes) -> None:
+        self.written.update(versions_of([msgspec.json.decode(body, type=ConfigMap)]).items())
+
+
+@asynccontextmanager
+async def config_maps(plane: ControlPlane, namespace: str) -> AsyncIterator[ConfigMaps]:
+    """The config maps of a namespace, over connections on the running loop."""
+    settings = await asyncio.to_thread(load_settings, str(plane.kubeconfig))
+    async with AiohttpTransport(settings) as transport:
+        yield ConfigMaps(RestClient(transport), namespace)

@@ -1,0 +1,151 @@
+"""An informer behind a proxy, what it asked for, and a handler that checks what it says."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from api.client import AiohttpTransport, RestClient, Settings
+from api.meta import meta_key
+from informers import Codec, SharedInformerFactory, Tombstone, key_of, object_of
+from integration.faults.config_maps import CONFIG_MAPS, OURS, PATIENCE_S, ConfigMap, Versions, versions_of
+from integration.faults.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from api.client import Request, Response
+    from hack.control_plane import ControlPlane
+    from informers import SharedIndexInformer
+    from integration.faults.proxy import Seen
+
+
+class Replay:
+    """A handler that builds the collection again from what it is told, and notes what can not follow from what it knows."""
+
+    def __init__(self) -> None:
+        self.now: Versions = {}
+        self.told: set[tuple[str, str]] = set()
+        self.faults: list[str] = []
+
+    def on_add(self, item: ConfigMap, _is_in_initial_list: bool, /) -> None:
+        """It must be new."""
+        key = key_of(item)
+        self._expect(key not in self.now, f"{key} is added twice")
+        self._take(item)
+
+    def on_update(self, old: ConfigMap, new: ConfigMap, /) -> None:
+        """What it was must be what we know."""
+        self._expect(versions_of([old]).items() <= self.now.items(), f"{key_of(old)} was never told as it was")
+        self._take(new)
+
+    def on_delete(self, item: ConfigMap | Tombstone[ConfigMap], /) -> None:
+        """It must have been there; a tombstone holds the last that we know."""
+        key, last = key_of(item), object_of(item).metadata.resource_version
+        known = self.now.pop(key, None)
+        self._expect(known == last if isinstance(item, Tombstone) else known is not None, f"{key} was not there")
+
+    def _take(self, item: ConfigMap) -> None:
+        key, version = meta_key(item.metadata), item.metadata.resource_version
+        self._expect((key, version) not in self.told, f"{key} is told twice at version {version}")
+        self.told.add((key, version))
+        self.now[key] = version
+
+    def _expect(self, holds: bool, fault: str) -> None:
+        if not holds:
+            self.faults.append(fault)
+
+
+class Impatient:
+    """A transport whose watches give up after a short silence. Nothing above it has a parameter for that."""
+
+    def __init__(self, inner: AiohttpTransport, idle_s: float) -> None:
+        self._inner = inner
+        self._idle_s = idle_s
+
+    async def send(self, request: Request) -> Response:
+        return await self._inner.send(replace(request, idle_s=self._idle_s) if "watch" in request.query else request)
+
+
+class Follower:
+    """An informer of config maps behind a proxy, and a handler that replays what it says."""
+
+    def __init__(self, proxy: Proxy, informer: SharedIndexInformer[ConfigMap]) -> None:
+        self.proxy = proxy
+        self.informer = informer
+        self.handler = Replay()
+        informer.add_event_handler(self.handler)
+        self._begun = 0
+        self._last = ""
+
+    @property
+    def cached(self) -> Versions:
+        """What the cache holds."""
+        return versions_of(self.informer.indexer.list())
+
+    def count(self, verb: str) -> int:
+        """How many requests with this verb there were."""
+        return sum(seen.verb == verb for seen in self.proxy.history)
+
+    def begin_chapter(self) -> None:
+        """Let `story` begin here."""
+        self._begun = len(self.proxy.history)
+        self._last = self.informer.last_resource_version
+
+    @property
+    def chapter(self) -> list[Seen]:
+        """What was asked since the chapter began."""
+        return self.proxy.history[self._begun :]
+
+    def story(self) -> list[str]:
+        """The chapter in short. "watch last" begins at the last version seen before it, "list any" takes the newest there is,
+        and "watch" alone follows a list that came back.
+        """
+        told: list[str] = []
+        listed = False
+        for seen in self.chapter:
+            version = seen.query.get("resourceVersion", "")
+            place = {self._last: "last", "": "any"}.get(version, version)
+            told.append(seen.verb if listed and seen.verb == "watch" else f"{seen.verb} {place}")
+            listed = listed or (seen.verb == "list" and seen.status == 200)
+        return told
+
+    def pauses(self) -> list[float]:
+        """The seconds before each request of the chapter but the first."""
+        return [after.at - before.at for before, after in zip(self.chapter, self.chapter[1:], strict=False)]
+
+
+@asynccontextmanager
+async def follower(
+    plane: ControlPlane,
+    namespace: str,
+    *,
+    name: str = "",
+    label_selector: str = "",
+    idle_s: float = PATIENCE_S,
+    answer_s: float = PATIENCE_S,
+) -> AsyncIterator[Follower]:
+    """Follow the config maps of a namespace through a new proxy; with `name` only that one.
+
+    A watch is given up after `idle_s` seconds of silence, any other request after `answer_s`. There is no chance in it: each
+    back-off takes the shortest time that it may.
+    """
+    async with Proxy(plane.kubeconfig) as proxy, AiohttpTransport(Settings(proxy.url)) as transport:
+        client = RestClient(Impatient(transport, idle_s), request_s=answer_s, list_s=answer_s)
+        factory = SharedInformerFactory(client, random=lambda: 0.0)
+        informer = factory.informer(
+            Codec(CONFIG_MAPS, ConfigMap),
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=f"metadata.name={name}" if name else OURS,
+        )
+        follows = Follower(proxy, informer)
+        async with asyncio.TaskGroup() as tasks:
+            factory.start(tasks)
+            try:
+                await factory.wait_for_cache_sync(PATIENCE_S)
+                yield follows
+            finally:
+                await factory.shut_down()

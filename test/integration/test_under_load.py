@@ -1,0 +1,107 @@
+"""The machinery while the API server is killed and started again under load.
+
+What stands between is a proxy, as a load balancer does before the API servers of a real cluster: it accepts connections and
+ends them without an answer while the server is away. What a refused connection does is in `test_faults.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from api.client import Settings
+from hack.examples import mirror
+from integration.faults.config_maps import PATIENCE_S, config_maps, load, until
+from integration.faults.follower import follower
+from integration.faults.proxy import Proxy
+
+if TYPE_CHECKING:
+    from hack.control_plane import ControlPlane
+    from integration.faults.config_maps import ConfigMaps, Versions
+    from integration.faults.follower import Follower
+
+MANY: Final = 30  # writes that count as load before, and again after the restart
+SOURCES: Final = 15
+PAUSE_S: Final = 0.02  # between two writes of a writer, which is load enough for two cores
+MOST_LISTS: Final = 4  # the first, one after the restart, and two for what the server stumbles over while it starts
+MOST_READS: Final = 30  # about one a second while the server is away
+CATCH_UP_S: Final = 0.2  # what is true on the server may take a moment to be known to the controller
+QUIET_S: Final = 1.5
+
+
+def writes(proxy: Proxy) -> int:
+    """How many requests there were that change something."""
+    return sum(seen.verb not in {"get", "list", "watch"} for seen in proxy.history)
+
+
+async def restart_under_load(plane: ControlPlane, it: ConfigMaps) -> None:
+    """Kill the server while there is load, and return when it has come back to that."""
+    await until(lambda: len(it.written) > MANY)
+    await asyncio.to_thread(plane.restart_apiserver)
+    before = len(it.written)
+    await until(lambda: len(it.written) > before + MANY)
+
+
+async def test_caches_and_handlers_are_true_again_after_the_server_was_killed_under_load(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    """RF-01, RF-14, RF-16, SI-11: whatever was missed is found, and finding it takes few requests"""
+    async with (
+        config_maps(control_plane, namespace) as it,
+        follower(control_plane, namespace) as everything,
+        follower(control_plane, namespace, label_selector="side=left") as some,
+        follower(control_plane, namespace, name="still") as still,
+    ):
+        await it.put("still")
+        async with it.churned(30, Random(3), pause_s=PAUSE_S):
+            await restart_under_load(control_plane, it)
+        await until(lambda: still.count("list") > 1)  # a server that was started anew has no past: that one has expired
+        await settle(everything, await it.truth())
+        await settle(some, await it.truth(label_selector="side=left"))
+        key = f"{namespace}/still"
+        await settle(still, {key: (await it.truth())[key]})
+
+
+async def settle(follows: Follower, truth: Versions) -> None:
+    """Wait until an informer knows the truth, and check the way that it took."""
+    await until(lambda: follows.handler.now == truth)
+    assert follows.cached == truth
+    assert follows.handler.faults == []
+    assert follows.count("list") <= MOST_LISTS
+    assert len(follows.proxy.history) <= MOST_READS
+
+
+async def test_the_mirror_example_converges_after_a_restart_under_load_and_then_writes_no_more(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    """C2, ESR: the wanted state is reached, and stays"""
+    stop, dice = asyncio.Event(), Random(4)
+
+    async def disturb() -> None:
+        name = f"s{dice.randrange(SOURCES)}"
+        await it.change(name, str(dice.random()))
+        await it.delete(f"{name}-mirror")
+
+    async with config_maps(control_plane, namespace) as it, Proxy(control_plane.kubeconfig) as proxy:
+        for number in range(SOURCES):
+            await it.put(f"s{number}", labels={"mirror": "yes"})
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(mirror.run(Settings(proxy.url), stop), name="mirror")
+            async with load(disturb, pause_s=PAUSE_S):
+                await restart_under_load(control_plane, it)
+            async with asyncio.timeout(PATIENCE_S):
+                while not mirrored(await it.contents()):  # noqa: ASYNC110 - the answer is the server's, it has no event
+                    await asyncio.sleep(CATCH_UP_S)
+            await asyncio.sleep(CATCH_UP_S)
+            before = writes(proxy)
+            await asyncio.sleep(QUIET_S)
+            assert writes(proxy) == before
+            assert mirrored(await it.contents())
+            stop.set()
+
+
+def mirrored(contents: dict[str, str]) -> bool:
+    """Whether each source, and nothing else, has a copy that is like it."""
+    sources = {name: data for name, data in contents.items() if not name.endswith("-mirror")}
+    return contents == sources | {f"{name}-mirror": data for name, data in sources.items()}
