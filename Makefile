@@ -24,10 +24,11 @@ integration: venv ## Run the integration tests alone
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(PYTEST) test/integration
 
-lint: venv ## Check style, types and formatting (ruff, mypy)
+lint: venv ## Check style, types, formatting (ruff, mypy), and that every behaviour has its test
 	@$(PYTHON) -m ruff check $(SOURCES)
 	@$(PYTHON) -m ruff format --check $(SOURCES)
 	@$(PYTHON) -m mypy $(SOURCES)
+	@$(PYTHON) -m hack.check_behaviours --quiet
 
 format: venv ## Format the code
 	@$(PYTHON) -m ruff check --fix-only --quiet $(SOURCES)
