@@ -53,5 +53,12 @@ class Plan:
     delete_job: bool = False
     look_again_s: float | None = None
 
+    @property
+    def acts(self) -> bool:
+        """Whether anything but the status is to be changed."""
+        return bool(
+            self.create_services or self.create_pods or self.delete_pods or self.delete_services or self.delete_job
+        )
+
 
 NOTHING: Final = Plan()

@@ -17,11 +17,13 @@ import structlog
 from api.client.errors import ApiError, ConflictError
 from api.core import Pod, Service
 from api.meta import controller_of
+from api.v1 import conditions
 from api.v1.types import TFJobSpec
 from api.v1.validation import read_spec
 from controller.tfjob.executor import POD, SERVICE, RefusedError
 from controller.tfjob.handlers import ChildHandler, JobHandler
 from controller.tfjob.plan import plan, plan_invalid
+from controller.tfjob.status_writer import StaleViewError
 from workqueue import ShutDown
 
 if TYPE_CHECKING:
@@ -134,7 +136,7 @@ class TFJobController:
     async def _sync_safely(self, key: str) -> None:
         try:
             await self.sync(key)
-        except ConflictError as error:
+        except (ConflictError, StaleViewError) as error:
             # The cache is behind the server; the newer version will arrive, and with it a key. This is the safety net.
             log.debug("sync_conflict", error=str(error))
             self._queue.add_rate_limited(key)
@@ -161,38 +163,48 @@ class TFJobController:
         pods = self._pods.indexer.by_index(OWNER_INDEX, job.metadata.uid)
         services = self._services.indexer.by_index(OWNER_INDEX, job.metadata.uid)
         spec = self._spec_of(job, memory)
-        failure: ApiError | None = None
-        if not isinstance(spec, TFJobSpec):
-            decided = plan_invalid(job, spec, pods, services, self._clock.now())
+        now = self._clock.now()
+        if isinstance(spec, TFJobSpec):
+            decided = plan(job, spec, pods, services, now)
         else:
-            decided = plan(job, spec, pods, services, self._clock.now())
-            if may_act:
-                try:
-                    await self._executor.create_children(job, spec, decided)
-                except RefusedError as error:
-                    decided = plan_invalid(job, [error.message], pods, services, self._clock.now())
-                except ApiError as error:
-                    failure = error  # the status is due all the same: a job that waits for quota has started (B30)
-        # What is deleted must have left its trace in the status before.
-        await self._write_status(key, known, job, memory, decided)
-        if may_act:
-            await self._executor.delete_children(job, decided)
-        if decided.delete_job:
-            await self._executor.delete_job(job)
+            decided = plan_invalid(job, spec, pods, services, now)
         if decided.look_again_s is not None:
             self._queue.add_after(key, decided.look_again_s)
-        if failure is not None:
-            raise failure
+        acts = may_act and decided.acts
+        written = await self._write_status(key, known, job, memory, decided, at_once=acts)
+        if not acts:
+            return
+        # A view may be old: after a restart, or from a lagging cache of the API server. Acting on one could run again what has
+        # ended. A write that went through proves it new, and so does a look; an end needs no proof, since it is final.
+        if not written and not conditions.is_finished(job.status):
+            await self._status_writer.confirm(known)
+        if isinstance(spec, TFJobSpec):
+            try:
+                await self._executor.create_children(job, spec, decided)
+            except RefusedError as error:
+                latest = memory.written or known
+                refused = plan_invalid(latest, [error.message], pods, services, now)
+                await self._write_status(key, latest, latest, memory, refused, at_once=True)
+                return
+        await self._executor.delete_children(job, decided)
+        if decided.delete_job:
+            await self._executor.delete_job(known)
 
-    async def _write_status(self, key: str, known: TFJob, job: TFJob, memory: _Memory, decided: Plan) -> None:
-        """Write what differs from `known`, which is what the server has; `job` is that with what was not written yet."""
+    async def _write_status(
+        self, key: str, known: TFJob, job: TFJob, memory: _Memory, decided: Plan, *, at_once: bool
+    ) -> bool:
+        """Write what differs from `known`, which is what the server has; `job` is that with what was not written yet.
+
+        Answers whether a write went through, which proves that `known` was the newest version. Mere counters wait for each
+        other, unless it is wanted `at_once`.
+        """
         status = decided.status
         if status is None and job.status != known.status:
             status = job.status
         if status is None:
             memory.unwritten = None
-            return
-        if status.conditions == known.status.conditions and not decided.delete_pods:
+            return False
+        if status.conditions == known.status.conditions and not at_once:
             now = self._clock.monotonic()
             if memory.unwritten is None:
                 memory.counters_since = now
@@ -200,11 +212,12 @@ class TFJobController:
             wait = memory.counters_since + COUNTER_WINDOW_S - now
             if wait > 0:
                 self._queue.add_after(key, wait)
-                return
+                return False
         written = await self._status_writer.write(known, status, decided.events)
         memory.unwritten = None
         memory.superseded.add(known.metadata.resource_version)
         memory.written = written
+        return written is not None
 
     def _newest(self, cached: TFJob, memory: _Memory) -> TFJob:
         """The cached job, or what our own last write made of it while the cache still shows what we wrote over.

@@ -199,12 +199,21 @@ class Executor:
         self._record(job, c.NORMAL, kind.deleted, f"Deleted {kind.name}: {meta.name}")
 
     async def delete_job(self, job: TFJob) -> None:
-        """Delete the job itself; its children go with it. Gone already, or made anew under the name, is success."""
+        """Delete the job itself, as it is known; its children go with it. Raises ConflictError when it has changed since."""
         meta = job.metadata
         try:
-            await self._client.delete(c.TFJOBS, meta.namespace, meta.name, uid=meta.uid, propagation="Background")
-        except (NotFoundError, ConflictError):
+            await self._client.delete(
+                c.TFJOBS,
+                meta.namespace,
+                meta.name,
+                uid=meta.uid,
+                resource_version=meta.resource_version,
+                propagation="Background",
+            )
+        except NotFoundError:
             return
+        except ConflictError:
+            raise  # its TTL may have been edited: not an event, the next sync sees what is true
         except ApiError as error:
             self._record(job, c.WARNING, c.EVENT_FAILED_DELETE_JOB, f"Error deleting: {error}")
             raise

@@ -1,9 +1,9 @@
 """What to do about one TFJob, decided from what is observed. Pure: no clock, no I/O, no logging, no memory.
 
 `plan` compares the replicas that the specification asks for with the pods and services that exist, and answers with a `Plan`.
-Carrying it out is the executor's work, in an order that keeps every fact that matters on the server before it is acted upon:
-creates, then the status, then deletes. So a job's end is in its status before its pods are cleaned up, and an operator that is
-killed between any two calls finds on its return what it needs to go on.
+Carrying it out is for others, in an order that keeps every fact that matters on the server before it is acted upon: first the
+status, then creates and deletes. So a job's end is in its status before its pods are cleaned up, and an operator that is killed
+between any two calls finds on its return what it needs to go on.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from api.client.errors import NotFoundError
+from api.client.errors import ApiError, NotFoundError
 from api.client.rest import JSON_PATCH
 from api.meta import ObjectMeta, Struct
 from api.v1 import conditions
@@ -26,6 +26,10 @@ log = structlog.get_logger(__name__)
 
 class _Answer(Struct, frozen=True):
     metadata: ObjectMeta
+
+
+class StaleViewError(ApiError):
+    """The job is no longer what the cache showed. The newer version will come, and with it another sync."""
 
 
 class StatusWriter:
@@ -65,6 +69,16 @@ class StatusWriter:
         return msgspec.structs.replace(
             job, metadata=msgspec.structs.replace(meta, resource_version=answer.resource_version), status=status
         )
+
+    async def confirm(self, job: TFJob) -> None:
+        """Ask the server whether `job` is its newest version. Raises StaleViewError if it is not, or is gone."""
+        meta = job.metadata
+        try:
+            raw = await self._client.get(c.TFJOBS, meta.namespace, meta.name)
+        except NotFoundError as error:
+            raise StaleViewError("the job is gone") from error
+        if msgspec.json.decode(raw, type=_Answer).metadata.resource_version != meta.resource_version:
+            raise StaleViewError("the job has changed since the cache saw it")
 
     def _tell(self, job: TFJob, status: JobStatus) -> None:
         counters = {

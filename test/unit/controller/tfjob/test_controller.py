@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 import pytest
 
-from api.client.errors import ConflictError, ForbiddenError, InvalidError
+from api.client.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from api.core import Pod, Service
 from api.meta import meta_key
 from api.v1.types import JobStatus, TFJob
@@ -16,7 +16,7 @@ from controller.tfjob.controller import COUNTER_WINDOW_S, OWNER_INDEX, TFJobCont
 from controller.tfjob.executor import Executor
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.metrics import NoJobMetrics
-from controller.tfjob.status_writer import StatusWriter
+from controller.tfjob.status_writer import StaleViewError, StatusWriter
 from fakes.api import FakeClient, status_error
 from fakes.jobs import JOB_UID, job, pod, replica, service
 from fakes.recorder import FakeRecorder
@@ -103,16 +103,49 @@ class World:
         self.jobs.put(msgspec.structs.replace(held, metadata=meta, status=status))
 
 
-async def test_a_first_sync_creates_children_and_then_writes_the_status() -> None:
-    """In that order: the creates are what a user waits for."""
+async def test_a_first_sync_writes_the_status_and_then_creates_children() -> None:
+    """In that order: the write proves that the view of the job is the newest."""
     world = World()
     world.jobs.put(job(ONE_WORKER))
     await world.sync()
     assert world.taken() == [
+        STATUS,
         ("create", "services", "mnist-worker-0"),
         ("create", "pods", "mnist-worker-0"),
-        STATUS,
     ]
+
+
+async def test_a_view_that_is_out_of_date_makes_no_pods() -> None:
+    """A restarted operator may list an old version of a job that has ended and was cleaned up since: it must not run again."""
+    world = World()
+    world.client.fail[STATUS] = status_error(ConflictError, 409)
+    world.jobs.put(job(ONE_WORKER))
+    with pytest.raises(ConflictError):
+        await world.sync()
+    assert world.taken() == [STATUS]
+
+
+@pytest.mark.parametrize("version", ["2", "3", None])
+async def test_a_pod_is_made_again_only_on_a_view_that_was_looked_at(version: str | None) -> None:
+    """Where the status says all already there is no write to prove the view, so the server is asked."""
+    world = World()
+    world.jobs.put(job(ONE_WORKER))
+    await world.sync()
+    world.observe_children()
+    world.observe_status()
+    world.pods.remove(pod("Worker", 0))
+    world.taken()
+    look = ("get", "tfjobs", "mnist")
+    if version is None:
+        world.client.fail[look] = status_error(NotFoundError, 404)
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": version or ""}}
+    if version == "2":
+        await world.sync()
+        assert world.taken() == [look, ("create", "pods", "mnist-worker-0")]
+    else:
+        with pytest.raises(StaleViewError):
+            await world.sync()
+        assert world.taken() == [look]
 
 
 async def test_while_creations_are_unseen_nothing_is_created_but_the_status_is_kept() -> None:
@@ -198,11 +231,7 @@ async def test_what_was_seen_counts_although_it_is_not_written_yet() -> None:
     await world.sync()
     world.pods.remove(pod("Worker", 1))
     await world.sync()
-    assert world.taken() == [("delete", "services", "mnist-worker-1")]  # a service goes with its pod
-    world.services.remove(service("Worker", 1))
-    await asyncio.sleep(COUNTER_WINDOW_S)
-    await world.sync()
-    assert world.taken() == [STATUS]
+    assert world.taken() == [STATUS, ("delete", "services", "mnist-worker-1")]  # a service goes with its pod
     assert world.client.bodies[STATUS][1]["value"]["finishedIndices"] == {"Worker": "1"}
     world.observe_status()
     await world.sync()
@@ -257,7 +286,11 @@ async def test_a_job_is_deleted_when_its_ttl_is_over() -> None:
     assert ("delete", "tfjobs", "mnist") not in world.taken()
     await asyncio.sleep(2)
     assert world.taken() == [("delete", "tfjobs", "mnist")]
-    assert world.client.bodies["delete", "tfjobs", "mnist"] == {"uid": JOB_UID, "propagation": "Background"}
+    assert world.client.bodies["delete", "tfjobs", "mnist"] == {
+        "uid": JOB_UID,
+        "resource_version": "2",
+        "propagation": "Background",
+    }
     assert world.recorder.reasons[-1] == "SuccessfulDeleteJob"
     world.queue.shut_down()
     await workers
