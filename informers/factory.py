@@ -6,6 +6,7 @@ import asyncio
 import random as stdlib_random
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from api.client.rest import DEAD_PEER_S
 from informers.errors import CacheSyncTimeoutError, InformerStoppedError
 from informers.listwatch import ListWatch
 from informers.shared_informer import SharedIndexInformer
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from informers.codec import Codec
     from informers.deltas import T
     from informers.metrics import MetricsProvider
+    from informers.options import ReflectorOptions
     from informers.store import IndexFunction
     from workqueue.clock import Clock
 
@@ -53,12 +55,19 @@ class SharedInformerFactory:
         clock: Clock | None = None,
         random: Callable[[], float] | None = None,
         metrics: MetricsProvider | None = None,
+        idle_s: float = DEAD_PEER_S,
+        options: ReflectorOptions | None = None,
     ) -> None:
-        """`random` answers a float in [0, 1), as `random.random` does; it spreads watch timeouts and back-off."""
+        """`random` answers a float in [0, 1), as `random.random` does; it spreads watch timeouts and back-off.
+
+        A watch that is silent for `idle_s` seconds is given up and opened anew. `options` are those of all reflectors.
+        """
         self._client = client
         self._clock = clock
         self._random = random or stdlib_random.random
         self._metrics = metrics
+        self._idle_s = idle_s
+        self._options = options
         self._informers: dict[_Identity, SharedIndexInformer[Any]] = {}
         self._running: dict[_Identity, asyncio.Task[None]] = {}
         self._shutting_down = False
@@ -91,11 +100,13 @@ class SharedInformerFactory:
                 namespace=namespace,
                 label_selector=label_selector,
                 field_selector=field_selector,
+                idle_s=self._idle_s,
             ),
             codec.resource,
             name=self._free_name(identity),
             indexers=indexers,
             resync_s=resync_s,
+            options=self._options,
             clock=self._clock,
             random=self._random,
             metrics=self._metrics,

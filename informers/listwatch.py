@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, Protocol
 
 from api.client.errors import error_from_event
+from api.client.rest import DEAD_PEER_S
 from informers.codec import Failure, WatchEvent
 from informers.deltas import T
 
@@ -52,8 +53,11 @@ class ListWatch(Generic[T]):
         namespace: str = "",
         label_selector: str = "",
         field_selector: str = "",
+        idle_s: float = DEAD_PEER_S,
     ) -> None:
+        """A watch that is silent for `idle_s` seconds is given up; bookmarks come about every 60 s (SV-03, RF-29)."""
         self._client = client
+        self._idle_s = idle_s
         self._codec = codec
         self._namespace = namespace
         self._label_selector = label_selector
@@ -69,7 +73,7 @@ class ListWatch(Generic[T]):
     async def watch(self, options: ListOptions) -> AsyncIterator[AsyncIterator[Batch[T]]]:
         """See `ListerWatcher.watch`."""
         async with (
-            self._client.watch(self._codec.resource, self._narrowed(options)) as lines,
+            self._client.watch(self._codec.resource, self._narrowed(options), idle_s=self._idle_s) as lines,
             aclosing(self._events(lines)) as events,
         ):
             yield events

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from api.client import AiohttpTransport, RestClient, Settings
@@ -16,7 +15,6 @@ from integration.faults.proxy import Proxy
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from api.client import Request, Response
     from hack.control_plane import ControlPlane
     from informers import SharedIndexInformer
     from integration.faults.proxy import Seen
@@ -56,17 +54,6 @@ class Replay:
     def _expect(self, holds: bool, fault: str) -> None:
         if not holds:
             self.faults.append(fault)
-
-
-class Impatient:
-    """A transport whose watches give up after a short silence. Nothing above it has a parameter for that."""
-
-    def __init__(self, inner: AiohttpTransport, idle_s: float) -> None:
-        self._inner = inner
-        self._idle_s = idle_s
-
-    async def send(self, request: Request) -> Response:
-        return await self._inner.send(replace(request, idle_s=self._idle_s) if "watch" in request.query else request)
 
 
 class Follower:
@@ -133,8 +120,8 @@ async def follower(
     back-off takes the shortest time that it may.
     """
     async with Proxy(plane.kubeconfig) as proxy, AiohttpTransport(Settings(proxy.url)) as transport:
-        client = RestClient(Impatient(transport, idle_s), request_s=answer_s, list_s=answer_s)
-        factory = SharedInformerFactory(client, random=lambda: 0.0)
+        client = RestClient(transport, request_s=answer_s, list_s=answer_s)
+        factory = SharedInformerFactory(client, random=lambda: 0.0, idle_s=idle_s)
         informer = factory.informer(
             Codec(CONFIG_MAPS, ConfigMap),
             namespace=namespace,
