@@ -27,10 +27,12 @@ LATENCIES_S: Final = (0.0, 0.02, 0.3, 1.5)
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """How bad the network is.
+    """How bad it is: rates per request up to `refusals`, per watch or list up to `stale`, then how many troubles of the server.
 
-    Up to `refusals` rates per request, up to `stale` per watch or list; `restarts`, `compactions` and `freezes` of the server
-    in all.
+    lost_request, lost_reply: the connection breaks, or nothing ever comes, before or after the server has acted.
+    refusals: 409, 429 and 5xx out of nowhere. error_event: a watch ends with an ERROR. closed_at_once: a very short watch.
+    frozen: a watch stays open, and brings nothing more. duplicate: a new watch begins with the last event once more.
+    stale: a list comes from a watch cache that is behind. freezes: the watch cache of a resource stands still for a while.
     """
 
     latency_s: float
@@ -68,6 +70,10 @@ class Weather:
             compactions=choose(TROUBLES),
             freezes=choose(TROUBLES),
         )
+
+
+CALM: Final = Weather(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0)
+"""Nothing happens, and nothing takes time."""
 
 
 def _status(code: int, reason: str, *, retry_after: int = 0) -> Answer:

@@ -65,13 +65,14 @@ class SimulatedClock:
 class World:
     """Everything that a scenario needs. Must be made on the loop it lives on.
 
-    Invariant: `random` is the scenario's own; server, network and loop each draw from another source, so that one more
-    request does not change what the scenario does.
+    Invariant: `random` is the scenario's own. The product draws from `chance`, and server, network and loop each from a source
+    of their own, so that one more request does not change what the scenario does.
     """
 
     def __init__(self, seed: int, *, calm_at: float = 60.0, weather: Weather | None = None) -> None:
         self.seed = seed
         self.random = Random(f"scenario {seed}")
+        self.chance = Random(f"chance {seed}").random
         self.clock = SimulatedClock()
         self.server = ModelServer(seed)
         chance = Random(f"network {seed}")
@@ -150,15 +151,18 @@ def _query(request: Request) -> str:
     return "&".join(f"{name}={value}" for name, value in sorted(request.query.items()))
 
 
-def run_seed(scenario: Scenario, seed: int) -> list[str]:
-    """Play a scenario with a seed, and answer its trace. Raises what the scenario raises, with the trace's end as a note."""
+def run_seed(scenario: Scenario, seed: int, *, weather: Weather | None = None) -> list[str]:
+    """Play a scenario with a seed, and answer its trace. Raises what the scenario raises, with the trace's end as a note.
+
+    The weather comes from the seed, too, unless one is given.
+    """
     trace: list[str] = []
     global_random.seed(f"product {seed}")  # for what draws from the module where nobody injected anything
     collecting = gc.isenabled()
     gc.disable()
     try:
         with asyncio.Runner(loop_factory=lambda: SeededLoop(seed)) as runner:
-            runner.run(_play(scenario, seed, trace))
+            runner.run(_play(scenario, seed, weather, trace))
     except BaseException as error:
         error.add_note("the end of the trace:\n  " + "\n  ".join(trace[-60:]))
         raise
@@ -173,8 +177,8 @@ def digest(trace: list[str]) -> str:
     return hashlib.sha256("\n".join(trace).encode()).hexdigest()
 
 
-async def _play(scenario: Scenario, seed: int, trace: list[str]) -> None:
-    world = World(seed)
+async def _play(scenario: Scenario, seed: int, weather: Weather | None, trace: list[str]) -> None:
+    world = World(seed, weather=weather)
     world.trace = trace
     crashed: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: crashed.append(repr(context)))

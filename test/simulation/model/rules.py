@@ -59,6 +59,7 @@ def is_finished(meta: Mapping[str, Any]) -> bool:
 
 
 def check_preconditions(kind: Kind, old: Version, preconditions: Mapping[str, Any]) -> None:
+    """A deletion may say which object it means, and in which version."""
     meta = old.body["metadata"]
     for name, field, consequence in (
         ("uid", "UID", "The object might have been deleted and then recreated"),
@@ -101,6 +102,7 @@ def grace(kind: Kind, old: Version, asked: int | None) -> int:
 
 
 def success(kind: Kind, old: Version) -> bytes:
+    """The answer to a deletion that is done."""
     details = details_of(kind, old.key[1]) | {"uid": old.body["metadata"]["uid"]}
     return msgspec.json.encode(
         {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
@@ -108,4 +110,5 @@ def success(kind: Kind, old: Version) -> bytes:
 
 
 def without(body: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """An object without some of its fields."""
     return {name: value for name, value in body.items() if name not in names}

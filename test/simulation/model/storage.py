@@ -147,9 +147,11 @@ class Storage:
         for collection in self.collections.values():
             collection.log = collection.since(rv)
 
-    def freeze(self, collection: Collection) -> None:
-        """Let the cache of a collection stand still."""
+    def freeze(self, collection: Collection, at: int | None = None) -> None:
+        """Let the cache of a collection stand still, now, or as that of another server did at an earlier version."""
         collection.frozen = True
+        if at is not None:
+            collection.seen = at
 
     def thaw(self, collection: Collection) -> None:
         """Let a frozen cache catch up."""

@@ -46,7 +46,7 @@ async def no_event_is_lost_silently(world: World) -> None:
         component="simulated",
         clock=world.clock,
         metrics=drops,
-        chance=random.random,
+        chance=world.chance,
     )
     running = asyncio.create_task(recorder.run(), name="recorder")
     recorded: Counter[Group] = Counter()

@@ -112,7 +112,7 @@ async def informers_converge(world: World) -> None:
     random = world.random
     await world.create_namespaces(*NAMESPACES)
     factory = SharedInformerFactory(
-        world.client("informers", world.faulty("informers")), clock=world.clock, random=random.random
+        world.client("informers", world.faulty("informers")), clock=world.clock, random=world.chance
     )
     informers = _choose_informers(factory, random)
     views: list[View] = []

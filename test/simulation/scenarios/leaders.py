@@ -77,7 +77,7 @@ class Candidate:
             on_stopped_leading=lambda: world.note("stopped leading", identity),
             fence=fence,
             clock=world.clock,
-            chance=world.random.random,
+            chance=world.chance,
         )
         try:
             await elector.run()

@@ -38,7 +38,7 @@ class MirrorController:
     def __init__(self, world: World, client: RestClient) -> None:
         self._world = world
         self._client = client
-        self._factory = SharedInformerFactory(client, clock=world.clock, random=world.random.random)
+        self._factory = SharedInformerFactory(client, clock=world.clock, random=world.chance)
         codec = Codec(CONFIG_MAPS, ConfigMap)
         self._sources = self._factory.informer(codec, label_selector="color in (red,gold)")
         self._copies = self._factory.informer(codec, label_selector="copy=yes")

@@ -116,18 +116,19 @@ async def _use(world: World, random: Random) -> None:
     for number in range(random.choice((1, 1, 2, 3))):
         name = f"job-{number}"
         await asyncio.sleep(random.uniform(0.0, 15.0))
-        await client.create(c.TFJOBS, HOME, _job(random, name))
+        await client.create(c.TFJOBS, HOME, a_job(random, name))
         if random.random() < 0.3:
             await asyncio.sleep(random.uniform(0.0, 20.0))
             policy = random.choice(("Background", "Foreground"))
             try:
                 await client.delete(c.TFJOBS, HOME, name, propagation=policy)
-                await client.create(c.TFJOBS, HOME, _job(random, name))
+                await client.create(c.TFJOBS, HOME, a_job(random, name))
             except (NotFoundError, ConflictError):
                 pass
 
 
-def _job(random: Random, name: str) -> dict[str, Any]:
+def a_job(random: Random, name: str) -> dict[str, Any]:
+    """A job of some shape."""
     policy = random.choice((c.NEVER, c.EXIT_CODE, c.ON_FAILURE))
     template = {"spec": {"containers": [{"name": "tensorflow", "image": "train"}]}}
     wanted = {"Chief": random.choice((0, 0, 1)), "Worker": random.choice((1, 2, 4)), "PS": random.choice((0, 0, 2))}
