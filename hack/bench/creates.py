@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from hack.bench.bench import Bench
 
-ROUNDS: Final = 7
-SLICE: Final = 400
-"""Pods a turn: half a second, which is longer than a garbage collection of the server and shorter than its moods."""
+ROUNDS: Final = 11
+SLICE: Final = 300
+"""Pods a turn: some tenths of a second, longer than a garbage collection of the server and shorter than its moods."""
 
 
 def measure(bench: Bench) -> list[Result]:

@@ -13,11 +13,14 @@ R = TypeVar("R")
 
 
 def interleaved(sides: Mapping[str, Callable[[], R]], rounds: int) -> dict[str, list[R]]:
-    """Measure every side once a round (A B A B ...), so that a slow moment of the machine hits all of them."""
+    """Measure every side once a round, so that a slow moment of the machine hits all of them.
+
+    Every other round goes backwards (A B B A ...): what one side leaves behind for the next must not always hit the same.
+    """
     measured: dict[str, list[R]] = {name: [] for name in sides}
-    for _ in range(rounds):
-        for name, measure in sides.items():
-            measured[name].append(measure())
+    for number in range(rounds):
+        for name in list(sides) if number % 2 == 0 else reversed(list(sides)):
+            measured[name].append(sides[name]())
     return measured
 
 

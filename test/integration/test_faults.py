@@ -288,14 +288,15 @@ async def test_a_bookmark_moves_the_version_so_that_an_idle_collection_needs_no_
         event = follows.informer.last_resource_version
         await elsewhere.put(namespace)
         await elsewhere.delete(namespace)
-        follows.proxy.rule(is_watch, rewrite(timeoutSeconds="4"))  # a bookmark comes two seconds before that
+        # A bookmark comes two seconds before that, unless the server is so busy that it misses the moment.
+        follows.proxy.rule(is_watch, rewrite(timeoutSeconds="4"), times=5)
         follows.proxy.cut_streams()
         await until(lambda: follows.informer.last_resource_version != event)
         await compact(control_plane, it, event)
         follows.begin_chapter()
         follows.proxy.cut_streams()
         await see(it, follows, "another")
-        assert follows.story() == ["watch last"]
+        assert follows.story()[0] == "watch last"
         assert follows.count("list") == 1
 
 
