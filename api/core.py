@@ -29,38 +29,27 @@ class ContainerStateWaiting(Struct, frozen=True):
     message: str = ""
 
 
-class ContainerStateRunning(Struct, frozen=True):
-    """Since when a container runs."""
-
-    started_at: datetime | None = None
-
-
 class ContainerStateTerminated(Struct, frozen=True):
     """How a container ended. An exit code above 128 usually means 128 + the signal's number."""
 
     exit_code: int
     reason: str = ""
     message: str = ""
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
 
 
 class ContainerState(Struct, frozen=True):
-    """At most one of the three is set; none of them means waiting."""
+    """At most one of the two is set. A running container has neither: since when it runs is nothing that we ask."""
 
     waiting: ContainerStateWaiting | None = None
-    running: ContainerStateRunning | None = None
     terminated: ContainerStateTerminated | None = None
 
 
 class ContainerStatus(Struct, frozen=True):
-    """One container's present and previous state, and how often the kubelet restarted it in place."""
+    """One container's state, and how often the kubelet restarted it in place."""
 
     name: str
-    ready: bool = False
     restart_count: int = 0
     state: ContainerState = ContainerState()
-    last_state: ContainerState = ContainerState()
 
 
 class PodCondition(Struct, frozen=True):
@@ -78,22 +67,15 @@ class PodStatus(Struct, frozen=True):
     phase: str = PENDING
     reason: str = ""
     message: str = ""
-    conditions: list[PodCondition] | None = None
-    container_statuses: list[ContainerStatus] | None = None
-    init_container_statuses: list[ContainerStatus] | None = None
-
-
-class PodSpec(Struct, frozen=True):
-    """Where the pod runs; empty until it is scheduled."""
-
-    node_name: str = ""
+    conditions: tuple[PodCondition, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
 class Pod(Struct, frozen=True):
     """A pod."""
 
     metadata: ObjectMeta
-    spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 

@@ -32,12 +32,10 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
 class OwnerReference(Struct, frozen=True):
     """A link from a child to its owner. `controller` is true for at most one owner of an object."""
 
-    api_version: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""
     controller: bool | None = None
-    block_owner_deletion: bool | None = None
 
 
 class ObjectMeta(Struct, frozen=True):
@@ -48,10 +46,9 @@ class ObjectMeta(Struct, frozen=True):
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
     labels: dict[str, str] | None = None
-    owner_references: list[OwnerReference] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
 
 
 class Object(Protocol):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, cast
 import msgspec
 
 from api.client.errors import DecodeError
+from api.client.watch_lines import lines_of
 from api.meta import ObjectMeta, Struct, meta_key
 from informers.deltas import Added, Bookmark, Deleted, Modified, T
 
@@ -36,6 +37,11 @@ PIECE: Final = 500
 DEPTH: Final = 12_000
 """The API server takes objects that are nested 10 000 deep, in fields that a CRD leaves open, and msgspec counts each level
 against Python's limit of 1000. Without room for them one such object would make its whole list unreadable."""
+
+HEAD_BYTES: Final = 200
+"""Where an API server has written the kind of the first object of a block: its events begin with type, object, kind."""
+
+_PLAIN: Final = frozenset({Added, Modified, Deleted})
 
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -170,6 +176,29 @@ class Codec(Generic[T]):
         # `{}` or a Status must not pass for an empty list: that would delete the whole cache.
         if not kind.endswith("List"):
             raise DecodeError(f"not a list of {self.resource}: kind {kind!r}")
+
+    def decode_events(self, block: memoryview) -> tuple[list[WatchEvent[T]], Failure | None]:
+        """Decode a block of whole lines of a watch, up to an ERROR event, which is answered beside what came before it.
+
+        One typed pass; if there is anything but plain changes of our resource in it, line by line. The kind is looked at once:
+        a server does not mix kinds in one stream. Raises DecodeError when there is something that is no event at all.
+        """
+        try:
+            events = self._event.decode_lines(block)
+        except _UNDECODABLE:
+            return self._decode_one_by_one(block)
+        if not _PLAIN.issuperset(map(type, events)) or self._kind_mark not in bytes(block[:HEAD_BYTES]):
+            return self._decode_one_by_one(block)
+        return events, None
+
+    def _decode_one_by_one(self, block: memoryview) -> tuple[list[WatchEvent[T]], Failure | None]:
+        events: list[WatchEvent[T]] = []
+        for line in lines_of(block):
+            event = self.decode_event(line)
+            if isinstance(event, Failure):
+                return events, event
+            events.append(event)
+        return events, None
 
     def decode_event(self, line: bytes) -> WatchEvent[T] | Failure:
         """Decode one line of a watch. Raises DecodeError when it is no event at all."""

@@ -57,6 +57,9 @@ class SyncAll(msgspec.Struct, frozen=True, gc=False):
     """Tell the handlers that are due about everything stored (QF-04)."""
 
 
+Change = Added[T] | Modified[T] | Deleted[T]
+"""What a watch tells of one object."""
+
 Delta = Added[T] | Modified[T] | Deleted[T] | Bookmark | Vanished | ReplacedAll[T] | SyncAll
 
 

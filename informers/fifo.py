@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import Final, Generic
 
-from informers.deltas import Delta, ReplacedAll, SyncAll, T
+from informers.deltas import Change, Delta, ReplacedAll, SyncAll, T
 from informers.errors import QueueClosedError
 
 BATCH: Final = 1000
@@ -26,6 +26,7 @@ class FIFO(Generic[T]):
 
     def __init__(self) -> None:
         self._deltas: deque[Delta[T]] = deque()
+        self._alone = 0  # how many of them come alone
         self._wake = asyncio.Event()
         self._closed = False
 
@@ -36,6 +37,13 @@ class FIFO(Generic[T]):
         """Append a delta. After `close` it is dropped: nobody will come for it."""
         if not self._closed:
             self._deltas.append(delta)
+            self._alone += isinstance(delta, (ReplacedAll, SyncAll))
+            self._wake.set()
+
+    def extend(self, changes: list[Change[T]]) -> None:
+        """Append changes of single objects, as `put` does one by one."""
+        if not self._closed:
+            self._deltas.extend(changes)
             self._wake.set()
 
     def close(self) -> None:
@@ -53,8 +61,14 @@ class FIFO(Generic[T]):
                 raise QueueClosedError("the event queue is closed")
             self._wake.clear()
             await self._wake.wait()
+        if not self._alone and len(self._deltas) <= BATCH:
+            everything = list(self._deltas)
+            self._deltas.clear()
+            return everything
         batch = [self._deltas.popleft()]
-        if not isinstance(batch[0], (ReplacedAll, SyncAll)):
-            while self._deltas and len(batch) < BATCH and not isinstance(self._deltas[0], (ReplacedAll, SyncAll)):
-                batch.append(self._deltas.popleft())
+        if isinstance(batch[0], (ReplacedAll, SyncAll)):
+            self._alone -= 1
+            return batch
+        while self._deltas and len(batch) < BATCH and not isinstance(self._deltas[0], (ReplacedAll, SyncAll)):
+            batch.append(self._deltas.popleft())
         return batch

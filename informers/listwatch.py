@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, Protocol
 
 from api.client.errors import error_from_event
 from api.client.rest import DEAD_PEER_S
-from informers.codec import Failure, WatchEvent
+from informers.codec import WatchEvent
 from informers.deltas import T
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from api.client.rest import ListOptions, RestClient
     from informers.codec import Codec, Page
 
-
-Lines = list[bytes]
 Batch = list[WatchEvent[T]]
 """Events that arrived together, in order."""
 
@@ -74,20 +72,16 @@ class ListWatch(Generic[T]):
         """See `ListerWatcher.watch`."""
         async with (
             self._client.watch(self._codec.resource, self._narrowed(options), idle_s=self._idle_s) as lines,
-            aclosing(self._events(lines)) as events,
+            aclosing(self._events(lines.blocks)) as events,
         ):
             yield events
 
-    async def _events(self, lines: AsyncIterator[Lines]) -> AsyncGenerator[Batch[T], None]:
-        async for batch in lines:
-            events: Batch[T] = []
-            for line in batch:
-                event = self._codec.decode_event(line)
-                if isinstance(event, Failure):
-                    yield events  # what came before the error did happen
-                    raise error_from_event(event.status, request=f"WATCH {self._codec.resource}")
-                events.append(event)
-            yield events
+    async def _events(self, blocks: AsyncIterator[memoryview]) -> AsyncGenerator[Batch[T], None]:
+        async for block in blocks:
+            events, failure = self._codec.decode_events(block)
+            yield events  # what came before a failure did happen
+            if failure is not None:
+                raise error_from_event(failure.status, request=f"WATCH {self._codec.resource}")
 
     def _narrowed(self, options: ListOptions) -> ListOptions:
         return replace(

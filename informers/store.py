@@ -168,7 +168,11 @@ def _add(indices: Mapping[str, _Index], functions: Mapping[str, IndexFunction[T]
             raise TypeError(f"index function {name!r} must answer a list of values, and answered {values!r}")
         index = indices[name]
         for value in values:
-            index.setdefault(value, {})[key] = None
+            keys = index.get(value)
+            if keys is None:
+                index[value] = {key: None}
+            else:
+                keys[key] = None
 
 
 def _discard(index: _Index, values: Iterable[str], key: str) -> None:

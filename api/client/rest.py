@@ -106,7 +106,7 @@ class RestClient:
     @asynccontextmanager
     async def watch(
         self, resource: Resource, options: ListOptions, *, idle_s: float = DEAD_PEER_S
-    ) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+    ) -> AsyncIterator[WatchLines]:
         """Open a watch; inside the block iterate over batches of whole lines, one event a line.
 
         The iteration ends when the server closes the stream. Raises RequestTimeoutError after `idle_s` seconds of silence,

@@ -1,4 +1,4 @@
-"""Cuts the body of a watch into lines, one event each."""
+"""Cuts the body of a watch at the ends of its lines, of which each is one event."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 without a limit a body that is no watch would be collected until memory ends."""
 
 
-class WatchLines:
-    """Iterates over batches of whole lines without their ends: what arrived together stays together.
+class WatchBlocks:
+    """Iterates over blocks of whole lines: what arrived together and is complete, in one piece.
 
-    A line may span any number of chunks and is put together once, so long ones cost no more per byte than short ones. Empty
-    lines and the CR of a CRLF are dropped. So is a last line without its end: it was cut off, and will come again. Raises
-    what `chunks` raises, and DecodeError for a line longer than `max_line_bytes`.
+    A block is a view into the chunk in which it came; only a line that spans chunks is put together, once, and is a block of
+    its own. So nothing is copied but the ends of chunks, and long lines cost no more per byte than short ones. A last line
+    without its end is dropped: it was cut off, and will come again. Raises what `chunks` raises, and DecodeError for a line
+    longer than `max_line_bytes`.
     """
 
-    __slots__ = ("_begun", "_begun_bytes", "_chunks", "_max_line_bytes", "_request")
+    __slots__ = ("_begun", "_begun_bytes", "_chunks", "_max_line_bytes", "_next", "_request")
 
     def __init__(self, chunks: AsyncIterator[bytes], *, request: str, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         """Read from `chunks`, pieces of any size; `request` is for error messages."""
@@ -31,20 +32,29 @@ class WatchLines:
         self._max_line_bytes = max_line_bytes
         self._begun: list[bytes] = []
         self._begun_bytes = 0
+        self._next: memoryview | None = None
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> list[bytes]:
+    async def __anext__(self) -> memoryview:
+        if self._next is not None:
+            block, self._next = self._next, None
+            return block
         while True:
-            lines = (await anext(self._chunks)).split(b"\n")  # the end of the chunks is our end
-            rest = lines.pop()
-            if lines:
-                lines[0] = b"".join([*self._begun, lines[0]])
+            chunk = await anext(self._chunks)  # the end of the chunks is our end
+            end = chunk.rfind(b"\n") + 1
+            whole = memoryview(chunk)[:end]
+            if end and self._begun:
+                first = chunk.find(b"\n") + 1
+                if first < end:
+                    self._next = whole[first:]
+                whole = memoryview(b"".join((*self._begun, whole[:first])))
                 self._begun.clear()
                 self._begun_bytes = 0
-            self._begin(rest)
-            if whole := [line for line in map(_without_cr, lines) if line]:
+            if end < len(chunk):
+                self._begin(chunk[end:])
+            if whole:
                 return whole
 
     def _begin(self, part: bytes) -> None:
@@ -53,6 +63,34 @@ class WatchLines:
         if self._begun_bytes > self._max_line_bytes:
             raise DecodeError(f"a line of more than {self._max_line_bytes} bytes", request=self._request)
         self._begun.append(part)
+
+
+class WatchLines:
+    """Iterates over batches of whole lines without their ends: what arrived together stays together, but for lines that span
+    chunks, which come alone.
+
+    Empty lines and the CR of a CRLF are dropped. `blocks` are the same lines, not taken apart: a decoder that can take many
+    lines at once spares a copy of each. Use one of the two.
+    """
+
+    __slots__ = ("blocks",)
+
+    def __init__(self, chunks: AsyncIterator[bytes], *, request: str, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        """See `WatchBlocks`."""
+        self.blocks = WatchBlocks(chunks, request=request, max_line_bytes=max_line_bytes)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[bytes]:
+        while True:
+            if lines := lines_of(await anext(self.blocks)):
+                return lines
+
+
+def lines_of(block: memoryview) -> list[bytes]:
+    """The lines of a block, without their ends; empty ones are left out."""
+    return [line for line in map(_without_cr, bytes(block).split(b"\n")) if line]
 
 
 def _without_cr(line: bytes) -> bytes:

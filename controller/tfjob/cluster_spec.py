@@ -27,10 +27,7 @@ def tf_config(job: ObjectMeta, spec: TFJobSpec, slot: Slot, *, domain: str = "")
         return None
     suffix = f".{domain}" if domain else ""
     cluster = {
-        replica.type.lower(): [
-            f"{child_name(job.name, replica.type, i)}.{job.namespace}.svc{suffix}:{port_of(replica)}"
-            for i in range(replica.replicas)
-        ]
+        replica.type.lower(): _hosts(job, replica, suffix)
         for replica in sorted(spec.replicas.values(), key=lambda replica: replica.type.lower())
         if replica.replicas > 0
     }
@@ -40,6 +37,12 @@ def tf_config(job: ObjectMeta, spec: TFJobSpec, slot: Slot, *, domain: str = "")
         "environment": "cloud",
     }
     return msgspec.json.encode(config).decode()
+
+
+def _hosts(job: ObjectMeta, replica: ReplicaSpec, suffix: str) -> list[str]:
+    # This is done for every pod of a job, so all that is the same for its hosts is made once.
+    prefix, tail = child_name(job.name, replica.type, 0)[:-1], f".{job.namespace}.svc{suffix}:{port_of(replica)}"
+    return [f"{prefix}{index}{tail}" for index in range(replica.replicas)]
 
 
 def port_of(replica: ReplicaSpec) -> int:

@@ -16,7 +16,6 @@ import structlog
 
 from api.client.errors import ApiError, ConflictError
 from api.core import Pod, Service
-from api.meta import controller_of
 from api.v1 import conditions
 from api.v1.types import TFJobSpec
 from api.v1.validation import read_spec
@@ -27,6 +26,8 @@ from controller.tfjob.status_writer import StaleViewError
 from workqueue import ShutDown
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from api.meta import Object, ObjectMeta
     from api.v1.types import JobStatus, TFJob
     from controller.tfjob.actions import Plan
@@ -46,10 +47,12 @@ COUNTER_WINDOW_S: Final = 1.0
 log = structlog.get_logger(__name__)
 
 
-def index_by_owner(child: Object) -> list[str]:
-    """The index function of `OWNER_INDEX`."""
-    owner = controller_of(child.metadata)
-    return [owner.uid] if owner is not None else []
+def index_by_owner(child: Object) -> Sequence[str]:
+    """The index function of `OWNER_INDEX`. Runs for every event of a watch."""
+    for reference in child.metadata.owner_references or ():
+        if reference.controller:
+            return (reference.uid,)
+    return ()
 
 
 @dataclass(slots=True)

@@ -45,7 +45,6 @@ def job_meta(number: int, namespace: str) -> ObjectMeta:
         uid=f"7e1d2c4b-0000-4000-8000-{number:012d}",
         generation=1,
         resource_version="1",
-        creation_timestamp=BEGAN,
     )
 
 

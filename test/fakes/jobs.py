@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from api.core import ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodSpec, PodStatus, Service
+from api.core import ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus, Service
 from api.meta import ObjectMeta, OwnerReference
 from api.v1 import constants as c
 from api.v1.types import JobStatus, TFJob, TFJobSpec
@@ -37,9 +37,7 @@ def job(
 ) -> TFJob:
     """A job as the cache holds it. Without `spec` it has two workers."""
     body = {"tfReplicaSpecs": {"Worker": replica(2)}} if spec is None else spec
-    metadata = ObjectMeta(
-        name=name, namespace="ns", uid=JOB_UID, generation=1, resource_version="1", creation_timestamp=EPOCH
-    )
+    metadata = ObjectMeta(name=name, namespace="ns", uid=JOB_UID, generation=1, resource_version="1")
     return TFJob(
         metadata=msgspec.structs.replace(metadata, **meta),
         spec=msgspec.Raw(msgspec.json.encode(body)),
@@ -77,10 +75,9 @@ def pod(
     state = ContainerState(terminated=ContainerStateTerminated(exit_code=exit_code)) if exit_code is not None else None
     statuses = None
     if state is not None or phase == "Running":
-        statuses = [ContainerStatus(name="tensorflow", restart_count=restarts, state=state or ContainerState())]
+        statuses = (ContainerStatus(name="tensorflow", restart_count=restarts, state=state or ContainerState()),)
     return Pod(
         metadata=_child_meta(job_name, replica_type, index, uid, terminating=terminating),
-        spec=PodSpec(node_name="node"),
         status=PodStatus(phase=phase, reason=reason, container_statuses=statuses),
     )
 
@@ -97,9 +94,7 @@ def _child_meta(job_name: str, replica_type: str, index: int, uid: str, *, termi
         namespace="ns",
         uid=uid or f"uid-{name}",
         labels={c.LABEL_REPLICA_TYPE: replica_type.lower(), c.LABEL_REPLICA_INDEX: str(index)},
-        owner_references=[
-            OwnerReference(api_version="kubeflow.org/v1", kind="TFJob", name=job_name, uid=JOB_UID, controller=True)
-        ],
+        owner_references=(OwnerReference(kind="TFJob", name=job_name, uid=JOB_UID, controller=True),),
         deletion_timestamp=EPOCH if terminating else None,
     )
 

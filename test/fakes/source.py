@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic
 import msgspec
 
 from api.client.errors import ApiError, ExpiredError, Status, StatusError
-from api.core import Pod, PodSpec
+from api.core import Pod, PodStatus
 from api.meta import ObjectMeta, meta_key
 from informers.codec import Page, Skipped, WatchEvent
 from informers.deltas import Added, Bookmark, Deleted, Modified, T
@@ -50,9 +50,9 @@ async def running(body: Coroutine[object, object, None]) -> AsyncIterator[asynci
 def pod(
     name: str, namespace: str = "ns", *, uid: str = "", labels: dict[str, str] | None = None, node: str = ""
 ) -> Pod:
-    """A pod; its UID is made of its name unless told otherwise."""
+    """A pod; its UID is made of its name unless told otherwise. `node` tells versions apart."""
     metadata = ObjectMeta(name=name, namespace=namespace, uid=uid or f"uid-{name}", labels=labels)
-    return Pod(metadata=metadata, spec=PodSpec(node_name=node))
+    return Pod(metadata=metadata, status=PodStatus(message=node))
 
 
 def expired(message: str = "too old resource version") -> ExpiredError:

@@ -80,7 +80,7 @@ class Rig:
 
 def make_pod(run: str = "1s:0", *, uid: str = "u1", node: str = "hollow-node", owner: str = "job") -> HollowPod:
     """A Never pod `ns/p` with one container `main`."""
-    owners = [OwnerReference(kind="TFJob", name="j", uid=owner, controller=True)] if owner else None
+    owners = (OwnerReference(kind="TFJob", name="j", uid=owner, controller=True),) if owner else None
     meta = HollowMeta(name="p", namespace="ns", uid=uid, annotations={RUN: run}, owner_references=owners)
     spec = HollowSpec(node_name=node, restart_policy="Never", containers=[ContainerSpec(name="main")])
     return HollowPod(metadata=meta, spec=spec)

@@ -235,3 +235,25 @@ def test_only_what_the_struct_names_survives() -> None:
     }
     event = Codec(PODS, Pod).decode_event(line("ADDED", item))
     assert event == Added(Pod(metadata=ObjectMeta(name="a"), status=PodStatus(phase="Running")))
+
+
+def names_of(block: bytes) -> list[str]:
+    """What a block brings, in short."""
+    events, failure = Codec(JOBS, Job).decode_events(memoryview(block))
+    told = [type(event).__name__ + getattr(event, "key", "") for event in events]
+    return [*told, "failure"] if failure is not None else told
+
+
+def test_a_block_of_changes_is_decoded_at_once_and_one_of_all_sorts_line_by_line() -> None:
+    """RF-10, RF-12, B01: whatever stands beside them, good events arrive, in their order, up to an error."""
+    added, poisoned = line("ADDED", job("a")), line("MODIFIED", job("bad", workers="many"))
+    bookmark = b'{"type":"BOOKMARK","object":{"kind":"Job","metadata":{"resourceVersion":"9"}}}'
+    error = b'{"type":"ERROR","object":{"kind":"Status","code":410}}'
+    other = line("ADDED", job("x") | {"kind": "Table"})
+    ends = b"\n"
+    assert names_of(added + ends + line("DELETED", job("a")) + ends) == ["Added", "Deleted"]
+    assert names_of(ends.join([added, bookmark, added, b""])) == ["Added", "Bookmark", "Added"]
+    assert names_of(ends.join([added, poisoned, added, b""])) == ["Added", "Skippedns/bad", "Added"]
+    assert names_of(ends.join([added, error, added, b""])) == ["Added", "failure"]
+    assert names_of(other + ends)[0].startswith("Skipped")
+    assert names_of(b"\n" + added + b"\r\n\r\n" + added + b"\r\n") == ["Added", "Added"]

@@ -25,7 +25,7 @@ from api.core import Pod
 from fakes.source import FakeSource, expired, pod, running, settle, status_error
 from fakes.virtual_loop import VirtualClock
 from informers.codec import Skipped
-from informers.deltas import Added, Bookmark, Deleted, Delta, Modified, ReplacedAll, Vanished
+from informers.deltas import Added, Bookmark, Change, Deleted, Delta, Modified, ReplacedAll, Vanished
 from informers.options import ReflectorOptions
 from informers.reflector import Reflector, State
 
@@ -44,6 +44,10 @@ class RecordingSink:
             error, self.refuse = self.refuse, None
             raise error
         self.deltas.append(delta)
+
+    def extend(self, changes: list[Change[Pod]]) -> None:
+        for change in changes:
+            self.put(change)
 
     def names(self) -> list[str]:
         """The kinds of deltas in order."""

@@ -24,7 +24,7 @@ FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests always
 
 def by_node(item: Pod) -> Sequence[str]:
     """The index function of these tests."""
-    return [item.spec.node_name] if item.spec.node_name else []
+    return [item.status.message] if item.status.message else []
 
 
 def informer_over(source: FakeSource[Pod], *, resync_s: float = 0.0) -> SharedIndexInformer[Pod]:
@@ -81,7 +81,7 @@ async def test_a_handler_finds_the_cache_and_its_indices_at_least_as_new_as_what
     found: list[bool] = []
 
     def on_add(item: Pod, _: bool) -> None:
-        found.append(item in informer.indexer.by_index("node", item.spec.node_name))
+        found.append(item in informer.indexer.by_index("node", item.status.message))
 
     def on_delete(_: Pod | Tombstone[Pod]) -> None:
         found.append(informer.indexer.get("ns/a") is None)
@@ -542,7 +542,7 @@ async def test_a_thousand_changes_at_random_leave_cache_and_handlers_with_the_tr
             == {item.metadata.name: item for item in informer.indexer.list()}
         )
         nodes = {node: {item.metadata.name for item in informer.indexer.by_index("node", node)} for node in "xyz"}
-        assert nodes == {node: {n for n, item in view.items() if item.spec.node_name == node} for node in "xyz"}
+        assert nodes == {node: {n for n, item in view.items() if item.status.message == node} for node in "xyz"}
 
 
 async def churn(source: FakeSource[Pod], chance: Random) -> None:

@@ -33,11 +33,11 @@ def test_all_containers_of_a_pod_count() -> None:
     child = pod("Worker", 0, "Pending")
     status = msgspec.structs.replace(
         child.status,
-        container_statuses=[
+        container_statuses=(
             ContainerStatus(name="tensorflow", restart_count=2),
             ContainerStatus(name="x", restart_count=1),
-        ],
-        init_container_statuses=[ContainerStatus(name="init", restart_count=4)],
+        ),
+        init_container_statuses=(ContainerStatus(name="init", restart_count=4),),
     )
     assert in_place_restarts(msgspec.structs.replace(child, status=status)) == 7
 
