@@ -258,7 +258,7 @@ def test_pods_that_clean_up_leaves_running_stay_counted_until_they_end() -> None
 
 
 def test_a_finished_job_with_nothing_left_to_do_costs_nothing() -> None:
-    """B33, B55: no write, no event, no delete, however often it is looked at."""
+    """B33, B55, WR-02: no write, no event, no delete, however often it is looked at."""
     finished = ended({"tfReplicaSpecs": {"Worker": replica(1)}}, [pod("Worker", 0, "Succeeded", 0)])
     assert decide(finished, [pod("Worker", 0, "Succeeded", 0)], [service("Worker", 0)]) == NOTHING
 
@@ -397,7 +397,7 @@ def test_a_lost_restart_policy_is_warned_of_once() -> None:
 
 
 def test_an_edited_job_says_which_generation_its_status_is_about() -> None:
-    """observedGeneration follows."""
+    """WR-02: observedGeneration follows."""
     edited = msgspec.structs.replace(begun(), metadata=msgspec.structs.replace(begun().metadata, generation=2))
     status = decide(edited).status
     assert status is not None
