@@ -34,9 +34,9 @@ ROUNDS: Final = 3
 REPEATS: Final = 5
 """Ours goes through the recording this many times a round, each time into a new store: once takes only 0.1 s."""
 
-CHUNK: Final = 262_144
-"""Bytes that arrive together. When events come faster than they are decoded, which is when speed matters, our transport hands
-out what has come meanwhile, up to 256 KB at once."""
+CHUNK: Final = 65_536
+"""Bytes that arrive together. When events come faster than they are decoded our transport hands out up to 256 KB at once; when
+they come slower, one at a time, speed does not matter."""
 
 RECORD_LIMIT_S: Final = 60.0
 
