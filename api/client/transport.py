@@ -242,11 +242,15 @@ class AiohttpTransport:
             proxy=self._settings.proxy,
             ssl=credentials.ssl_context or True,  # the pool tells connections apart by it: a new certificate, a new one
             server_hostname=self._settings.tls_server_name,
-            middlewares=None if request.method == "GET" else (_send_once,),
+            middlewares=(_send_once,) if request.method in _RESENT else None,
             timeout=aiohttp.ClientTimeout(
                 total=total_s, connect=self._pool_s, sock_connect=self._connect_s, sock_read=request.idle_s
             ),
         )
+
+
+_RESENT: Final = frozenset({"PUT", "DELETE"})
+"""The methods of changes that aiohttp takes for safe to send again when a kept-alive connection turns out to be dead."""
 
 
 class _NotResentError(aiohttp.ClientError):

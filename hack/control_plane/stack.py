@@ -63,11 +63,11 @@ class Stack:
         self._manager_client = self._authority.client(
             "kube-controller-manager", "system:kube-controller-manager", ["system:masters"]
         )
+        self._authority.client("etcd-client", "etcd-client")  # for whoever asks etcd itself
         self._files = parts.Files(
             folder=folder,
             authority=self._authority,
             server=self._authority.server("server", [parts.LOOPBACK, parts.FIRST_SERVICE_ADDRESS]),
-            etcd_client=self._authority.client("etcd-client", "etcd-client"),
             token_signer=self._authority.token_signer(),
             controller_manager_kubeconfig=pki / "kube-controller-manager.kubeconfig",
         )

@@ -31,7 +31,6 @@ def files(tmp_path: Path, authority: Authority) -> parts.Files:
         folder=tmp_path,
         authority=authority,
         server=authority.server("server", ["127.0.0.1"]),
-        etcd_client=authority.client("etcd-client", "etcd-client"),
         token_signer=authority.token_signer(),
         controller_manager_kubeconfig=tmp_path / "kubeconfig",
     )
