@@ -20,7 +20,9 @@ LOOPBACK = "127.0.0.1"
 SERVICE_RANGE = "10.96.0.0/16"
 FIRST_SERVICE_ADDRESS = "10.96.0.1"  # the ClusterIP of the API server itself; its certificate must carry it
 ETCD_QUOTA_BYTES = 8 << 30  # etcd's greatest sane value: a load test must not end in etcd's alarm about space
-ETCD_SOCKET = "unix://localhost:2379"  # in the form of an address, as etcd wants it: the file `localhost:2379` in its folder
+ETCD_SOCKET = (
+    "unix://localhost:2379"  # in the form of an address, as etcd wants it: the file `localhost:2379` in its folder
+)
 # What an operator's objects need from a cluster: no node ever joins, so that nothing else has work to do.
 CONTROLLERS = (
     "garbagecollector",
