@@ -64,13 +64,14 @@ class JobStatus(Struct, frozen=True):
     """The status subresource.
 
     `finished_indices` are the replicas that have succeeded, by type, as "0,2-4"; they never run again. `restarts` is what
-    `backoffLimit` counts.
+    `backoffLimit` counts. `worker_selector` finds the workers' pods, for whoever scales them.
     """
 
     conditions: tuple[JobCondition, ...] = ()
     replica_statuses: dict[str, ReplicaStatus] = msgspec.field(default_factory=dict)
     finished_indices: dict[str, str] = msgspec.field(default_factory=dict)
     restarts: tuple[IndexRestarts, ...] = ()
+    worker_selector: str = ""
     start_time: datetime | None = None
     completion_time: datetime | None = None
     last_reconcile_time: datetime | None = None
@@ -133,6 +134,7 @@ class TFJobSpec:
     active_deadline_s: int | None = None
     ttl_s: int | None = None
     suspend: bool = False
+    dynamic_workers: bool = False
     warnings: tuple[tuple[str, str], ...] = ()
 
     @property

@@ -100,7 +100,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw) -> TFJobSpec | list[str]:
     replicas = _read_replicas(reader, spec)
     _check_child_names(reader, name, replicas)
     policy, warnings = _read_run_policies(reader, spec)
-    reader.boolean(spec.get("enableDynamicWorker"), "spec.enableDynamicWorker")
+    dynamic_workers = reader.boolean(spec.get("enableDynamicWorker"), "spec.enableDynamicWorker")
     success_policy = reader.choice(spec.get("successPolicy"), "spec.successPolicy", c.SUCCESS_POLICIES, "")
     if reader.errors:
         return reader.errors
@@ -113,6 +113,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw) -> TFJobSpec | list[str]:
         active_deadline_s=policy.active_deadline_s,
         ttl_s=policy.ttl_s,
         suspend=policy.suspend,
+        dynamic_workers=dynamic_workers,
         warnings=warnings,
     )
 

@@ -36,6 +36,18 @@ class PodDeletion:
     event: JobEvent | None = None
 
 
+TroubleKey = tuple[str, str, str]
+"""UID of a pod, name of its container or "", reason: the same for as long as it is the same trouble."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a pod does not start, and the event that tells it. To be told once, not at every sync."""
+
+    key: TroubleKey
+    event: JobEvent
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What to do. `status` is None when the one on the server says all there is to say.
@@ -51,6 +63,7 @@ class Plan:
     delete_pods: tuple[PodDeletion, ...] = ()
     delete_services: tuple[Service, ...] = ()
     delete_job: bool = False
+    troubles: tuple[Trouble, ...] = ()
     look_again_s: float | None = None
 
     @property

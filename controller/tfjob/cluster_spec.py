@@ -13,6 +13,8 @@ from api.v1 import constants as c
 from api.v1.validation import child_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from api.meta import JSON, ObjectMeta
     from api.v1.types import ReplicaSpec, TFJobSpec
     from controller.tfjob.actions import Slot
@@ -31,12 +33,23 @@ def tf_config(job: ObjectMeta, spec: TFJobSpec, slot: Slot, *, domain: str = "")
         for replica in sorted(spec.replicas.values(), key=lambda replica: replica.type.lower())
         if replica.replicas > 0
     }
-    config = {
-        "cluster": cluster,
-        "task": {"type": slot.type.lower(), "index": slot.index},
-        "environment": "cloud",
-    }
-    return msgspec.json.encode(config).decode()
+    task = {"type": slot.type.lower(), "index": slot.index}
+    if spec.dynamic_workers and slot.type in {c.WORKER, c.PS}:
+        return msgspec.json.encode({"cluster": _sparse(cluster, slot), "task": task}).decode()
+    return msgspec.json.encode({"cluster": cluster, "task": task, "environment": "cloud"}).decode()
+
+
+def _sparse(cluster: Mapping[str, list[str]], slot: Slot) -> dict[str, object]:
+    """What a replica of an elastic job needs to know: a worker itself and the parameter servers, one of those only itself.
+
+    So nobody has to be restarted when workers come and go (B60). TensorFlow reads a list, or an object from index to host.
+    """
+    servers = cluster.get("ps", [])
+    if slot.type == c.PS:
+        # A list of one says index 0; the Go operators write it for every server, which TensorFlow then does not find.
+        own = servers[slot.index]
+        return {"ps": [own] if slot.index == 0 else {str(slot.index): own}, "worker": {}}
+    return {"ps": servers, "worker": {str(slot.index): cluster["worker"][slot.index]}}
 
 
 def _hosts(job: ObjectMeta, replica: ReplicaSpec, suffix: str) -> list[str]:

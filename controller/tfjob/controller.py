@@ -23,6 +23,7 @@ from controller.tfjob.executor import POD, SERVICE, RefusedError
 from controller.tfjob.handlers import ChildHandler, JobHandler
 from controller.tfjob.plan import plan, plan_invalid
 from controller.tfjob.status_writer import StaleViewError
+from controller.tfjob.troubles import untold
 from workqueue import ShutDown
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from api.meta import Object, ObjectMeta
     from api.v1.types import JobStatus, TFJob
-    from controller.tfjob.actions import Plan
+    from controller.tfjob.actions import Plan, TroubleKey
     from controller.tfjob.executor import Executor
     from controller.tfjob.expectations import Expectations
     from controller.tfjob.metrics import JobMetrics
@@ -61,6 +62,7 @@ class _Memory:
 
     `spec` is valid for `generation`. `written` is the job as our last status write left it, and stands in for the versions in
     `superseded` until the cache has caught up. `unwritten` is a status that waits for `counters_since` to be long enough ago.
+    `told` are the troubles of pods that were made events of.
     """
 
     generation: int = -1
@@ -69,6 +71,7 @@ class _Memory:
     superseded: set[str] = field(default_factory=set)
     unwritten: JobStatus | None = None
     counters_since: float = 0.0
+    told: set[TroubleKey] = field(default_factory=set)
 
 
 def _with_unwritten(job: TFJob, unwritten: JobStatus | None) -> TFJob:
@@ -175,6 +178,9 @@ class TFJobController:
             self._queue.add_after(key, decided.look_again_s)
         acts = may_act and decided.acts
         written = await self._write_status(key, known, job, memory, decided, at_once=acts)
+        for trouble in untold(decided.troubles, memory.told):
+            memory.told.add(trouble.key)
+            self._executor.record(job, trouble.event.type, trouble.event.reason, trouble.event.message)
         if not acts:
             return
         # A view may be old: after a restart, or from a lagging cache of the API server. Acting on one could run again what has

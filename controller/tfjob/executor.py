@@ -139,10 +139,10 @@ class Executor:
         except (InvalidError, BadRequestError) as error:
             raise RefusedError(f"{kind.name} {slot.name} was refused: {error.status_message}") from error
         except ApiError as error:
-            self._record(job, c.WARNING, kind.failed_create, f"Error creating: {error}")
+            self.record(job, c.WARNING, kind.failed_create, f"Error creating: {error}")
             raise
         else:
-            self._record(job, c.NORMAL, kind.created, f"Created {kind.name}: {slot.name}")
+            self.record(job, c.NORMAL, kind.created, f"Created {kind.name}: {slot.name}")
 
     async def _check_owner(self, job: TFJob, kind: ChildKind, slot: Slot) -> None:
         """Ask whose the object in the way is: ours, from an attempt whose answer was lost (WR-07), is as good as created.
@@ -161,7 +161,7 @@ class Executor:
         # A child of an earlier job of this name goes with its owner; only a stranger needs a person.
         leaving = found.deletion_timestamp is not None or (owner is not None and owner.name == job.metadata.name)
         if not leaving:
-            self._record(job, c.WARNING, kind.failed_create, f"Error creating: {taken}")
+            self.record(job, c.WARNING, kind.failed_create, f"Error creating: {taken}")
         raise NameTakenError(taken)
 
     async def delete_children(self, job: TFJob, plan: Plan) -> None:
@@ -180,7 +180,7 @@ class Executor:
                 await self._delete(job, kind, meta, event)
             except ApiError as error:
                 self._expectations.deletion_observed(job.metadata.uid, kind.name, meta.uid)
-                self._record(job, c.WARNING, kind.failed_delete, f"Error deleting: {error}")
+                self.record(job, c.WARNING, kind.failed_delete, f"Error deleting: {error}")
                 failures.append(error)
 
         await parallelize_until(MAX_DELETES_AT_ONCE, len(targets), delete)
@@ -195,8 +195,8 @@ class Executor:
             self._expectations.deletion_observed(job.metadata.uid, kind.name, meta.uid)
             return
         if event is not None:
-            self._record(job, event.type, event.reason, event.message)
-        self._record(job, c.NORMAL, kind.deleted, f"Deleted {kind.name}: {meta.name}")
+            self.record(job, event.type, event.reason, event.message)
+        self.record(job, c.NORMAL, kind.deleted, f"Deleted {kind.name}: {meta.name}")
 
     async def delete_job(self, job: TFJob) -> None:
         """Delete the job itself, as it is known; its children go with it. Raises ConflictError when it has changed since."""
@@ -215,11 +215,12 @@ class Executor:
         except ConflictError:
             raise  # its TTL may have been edited: not an event, the next sync sees what is true
         except ApiError as error:
-            self._record(job, c.WARNING, c.EVENT_FAILED_DELETE_JOB, f"Error deleting: {error}")
+            self.record(job, c.WARNING, c.EVENT_FAILED_DELETE_JOB, f"Error deleting: {error}")
             raise
-        self._record(job, c.NORMAL, c.EVENT_DELETED_JOB, f"Deleted job: {meta.name}")
+        self.record(job, c.NORMAL, c.EVENT_DELETED_JOB, f"Deleted job: {meta.name}")
 
-    def _record(self, job: TFJob, event_type: str, reason: str, message: str) -> None:
+    def record(self, job: TFJob, event_type: str, reason: str, message: str) -> None:
+        """Record an event on a job, and log it."""
         tell = log.info if event_type == c.NORMAL else log.warning
         tell("tfjob_event", reason=reason, message=message)
         self._recorder.event(reference_to(job), event_type, reason, message)

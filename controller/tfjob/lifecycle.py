@@ -72,25 +72,24 @@ def _has_succeeded(spec: TFJobSpec, finished: Mapping[str, Collection[int]]) -> 
 
 
 def _is_lost(replica: Replica, spec: TFJobSpec) -> bool:
-    return (
-        replica.outcome is Outcome.FAILED
-        and not replica.terminating
-        and not should_restart(replica, spec.replicas[replica.type].restart_policy)
-    )
+    return replica.outcome is Outcome.FAILED and not replica.terminating and not should_restart(replica, spec)
 
 
-def should_restart(replica: Replica, policy: str) -> bool:
+def should_restart(replica: Replica, spec: TFJobSpec) -> bool:
     """Whether a failed pod is deleted, to be made again under the same name.
 
     Always and OnFailure restart containers in place, but a pod that is itself Failed (evicted, its node lost) never comes back
-    by the kubelet's hand (B38). ExitCode asks the exit code; a pod that the cluster took away has none to be asked.
+    by the kubelet's hand (B38). ExitCode asks the exit code, but not of a pod that the cluster took away: what its process
+    answered to the SIGTERM is not its doing. Workers of an elastic job come and go: one that the cluster took is made again
+    even under Never (B50).
     """
-    if replica.outcome is not Outcome.FAILED or policy == c.NEVER:
+    policy = spec.replicas[replica.type].restart_policy
+    if replica.outcome is not Outcome.FAILED:
         return False
+    if policy == c.NEVER:
+        return spec.dynamic_workers and replica.type == c.WORKER and replica.disrupted
     if policy == c.EXIT_CODE:
-        if replica.ended is not None:
-            return replica.ended.exit_code in c.RETRYABLE_EXIT_CODES
-        return replica.disrupted
+        return replica.disrupted or (replica.ended is not None and replica.ended.exit_code in c.RETRYABLE_EXIT_CODES)
     return True
 
 

@@ -22,6 +22,7 @@ from controller.tfjob.actions import NOTHING, JobEvent, Plan, PodDeletion, Slot
 from controller.tfjob.lifecycle import judge, should_restart, to_clean_up
 from controller.tfjob.replicas import count, observe, slot_of
 from controller.tfjob.restarts import account
+from controller.tfjob.troubles import troubles_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -91,9 +92,7 @@ def _during_its_life(job: TFJob, spec: TFJobSpec, seen: _Seen, now: datetime) ->
     restarts = [
         replica
         for replica in seen.replicas
-        if not replica.terminating
-        and replica.index not in finished[replica.type]
-        and should_restart(replica, spec.replicas[replica.type].restart_policy)
+        if not replica.terminating and replica.index not in finished[replica.type] and should_restart(replica, spec)
     ]
     own_doing = {replica.pod.metadata.uid for replica in restarts if not replica.disrupted}
     status, events = _begin(job, spec, _whole(now))
@@ -125,6 +124,7 @@ def _during_its_life(job: TFJob, spec: TFJobSpec, seen: _Seen, now: datetime) ->
             + [PodDeletion(replica.pod) for replica in seen.surplus if not replica.terminating]
         ),
         delete_services=seen.services_except(places),
+        troubles=troubles_of(seen.replicas),
         look_again_s=_until_deadline(status, spec, now),
     )
 
@@ -284,11 +284,14 @@ def _first_events(job: TFJob, spec: TFJobSpec) -> tuple[JobEvent, ...]:
 def _exit_event(replica: Replica) -> JobEvent | None:
     if replica.ended is None:
         return None
-    meta = replica.pod.metadata
+    meta, ended = replica.pod.metadata, replica.ended
+    # The pod's log goes with the pod: what it says of its end is all that stays (B57).
+    words = [ended.reason if ended.reason not in {"", "Error"} else "", ended.message.strip()]
+    detail = "".join(f": {word}" for word in words if word)
     return JobEvent(
         c.NORMAL,
         c.EVENT_EXITED_WITH_CODE,
-        f"Pod: {meta.namespace}.{meta.name} exited with code {replica.ended.exit_code}",
+        f"Pod: {meta.namespace}.{meta.name} exited with code {ended.exit_code}{detail}",
     )
 
 

@@ -68,7 +68,10 @@ def counted(
 
 
 def created(job: TFJob, status: JobStatus, now: datetime) -> JobStatus:
-    """With the Created condition."""
+    """With the Created condition, and what an autoscaler asks the scale subresource for."""
+    name, kind = c.LABEL_PREFIX + c.LABEL_JOB_NAME, c.LABEL_PREFIX + c.LABEL_REPLICA_TYPE
+    selector = f"{name}={job.metadata.name},{kind}={c.WORKER.lower()}"
+    status = msgspec.structs.replace(status, worker_selector=selector)
     message = f"TFJob {job.metadata.name} is created."
     return with_true(status, c.CREATED, c.REASON_CREATED, message, now)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hack.control_plane import ControlPlane, ControlPlaneError
+from integration.cluster import ROOT, Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,3 +42,17 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     control_plane.create_namespace(name)
     yield name
     control_plane.run_kubectl("delete", "namespace", name, "--wait=false", check=False)
+
+
+@pytest.fixture(scope="session")
+def crd(control_plane: ControlPlane) -> None:
+    """The CRD, applied as the README says."""
+    control_plane.run_kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
+    control_plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+    control_plane.restart_controller_manager()  # else its garbage collector hears of TFJobs within half a minute only
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path, crd: None) -> Cluster:
+    """The namespace of a test, with nothing running in it."""
+    return Cluster(control_plane, namespace, tmp_path)

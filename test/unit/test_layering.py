@@ -36,6 +36,7 @@ PURE = (
     "replicas",
     "restarts",
     "status",
+    "troubles",
 )
 for pure in PURE:
     MAY_IMPORT[f"controller.tfjob.{pure}"] = (

@@ -68,3 +68,31 @@ def test_the_port_is_the_one_named_tfjob_port() -> None:
 def test_without_a_named_port_it_is_2222() -> None:
     """The default port of the API."""
     assert named_ports(good_spec(job()).replicas["Worker"]) == [("tfjob-port", 2222)]
+
+
+ELASTIC = ALL | {"enableDynamicWorker": True}
+
+
+def test_a_worker_of_an_elastic_job_knows_itself_and_the_parameter_servers() -> None:
+    """B60: the sparse form stands under `cluster`, which TensorFlow reads, not under `sparseCluster`."""
+    assert config(ELASTIC, c.WORKER, 1) == (
+        '{"cluster":{"ps":["mnist-ps-0.ns.svc:2222"],"worker":{"1":"mnist-worker-1.ns.svc:2222"}},'
+        '"task":{"type":"worker","index":1}}'
+    )
+
+
+def test_a_parameter_server_of_an_elastic_job_knows_itself() -> None:
+    """B60: as the Go operators write it for server 0; the others say which index they are."""
+    two = {"tfReplicaSpecs": {"PS": replica(2), "Worker": replica(2)}, "enableDynamicWorker": True}
+    assert config(two, c.PS, 0) == (
+        '{"cluster":{"ps":["mnist-ps-0.ns.svc:2222"],"worker":{}},"task":{"type":"ps","index":0}}'
+    )
+    assert config(two, c.PS, 1) == (
+        '{"cluster":{"ps":{"1":"mnist-ps-1.ns.svc:2222"},"worker":{}},"task":{"type":"ps","index":1}}'
+    )
+
+
+def test_chief_and_evaluator_of_an_elastic_job_know_all() -> None:
+    """B60: the chief got an empty cluster from the Go operators."""
+    for replica_type in (c.CHIEF, c.EVALUATOR):
+        assert config(ELASTIC, replica_type) == config(ALL, replica_type)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from api.client.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
-from api.core import Pod, Service
+from api.core import Pod, PodCondition, Service
 from api.meta import meta_key
 from api.v1.types import JobStatus, TFJob
 from controller.tfjob.controller import COUNTER_WINDOW_S, OWNER_INDEX, TFJobController, index_by_owner
@@ -417,3 +417,21 @@ async def test_a_job_with_a_deletion_timestamp_is_left_alone() -> None:
     world.jobs.put(job(ONE_WORKER, deletion_timestamp=EPOCH))
     await world.sync()
     assert world.taken() == []
+
+
+async def test_a_pod_that_can_not_start_is_told_of_once() -> None:
+    """B34: at the first sync that sees it, and not at the next."""
+    world = World()
+    world.jobs.put(job(ONE_WORKER))
+    await world.sync()
+    world.observe_children()
+    world.observe_status()
+    world.recorder.events.clear()
+    waiting = pod("Worker", 0, "Pending")
+    condition = PodCondition("PodScheduled", "False", "Unschedulable", "no room")
+    status = msgspec.structs.replace(waiting.status, conditions=(condition,))
+    world.pods.put(msgspec.structs.replace(waiting, status=status))
+    for _ in range(3):
+        await world.sync()
+    told = ("Warning", "Unschedulable", "Error pod mnist-worker-0 condition message: no room")
+    assert [event[-3:] for event in world.recorder.events] == [told]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.core import Pod, Service
+from api.core import ContainerState, ContainerStateTerminated, Pod, Service
 from api.v1 import constants as c
 from api.v1.types import JobStatus, ReplicaStatus, TFJob
 from controller.tfjob.actions import NOTHING, JobEvent, Plan
@@ -112,6 +112,37 @@ def test_disruptions_are_made_good_without_counting() -> None:
         assert len(decided.delete_pods) == 1
     assert c.FAILED not in life.true
     assert life.status.restarts == ()
+
+
+def test_a_disrupted_pod_is_made_again_whatever_its_process_answered_to_the_sigterm() -> None:
+    """B38: under ExitCode a permanent code ends the job, but not the code of a pod that the cluster took away."""
+    life = Life(workers(1, "ExitCode", backoffLimit=0))
+    decided = life.sync([pod("Worker", 0, "Failed", 1, reason="Preempting")])
+    assert len(decided.delete_pods) == 1
+    assert c.FAILED not in life.true
+    assert life.status.restarts == ()
+
+
+@pytest.mark.parametrize(("dynamic", "failed"), [(True, False), (False, True)])
+def test_a_lost_worker_of_an_elastic_job_does_not_fail_it(dynamic: bool, failed: bool) -> None:
+    """B50: workers come and go, even under the policy Never."""
+    life = Life(workers(2, "Never") | {"enableDynamicWorker": dynamic})
+    decided = life.sync([pod("Worker", 0), pod("Worker", 1, "Failed", reason="Evicted")])
+    assert (c.FAILED in life.true) is failed
+    assert [deletion.pod.metadata.name for deletion in decided.delete_pods] == ([] if failed else ["mnist-worker-1"])
+
+
+def test_what_a_pod_said_of_its_end_is_told_before_it_is_deleted() -> None:
+    """B57: its log goes with it."""
+    lost = pod("Worker", 0, "Failed", 137)
+    (status,) = lost.status.container_statuses or ()
+    state = ContainerState(terminated=ContainerStateTerminated(137, reason="OOMKilled", message="epoch 3\n"))
+    told = msgspec.structs.replace(status, state=state)
+    lost = msgspec.structs.replace(lost, status=msgspec.structs.replace(lost.status, container_statuses=(told,)))
+    (deletion,) = Life(workers()).sync([lost]).delete_pods
+    assert deletion.event == JobEvent(
+        "Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited with code 137: OOMKilled: epoch 3"
+    )
 
 
 # Deadline.

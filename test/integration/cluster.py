@@ -1,0 +1,143 @@
+"""One namespace of the API server with an operator and a hollow node in it, and jobs to run there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hack.control_plane import ControlPlane
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 40.0  # what takes a second or two here may take ten times as long on a busy machine
+RUN = "hollow.tfjob.kubeflow.org/run"
+
+
+def eventually(holds: Callable[[], Any], what: str) -> Any:
+    """Ask until the answer is true, and return it."""
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        if answer := holds():
+            return answer
+        time.sleep(0.1)
+    pytest.fail(f"not within {LIMIT_S:.0f} s: {what}")
+
+
+class Cluster:
+    """One namespace of the API server, with the processes that serve it."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, folder: Path) -> None:
+        self._plane = plane
+        self.namespace = namespace
+        self._folder = folder
+        self._started = 0
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl in the namespace."""
+        return self._plane.run_kubectl(*arguments, f"--namespace={self.namespace}", input=stdin).stdout
+
+    def create(self, name: str, spec: dict[str, Any]) -> None:
+        """Create a TFJob, as a user would."""
+        job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec}
+        self.kubectl("create", "-f", "-", stdin=json.dumps(job))
+
+    def items(self, resource: str) -> list[dict[str, Any]]:
+        """All objects of a resource."""
+        found: list[dict[str, Any]] = json.loads(self.kubectl("get", resource, "--output=json"))["items"]
+        return found
+
+    def names(self, resource: str) -> list[str]:
+        """The names of all objects of a resource, sorted."""
+        return sorted(item["metadata"]["name"] for item in self.items(resource))
+
+    def job(self, name: str) -> dict[str, Any]:
+        """One TFJob."""
+        found: dict[str, Any] = json.loads(self.kubectl("get", "tfjob", name, "--output=json"))
+        return found
+
+    def state(self, name: str) -> str:
+        """What the STATE column shows."""
+        conditions = self.job(name).get("status", {}).get("conditions", [])
+        return conditions[-1]["type"] if conditions else ""
+
+    def wait_for(self, name: str, state: str) -> dict[str, Any]:
+        """Wait until the job is in that state; answers its status."""
+        eventually(lambda: self.state(name) == state, f"{name} is {state}")
+        status: dict[str, Any] = self.job(name)["status"]
+        return status
+
+    def events(self, name: str) -> list[tuple[str, str, str]]:
+        """The events on a job: type, reason, message; one that happened again stands there again."""
+        selected = f"--field-selector=involvedObject.name={name},involvedObject.kind=TFJob"
+        found = json.loads(self.kubectl("get", "events", selected, "--output=json"))["items"]
+        return [(event["type"], event["reason"], event["message"]) for event in found for _ in range(event["count"])]
+
+    @contextlib.contextmanager
+    def operator(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Run an operator for this namespace; on leaving, SIGTERM must end it with 0 within ten seconds."""
+        with self._process("controller", "operator_ready") as process:
+            yield process
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(10) == 0
+
+    @contextlib.contextmanager
+    def node(self) -> Iterator[None]:
+        """Run a hollow node for this namespace."""
+        with self._process("hack.hollow_node", "runs the pods", f"--name=node-{self.namespace}") as process:
+            yield
+            process.terminate()
+            process.wait(10)
+
+    @contextlib.contextmanager
+    def _process(self, module: str, ready: str, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+        self._started += 1
+        log = self._folder / f"{module}-{self._started}.log"
+        command = (
+            sys.executable,
+            "-m",
+            module,
+            f"--kubeconfig={self._plane.kubeconfig}",
+            f"--namespace={self.namespace}",
+        )
+        with log.open("wb") as out, subprocess.Popen((*command, *flags), stdout=out, stderr=out, cwd=ROOT) as process:
+            try:
+                eventually(lambda: ready in log.read_text() or process.poll() is not None, f"{module} is ready")
+                assert process.poll() is None, log.read_text()
+                yield process
+                assert "Traceback" not in log.read_text()
+            finally:
+                if process.poll() is None:
+                    process.kill()
+
+
+def replica(replicas: int = 1, policy: str = "Never", run: str = "1s:0") -> dict[str, Any]:
+    """A replica whose pods run as told."""
+    return {
+        "replicas": replicas,
+        "restartPolicy": policy,
+        "template": {
+            "metadata": {"annotations": {RUN: run}},
+            "spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]},
+        },
+    }
+
+
+def specs(**replicas: dict[str, Any]) -> dict[str, Any]:
+    """A specification of these replicas."""
+    return {"tfReplicaSpecs": replicas}
+
+
+def with_policy(spec: dict[str, Any], **policy: Any) -> dict[str, Any]:
+    """The specification under a run policy."""
+    return spec | {"runPolicy": policy}

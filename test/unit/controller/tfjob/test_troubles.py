@@ -1,0 +1,76 @@
+"""What keeps pods from starting is told, once."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from api.core import ContainerState, ContainerStateWaiting, ContainerStatus, Pod, PodCondition
+from controller.tfjob.actions import JobEvent
+from controller.tfjob.replicas import observe
+from controller.tfjob.troubles import MOST_PER_REASON, troubles_of, untold
+from fakes.jobs import good_spec, job, pod
+
+
+def unschedulable(index: int = 0) -> Pod:
+    """A worker for which no node has room."""
+    found = pod("Worker", index, "Pending")
+    condition = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
+    return msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, conditions=(condition,)))
+
+
+def waiting(reason: str, *, init: bool = False) -> Pod:
+    """A worker whose container waits."""
+    found = pod("Worker", 0, "Pending")
+    state = ContainerState(waiting=ContainerStateWaiting(reason, "why"))
+    statuses = (ContainerStatus("tensorflow", state=state),)
+    changed = {"init_container_statuses" if init else "container_statuses": statuses}
+    return msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, **changed))
+
+
+def events(*pods: Pod) -> list[JobEvent]:
+    """The events about these pods, none of which is told yet."""
+    return [trouble.event for trouble in untold(troubles_of(observe(pods, good_spec(job()).replicas)), set())]
+
+
+def test_a_pod_that_no_node_can_take_is_told_of() -> None:
+    """B34: the reason is the scheduler's, the text that of the Go operators."""
+    message = "Error pod mnist-worker-0 condition message: 0/1 nodes are available: 1 Insufficient cpu."
+    assert events(unschedulable()) == [JobEvent("Warning", "Unschedulable", message)]
+
+
+@pytest.mark.parametrize("init", [False, True])
+def test_an_image_that_can_not_be_pulled_is_told_of(init: bool) -> None:
+    """B34: of init containers too."""
+    message = "Error pod mnist-worker-0 container tensorflow waiting message: why"
+    assert events(waiting("ImagePullBackOff", init=init)) == [JobEvent("Warning", "ImagePullBackOff", message)]
+
+
+@pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", "CrashLoopBackOff", ""])
+def test_what_passes_by_itself_is_not_told_of(reason: str) -> None:
+    """Every pod waits for its container to be created."""
+    assert events(waiting(reason)) == []
+
+
+def test_a_trouble_is_told_once() -> None:
+    """The same pod for the same reason; another reason is another trouble."""
+    specs = good_spec(job()).replicas
+    told = {trouble.key for trouble in troubles_of(observe([waiting("ErrImagePull")], specs))}
+    assert untold(troubles_of(observe([waiting("ErrImagePull")], specs)), told) == []
+    assert len(untold(troubles_of(observe([waiting("ImagePullBackOff")], specs)), told)) == 1
+
+
+def test_five_hundred_pods_without_a_place_are_one_story() -> None:
+    """Not five hundred events, neither at once nor one after the other."""
+    specs = good_spec(job()).replicas
+    troubles = troubles_of(observe([unschedulable(index) for index in range(500)], specs))
+    news = untold(troubles, set())
+    assert len(news) == MOST_PER_REASON
+    assert untold(troubles, {trouble.key for trouble in news}) == []
+
+
+def test_a_pod_on_its_way_out_has_no_troubles() -> None:
+    """Nor has one that runs."""
+    leaving = unschedulable()
+    gone = msgspec.structs.replace(pod("Worker", 0, "Pending", terminating=True), status=leaving.status)
+    assert events(gone, pod("Worker", 1)) == []
