@@ -227,7 +227,7 @@ def test_a_line_that_is_no_event_is_an_error(garbage: bytes) -> None:
 
 
 def test_only_what_the_struct_names_survives() -> None:
-    """SI-12, RF-30, shared_informer_test.go:TestSharedInformerTransformer. The type stands for the transform"""
+    """SI-12, RF-30, shared_informer_test.go:TestSharedInformerTransformer; B69. The type stands for the transform"""
     item = {
         "kind": "Pod",
         "metadata": {"name": "a", "managedFields": [{"manager": "kubectl"}]},

@@ -87,7 +87,7 @@ BAD_SPECS = [
 
 @pytest.mark.parametrize(("spec", "expected"), BAD_SPECS)
 def test_a_mistake_is_named_with_its_place_and_what_to_mend(spec: Any, expected: str) -> None:
-    """B02: each malformed specification gets a message that says where and what."""
+    """B02, B09: each malformed specification gets a message that says where and what."""
     text = invalid_message(mistakes(job(spec if spec is not None else {})))
     assert "the spec is invalid" in text
     assert expected in text
@@ -182,3 +182,9 @@ def test_no_specification_makes_the_reader_raise(spec: dict[str, Any], broken: A
     for body in (spec, workers(template=broken), containers(TENSORFLOW, broken if isinstance(broken, dict) else {})):
         answer = read_spec("job", msgspec.Raw(msgspec.json.encode(body)))
         assert isinstance(answer, TFJobSpec) or len(answer) > 0
+
+
+def test_a_job_may_have_several_evaluators() -> None:
+    """B06: the Go operators refused them in one release and took them in the next."""
+    spec = good_spec(job({"tfReplicaSpecs": {"Worker": replica(1), "Evaluator": replica(2)}}))
+    assert spec.replicas["Evaluator"].replicas == 2

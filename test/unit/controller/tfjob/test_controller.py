@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 import pytest
@@ -148,10 +148,11 @@ async def test_a_pod_is_made_again_only_on_a_view_that_was_looked_at(version: st
         assert world.taken() == [look]
 
 
-async def test_while_creations_are_unseen_nothing_is_created_but_the_status_is_kept() -> None:
-    """EX-09, replica_set_test.go:TestSyncReplicaSetDormancy; B11: twenty syncs, one create per child."""
+@pytest.mark.parametrize("elastic", [False, True])
+async def test_while_creations_are_unseen_nothing_is_created_but_the_status_is_kept(elastic: bool) -> None:
+    """EX-09, replica_set_test.go:TestSyncReplicaSetDormancy; B11, B17: twenty syncs, one create per child."""
     world = World()
-    world.jobs.put(job(ONE_WORKER))
+    world.jobs.put(job(ONE_WORKER | {"enableDynamicWorker": elastic}))
     await world.sync()
     world.taken()
     world.services.put(service("Worker", 0))
@@ -417,6 +418,27 @@ async def test_a_job_with_a_deletion_timestamp_is_left_alone() -> None:
     world.jobs.put(job(ONE_WORKER, deletion_timestamp=EPOCH))
     await world.sync()
     assert world.taken() == []
+
+
+async def test_a_sync_reads_the_children_of_its_job_alone() -> None:
+    """B68: five thousand pods of others are never walked through; the index by owner is all that is asked."""
+
+    class Counting(Indexer[Any]):
+        reads: ClassVar[list[str]] = []
+
+        def by_index(self, index: str, value: str) -> list[Any]:
+            self.reads.append(index)
+            return super().by_index(index, value)
+
+        def list(self) -> list[Any]:
+            raise AssertionError("the whole store was read")
+
+    world = World()
+    world.pods.indexer = Counting({OWNER_INDEX: index_by_owner})
+    world.services.indexer = Counting({OWNER_INDEX: index_by_owner})
+    world.jobs.put(job(ONE_WORKER))
+    await world.sync()
+    assert Counting.reads == [OWNER_INDEX, OWNER_INDEX]
 
 
 async def test_a_pod_that_can_not_start_is_told_of_once() -> None:

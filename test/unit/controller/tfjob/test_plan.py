@@ -478,3 +478,21 @@ def test_a_finished_job_stays_as_it_ended(spec: dict[str, Any], pods: list[Pod],
     assert not decided.create_services
     for name, before in after.status.replica_statuses.items():
         assert later.status.replica_statuses[name].succeeded >= before.succeeded
+
+
+def test_a_failed_replica_under_never_has_one_pod_ever() -> None:
+    """B41: it fails the job; only a pod that somebody deletes is made again."""
+    spec = {"tfReplicaSpecs": {"Worker": replica(2, "Never")}}
+    decided = decide(begun(spec), [pod("Worker", 0, "Failed", 1), pod("Worker", 1)])
+    assert told(decided.status) == [c.CREATED, c.FAILED]
+    assert not decided.create_pods
+    assert names(decide(begun(spec), [pod("Worker", 1)]))["create pods"] == ["mnist-worker-0"]
+
+
+def test_a_finished_job_of_an_older_operator_is_cleaned_up_by_the_default_policy() -> None:
+    """B20: nothing is remembered of it and its specification names no policy; Running pods go, the others stay."""
+    spec = {"tfReplicaSpecs": {"Worker": {"template": template()}, "PS": {"template": template()}}}
+    finished = ended(spec, [pod("Worker", 0, "Succeeded", 0), pod("PS", 0)])
+    bare = msgspec.structs.replace(finished.status, finished_indices={}, worker_selector="", observed_generation=0)
+    decided = decide(msgspec.structs.replace(finished, status=bare), [pod("Worker", 0, "Succeeded", 0), pod("PS", 0)])
+    assert names(decided)["delete pods"] == ["mnist-ps-0"]

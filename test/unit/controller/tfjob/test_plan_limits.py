@@ -232,7 +232,7 @@ def test_every_end_has_a_time_from_which_the_ttl_counts(
 
 
 def test_a_job_that_is_created_suspended_makes_nothing_and_has_not_started() -> None:
-    """Kueue's contract: Created and Suspended, no startTime, no children."""
+    """B49: Kueue's contract: Created and Suspended, no startTime, no children."""
     life = Life(workers(suspend=True, ttlSecondsAfterFinished=0, activeDeadlineSeconds=1))
     decided = life.sync([], 0)
     assert names(decided)["create pods"] == []

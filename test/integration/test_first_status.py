@@ -1,0 +1,43 @@
+"""What the API server thinks of what we write first: the schema of the status is exact, so a wrong write is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from api.v1 import constants as c
+from integration.cluster import eventually, replica, specs, with_policy
+
+if TYPE_CHECKING:
+    from integration.cluster import Cluster
+
+
+def test_every_first_status_write_fits_the_schema(cluster: Cluster) -> None:
+    """B31: of a job that is suspended from the start, of an invalid one, of one without replicas, and of an ordinary one."""
+    with cluster.operator(), cluster.node():
+        cluster.create("asleep", with_policy(specs(Worker=replica()), suspend=True))
+        cluster.create("invalid", {})
+        cluster.create("nobody", specs(Worker=replica(0)))
+        cluster.create("ordinary", specs(Worker=replica(run="forever")))
+        for name, state in (
+            ("asleep", c.SUSPENDED),
+            ("invalid", c.FAILED),
+            ("nobody", c.CREATED),
+            ("ordinary", c.RUNNING),
+        ):
+            cluster.wait_for(name, state)
+        assert cluster.names("pods") == ["ordinary-worker-0"]
+
+
+def test_two_replicas_on_one_hosts_network_have_their_clash_found_by_the_scheduler(cluster: Cluster) -> None:
+    """B64: the training port stands in every pod, so the API server makes a host port of it, which a node has but once.
+
+    The second pod goes to another node, or stays unscheduled and is told of.
+    """
+    shared = replica(2, run="forever")
+    shared["template"]["spec"]["hostNetwork"] = True
+    with cluster.operator():
+        cluster.create("host", specs(Worker=shared))
+        eventually(lambda: len(cluster.names("pods")) == 2, "both pods are there")
+        for pod in cluster.items("pods"):
+            (port,) = pod["spec"]["containers"][0]["ports"]
+            assert (port["name"], port["hostPort"]) == ("tfjob-port", 2222)
