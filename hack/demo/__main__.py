@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
-import shlex
 import sys
 import time
 from pathlib import Path
@@ -16,22 +14,19 @@ from typing import TYPE_CHECKING, Final
 
 from api import core
 from api.client import AiohttpTransport, RestClient, load_settings
-from api.core import PODS, SERVICES, Pod, Service
 from api.meta import meta_key
-from api.v1.constants import CHILD_SELECTOR, FAILED, SUCCEEDED, TFJOBS
-from api.v1.types import TFJob
+from api.v1.constants import FAILED, SUCCEEDED
 from hack.control_plane import ControlPlane, ControlPlaneError
-from hack.demo.states import state_of_job, state_of_pod
-from hack.demo.teller import Teller, ToldHandler
-from informers import Codec, SharedInformerFactory
+from hack.demo.errors import DemoError
+from hack.demo.policies import FILES, Policies
+from hack.demo.stage import Stage
+from hack.demo.teller import Teller
+from informers import SharedInformerFactory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from informers import SharedIndexInformer
-
 ROOT: Final = Path(__file__).parents[2]
-EXAMPLES: Final = Path("manifests/examples")
 EXPECTED: Final = {
     "01-mnist.yaml": SUCCEEDED,
     "02-ps-workers.yaml": SUCCEEDED,
@@ -45,46 +40,29 @@ LIFE_LIMIT_S: Final = 60.0  # the longest example takes three seconds; a busy ma
 GONE_LIMIT_S: Final = 60.0
 
 
-class DemoError(Exception):
-    """Something did not go as it should."""
-
-
 class Demo:
-    """One run. `informers` are the demo's own view of the cluster, beside the operator's."""
+    """The first act, and the end of all: the seed documents' jobs from creation to deletion."""
 
-    def __init__(self, plane: ControlPlane, teller: Teller, factory: SharedInformerFactory) -> None:
-        self._plane = plane
-        self._teller = teller
-        self.jobs: SharedIndexInformer[TFJob] = factory.informer(Codec(TFJOBS, TFJob))
-        self.pods: SharedIndexInformer[Pod] = factory.informer(Codec(PODS, Pod), label_selector=CHILD_SELECTOR)
-        self.services: SharedIndexInformer[Service] = factory.informer(
-            Codec(SERVICES, Service), label_selector=CHILD_SELECTOR
-        )
-        ToldHandler(teller, "tfjob", self.jobs, state_of_job)
-        ToldHandler(teller, "pod", self.pods, state_of_pod)
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
 
     async def live(self) -> None:
         """Create the jobs, and wait until each has ended as it should. Raises DemoError for one that does not."""
         expected: dict[str, str] = {}
         for example, end in EXPECTED.items():
-            created = await self._kubectl("create", "-f", str(EXAMPLES / example))
-            self._teller.say(created.strip())
-            match = re.search(r"tfjob\.kubeflow\.org/(\S+) created", created)
-            if match is None:
-                raise DemoError(f"kubectl did not create {example}: {created}")
-            expected[match[1]] = end
-        if not await self._teller.wait_until(lambda: self._ends().keys() >= expected.keys(), LIFE_LIMIT_S):
+            expected[await self._stage.create(example)] = end
+        if not await self._stage.teller.wait_until(lambda: self._ends().keys() >= expected.keys(), LIFE_LIMIT_S):
             raise DemoError(f"not ended within {LIFE_LIMIT_S:.0f} s: {sorted(expected.keys() - self._ends().keys())}")
         wrong = [f"{name} is {self._ends()[name]}" for name, end in expected.items() if self._ends()[name] != end]
         if wrong:
             raise DemoError(f"ended otherwise than expected: {', '.join(wrong)}")
-        if not await self._teller.wait_until(self._is_cleaned_up, LIFE_LIMIT_S):
+        if not await self._stage.teller.wait_until(self._is_cleaned_up, LIFE_LIMIT_S):
             raise DemoError(f"pods still run after {LIFE_LIMIT_S:.0f} s, though their jobs have ended")
 
     def _ends(self) -> dict[str, str]:
         return {
             job.metadata.name: job.status.conditions[-1].type
-            for job in self.jobs.indexer.list()
+            for job in self._stage.jobs.indexer.list()
             if job.status.conditions and job.status.conditions[-1].type in {SUCCEEDED, FAILED}
         }
 
@@ -92,33 +70,24 @@ class Demo:
         """Whether every pod that is left has ended: the default clean-up policy takes the others with the job's end."""
         return all(
             pod.status.phase in {core.SUCCEEDED, core.FAILED} and pod.metadata.deletion_timestamp is None
-            for pod in self.pods.indexer.list()
+            for pod in self._stage.pods.indexer.list()
         )
 
     async def show(self) -> None:
         """Show what a user would look at."""
-        await self._kubectl("get", "tfjobs,pods,services", "--namespace=kubeflow", show=True)
-        await self._kubectl("describe", "tfjob", "mnist", "--namespace=kubeflow", show=True)
-        await self._kubectl("describe", "tfjob", "invalid", "--namespace=kubeflow", show=True, only="Events:")
+        await self._stage.kubectl("get", "tfjobs,pods,services", "--namespace=kubeflow", show=True)
+        await self._stage.kubectl("describe", "tfjob", "mnist", "--namespace=kubeflow", show=True)
+        await self._stage.kubectl("describe", "tfjob", "invalid", "--namespace=kubeflow", show=True, only="Events:")
 
     async def delete(self) -> None:
         """Delete the jobs, and wait until the garbage collector has taken all that was theirs."""
         for namespace in NAMESPACES:
-            await self._kubectl("delete", "tfjobs", "--all", f"--namespace={namespace}", show=True)
-        informers = (self.jobs, self.pods, self.services)
-        if not await self._teller.wait_until(lambda: not any(len(i.indexer) for i in informers), GONE_LIMIT_S):
+            await self._stage.kubectl("delete", "tfjobs", "--all", f"--namespace={namespace}", show=True)
+        informers = (self._stage.jobs, self._stage.pods, self._stage.services)
+        if not await self._stage.teller.wait_until(lambda: not any(len(i.indexer) for i in informers), GONE_LIMIT_S):
             left = [meta_key(item.metadata) for informer in informers for item in informer.indexer.list()]
             raise DemoError(f"not collected within {GONE_LIMIT_S:.0f} s: {left}")
-        self._teller.say("every job, pod and service is gone")
-
-    async def _kubectl(self, *arguments: str, show: bool = False, only: str = "") -> str:
-        self._teller.say()
-        self._teller.say(f"$ kubectl {shlex.join(arguments)}")
-        done = await asyncio.to_thread(self._plane.run_kubectl, *arguments)
-        text = done.stdout[done.stdout.find(only) :] if only else done.stdout
-        if show:
-            print(text, flush=True)
-        return done.stdout
+        self._stage.teller.say("every job, pod and service is gone")
 
 
 @contextlib.asynccontextmanager
@@ -161,12 +130,14 @@ async def play(plane: ControlPlane, teller: Teller) -> None:
     ):
         teller.say("operator and hollow node started")
         factory = SharedInformerFactory(RestClient(transport))
-        demo = Demo(plane, teller, factory)
+        stage = Stage(plane, teller, factory)
+        demo = Demo(stage)
         factory.start(tasks)
         try:
             await factory.wait_for_cache_sync(30)
             await demo.live()
             await demo.show()
+            await Policies(stage).play()
             await demo.delete()
         except DemoError as error:
             raise DemoError(f"{error}\n\nThe operator's last words:\n{_tail(operator_log)}") from None
@@ -199,7 +170,7 @@ def main() -> int:
         code = 130
         print("\ninterrupted; everything that ran has been stopped", file=sys.stderr)
     if code == 0:
-        teller.say(f"done: {len(EXPECTED)} jobs ended as they should")
+        teller.say(f"done: {len(EXPECTED) + len(FILES)} jobs ended as they should")
     return code
 
 

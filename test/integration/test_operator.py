@@ -144,7 +144,7 @@ INVALID = {
     "no-containers": (specs(Worker={"template": {"spec": {"containers": []}}}), "at least one container"),
     "no-tensorflow": (bad_template({"name": "main", "image": "i"}), "one container must be named tensorflow"),
     "two-chiefs": (specs(Chief=replica(2)), "a job has one chief"),
-    "wrong-type": (specs(Worker=replica() | {"replicas": "two"}), 'not "two"'),
+    "wrong-type": (specs(PS=replica() | {"replicas": "two"}), 'not "two"'),
     "null-replica": (specs(Worker=None), "not null"),  # type: ignore[arg-type]
     "text-run-policy": (specs(Worker=replica()) | {"runPolicy": "x"}, "spec.runPolicy: must be an object"),
     "a" * 60: (specs(Worker=replica()), "is too long by 6"),
@@ -177,10 +177,18 @@ def test_a_wrong_specification_fails_its_job_and_no_other(cluster: Cluster) -> N
         assert cluster.names("pods") == ["good-worker-0"]
 
 
-def test_a_mistake_that_the_api_server_finds_is_told_by_kubectl(cluster: Cluster) -> None:
-    """A specification that is no object at all can not be stored."""
-    with pytest.raises(Exception, match="spec in body must be of type object"):
-        cluster.create("text", "x")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("x", "spec in body must be of type object"),
+        (specs(Worker=replica() | {"replicas": "two"}), "two is of the type string, expected int64"),
+        (specs(Worker=replica(-1)), "should be a non-negative integer"),
+    ],
+)
+def test_a_mistake_that_the_api_server_finds_is_told_by_kubectl(cluster: Cluster, spec: Any, told: str) -> None:
+    """B02: a specification that is no object, or a number of workers that can not be scaled, can not be stored."""
+    with pytest.raises(Exception, match=told):
+        cluster.create("text", spec)
 
 
 def test_deleting_a_job_takes_all_its_children_and_makes_none(cluster: Cluster) -> None:

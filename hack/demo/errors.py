@@ -1,0 +1,5 @@
+"""What goes wrong in a demo."""
+
+
+class DemoError(Exception):
+    """Something did not go as it should."""
