@@ -36,7 +36,11 @@ def _flags() -> argparse.ArgumentParser:
 
 
 async def _run(options: argparse.Namespace, settings: Settings) -> None:
-    async with AiohttpTransport(settings) as writes, AiohttpTransport(settings) as watches:
+    agent = "hollow-node"  # else the API server would take its requests for the operator's
+    async with (
+        AiohttpTransport(settings, user_agent=agent) as writes,
+        AiohttpTransport(settings, user_agent=agent) as watches,
+    ):
         node = HollowNode(
             RestClient(writes, field_manager="hollow-node"),
             watch_client=RestClient(watches),

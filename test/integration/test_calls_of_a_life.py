@@ -1,0 +1,56 @@
+"""What a job costs the API server in its whole life, counted there."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from api.v1 import constants as c
+from hack.control_plane import ControlPlane
+from integration.audit import AuditLog
+from integration.cluster import ROOT, Cluster, eventually, replica, specs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ALL = {"successPolicy": "AllWorkers"}  # else worker 0 ends the job a moment before the others have ended
+QUIET_S = 5.0  # longer than anything that is coalesced or retried
+
+
+@pytest.fixture
+def audited(tmp_path: Path) -> Iterator[tuple[Cluster, AuditLog]]:
+    """A control plane of its own that keeps an audit log."""
+    audit = AuditLog(tmp_path)
+    with ControlPlane.start("audit", extra_apiserver_args=audit.flags) as plane:
+        plane.run_kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
+        plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+        plane.create_namespace("audited")
+        yield Cluster(plane, "audited", tmp_path), audit
+
+
+def test_a_jobs_life_costs_its_children_three_status_writes_and_its_events(audited: tuple[Cluster, AuditLog]) -> None:
+    """One PS and four workers with cleanPodPolicy Running: then nothing more, however long one waits (B33, B55)."""
+    cluster, audit = audited
+    with cluster.operator(), cluster.node():
+        before = audit.calls("tfjob-operator")
+        cluster.create("life", specs(PS=replica(run="forever"), Worker=replica(4, "OnFailure", "3s:0")) | ALL)
+        cluster.wait_for("life", c.SUCCEEDED)
+        eventually(lambda: "life-ps-0" not in cluster.names("pods"), "the parameter server is cleaned up")
+        time.sleep(QUIET_S)
+        calls = audit.calls("tfjob-operator") - before
+        writes = {key: count for key, count in calls.items() if key[0] not in {"watch", "list"} and key[1] != "leases"}
+        events = writes.pop(("create", "events")), writes.pop(("patch", "events"), 0)
+        status = writes.pop(("patch", "tfjobs/status"))
+        assert writes == {
+            ("create", "pods"): 5,
+            ("create", "services"): 5,
+            ("delete", "pods"): 1,
+            ("delete", "services"): 1,
+        }
+        assert events == (13, 0)  # ten of creation, two of deletion, one of the end
+        assert status in range(3, 6)  # Created, Running, Succeeded; and counters, when pods are slower than a second
+        time.sleep(QUIET_S)
+        assert audit.calls("tfjob-operator") - before == calls
