@@ -5,7 +5,7 @@ PYTEST := $(PYTHON) -m pytest
 SOURCES := api controller informers workqueue hack test
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit integration lint format control-plane bench clean
+.PHONY: help demo test unit integration lint format control-plane bench bench-operator clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ control-plane: venv ## Start etcd and kube-apiserver on loopback, until `python 
 
 bench: venv ## Measure the hot paths, as ratios within one run; writes build/bench/*.json
 	@$(PYTHON) -m hack.bench
+
+bench-operator: venv ## Measure the whole operator on a real API server: hundreds of jobs at once, and a thousand idle ones
+	@$(PYTHON) -m hack.bench_operator
 
 clean: ## Remove what the other targets made in this folder (the cache of built binaries stays)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api.v1 import constants as c
+from hack.audit import AuditLog
 from hack.control_plane import ControlPlane
-from integration.audit import AuditLog
 from integration.cluster import ROOT, Cluster, eventually, replica, specs
 
 if TYPE_CHECKING:

@@ -1,0 +1,71 @@
+"""What every benchmark's command does: measure what the command line names, print a table, write a file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hack.bench.bench import Bench, Subject
+from hack.bench.child import ROOT, MeasureError
+from hack.bench.raw_load import LoadError
+from hack.bench.result import Entry, Result, merged, table
+from hack.control_plane import ControlPlaneError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def main(prog: str, description: str, file: str, subjects: Mapping[str, Subject]) -> int:
+    """Measure; the results go to build/bench/`file`. Returns the exit code.
+
+    It is 0 also where a goal is missed, 1 when something could not be measured, 2 for a wrong command line.
+    """
+    output = ROOT / "build" / "bench" / file
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser.add_argument("subjects", nargs="*", metavar="subject", help=f"one of: {', '.join(subjects)} (default: all)")
+    names: list[str] = parser.parse_args().subjects
+    if unknown := set(names) - subjects.keys():
+        parser.error(f"no such subject: {', '.join(sorted(unknown))}")
+    before = _on_file(output)
+    try:
+        results, complete = _measure({name: subjects[name] for name in subjects if not names or name in names})
+    except KeyboardInterrupt:
+        print("\ninterrupted; everything that ran has been stopped", file=sys.stderr)
+        return 130
+    entries = [result.entry() for result in results]
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(merged(before, entries) if names else entries, indent=2) + "\n")
+    print(f"\n{table(results, {entry['name']: entry['value'] for entry in before})}\n\nwritten to {output}")
+    return 0 if complete else 1
+
+
+def _measure(subjects: Mapping[str, Subject]) -> tuple[list[Result], bool]:
+    """Measure these subjects; also says whether all of them could be. One that can not costs only its own lines."""
+    results: list[Result] = []
+    complete = True
+    with tempfile.TemporaryDirectory(prefix="tfjob-bench-") as scratch, Bench(Path(scratch)) as bench:
+        load, cores = os.getloadavg()[0], os.cpu_count() or 1
+        if load > cores / 4:
+            bench.say(
+                f"other programs are busy here (load {load:.1f} on {cores} cores): clients that need little CPU gain less"
+            )
+        for name, measure in subjects.items():
+            try:
+                results += measure(bench)
+            except (MeasureError, LoadError, ControlPlaneError, OSError) as error:
+                complete = False
+                print(f"{name} could not be measured: {error}", file=sys.stderr)
+    return results, complete
+
+
+def _on_file(output: Path) -> list[Entry]:
+    try:
+        entries: list[Entry] = json.loads(output.read_text())
+    except (OSError, ValueError):
+        return []
+    return entries

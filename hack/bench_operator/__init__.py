@@ -1,0 +1,1 @@
+"""Measures the whole operator on a real API server: `make bench-operator`."""

@@ -1,0 +1,22 @@
+"""`python -m hack.bench_operator [subject ...]`: measure the whole operator, print a table, write build/bench/operator.json."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from hack.bench.run import main
+from hack.bench_operator import idle, large, life, storm
+
+if TYPE_CHECKING:
+    from hack.bench.bench import Subject
+
+SUBJECTS: Final[dict[str, Subject]] = {
+    "storm": storm.measure,
+    "life": life.measure,
+    "idle": idle.measure,
+    "large": large.measure,
+}
+
+if __name__ == "__main__":
+    sys.exit(main("python -m hack.bench_operator", "Measures the whole operator.", "operator.json", SUBJECTS))

@@ -1,0 +1,156 @@
+"""The field: a control plane with nothing running on it but what a measurement starts."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from api.v1 import constants as c
+from hack.bench.child import ROOT, MeasureError, memory_of
+from hack.bench.raw_load import RawLoad, Target
+from hack.control_plane import ControlPlane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+CONNECTIONS: Final = 32
+"""With as many the API server's ceiling was measured; more do not make it faster."""
+AGENT: Final = "tfjob-operator"
+"""The operator's User-Agent."""
+LIMIT_S: Final = 180.0
+READY_S: Final = 60.0
+TICK_S: Final = 0.01
+
+
+class Field:
+    """A control plane with some namespaces. Use as a context manager."""
+
+    def __init__(self, name: str, namespaces: Sequence[str], apiserver_flags: Sequence[str] = ()) -> None:
+        self._name = name
+        self._namespaces = namespaces
+        self._flags = apiserver_flags
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            self.plane = stack.enter_context(ControlPlane.start(self._name, extra_apiserver_args=self._flags))
+            self.plane.run_kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
+            self.plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+            for namespace in self._namespaces:
+                self.plane.create_namespace(namespace)
+            # It has made what pods need. Its garbage collector would add its own load to every measurement, and would take
+            # the ceiling's pods, whose owner does not exist.
+            os.kill(self.plane.pids()["kube-controller-manager"], signal.SIGKILL)
+            self.target = Target.of(self.plane.kubeconfig)
+            self._scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tfjob-bench-")))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def send(self, requests: Iterable[bytes]) -> float:
+        """Send requests as fast as the server takes them; answers the seconds."""
+        with RawLoad(self.target, CONNECTIONS) as load:
+            began = time.perf_counter()
+            load.send(requests)
+            return time.perf_counter() - began
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Read something from the API server."""
+        connection = http.client.HTTPSConnection(self.target.host, self.target.port, context=self.target.tls)
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+            found: dict[str, Any] = json.load(connection.getresponse())
+        return found
+
+    def count(self, *prefixes: str) -> int:
+        """How many objects etcd holds below these prefixes. Costs the API server nothing."""
+        total = 0
+        for prefix in prefixes:
+            start = f"/registry/{prefix}/".encode()
+            end = start[:-1] + bytes([start[-1] + 1])
+            body: dict[str, object] = {
+                "key": base64.b64encode(start).decode(),
+                "range_end": base64.b64encode(end).decode(),
+                "count_only": True,
+            }
+            total += int(str(self.plane.etcd_call("kv/range", body).get("count", "0")))
+        return total
+
+    def children(self, namespace: str) -> int:
+        """How many pods and services a namespace has."""
+        return self.count(f"pods/{namespace}", f"services/specs/{namespace}")
+
+    def in_condition(self, namespace: str, *conditions: str) -> int:
+        """How many jobs of a namespace have had one of these conditions."""
+        listed = self.get(f"{c.TFJOBS.path(namespace)}?resourceVersion=0")
+        return sum(
+            any(condition["type"] in conditions for condition in job.get("status", {}).get("conditions", ()))
+            for job in listed["items"]
+        )
+
+    @staticmethod
+    def until(holds: Callable[[], bool], what: str, *, tick_s: float = TICK_S) -> float:
+        """Wait until something holds; answers the moment. Raises MeasureError when it does not in time."""
+        deadline = time.perf_counter() + LIMIT_S
+        while not holds():
+            if time.perf_counter() > deadline:
+                raise MeasureError(f"not within {LIMIT_S:.0f} s: {what}")
+            time.sleep(tick_s)
+        return time.perf_counter()
+
+    @contextlib.contextmanager
+    def process(self, module: str, ready: str, *flags: str) -> Iterator[Process]:
+        """Run a module of the project until it is ready, and to the end of the block. Raises MeasureError."""
+        log = self._scratch / f"{module}-{time.monotonic_ns()}.log"
+        command = (sys.executable, "-m", module, "--kubeconfig", str(self.plane.kubeconfig), *flags)
+        with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT) as running:
+            try:
+                deadline = time.monotonic() + READY_S
+                while ready not in log.read_text(errors="replace"):
+                    if running.poll() is not None or time.monotonic() > deadline:
+                        raise MeasureError(f"{module} is not ready:\n{log.read_text(errors='replace')[-3000:]}")
+                    time.sleep(0.05)
+                yield Process(running.pid)
+                if running.poll() is not None:
+                    raise MeasureError(f"{module} died:\n{log.read_text(errors='replace')[-3000:]}")
+                running.terminate()
+                running.wait(30)
+            finally:
+                if running.poll() is None:
+                    running.kill()
+
+    def operator(self) -> contextlib.AbstractContextManager[Process]:
+        """Run the operator with its default flags."""
+        return self.process("controller", "operator_ready")
+
+    def node(self) -> contextlib.AbstractContextManager[Process]:
+        """Run a hollow node."""
+        return self.process("hack.hollow_node", "runs the pods")
+
+
+class Process:
+    """What a running process has used."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def cpu_s(self) -> float:
+        """Its CPU time so far, of all its threads, user and system."""
+        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def peak_mb(self) -> float:
+        """Its greatest resident memory so far."""
+        return memory_of(self._pid)["peak"]

@@ -1,0 +1,60 @@
+"""Subject `idle`: a thousand finished jobs, what they cost in a minute, and how long a new job waits behind them."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from api.v1 import constants as c
+from hack.audit import AuditLog
+from hack.bench.result import Result, at_most
+from hack.bench_operator.field import AGENT, Field
+from hack.bench_operator.jobs import job_requests, ps_and_workers
+
+if TYPE_CHECKING:
+    from hack.bench.bench import Bench
+
+SETTLE_S: Final = 20.0
+"""Longer than anything that is coalesced, and than the last events."""
+
+
+def measure(bench: Bench) -> list[Result]:
+    """A thousand finished jobs: what they cost in a minute, and how long a new job waits behind them."""
+    names = [f"done-{number}" for number in range(1000)]
+    spec = ps_and_workers(1, servers=0, run="0.1s:0")
+    with tempfile.TemporaryDirectory(prefix="tfjob-bench-") as folder:
+        audit = AuditLog(Path(folder))
+        with Field("bench-operator", ["idle"], audit.flags) as field, field.operator() as operator, field.node():
+            bench.say("1,000 jobs run to their end")
+            field.send(job_requests(field.target, "idle", names, spec))
+            field.until(lambda: field.in_condition("idle", c.SUCCEEDED) == len(names), "all have succeeded", tick_s=1.0)
+            time.sleep(SETTLE_S)
+            bench.say("a minute of idleness")
+            before, cpu = audit.calls(AGENT), operator.cpu_s()
+            time.sleep(60.0)
+            calls = audit.calls(AGENT) - before
+            busy = operator.cpu_s() - cpu
+            for (verb, resource), number in sorted(calls.items()):
+                bench.say(f"    {verb:<8}{resource:<20}{number:8} a minute")
+            waits = [_first_pod(field, f"new-{number}") for number in range(5)]
+    return [
+        Result(
+            "idle_calls_per_min",
+            sum(n for (_, resource), n in calls.items() if resource != "leases"),
+            "calls",
+            at_most(0),
+        ),
+        Result("idle_cpu_per_min", busy, "s"),
+        Result("first_pod_behind_1000_jobs", median(waits), "s", at_most(0.3)),
+    ]
+
+
+def _first_pod(field: Field, name: str) -> float:
+    """Seconds from a job's creation to its pod's."""
+    before = field.count("pods/idle")
+    began = time.perf_counter()
+    field.send(job_requests(field.target, "idle", [name], ps_and_workers(1, servers=0, run="forever")))
+    return field.until(lambda: field.count("pods/idle") > before, "the first pod", tick_s=0.002) - began

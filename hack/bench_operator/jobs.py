@@ -1,0 +1,101 @@
+"""The load: jobs of one parameter server and four workers, and the very objects that the operator makes of them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from api.meta import ObjectMeta
+from api.v1 import constants as c
+from api.v1.types import TFJobSpec
+from api.v1.validation import child_name, read_spec
+from controller.tfjob.actions import Slot
+from controller.tfjob.pod_template import build_pod, build_service
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hack.bench.raw_load import Target
+
+RUN: Final = "hollow.tfjob.kubeflow.org/run"
+
+
+def replica(replicas: int, run: str) -> dict[str, Any]:
+    """One entry of tfReplicaSpecs, as long as those of people who train; on the hollow node its pods run as told."""
+    container = {
+        "name": "tensorflow",
+        "image": "registry.example.com/team/mnist:2.15.0",
+        "command": ["python", "-m", "trainer.task", "--train-steps=10000", "--batch-size=256"],
+        "env": [{"name": "MODEL_DIR", "value": "/models/mnist"}, {"name": "TF_CPP_MIN_LOG_LEVEL", "value": "1"}],
+        "resources": {"requests": {"cpu": "4", "memory": "8Gi"}, "limits": {"memory": "8Gi"}},
+        "volumeMounts": [{"name": "models", "mountPath": "/models"}],
+    }
+    volumes = [{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}]
+    template = {"metadata": {"annotations": {RUN: run}}, "spec": {"containers": [container], "volumes": volumes}}
+    return {"replicas": replicas, "restartPolicy": "OnFailure", "template": template}
+
+
+def ps_and_workers(workers: int = 4, *, servers: int = 1, run: str = "2s:0") -> dict[str, Any]:
+    """A specification of parameter servers, which run for ever, and workers, all of which must succeed."""
+    specs = {"Worker": replica(workers, run)}
+    if servers:
+        specs = {"PS": replica(servers, "forever")} | specs
+    return {"tfReplicaSpecs": specs, "successPolicy": "AllWorkers", "runPolicy": {"cleanPodPolicy": "Running"}}
+
+
+def job_requests(target: Target, namespace: str, names: list[str], spec: dict[str, Any]) -> list[bytes]:
+    """The requests that create jobs of these names."""
+    path = c.TFJOBS.path(namespace)
+    return [
+        target.request(
+            "POST",
+            path,
+            json.dumps(
+                {
+                    "apiVersion": c.TFJOBS.api_version,
+                    "kind": c.TFJOBS.kind,
+                    "metadata": {"name": name, "namespace": namespace},
+                    "spec": spec,
+                }
+            ).encode(),
+        )
+        for name in names
+    ]
+
+
+def child_requests(target: Target, namespace: str, names: list[str], spec: dict[str, Any]) -> list[bytes]:
+    """The requests that create all services and pods of these jobs, in the operator's own order and words."""
+    requests = []
+    for name in names:
+        checked = read_spec(name, msgspec.json.encode(spec))
+        if not isinstance(checked, TFJobSpec):
+            raise TypeError(f"the load is no valid job: {checked}")
+        meta = ObjectMeta(name=name, namespace=namespace, uid=f"00000000-0000-0000-0000-{abs(hash(name)) % 10**12:012}")
+        for kind, index, child in children(name, spec):
+            slot = Slot(kind, index, child)
+            for resource, body in (
+                ("services", build_service(meta, checked, slot)),
+                ("pods", build_pod(meta, checked, slot)),
+            ):
+                path = f"/api/v1/namespaces/{namespace}/{resource}?fieldManager={c.EVENT_SOURCE}"
+                requests.append(target.request("POST", path, msgspec.json.encode(body)))
+    return requests
+
+
+def delete_requests(target: Target, namespace: str, names: list[str], spec: dict[str, Any]) -> list[bytes]:
+    """The requests that delete all services and pods of these jobs."""
+    return [
+        target.request("DELETE", f"/api/v1/namespaces/{namespace}/{resource}/{child}")
+        for name in names
+        for _, _, child in children(name, spec)
+        for resource in ("services", "pods")
+    ]
+
+
+def children(job: str, spec: dict[str, Any]) -> Iterator[tuple[str, int, str]]:
+    """Type, index and name of every replica of a job."""
+    for kind, given in spec["tfReplicaSpecs"].items():
+        for index in range(given["replicas"]):
+            yield kind, index, child_name(job, kind, index)

@@ -1,0 +1,69 @@
+"""Subject `life`: two hundred jobs from creation to Succeeded, in time and in API calls."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from api.v1 import constants as c
+from hack.audit import AuditLog
+from hack.bench.result import Result, at_most
+from hack.bench_operator.field import AGENT, Field
+from hack.bench_operator.jobs import job_requests, ps_and_workers
+
+if TYPE_CHECKING:
+    from hack.bench.bench import Bench
+
+JOBS: Final = 200
+SETTLE_S: Final = 5.0
+"""Longer than events wait behind creates, and counters for each other."""
+
+
+def measure(bench: Bench) -> list[Result]:
+    """The same jobs from creation to Succeeded, on a hollow node; then once more with every call counted by the server."""
+    spec = ps_and_workers()
+    names = [f"life-{number}" for number in range(JOBS)]
+
+    def live(field: Field, namespace: str) -> dict[str, float]:
+        with field.operator() as operator, field.node():
+            idle = operator.cpu_s()
+            began = time.perf_counter()
+            field.send(job_requests(field.target, namespace, names, spec))
+            running = field.until(
+                lambda: field.in_condition(namespace, c.RUNNING) == JOBS, "all jobs are Running", tick_s=0.25
+            )
+            succeeded = field.until(
+                lambda: field.in_condition(namespace, c.SUCCEEDED) == JOBS, "all jobs have succeeded", tick_s=0.25
+            )
+            field.until(lambda: field.count(f"pods/{namespace}") == JOBS * 4, "the parameter servers are gone")
+            time.sleep(SETTLE_S)
+            return {
+                "running": running - began,
+                "succeeded": succeeded - began,
+                "cpu": operator.cpu_s() - idle,
+                "peak": operator.peak_mb(),
+            }
+
+    bench.say(f"{JOBS} jobs from creation to Succeeded")
+    with Field("bench-operator", ["life"]) as field:
+        times = live(field, "life")
+    bench.say(f"{JOBS} jobs from creation to Succeeded, with the API server's audit log")
+    with tempfile.TemporaryDirectory(prefix="tfjob-bench-") as folder:
+        audit = AuditLog(Path(folder))
+        with Field("bench-operator", ["counted"], audit.flags) as field:
+            live(field, "counted")
+        calls = audit.calls(AGENT, "counted")
+    for (verb, resource), number in sorted(calls.items()):
+        bench.say(f"    {verb:<8}{resource:<20}{number / JOBS:8.2f} a job")
+    return [
+        Result("all_running", times["running"], "s"),
+        Result("all_succeeded", times["succeeded"], "s"),
+        Result("life_cpu", times["cpu"], "s"),
+        Result("life_peak", times["peak"], "MB VmHWM"),
+        Result("status_writes_per_job", calls["patch", "tfjobs/status"] / JOBS, "calls", at_most(3)),
+        Result("creates_per_job", (calls["create", "pods"] + calls["create", "services"]) / JOBS, "calls", at_most(10)),
+        Result("event_calls_per_job", (calls["create", "events"] + calls["patch", "events"]) / JOBS, "calls"),
+        Result("reads_per_job", sum(n for (verb, _), n in calls.items() if verb == "get") / JOBS, "calls"),
+    ]
