@@ -72,14 +72,14 @@ class PodStatus(Struct, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
-class Pod(Struct, frozen=True):
+class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
     """A pod."""
 
     metadata: ObjectMeta
     status: PodStatus = PodStatus()
 
 
-class Service(Struct, frozen=True):
+class Service(Struct, frozen=True, tag_field="kind", tag=SERVICES.kind):
     """A service: only its identity matters to us."""
 
     metadata: ObjectMeta

@@ -23,7 +23,7 @@ from api.meta import ObjectMeta, Struct, meta_key
 from informers.deltas import Added, Bookmark, Deleted, Modified, T
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from api.meta import Resource
 
@@ -37,9 +37,6 @@ PIECE: Final = 500
 DEPTH: Final = 12_000
 """The API server takes objects that are nested 10 000 deep, in fields that a CRD leaves open, and msgspec counts each level
 against Python's limit of 1000. Without room for them one such object would make its whole list unreadable."""
-
-HEAD_BYTES: Final = 200
-"""Where an API server has written the kind of the first object of a block: its events begin with type, object, kind."""
 
 _PLAIN: Final = frozenset({Added, Modified, Deleted})
 
@@ -121,6 +118,9 @@ class Codec(Generic[T]):
     ) -> None:
         """Decode `resource` into `kind`, a frozen msgspec struct with `metadata`.
 
+        A struct that says its kind (`tag_field="kind", tag="Pod"`) has it checked as it is decoded, so that all events that
+        arrive together are decoded in one pass; otherwise it is looked for in each line, which costs a copy of the line.
+
         An object that does not fit is kept as what `on_undecodable(raw, error)` makes of it (B01). Without that function, or
         if it raises, the object is skipped: it stays out of the cache, and the reflector logs and counts it.
         """
@@ -137,6 +137,8 @@ class Codec(Generic[T]):
         self._raw_page = msgspec.json.Decoder(_RawPage)
         self._head = msgspec.json.Decoder(_Head)
         self._kind_mark = f'"kind":"{resource.kind}"'.encode()
+        config = cast("type[msgspec.Struct]", kind).__struct_config__
+        self._says_kind = (config.tag_field, config.tag) == ("kind", resource.kind)
 
     async def decode_page(self, body: bytes) -> Page[T]:
         """Decode one page of a list. Raises DecodeError when it is no list of objects (RF-12: a Table, a load balancer's page).
@@ -177,23 +179,27 @@ class Codec(Generic[T]):
         if not kind.endswith("List"):
             raise DecodeError(f"not a list of {self.resource}: kind {kind!r}")
 
-    def decode_events(self, block: memoryview) -> tuple[list[WatchEvent[T]], Failure | None]:
-        """Decode a block of whole lines of a watch, up to an ERROR event, which is answered beside what came before it.
+    def decode_events(self, blocks: Sequence[memoryview]) -> tuple[list[WatchEvent[T]], Failure | None]:
+        """Decode blocks of whole lines of a watch, up to an ERROR event, which is answered beside what came before it.
 
-        One typed pass; if there is anything but plain changes of our resource in it, line by line. The kind is looked at once:
-        a server does not mix kinds in one stream. Raises DecodeError when there is something that is no event at all.
+        One typed pass; if there is anything but plain changes of our resource in it, line by line. Raises DecodeError when
+        there is something that is no event at all.
         """
+        if not self._says_kind:
+            return self._decode_one_by_one(blocks)
+        events: list[WatchEvent[T]] = []
         try:
-            events = self._event.decode_lines(block)
+            for block in blocks:
+                events += self._event.decode_lines(block)
         except _UNDECODABLE:
-            return self._decode_one_by_one(block)
-        if not _PLAIN.issuperset(map(type, events)) or self._kind_mark not in bytes(block[:HEAD_BYTES]):
-            return self._decode_one_by_one(block)
+            return self._decode_one_by_one(blocks)
+        if not _PLAIN.issuperset(map(type, events)):
+            return self._decode_one_by_one(blocks)
         return events, None
 
-    def _decode_one_by_one(self, block: memoryview) -> tuple[list[WatchEvent[T]], Failure | None]:
+    def _decode_one_by_one(self, blocks: Sequence[memoryview]) -> tuple[list[WatchEvent[T]], Failure | None]:
         events: list[WatchEvent[T]] = []
-        for line in lines_of(block):
+        for line in lines_of(blocks):
             event = self.decode_event(line)
             if isinstance(event, Failure):
                 return events, event
@@ -210,7 +216,7 @@ class Codec(Generic[T]):
             return Bookmark(event.object.metadata.resource_version)
         if isinstance(event, _WireError):
             return Failure(bytes(event.object))
-        if self._kind_mark in line:  # cheaper than decoding a field that no slice has
+        if self._says_kind or self._kind_mark in line:  # cheaper than decoding a field that no slice has
             return cast("WatchEvent[T]", event)
         return self._decode_event_carefully(line)
 

@@ -15,7 +15,7 @@ from informers.codec import WatchEvent
 from informers.deltas import T
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
     from api.client.rest import ListOptions, RestClient
     from informers.codec import Codec, Page
@@ -76,9 +76,9 @@ class ListWatch(Generic[T]):
         ):
             yield events
 
-    async def _events(self, blocks: AsyncIterator[memoryview]) -> AsyncGenerator[Batch[T], None]:
-        async for block in blocks:
-            events, failure = self._codec.decode_events(block)
+    async def _events(self, batches: AsyncIterator[Sequence[memoryview]]) -> AsyncGenerator[Batch[T], None]:
+        async for blocks in batches:
+            events, failure = self._codec.decode_events(blocks)
             yield events  # what came before a failure did happen
             if failure is not None:
                 raise error_from_event(failure.status, request=f"WATCH {self._codec.resource}")

@@ -21,6 +21,10 @@ GOODBYE_S = 2.0
 """How long connections may take to end after a test: closing TLS takes a round trip, on a busy machine a slow one."""
 
 
+class LeakedConnectionError(AssertionError):
+    """A test ended and left a connection open."""
+
+
 class LeakedTaskError(AssertionError):
     """A test ended while tasks that it started were still alive."""
 
@@ -34,21 +38,29 @@ async def _checked(body: Coroutine[object, object, None], limit: float | None) -
         raise LeakedTaskError(f"tasks outlived the test: {names}")
 
 
+def _open_connections() -> list[asyncio.WriteTransport]:
+    """The connections of this loop whose sockets are open. The loop knows closed ones too, until the collector finds them."""
+    known: Mapping[int, asyncio.WriteTransport] = getattr(asyncio.get_running_loop(), "_transports", {})
+    return [transport for transport in known.values() if transport.get_extra_info("socket").fileno() >= 0]
+
+
 async def _on_a_real_loop(body: Coroutine[object, object, None]) -> None:
     """Run a test, then see its connections off: a loop that is closed before they are leaves warnings to later tests.
 
-    A peer that is frozen never says goodbye, and asyncio would wait for it for half a minute: such connections are cut.
+    One that stays open fails the test, and is cut off.
     """
     await _checked(body, REAL_TIME_LIMIT)
-    transports: Mapping[int, asyncio.BaseTransport] = getattr(asyncio.get_running_loop(), "_transports", {})
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(GOODBYE_S):
-            while transports:  # noqa: ASYNC110 - nothing tells when a connection has ended
+            while _open_connections():  # noqa: ASYNC110 - nothing tells when a connection has ended
                 await asyncio.sleep(0.005)
-    for transport in list(transports.values()):
-        if isinstance(transport, asyncio.WriteTransport):
-            transport.abort()
+    left = _open_connections()
+    sockets = ", ".join(str(transport.get_extra_info("socket")) for transport in left)
+    for transport in left:
+        transport.abort()
     await asyncio.sleep(0)
+    if left:
+        raise LeakedConnectionError(f"connections outlived the test: {sockets}")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Self
 from api.client.errors import DecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 """Longest line before a stream counts as garbage. etcd refuses requests over 1.5 MB, and their JSON is a few times as long;
@@ -15,7 +15,7 @@ without a limit a body that is no watch would be collected until memory ends."""
 
 
 class WatchBlocks:
-    """Iterates over blocks of whole lines: what arrived together and is complete, in one piece.
+    """Iterates over what arrived together: the blocks of whole lines that a chunk completes, one or two.
 
     A block is a view into the chunk in which it came; only a line that spans chunks is put together, once, and is a block of
     its own. So nothing is copied but the ends of chunks, and long lines cost no more per byte than short ones. A last line
@@ -23,7 +23,7 @@ class WatchBlocks:
     longer than `max_line_bytes`.
     """
 
-    __slots__ = ("_begun", "_begun_bytes", "_chunks", "_max_line_bytes", "_next", "_request")
+    __slots__ = ("_begun", "_begun_bytes", "_chunks", "_max_line_bytes", "_request")
 
     def __init__(self, chunks: AsyncIterator[bytes], *, request: str, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         """Read from `chunks`, pieces of any size; `request` is for error messages."""
@@ -32,30 +32,26 @@ class WatchBlocks:
         self._max_line_bytes = max_line_bytes
         self._begun: list[bytes] = []
         self._begun_bytes = 0
-        self._next: memoryview | None = None
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> memoryview:
-        if self._next is not None:
-            block, self._next = self._next, None
-            return block
+    async def __anext__(self) -> list[memoryview]:
         while True:
             chunk = await anext(self._chunks)  # the end of the chunks is our end
-            end = chunk.rfind(b"\n") + 1
-            whole = memoryview(chunk)[:end]
+            blocks: list[memoryview] = []
+            begin, end = 0, chunk.rfind(b"\n") + 1
             if end and self._begun:
-                first = chunk.find(b"\n") + 1
-                if first < end:
-                    self._next = whole[first:]
-                whole = memoryview(b"".join((*self._begun, whole[:first])))
+                begin = chunk.find(b"\n") + 1
+                blocks.append(memoryview(b"".join((*self._begun, chunk[:begin]))))
                 self._begun.clear()
                 self._begun_bytes = 0
+            if begin < end:
+                blocks.append(memoryview(chunk)[begin:end])
             if end < len(chunk):
                 self._begin(chunk[end:])
-            if whole:
-                return whole
+            if blocks:
+                return blocks
 
     def _begin(self, part: bytes) -> None:
         """Keep a part of a line whose end has not come."""
@@ -66,8 +62,7 @@ class WatchBlocks:
 
 
 class WatchLines:
-    """Iterates over batches of whole lines without their ends: what arrived together stays together, but for lines that span
-    chunks, which come alone.
+    """Iterates over batches of whole lines without their ends: what arrived together stays together.
 
     Empty lines and the CR of a CRLF are dropped. `blocks` are the same lines, not taken apart: a decoder that can take many
     lines at once spares a copy of each. Use one of the two.
@@ -88,9 +83,9 @@ class WatchLines:
                 return lines
 
 
-def lines_of(block: memoryview) -> list[bytes]:
-    """The lines of a block, without their ends; empty ones are left out."""
-    return [line for line in map(_without_cr, bytes(block).split(b"\n")) if line]
+def lines_of(blocks: Iterable[memoryview]) -> list[bytes]:
+    """The lines of these blocks, without their ends; empty ones are left out."""
+    return [line for block in blocks for line in map(_without_cr, bytes(block).split(b"\n")) if line]
 
 
 def _without_cr(line: bytes) -> bytes:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from api.meta import ObjectMeta, Struct
+from api.v1.constants import TFJOBS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,7 +79,7 @@ class JobStatus(Struct, frozen=True):
     observed_generation: int = 0
 
 
-class TFJob(Struct, frozen=True):
+class TFJob(Struct, frozen=True, tag_field="kind", tag=TFJOBS.kind):
     """A TFJob as it is cached."""
 
     metadata: ObjectMeta

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from msgspec import field
 
+from api.core import PODS
 from api.meta import ObjectMeta, Struct
 
 ALWAYS = "Always"
@@ -126,7 +127,7 @@ class HollowStatus(Struct, frozen=True):
     container_statuses: list[ContainerStatus] | None = None
 
 
-class HollowPod(Struct, frozen=True):
+class HollowPod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
     """A pod."""
 
     metadata: HollowMeta

@@ -37,6 +37,10 @@ class Job(Struct, frozen=True):
     error: str = ""
 
 
+class KnownJob(Job, frozen=True, tag_field="kind", tag="Job"):
+    """The same, as a struct that says its kind."""
+
+
 def job(name: str, workers: object = 1, version: str = "5") -> dict[str, object]:
     """A job as the server sends it."""
     metadata = {"name": name, "namespace": "ns", "resourceVersion": version}
@@ -237,23 +241,32 @@ def test_only_what_the_struct_names_survives() -> None:
     assert event == Added(Pod(metadata=ObjectMeta(name="a"), status=PodStatus(phase="Running")))
 
 
-def names_of(block: bytes) -> list[str]:
-    """What a block brings, in short."""
-    events, failure = Codec(JOBS, Job).decode_events(memoryview(block))
+def names_of(kind: type[Job], *blocks: bytes) -> list[str]:
+    """What blocks bring, in short."""
+    events, failure = Codec(JOBS, kind).decode_events([memoryview(block) for block in blocks])
     told = [type(event).__name__ + getattr(event, "key", "") for event in events]
     return [*told, "failure"] if failure is not None else told
 
 
-def test_a_block_of_changes_is_decoded_at_once_and_one_of_all_sorts_line_by_line() -> None:
+@pytest.mark.parametrize("kind", [Job, KnownJob])
+def test_a_block_of_changes_is_decoded_at_once_and_one_of_all_sorts_line_by_line(kind: type[Job]) -> None:
     """RF-10, RF-12, B01: whatever stands beside them, good events arrive, in their order, up to an error."""
     added, poisoned = line("ADDED", job("a")), line("MODIFIED", job("bad", workers="many"))
     bookmark = b'{"type":"BOOKMARK","object":{"kind":"Job","metadata":{"resourceVersion":"9"}}}'
     error = b'{"type":"ERROR","object":{"kind":"Status","code":410}}'
-    other = line("ADDED", job("x") | {"kind": "Table"})
     ends = b"\n"
-    assert names_of(added + ends + line("DELETED", job("a")) + ends) == ["Added", "Deleted"]
-    assert names_of(ends.join([added, bookmark, added, b""])) == ["Added", "Bookmark", "Added"]
-    assert names_of(ends.join([added, poisoned, added, b""])) == ["Added", "Skippedns/bad", "Added"]
-    assert names_of(ends.join([added, error, added, b""])) == ["Added", "failure"]
-    assert names_of(other + ends)[0].startswith("Skipped")
-    assert names_of(b"\n" + added + b"\r\n\r\n" + added + b"\r\n") == ["Added", "Added"]
+    assert names_of(kind, added + ends + line("DELETED", job("a")) + ends) == ["Added", "Deleted"]
+    assert names_of(kind, added + ends, added + ends) == ["Added", "Added"]
+    assert names_of(kind, ends.join([added, bookmark, added, b""])) == ["Added", "Bookmark", "Added"]
+    assert names_of(kind, ends.join([added, poisoned, added, b""])) == ["Added", "Skippedns/bad", "Added"]
+    assert names_of(kind, added + ends, poisoned + ends) == ["Added", "Skippedns/bad"]
+    assert names_of(kind, ends.join([added, error, added, b""])) == ["Added", "failure"]
+    assert names_of(kind, b"\n" + added + b"\r\n\r\n" + added + b"\r\n") == ["Added", "Added"]
+
+
+@pytest.mark.parametrize("kind", [Job, KnownJob])
+def test_the_kind_of_every_object_in_a_block_is_looked_at(kind: type[Job]) -> None:
+    """RF-12, reflector_test.go:TestGetExpectedGVKFromObject: also where the first object is one of ours"""
+    ours, another = line("ADDED", job("a")), line("MODIFIED", job("x") | {"kind": "Task"})
+    assert names_of(kind, b"\n".join([ours, another, ours, b""])) == ["Added", "Skippedns/x", "Added"]
+    assert names_of(kind, b"\n".join([another, ours, b""])) == ["Skippedns/x", "Added"]

@@ -32,7 +32,7 @@ async def batches(*chunks: bytes) -> list[list[bytes]]:
         ([], []),
         ([b"a\n"], [[b"a"]]),
         ([b"a\nb\n"], [[b"a", b"b"]]),
-        ([b"a\nb", b"c\nd\n"], [[b"a"], [b"bc"], [b"d"]]),
+        ([b"a\nb", b"c\nd\n"], [[b"a"], [b"bc", b"d"]]),
         ([b"a", b"b", b"c", b"\n"], [[b"abc"]]),
         ([b"a", b"b\nc", b"\n"], [[b"ab"], [b"c"]]),
         ([b"a\r\nb\r", b"\n"], [[b"a"], [b"b"]]),
@@ -84,6 +84,6 @@ async def test_the_limit_is_on_one_line_and_not_on_all_that_were_begun() -> None
 
 
 async def test_blocks_are_the_same_lines_not_taken_apart() -> None:
-    """What is complete arrives in one piece; a line that spans chunks is one of its own."""
+    """What a chunk completes comes together; a line that spans chunks is a block of its own."""
     lines = WatchLines(stream(b"a\nb", b"c", b"\nd\ne\n", b"f", b"g\n"), request="")
-    assert [bytes(block) async for block in lines.blocks] == [b"a\n", b"bc\n", b"d\ne\n", b"fg\n"]
+    assert [[*map(bytes, blocks)] async for blocks in lines.blocks] == [[b"a\n"], [b"bc\n", b"d\ne\n"], [b"fg\n"]]
