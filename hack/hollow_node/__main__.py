@@ -11,7 +11,7 @@ import contextlib
 import signal
 import sys
 
-from api.client import AiohttpTransport, ConfigError, RestClient, Settings, load_settings
+from api.client import ConfigError, HttpTransport, RestClient, Settings, load_settings
 from api.client.errors import ApiError
 from hack.hollow_node import HollowNode, Timing
 from hack.hollow_node.timing import DEFAULT_SCALE
@@ -36,7 +36,7 @@ def _flags() -> argparse.ArgumentParser:
 
 
 async def _run(options: argparse.Namespace, settings: Settings) -> None:
-    async with AiohttpTransport(settings) as writes, AiohttpTransport(settings) as watches:
+    async with HttpTransport(settings) as writes, HttpTransport(settings) as watches:
         node = HollowNode(
             RestClient(writes, field_manager="hollow-node"),
             watch_client=RestClient(watches),
