@@ -27,7 +27,7 @@ class Headers(Mapping[str, str]):
         self._lower: dict[str, str] | None = None
 
     def _by_name(self) -> dict[str, str]:
-        # Put off until somebody asks; bytes above ASCII have no meaning, and Latin-1 takes all of them.
+        # Bytes above ASCII have no meaning, and Latin-1 takes all of them.
         if self._lower is None:
             self._lower = {
                 name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._came.items()
@@ -35,7 +35,10 @@ class Headers(Mapping[str, str]):
         return self._lower
 
     def __getitem__(self, name: str) -> str:
-        return self._by_name()[name.lower()]
+        exact = self._came.get(
+            name.encode("latin-1")
+        )  # API servers write names as we do, and nothing need be translated
+        return self._by_name()[name.lower()] if exact is None else exact.decode("latin-1")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._by_name())

@@ -1,8 +1,4 @@
-"""One HTTP/1.1 connection: requests go out one after the other, and answers are put together from what arrives.
-
-The parsing is llhttp's, through `httptools`; here is what it leaves open: when an answer ends, whether the connection can
-serve another request, and what becomes of whoever waits when it breaks, falls silent or talks nonsense.
-"""
+"""One HTTP/1.1 connection: requests go out one after the other, and each gets its answer, or the error it ends with."""
 
 from __future__ import annotations
 
@@ -10,8 +6,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
-
+from api.client.answer_parser import AnswerParser
 from api.client.answers import Headers, StreamAnswer, WholeAnswer
 from api.client.deadline import Deadline
 from api.client.errors import ConnectionLostError, RequestTimeoutError, TransportError
@@ -20,10 +15,6 @@ if TYPE_CHECKING:
     import ssl
 
     from api.client.transport import Request
-
-MAX_HEAD_BYTES: Final = 64 * 1024
-"""Longest head, or trailer. API servers send half a kilobyte; without a limit a head that never ends would fill the memory.
-What came in one read with the end of the head is not counted."""
 
 PLAIN_READ_BYTES: Final = 256 * 1024
 """Most that is read at once without TLS, which asyncio too reads in pieces of this size."""
@@ -69,26 +60,17 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_bodyless",
         "_buffer",
         "_deadline",
-        "_ended",
         "_exchange",
         "_gone",
-        "_head",
-        "_headers",
         "_heard",
         "_keep_alive_s",
         "_loop",
         "_parser",
-        "_pieces",
-        "_reusable",
-        "_status",
         "_transport",
         "_used_before",
         "context",
-        "on_body",
-        "on_header",
         "owner",
     )
 
@@ -105,17 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._used_before = False
         self._exchange: _Exchange | None = None
         self._heard = False
-        # What the parser says. It calls lists and dicts without a detour through Python, for each header and each chunk.
-        self._headers: dict[bytes, bytes] = {}
-        self._pieces: list[bytes] = []
-        self._head: dict[bytes, bytes] = {}
-        self._status = 0
-        self._bodyless = 0
-        self._ended = False
-        self._reusable = False
-        self.on_header = self._headers.__setitem__
-        self.on_body = self._pieces.append
-        self._parser = HttpResponseParser(self)
+        self._parser = AnswerParser()
 
     # What the owner does
 
@@ -147,9 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             return await answer
         except asyncio.CancelledError:
-            if (
-                self._exchange is exchange
-            ):  # else it was over in the same turn, and the connection may serve others by now
+            if self._exchange is exchange:  # else it ended in the same turn, and the connection may serve others by now
                 self.abort()
             raise
 
@@ -211,58 +181,32 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()  # nobody asked: a server that gives up an idle connection may say so
             return
         self._heard = True
-        before = len(self._pieces)
+        parser = self._parser
         try:
-            self._parser.feed_data(self._buffer[:nbytes])
-        except (HttpParserError, HttpParserUpgrade) as error:
-            if not self._ended:
-                self.fail(_because(TransportError, "the answer is not HTTP", error))
-                return
-            self._reusable = False  # nonsense after a whole answer
-        if self._ended:
-            self._finish(exchange)
+            parser.feed(self._buffer[:nbytes])
+        except TransportError as error:
+            self.fail(error)
             return
-        self._bodyless = self._bodyless + nbytes if len(self._pieces) == before else 0
-        if self._bodyless > MAX_HEAD_BYTES:
-            self.fail(TransportError(f"the answer is not HTTP: its head is longer than {MAX_HEAD_BYTES} bytes"))
-        elif self._status and exchange.request.stream:
+        if parser.ended:
+            self._finish(exchange)
+        elif parser.status and exchange.request.stream:
             self._feed_stream(exchange)
 
     def eof_received(self) -> None:
         """See `asyncio.BaseProtocol`."""
-        if self._exchange is not None and self._status and _ends_with_connection(self._head):
-            self._reusable = False
+        if self._exchange is not None and self._parser.feed_eof():
             self._finish(self._exchange)
         else:
             self.fail(ConnectionLostError("the server closed the connection"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.BaseProtocol`."""
-        self.fail(_because(ConnectionLostError, "the connection broke", exc))
-        del self._parser  # the two hold each other
+        error = ConnectionLostError(f"the connection broke: {exc}" if str(exc or "") else "the connection broke")
+        error.__cause__ = exc
+        self.fail(error)
+        self._transport = None  # the two would hold each other until a garbage collection
         if self.owner is not None:
             self.owner.closed(self)
-
-    # What the parser does
-
-    def on_message_begin(self) -> None:
-        """Hear that something begins, which should be the answer."""
-        if self._ended:
-            self._reusable = False  # a second answer to one request
-
-    def on_headers_complete(self) -> None:
-        """Take the head; what precedes the real one (100 Continue, 103 Early Hints) is dropped. Trailers come later."""
-        status = self._parser.get_status_code()
-        if status >= 200 and not self._ended:
-            self._status = status
-            self._head = self._headers.copy()
-        self._headers.clear()
-
-    def on_message_complete(self) -> None:
-        """Note that the answer is whole. What follows in the same read is not ours, so it is finished after that."""
-        if self._status and not self._ended:
-            self._ended = True
-            self._reusable = self._parser.should_keep_alive()
 
     # The rest
 
@@ -270,13 +214,14 @@ class Connection(asyncio.BufferedProtocol):
         """Hand on what has arrived of a stream."""
         stream = exchange.stream
         if stream is None:
-            stream = exchange.stream = StreamAnswer(self._status, Headers(self._head), self, exchange.request)
+            parser = self._parser
+            stream = StreamAnswer(parser.status, Headers(parser.head), self, exchange.request)
+            exchange.stream = stream
             if not exchange.answer.done():
                 exchange.answer.set_result(stream)
         self._await_more(exchange)
-        if self._pieces:
-            chunk = b"".join(self._pieces)
-            self._pieces.clear()
+        chunk = self._parser.take_body()
+        if chunk:
             stream.feed(chunk)
         return stream
 
@@ -287,21 +232,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def _finish(self, exchange: _Exchange) -> None:
         """End the exchange with its answer."""
+        parser = self._parser
         if exchange.request.stream:
             self._feed_stream(exchange).end()
             if self._transport is not None:
                 self._transport.resume_reading()  # whoever is next must not wait for the reader of this one
         elif not exchange.answer.done():
-            exchange.answer.set_result(WholeAnswer(self._status, Headers(self._head), b"".join(self._pieces)))
-        if not self._reusable:
+            exchange.answer.set_result(WholeAnswer(parser.status, Headers(parser.head), parser.take_body()))
+        if not parser.reusable:
             self.abort()
             return
+        parser.next()
         self._exchange = None
         self._used_before = True
-        self._ended = False
-        self._status = self._bodyless = 0
-        self._pieces.clear()
-        self._headers.clear()
         self._deadline.set(self._loop.time() + self._keep_alive_s)
         if self.owner is not None:
             self.owner.released(self)
@@ -311,16 +254,3 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
         else:
             self.fail(RequestTimeoutError("no answer in time"))
-
-
-def _ends_with_connection(head: dict[bytes, bytes]) -> bool:
-    """Whether the body that follows this head has no other end than that of the connection."""
-    lower = {name.lower(): value for name, value in head.items()}
-    return b"content-length" not in lower and not lower.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
-
-
-def _because(kind: type[TransportError], text: str, cause: Exception | None) -> TransportError:
-    """An error with its cause, in the cause's words. Neither asyncio nor the parser quotes what was sent."""
-    error = kind(f"{text}: {cause}" if cause is not None and str(cause) else text)
-    error.__cause__ = cause
-    return error

@@ -22,18 +22,20 @@ class Origin:
 
     @classmethod
     def of(cls, url: str) -> Self:
-        """Take a URL apart. Raises ValueError, which does not quote it."""
-        parts = urlsplit(url)
-        if parts.scheme not in _PORTS or not parts.hostname:
-            raise ValueError("the address of a server or proxy must be like https://host:port")
-        host = parts.hostname
-        if not host.isascii():
-            host = host.encode("idna").decode()
+        """Take a URL apart. Raises ValueError, which does not quote it: it may hold a password."""
+        try:
+            parts = urlsplit(url)
+            host = parts.hostname or ""
+            host = host if host.isascii() else host.encode("idna").decode()
+            port = _PORTS[parts.scheme] if parts.port is None else parts.port
+        except (ValueError, KeyError):
+            host = ""
+        if not host:
+            raise ValueError("the address of a server or a proxy must be like https://host:port")
         basic = None
         if parts.username is not None:
             user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             basic = f"Basic {base64.b64encode(user.encode()).decode()}"
-        port = _PORTS[parts.scheme] if parts.port is None else parts.port
         return cls(parts.scheme, host, port, parts.path.rstrip("/"), basic)
 
     @property

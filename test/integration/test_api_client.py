@@ -274,7 +274,7 @@ async def test_a_server_that_misbehaves_costs_one_error_in_time_and_no_connectio
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 @pytest.mark.parametrize("behave", [closes_without_a_word, resets])
 async def test_what_changes_something_is_sent_once_even_if_its_answer_is_lost(behave: Behaviour, method: str) -> None:
-    """WR-06: aiohttp by itself sends a PUT or DELETE again; the second one would meet the first one's conflict."""
+    """WR-06: many clients send a PUT or DELETE again; the second one would meet the first one's conflict."""
 
     async def first_fine_then_not(peer: Peer) -> None:
         await peer.request()
@@ -298,6 +298,61 @@ async def test_a_get_on_a_connection_that_the_server_gave_up_is_sent_again_at_on
         for _ in range(3):
             assert await body_of(transport, get()) == b"{}"
         assert server.connections == 3
+
+
+async def test_a_get_is_sent_again_once_and_no_more() -> None:
+    """WR-06: a server that hangs up on a new connection too is left to the caller."""
+
+    async def first_fine_then_never(peer: Peer) -> None:
+        await peer.request()
+        if len(server.heard) == 1:
+            await peer.answer()
+            await peer.request()
+
+    async with serving(first_fine_then_never) as server, HttpTransport(Settings(server.url)) as transport:
+        await body_of(transport, get())
+        with pytest.raises(ConnectionLostError):
+            await body_of(transport, get())
+        assert (len(server.heard), server.connections) == (3, 2)
+
+
+async def test_the_first_address_that_can_be_reached_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name has an address that refuses and one that swallows what is sent there: neither costs more than a moment."""
+    with socket.socket() as refuses, socket.socket() as swallows:
+        refuses.bind(("127.0.0.1", 0))
+        swallows.bind(("127.0.0.1", 0))
+        swallows.listen(0)
+        with contextlib.ExitStack() as stack:
+            for _ in range(3):
+                waiting = stack.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(swallows.getsockname())
+            async with serving(fine_for_ever) as server:
+                places = [refuses.getsockname(), swallows.getsockname(), ("127.0.0.1", server.port)]
+                found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
+                monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: found)
+                async with HttpTransport(Settings("http://api.example:1")) as transport:
+                    started = time.monotonic()
+                    assert await body_of(transport, get(total_s=2.0)) == b"{}"
+                    assert time.monotonic() - started < 1.0
+                    found[:] = found[:1] * 2
+                async with HttpTransport(Settings("http://api.example:1")) as transport:
+                    with pytest.raises(ConnectError, match=r"Cannot connect to api.example:1: .*Connect call failed"):
+                        await transport.send(get(total_s=2.0))
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", f"{'x' * 64}.example"])
+async def test_a_name_that_nobody_has_is_no_connection(host: str) -> None:
+    async with HttpTransport(Settings(f"http://{host}")) as transport:
+        with pytest.raises(ConnectError, match="Cannot connect to"):
+            await transport.send(get(total_s=10.0))
+
+
+async def test_a_request_that_could_be_two_is_not_sent() -> None:
+    async with serving(fine_for_ever) as server, HttpTransport(Settings(server.url)) as transport:
+        with pytest.raises(ValueError, match="must be quoted"):
+            await transport.send(Request("GET", "/x HTTP/1.1\r\nHost: evil\r\n\r\n"))
+        assert server.connections == 0
 
 
 async def test_a_server_that_is_not_there_is_no_connection() -> None:
@@ -694,8 +749,11 @@ async def test_a_watch_that_breaks_is_a_lost_connection() -> None:
     assert seen == [b"{}"]
 
 
-async def test_a_slow_reader_is_not_taken_for_a_dead_peer() -> None:
-    """While we do not read, silence is ours."""
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_a_slow_reader_is_not_taken_for_a_dead_peer(
+    authority: Authority, server_tls: ssl.SSLContext, *, encrypted: bool
+) -> None:
+    """While we do not read, silence is ours. Nor is anything lost when the server is done and gone long before the reader."""
 
     async def flood(peer: Peer) -> None:
         await peer.request()
@@ -703,12 +761,13 @@ async def test_a_slow_reader_is_not_taken_for_a_dead_peer() -> None:
         for _ in range(400):
             await peer.chunk(b"x" * 16_383 + b"\n")
         await peer.say(b"0\r\n\r\n")
+        peer.writer.close()
         await peer.gone()
 
     count = 0
     async with (
-        serving(flood) as server,
-        HttpTransport(Settings(server.url)) as transport,
+        serving(flood, tls=server_tls if encrypted else None) as server,
+        HttpTransport(Settings(server.url, trusting(authority))) as transport,
         RestClient(transport).watch(CONFIG_MAPS, ListOptions(), idle_s=0.2) as lines,
     ):
         async for batch in lines:
@@ -862,9 +921,69 @@ async def test_https_goes_through_a_proxy_as_a_tunnel_that_is_verified_to_its_en
 
 async def test_http_goes_through_a_proxy_in_absolute_form() -> None:
     async with serving(fine_for_ever) as proxy:
-        async with HttpTransport(Settings("http://api.example:8080", proxy=proxy.url)) as transport:
+        proxied = proxy.url.replace("http://", f"http://ada:{SECRET}@")
+        async with HttpTransport(Settings("http://api.example:8080", proxy=proxied)) as transport:
             assert await body_of(transport, get()) == b"{}"
         assert proxy.heard[0].target == "http://api.example:8080/api/v1/pods"
+        assert proxy.heard[0].headers["proxy-authorization"].startswith("Basic ")
+
+
+async def test_a_proxy_may_be_reached_by_tls_itself(authority: Authority, server_tls: ssl.SSLContext) -> None:
+    """TLS inside TLS for a server with TLS."""
+    trust = trusting(authority)
+    async with serving(tunnel, tls=server_tls) as proxy, serving(fine_for_ever, tls=server_tls) as server:
+        async with HttpTransport(Settings(server.url, trust, proxy=proxy.url)) as transport:
+            for _ in range(3):
+                assert await body_of(transport, get(total_s=2.0)) == b"{}"
+        assert (proxy.connections, server.connections) == (1, 1)
+        await until(lambda: proxy.open == server.open == 0)
+    async with serving(fine_for_ever, tls=server_tls) as proxy:
+        async with HttpTransport(Settings("http://api.example", trust, proxy=proxy.url)) as transport:
+            assert await body_of(transport, get(total_s=2.0)) == b"{}"
+        assert proxy.heard[0].target == "http://api.example/api/v1/pods"
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize("stage", ["the proxy", "the handshake"])
+async def test_a_request_that_is_cancelled_while_it_gets_its_tunnel_closes_it(
+    authority: Authority, server_tls: ssl.SSLContext, stage: str, *, encrypted: bool
+) -> None:
+    """Before the proxy has answered, and in the handshake that follows."""
+
+    async def opens_and_stalls(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await peer.gone()
+
+    behave = never_answers if stage == "the proxy" else opens_and_stalls
+    async with serving(behave, tls=server_tls if encrypted else None) as proxy:
+        settings = Settings("https://api.example", trusting(authority), proxy=proxy.url)
+        async with HttpTransport(settings) as transport:
+            request = asyncio.create_task(transport.send(get(total_s=5.0)))
+            await until(lambda: proxy.heard)
+            await asyncio.sleep(0.05)
+            request.cancel()
+            await asyncio.wait([request])
+            await until(lambda: proxy.open == 0, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"SSH-2.0-x\r\n\r\n", "the proxy does not speak HTTP"),
+        (b"HTTP/1.1 200 OK\r\n\r\nmore", "the proxy sent more than a tunnel"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 20_000, "the proxy does not speak HTTP"),
+        (b"", "the proxy closed the connection"),
+    ],
+)
+async def test_a_proxy_that_talks_nonsense_is_no_connection(answer: bytes, text: str) -> None:
+    async def behave(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(answer)
+
+    async with serving(behave) as proxy, HttpTransport(Settings("https://api.example", proxy=proxy.url)) as transport:
+        with pytest.raises(ConnectError, match=text):
+            await transport.send(get(total_s=2.0))
 
 
 async def test_a_proxy_that_refuses_is_no_connection_and_its_password_is_not_told() -> None:
