@@ -41,9 +41,14 @@ async def _on_a_real_loop(body: Coroutine[object, object, None]) -> None:
     """
     await _checked(body, REAL_TIME_LIMIT)
     transports: Mapping[int, asyncio.BaseTransport] = getattr(asyncio.get_running_loop(), "_transports", {})
+
+    def still_open() -> bool:
+        # Closed ones hold themselves until a garbage collection; they have no socket any more.
+        return any(getattr(transport, "_sock", None) is not None for transport in transports.values())
+
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(GOODBYE_S):
-            while transports:  # noqa: ASYNC110 - nothing tells when a connection has ended
+            while still_open():  # noqa: ASYNC110 - nothing tells when a connection has ended
                 await asyncio.sleep(0.005)
     for transport in list(transports.values()):
         if isinstance(transport, asyncio.WriteTransport):
