@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from api.client import AiohttpTransport, RestClient
+from api.client import HttpTransport, RestClient
 from api.core import PODS, SERVICES, Pod, Service
 from api.v1.constants import CHILD_SELECTOR, EVENT_SOURCE, TFJOBS
 from api.v1.types import TFJob, tfjob_with_unreadable_status
@@ -86,7 +86,7 @@ def build(
 
 async def run(options: Options, settings: Settings, stop: asyncio.Event) -> None:
     """Run the operator until `stop` is set, then stop it cleanly. Cancelling stops it at once."""
-    async with AiohttpTransport(settings) as watches, AiohttpTransport(settings) as writes:
+    async with HttpTransport(settings) as watches, HttpTransport(settings) as writes:
         await run_parts(build(options, watches=watches, writes=writes), options, stop)
 
 

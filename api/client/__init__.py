@@ -7,7 +7,7 @@ from api.client.errors import ConfigError
 from api.client.metrics import RequestMetrics
 from api.client.rest import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, ListOptions, RestClient
 from api.client.retry import BUSY_WRITER, FEW_WRITERS, retry_on_conflict
-from api.client.transport import AiohttpTransport, Request, Response, Transport
+from api.client.transport import HttpTransport, Request, Response, Transport
 
 __all__ = [
     "BUSY_WRITER",
@@ -15,8 +15,8 @@ __all__ = [
     "JSON_PATCH",
     "MERGE_PATCH",
     "STRATEGIC_MERGE_PATCH",
-    "AiohttpTransport",
     "ConfigError",
+    "HttpTransport",
     "ListOptions",
     "Request",
     "RequestMetrics",

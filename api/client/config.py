@@ -20,6 +20,7 @@ import structlog
 from api.client.credential_readers import FileReader, PluginReader, authorization
 from api.client.credentials import FILE_REFRESH_S, Credentials, FixedCredentials, RefreshedCredentials
 from api.client.errors import ApiError, ConfigError
+from api.client.origin import Origin
 from api.client.tls import Trust
 
 if TYPE_CHECKING:
@@ -120,11 +121,12 @@ def _settings(found: _Found, master: str | None, scratch: Path) -> Settings:
     if master:
         configuration.host = master
     server = configuration.host.rstrip("/")
-    address = urlsplit(server)
-    if address.scheme not in {"http", "https"} or not address.hostname:
-        raise ConfigError(f"the address of the API server must be like https://host:port, not {server!r}")
+    try:
+        address = Origin.of(server)
+    except ValueError:
+        raise ConfigError(f"the address of the API server must be like https://host:port, not {server!r}") from None
     trust = None
-    if address.scheme == "https":
+    if address.tls:
         authority = configuration.ssl_ca_cert
         trust = Trust(Path(authority).read_text("utf-8") if authority else None, verify=configuration.verify_ssl)
         if not trust.verify:
@@ -133,7 +135,7 @@ def _settings(found: _Found, master: str | None, scratch: Path) -> Settings:
         server=server,
         credentials=_credentials(found, trust, scratch),
         tls_server_name=configuration.tls_server_name or None,
-        proxy=_proxy(found, server, address.hostname),
+        proxy=_proxy(found, server, address.host),
     )
 
 
@@ -178,6 +180,10 @@ def _proxy(found: _Found, server: str, host: str) -> str | None:
     scheme = urlsplit(proxy).scheme
     if scheme not in {"http", "https"}:
         raise ConfigError(f"a proxy must be reached by http or https, not by {scheme or 'nothing'}")
+    try:
+        Origin.of(proxy)
+    except ValueError:
+        raise ConfigError("the address of the proxy must be like http://host:port") from None
     return proxy
 
 

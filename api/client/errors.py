@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -82,6 +82,10 @@ class ConfigError(ApiError):
 
 class TransportError(ApiError):
     """No usable answer arrived; the server may or may not have acted."""
+
+    def about(self, request: object) -> Self:
+        """The same error, naming the request: connections fail without knowing whom they serve."""
+        return type(self)(self.message, request=str(request))
 
 
 class ConnectError(TransportError):

@@ -68,11 +68,11 @@ def measure(bench: Bench) -> list[Result]:
 @contextmanager
 def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
     """`api.client`, one task for each request under way."""
-    from api.client import AiohttpTransport, RestClient, load_settings
+    from api.client import HttpTransport, RestClient, load_settings
 
     settings = load_settings(arguments["kubeconfig"])
     with asyncio.Runner() as runner:
-        transport = AiohttpTransport(settings)
+        transport = HttpTransport(settings)
         client = RestClient(transport, field_manager="bench")
         runner.run(transport.__aenter__())
         yield lambda slice_: runner.run(_create(client, _bodies(slice_)))

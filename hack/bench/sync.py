@@ -72,13 +72,13 @@ def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
 
 
 async def _sync(settings: Any, count: int) -> Numbers:
-    from api.client import AiohttpTransport, ListOptions, RestClient
+    from api.client import HttpTransport, ListOptions, RestClient
     from api.core import PODS, Pod
     from controller.tfjob.controller import OWNER_INDEX, index_by_owner
     from informers import Codec, EventHandlerFuncs, SharedInformerFactory
 
     told: list[None] = []
-    async with AiohttpTransport(settings) as transport, asyncio.TaskGroup() as tasks:
+    async with HttpTransport(settings) as transport, asyncio.TaskGroup() as tasks:
         client = RestClient(transport)
         await client.list_page(PODS, ListOptions(namespace=NAMESPACE, limit=1))
         factory = SharedInformerFactory(client)

@@ -73,11 +73,11 @@ def record(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
 
 
 async def _record(settings: Any, count: int) -> bytes:
-    from api.client import AiohttpTransport, ListOptions, RestClient
+    from api.client import HttpTransport, ListOptions, RestClient
     from api.core import PODS as RESOURCE
 
     lines: list[bytes] = []
-    async with AiohttpTransport(settings) as transport, asyncio.timeout(RECORD_LIMIT_S):
+    async with HttpTransport(settings) as transport, asyncio.timeout(RECORD_LIMIT_S):
         # Of version 0 a watch tells everything that is there.
         options = ListOptions(NAMESPACE, resource_version="0")
         async with RestClient(transport).watch(RESOURCE, options) as batches:

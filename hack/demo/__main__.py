@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from api import core
-from api.client import AiohttpTransport, RestClient, load_settings
+from api.client import HttpTransport, RestClient, load_settings
 from api.meta import meta_key
 from api.v1.constants import FAILED, SUCCEEDED
 from hack.control_plane import ControlPlane, ControlPlaneError
@@ -123,7 +123,7 @@ async def play(plane: ControlPlane, teller: Teller) -> None:
     operator_log = plane.directory / "logs" / "operator.log"
     node_log = plane.directory / "logs" / "hollow-node.log"
     async with (
-        AiohttpTransport(settings) as transport,
+        HttpTransport(settings) as transport,
         running("operator", (sys.executable, "-m", "controller", *flags), operator_log),
         running("hollow node", (sys.executable, "-m", "hack.hollow_node", *flags), node_log),
         asyncio.TaskGroup() as tasks,

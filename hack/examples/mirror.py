@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from api.client import AiohttpTransport, RestClient, Settings, load_settings
+from api.client import HttpTransport, RestClient, Settings, load_settings
 from api.client.errors import AlreadyExistsError, ApiError
 from api.meta import ObjectMeta, Resource, Struct, controller_of, meta_key, object_key
 from informers import Codec, EventHandlerFuncs, SharedInformerFactory, Tombstone, object_of
@@ -81,7 +81,7 @@ class MirrorController:
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
     """Run until `stop` is set: informers first, workers when the cache is filled; and the other way round."""
-    async with AiohttpTransport(settings) as transport, asyncio.TaskGroup() as tasks:
+    async with HttpTransport(settings) as transport, asyncio.TaskGroup() as tasks:
         client = RestClient(transport, field_manager="mirror-controller")
         factory = SharedInformerFactory(client)
         controller = MirrorController(client, factory)

@@ -11,7 +11,7 @@ import contextlib
 import signal
 import sys
 
-from api.client import AiohttpTransport, ConfigError, RestClient, Settings, load_settings
+from api.client import ConfigError, HttpTransport, RestClient, Settings, load_settings
 from api.client.errors import ApiError
 from hack.hollow_node import HollowNode, Timing
 from hack.hollow_node.timing import DEFAULT_SCALE
@@ -38,8 +38,8 @@ def _flags() -> argparse.ArgumentParser:
 async def _run(options: argparse.Namespace, settings: Settings) -> None:
     agent = "hollow-node"  # else the API server would take its requests for the operator's
     async with (
-        AiohttpTransport(settings, user_agent=agent) as writes,
-        AiohttpTransport(settings, user_agent=agent) as watches,
+        HttpTransport(settings, user_agent=agent) as writes,
+        HttpTransport(settings, user_agent=agent) as watches,
     ):
         node = HollowNode(
             RestClient(writes, field_manager="hollow-node"),

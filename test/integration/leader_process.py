@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from api.client import AiohttpTransport, RestClient, load_settings
+from api.client import HttpTransport, RestClient, load_settings
 from api.client.errors import ApiError
 from api.meta import Resource
 from controller.leaderelection import (
@@ -48,7 +48,7 @@ async def lead(settings: Settings, config: LeaderElectionConfig, namespace: str,
     stop = asyncio.Event()
     clock = LoopClock()
     fence = Fence(clock)
-    async with AiohttpTransport(settings) as transport, AiohttpTransport(settings) as lease_transport:
+    async with HttpTransport(settings) as transport, HttpTransport(settings) as lease_transport:
         client = RestClient(FencedTransport(transport, fence))
 
         async def work() -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from api.client import JSON_PATCH, AiohttpTransport, ListOptions, RestClient, Settings, load_settings, retry_on_conflict
+from api.client import JSON_PATCH, HttpTransport, ListOptions, RestClient, Settings, load_settings, retry_on_conflict
 from api.client.credentials import Credentials, FixedCredentials, RefreshedCredentials
 from api.client.errors import (
     AlreadyExistsError,
@@ -173,7 +173,7 @@ def get(total_s: float = 0.4) -> Request:
     return Request("GET", "/api/v1/pods", total_s=total_s)
 
 
-async def body_of(transport: AiohttpTransport, request: Request) -> bytes:
+async def body_of(transport: HttpTransport, request: Request) -> bytes:
     response = await transport.send(request)
     try:
         return await response.body()
@@ -262,7 +262,7 @@ async def test_a_server_that_misbehaves_costs_one_error_in_time_and_no_connectio
     behave: Behaviour, expected: type[ApiError], method: str
 ) -> None:
     """C2 blackhole, slow, drop_answer, cut: nothing hangs, and nothing is left open."""
-    async with serving(behave) as server, AiohttpTransport(Settings(server.url)) as transport:
+    async with serving(behave) as server, HttpTransport(Settings(server.url)) as transport:
         started = time.monotonic()
         with pytest.raises(expected, match=f"^{method} /api/v1/pods: ") as raised:
             await body_of(transport, Request(method, "/api/v1/pods", body=b"{}", total_s=0.4))
@@ -274,14 +274,14 @@ async def test_a_server_that_misbehaves_costs_one_error_in_time_and_no_connectio
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 @pytest.mark.parametrize("behave", [closes_without_a_word, resets])
 async def test_what_changes_something_is_sent_once_even_if_its_answer_is_lost(behave: Behaviour, method: str) -> None:
-    """WR-06: aiohttp by itself sends a PUT or DELETE again; the second one would meet the first one's conflict."""
+    """WR-06: many clients send a PUT or DELETE again; the second one would meet the first one's conflict."""
 
     async def first_fine_then_not(peer: Peer) -> None:
         await peer.request()
         await peer.answer()
         await behave(peer)
 
-    async with serving(first_fine_then_not) as server, AiohttpTransport(Settings(server.url)) as transport:
+    async with serving(first_fine_then_not) as server, HttpTransport(Settings(server.url)) as transport:
         await body_of(transport, get())
         with pytest.raises(ConnectionLostError):
             await body_of(transport, Request(method, "/x", body=b"{}", total_s=1.0))
@@ -294,17 +294,72 @@ async def test_a_get_on_a_connection_that_the_server_gave_up_is_sent_again_at_on
         await peer.answer()
         await peer.request()
 
-    async with serving(one_per_connection) as server, AiohttpTransport(Settings(server.url)) as transport:
+    async with serving(one_per_connection) as server, HttpTransport(Settings(server.url)) as transport:
         for _ in range(3):
             assert await body_of(transport, get()) == b"{}"
         assert server.connections == 3
+
+
+async def test_a_get_is_sent_again_once_and_no_more() -> None:
+    """WR-06: a server that hangs up on a new connection too is left to the caller."""
+
+    async def first_fine_then_never(peer: Peer) -> None:
+        await peer.request()
+        if len(server.heard) == 1:
+            await peer.answer()
+            await peer.request()
+
+    async with serving(first_fine_then_never) as server, HttpTransport(Settings(server.url)) as transport:
+        await body_of(transport, get())
+        with pytest.raises(ConnectionLostError):
+            await body_of(transport, get())
+        assert (len(server.heard), server.connections) == (3, 2)
+
+
+async def test_the_first_address_that_can_be_reached_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name has an address that refuses and one that swallows what is sent there: neither costs more than a moment."""
+    with socket.socket() as refuses, socket.socket() as swallows:
+        refuses.bind(("127.0.0.1", 0))
+        swallows.bind(("127.0.0.1", 0))
+        swallows.listen(0)
+        with contextlib.ExitStack() as stack:
+            for _ in range(3):
+                waiting = stack.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(swallows.getsockname())
+            async with serving(fine_for_ever) as server:
+                places = [refuses.getsockname(), swallows.getsockname(), ("127.0.0.1", server.port)]
+                found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
+                monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: found)
+                async with HttpTransport(Settings("http://api.example:1")) as transport:
+                    started = time.monotonic()
+                    assert await body_of(transport, get(total_s=2.0)) == b"{}"
+                    assert time.monotonic() - started < 1.0
+                    found[:] = found[:1] * 2
+                async with HttpTransport(Settings("http://api.example:1")) as transport:
+                    with pytest.raises(ConnectError, match=r"Cannot connect to api.example:1: .*Connect call failed"):
+                        await transport.send(get(total_s=2.0))
+
+
+@pytest.mark.parametrize("host", ["nowhere.invalid", f"{'x' * 64}.example"])
+async def test_a_name_that_nobody_has_is_no_connection(host: str) -> None:
+    async with HttpTransport(Settings(f"http://{host}")) as transport:
+        with pytest.raises(ConnectError, match="Cannot connect to"):
+            await transport.send(get(total_s=10.0))
+
+
+async def test_a_request_that_could_be_two_is_not_sent() -> None:
+    async with serving(fine_for_ever) as server, HttpTransport(Settings(server.url)) as transport:
+        with pytest.raises(ValueError, match="must be quoted"):
+            await transport.send(Request("GET", "/x HTTP/1.1\r\nHost: evil\r\n\r\n"))
+        assert server.connections == 0
 
 
 async def test_a_server_that_is_not_there_is_no_connection() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         settings = Settings(f"http://127.0.0.1:{taken.getsockname()[1]}")
-        async with AiohttpTransport(settings) as transport:
+        async with HttpTransport(settings) as transport:
             with pytest.raises(ConnectError, match="Cannot connect"):
                 await transport.send(get())
 
@@ -320,7 +375,7 @@ async def test_a_server_that_does_not_accept_is_no_connection_in_time() -> None:
                 waiting.setblocking(False)
                 waiting.connect_ex(address)
             settings = Settings(f"http://127.0.0.1:{address[1]}")
-            async with AiohttpTransport(settings, connect_s=0.2) as transport:
+            async with HttpTransport(settings, connect_s=0.2) as transport:
                 with pytest.raises(ConnectError, match="no connection in time"):
                     await transport.send(get(total_s=2.0))
 
@@ -328,7 +383,7 @@ async def test_a_server_that_does_not_accept_is_no_connection_in_time() -> None:
 async def test_the_wait_for_a_free_connection_has_its_own_limit() -> None:
     """A full pool is not the server's silence: the request was never sent, and the error says so."""
     async with serving(never_answers) as server:
-        async with AiohttpTransport(Settings(server.url), max_connections=1, pool_s=0.2) as transport:
+        async with HttpTransport(Settings(server.url), max_connections=1, pool_s=0.2) as transport:
             first = asyncio.create_task(transport.send(get(total_s=1.0)))
             await until(lambda: server.heard)
             with pytest.raises(ConnectError, match="no connection in time"):
@@ -344,7 +399,7 @@ async def test_a_name_server_that_hangs_delays_neither_the_error_nor_the_stop(mo
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: hang.wait(10) and [])
     try:
         started = time.monotonic()
-        async with AiohttpTransport(Settings("http://api.example:1"), pool_s=0.2) as transport:
+        async with HttpTransport(Settings("http://api.example:1"), pool_s=0.2) as transport:
             with pytest.raises(ConnectError):
                 await transport.send(get(total_s=1.0))
         await asyncio.get_running_loop().shutdown_default_executor()
@@ -358,7 +413,7 @@ async def test_a_name_is_looked_up() -> None:
         await peer.request()
         await peer.answer()
 
-    async with serving(fine) as server, AiohttpTransport(Settings(f"http://localhost:{server.port}")) as transport:
+    async with serving(fine) as server, HttpTransport(Settings(f"http://localhost:{server.port}")) as transport:
         assert await body_of(transport, get()) == b"{}"
         assert server.heard[0].headers["host"] == f"localhost:{server.port}"
 
@@ -373,7 +428,7 @@ async def test_the_html_of_a_load_balancer_is_a_server_error_after_one_try() -> 
             b"<html><h1>Bad Gateway</h1></html>", status="502 Bad Gateway", headers="Content-Type: text/html\r\n"
         )
 
-    async with serving(bad_gateway) as server, AiohttpTransport(Settings(server.url)) as transport:
+    async with serving(bad_gateway) as server, HttpTransport(Settings(server.url)) as transport:
         with pytest.raises(ServerError, match="502 <html><h1>Bad Gateway"):
             await RestClient(transport).get(CONFIG_MAPS, "ns", "a")
         assert len(server.heard) == 1
@@ -390,7 +445,7 @@ async def test_a_redirect_is_not_followed_with_our_token() -> None:
 
     async with serving(steal) as thief, serving(elsewhere) as server:
         settings = Settings(server.url, FixedCredentials(Credentials(f"Bearer {SECRET}")))
-        async with AiohttpTransport(settings) as transport:
+        async with HttpTransport(settings) as transport:
             with pytest.raises(StatusError, match="redirect") as raised:
                 await RestClient(transport).create(CONFIG_MAPS, "ns", {})
         assert SECRET not in str(raised.value)
@@ -402,7 +457,7 @@ async def test_a_login_page_is_not_an_answer() -> None:
         await peer.request()
         await peer.answer(b"<html>please log in</html>", headers="Content-Type: text/html\r\n")
 
-    async with serving(log_in) as server, AiohttpTransport(Settings(server.url)) as transport:
+    async with serving(log_in) as server, HttpTransport(Settings(server.url)) as transport:
         with pytest.raises(DecodeError, match="text/html"):
             await RestClient(transport).create(CONFIG_MAPS, "ns", {})
 
@@ -416,7 +471,7 @@ async def test_a_server_that_asks_for_patience_gets_it() -> None:
         await peer.request()
         await peer.answer(b'{"fine":1}')
 
-    async with serving(busy_once) as server, AiohttpTransport(Settings(server.url)) as transport:
+    async with serving(busy_once) as server, HttpTransport(Settings(server.url)) as transport:
         started = time.monotonic()
         assert await RestClient(transport).create(CONFIG_MAPS, "ns", {}) == b'{"fine":1}'
         assert 1.0 <= time.monotonic() - started < 2.0
@@ -430,7 +485,7 @@ async def test_requests_are_sent_as_they_are_meant() -> None:
             await peer.answer()
 
     credentials = FixedCredentials(Credentials(f"Bearer {SECRET}"))
-    async with serving(fine) as server, AiohttpTransport(Settings(f"{server.url}/base", credentials)) as transport:
+    async with serving(fine) as server, HttpTransport(Settings(f"{server.url}/base", credentials)) as transport:
         client = RestClient(transport, field_manager="tfjob operator")
         await client.list_page(CONFIG_MAPS, ListOptions(label_selector="a=b,c in (d, e)", resource_version="0"))
         await client.patch(CONFIG_MAPS, "ns", "a/b", {"x": "ü"}, subresource="status")
@@ -455,7 +510,7 @@ async def test_one_connection_serves_one_task_after_the_other() -> None:
             await peer.request()
             await peer.answer()
 
-    async with serving(fine) as server, AiohttpTransport(Settings(server.url)) as transport:
+    async with serving(fine) as server, HttpTransport(Settings(server.url)) as transport:
         for _ in range(20):
             await body_of(transport, get())
         assert server.connections == 1
@@ -468,7 +523,7 @@ async def test_connection_close_is_honoured() -> None:
         await peer.answer(headers="Connection: close\r\n")
         await peer.gone()
 
-    async with serving(once) as server, AiohttpTransport(Settings(server.url)) as transport:
+    async with serving(once) as server, HttpTransport(Settings(server.url)) as transport:
         for _ in range(3):
             await body_of(transport, get())
         assert server.connections == 3
@@ -480,7 +535,7 @@ async def test_idle_connections_that_the_server_closes_are_not_used_again() -> N
         await peer.request()
         await peer.answer()
 
-    async with serving(tired) as server, AiohttpTransport(Settings(server.url)) as transport:
+    async with serving(tired) as server, HttpTransport(Settings(server.url)) as transport:
         for _ in range(3):
             await body_of(transport, Request("POST", "/x", body=b"{}", total_s=1.0))
             await until(lambda: server.open == 0)
@@ -494,7 +549,7 @@ async def test_idle_connections_are_closed_after_a_while() -> None:
         await peer.answer()
         await peer.gone()
 
-    async with serving(fine) as server, AiohttpTransport(Settings(server.url), keep_alive_s=0.1) as transport:
+    async with serving(fine) as server, HttpTransport(Settings(server.url), keep_alive_s=0.1) as transport:
         await body_of(transport, get())
         assert server.open == 1
         await until(lambda: server.open == 0)
@@ -528,7 +583,7 @@ async def test_a_cancelled_request_closes_its_connection_at_once(
     tls = server_tls if encrypted else None
     async with (
         serving(behave, tls=tls) as server,
-        AiohttpTransport(Settings(server.url, trusting(authority))) as transport,
+        HttpTransport(Settings(server.url, trusting(authority))) as transport,
     ):
         request = asyncio.create_task(body_of(transport, get(total_s=30.0)))
         await until(lambda: server.heard)
@@ -543,7 +598,7 @@ async def test_a_cancelled_request_closes_its_connection_at_once(
 
 async def test_leaving_the_transport_ends_what_is_still_under_way() -> None:
     async with serving(never_answers) as server:
-        async with AiohttpTransport(Settings(server.url)) as transport:
+        async with HttpTransport(Settings(server.url)) as transport:
             request = asyncio.create_task(transport.send(get(total_s=30.0)))
             await until(lambda: server.heard)
         async with asyncio.timeout(0.5):
@@ -554,7 +609,7 @@ async def test_leaving_the_transport_ends_what_is_still_under_way() -> None:
 
 async def test_a_transport_that_is_not_open_says_so() -> None:
     with pytest.raises(RuntimeError, match="not open"):
-        await AiohttpTransport(Settings("http://127.0.0.1:1")).send(get())
+        await HttpTransport(Settings("http://127.0.0.1:1")).send(get())
 
 
 # Watches
@@ -579,7 +634,7 @@ async def test_lines_arrive_as_they_are_sent_however_they_are_cut() -> None:
         await peer.gone()
 
     seen: list[bytes] = []
-    async with serving(stream) as server, AiohttpTransport(Settings(server.url)) as transport:
+    async with serving(stream) as server, HttpTransport(Settings(server.url)) as transport:
         await follow(RestClient(transport), seen)
     assert seen == [b'{"a":1}', b'{"b":2}', b'{"c":3}']
 
@@ -596,7 +651,7 @@ async def test_a_watch_that_falls_silent_ends_after_the_limit_of_a_dead_peer() -
         await peer.gone()
 
     seen: list[bytes] = []
-    async with serving(speak_and_freeze) as server, AiohttpTransport(Settings(server.url)) as transport:
+    async with serving(speak_and_freeze) as server, HttpTransport(Settings(server.url)) as transport:
         started = time.monotonic()
         with pytest.raises(RequestTimeoutError):
             await follow(RestClient(transport, request_s=0.3), seen, idle_s=0.3)
@@ -606,7 +661,7 @@ async def test_a_watch_that_falls_silent_ends_after_the_limit_of_a_dead_peer() -
 
 
 async def test_opening_a_watch_is_limited_like_any_request() -> None:
-    async with serving(never_answers) as server, AiohttpTransport(Settings(server.url)) as transport:
+    async with serving(never_answers) as server, HttpTransport(Settings(server.url)) as transport:
         with pytest.raises(RequestTimeoutError):
             await follow(RestClient(transport, request_s=0.2), [], idle_s=80.0)
         await until(lambda: server.open == 0)
@@ -633,7 +688,7 @@ async def test_leaving_a_watch_closes_its_stream_at_once_and_leaves_no_task(
 
     async with (
         serving(endless, tls=server_tls if encrypted else None) as server,
-        AiohttpTransport(Settings(server.url, trusting(authority))) as transport,
+        HttpTransport(Settings(server.url, trusting(authority))) as transport,
     ):
         client = RestClient(transport)
         before = asyncio.all_tasks()
@@ -672,7 +727,7 @@ async def test_leaving_a_watch_does_not_wait_for_a_peer_that_is_frozen(
     freeze = asyncio.Event()
     async with serving(one_line, tls=server_tls) as server, serving(freezing_proxy) as proxy:
         settings = Settings(proxy.url.replace("http:", "https:"), trusting(authority))
-        async with AiohttpTransport(settings) as transport:
+        async with HttpTransport(settings) as transport:
             async with RestClient(transport).watch(CONFIG_MAPS, ListOptions()) as lines:
                 assert await anext(lines) == [b"{}"]
                 freeze.set()
@@ -688,14 +743,17 @@ async def test_a_watch_that_breaks_is_a_lost_connection() -> None:
         await peer.say(b'40\r\n{"half')
 
     seen: list[bytes] = []
-    async with serving(cut) as server, AiohttpTransport(Settings(server.url)) as transport:
+    async with serving(cut) as server, HttpTransport(Settings(server.url)) as transport:
         with pytest.raises(ConnectionLostError):
             await follow(RestClient(transport), seen)
     assert seen == [b"{}"]
 
 
-async def test_a_slow_reader_is_not_taken_for_a_dead_peer() -> None:
-    """While we do not read, silence is ours."""
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_a_slow_reader_is_not_taken_for_a_dead_peer(
+    authority: Authority, server_tls: ssl.SSLContext, *, encrypted: bool
+) -> None:
+    """While we do not read, silence is ours. Nor is anything lost when the server is done and gone long before the reader."""
 
     async def flood(peer: Peer) -> None:
         await peer.request()
@@ -703,12 +761,13 @@ async def test_a_slow_reader_is_not_taken_for_a_dead_peer() -> None:
         for _ in range(400):
             await peer.chunk(b"x" * 16_383 + b"\n")
         await peer.say(b"0\r\n\r\n")
+        peer.writer.close()
         await peer.gone()
 
     count = 0
     async with (
-        serving(flood) as server,
-        AiohttpTransport(Settings(server.url)) as transport,
+        serving(flood, tls=server_tls if encrypted else None) as server,
+        HttpTransport(Settings(server.url, trusting(authority))) as transport,
         RestClient(transport).watch(CONFIG_MAPS, ListOptions(), idle_s=0.2) as lines,
     ):
         async for batch in lines:
@@ -732,7 +791,7 @@ async def test_a_server_with_our_authoritys_certificate_is_believed(
 ) -> None:
     async with (
         serving(fine_for_ever, tls=server_tls) as server,
-        AiohttpTransport(Settings(server.url, trusting(authority))) as transport,
+        HttpTransport(Settings(server.url, trusting(authority))) as transport,
     ):
         assert await body_of(transport, get()) == b"{}"
 
@@ -749,7 +808,7 @@ async def test_a_server_that_is_not_believed_hears_nothing(
     async with serving(fine_for_ever, tls=server_tls) as server:
         for credentials, name in cases.values():
             settings = Settings(server.url, credentials, tls_server_name=name)
-            async with AiohttpTransport(settings) as transport:
+            async with HttpTransport(settings) as transport:
                 with pytest.raises(TLSError, match="CERTIFICATE_VERIFY_FAILED"):
                     await transport.send(get())
         assert server.heard == []
@@ -758,7 +817,7 @@ async def test_a_server_that_is_not_believed_hears_nothing(
 async def test_tls_server_name_is_the_name_that_is_checked(authority: Authority, server_tls: ssl.SSLContext) -> None:
     async with serving(fine_for_ever, tls=server_tls) as server:
         settings = Settings(server.url, trusting(authority), tls_server_name="kubernetes.default.svc")
-        async with AiohttpTransport(settings) as transport:
+        async with HttpTransport(settings) as transport:
             assert await body_of(transport, get()) == b"{}"
 
 
@@ -769,7 +828,7 @@ async def test_a_server_that_does_not_speak_tls_is_a_tls_failure(authority: Auth
 
     async with serving(plain) as server:
         settings = Settings(server.url.replace("http:", "https:"), trusting(authority))
-        async with AiohttpTransport(settings) as transport:
+        async with HttpTransport(settings) as transport:
             with pytest.raises(TLSError):
                 await transport.send(get())
 
@@ -777,7 +836,7 @@ async def test_a_server_that_does_not_speak_tls_is_a_tls_failure(authority: Auth
 async def test_a_handshake_that_stalls_is_no_connection_in_time(authority: Authority) -> None:
     async with serving(Peer.gone) as server:
         settings = Settings(server.url.replace("http:", "https:"), trusting(authority))
-        async with AiohttpTransport(settings, connect_s=0.2) as transport:
+        async with HttpTransport(settings, connect_s=0.2) as transport:
             with pytest.raises(ConnectError, match="no connection in time"):
                 await transport.send(get(total_s=2.0))
         await until(lambda: server.open == 0)
@@ -805,7 +864,7 @@ async def test_a_new_client_certificate_is_never_sent_over_an_old_connection(
         def refused(self) -> None: ...
 
     async with serving(who, tls=server_tls) as server:
-        async with AiohttpTransport(Settings(server.url, Rotating())) as transport:
+        async with HttpTransport(Settings(server.url, Rotating())) as transport:
             assert [await body_of(transport, get()) for _ in range(4)] == [b'"old"', b'"old"', b'"new"', b'"new"']
         assert server.connections == 2
 
@@ -847,7 +906,7 @@ async def test_https_goes_through_a_proxy_as_a_tunnel_that_is_verified_to_its_en
     async with serving(tunnel) as proxy, serving(fine_for_ever, tls=server_tls) as server:
         proxied = proxy.url.replace("http://", f"http://ada:{SECRET}@")
         settings = Settings(server.url, trusting(authority), proxy=proxied)
-        async with AiohttpTransport(settings) as transport:
+        async with HttpTransport(settings) as transport:
             for _ in range(3):
                 assert await body_of(transport, get(total_s=2.0)) == b"{}"
         assert [(heard.method, heard.target) for heard in proxy.heard] == [("CONNECT", f"127.0.0.1:{server.port}")]
@@ -855,16 +914,76 @@ async def test_https_goes_through_a_proxy_as_a_tunnel_that_is_verified_to_its_en
             "Basic " + base64.b64encode(f"ada:{SECRET}".encode()).decode()
         )
         assert "proxy-authorization" not in server.heard[0].headers
-        async with AiohttpTransport(Settings(server.url, proxy=proxy.url)) as transport:
+        async with HttpTransport(Settings(server.url, proxy=proxy.url)) as transport:
             with pytest.raises(TLSError):
                 await transport.send(get(total_s=2.0))
 
 
 async def test_http_goes_through_a_proxy_in_absolute_form() -> None:
     async with serving(fine_for_ever) as proxy:
-        async with AiohttpTransport(Settings("http://api.example:8080", proxy=proxy.url)) as transport:
+        proxied = proxy.url.replace("http://", f"http://ada:{SECRET}@")
+        async with HttpTransport(Settings("http://api.example:8080", proxy=proxied)) as transport:
             assert await body_of(transport, get()) == b"{}"
         assert proxy.heard[0].target == "http://api.example:8080/api/v1/pods"
+        assert proxy.heard[0].headers["proxy-authorization"].startswith("Basic ")
+
+
+async def test_a_proxy_may_be_reached_by_tls_itself(authority: Authority, server_tls: ssl.SSLContext) -> None:
+    """TLS inside TLS for a server with TLS."""
+    trust = trusting(authority)
+    async with serving(tunnel, tls=server_tls) as proxy, serving(fine_for_ever, tls=server_tls) as server:
+        async with HttpTransport(Settings(server.url, trust, proxy=proxy.url)) as transport:
+            for _ in range(3):
+                assert await body_of(transport, get(total_s=2.0)) == b"{}"
+        assert (proxy.connections, server.connections) == (1, 1)
+        await until(lambda: proxy.open == server.open == 0)
+    async with serving(fine_for_ever, tls=server_tls) as proxy:
+        async with HttpTransport(Settings("http://api.example", trust, proxy=proxy.url)) as transport:
+            assert await body_of(transport, get(total_s=2.0)) == b"{}"
+        assert proxy.heard[0].target == "http://api.example/api/v1/pods"
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize("stage", ["the proxy", "the handshake"])
+async def test_a_request_that_is_cancelled_while_it_gets_its_tunnel_closes_it(
+    authority: Authority, server_tls: ssl.SSLContext, stage: str, *, encrypted: bool
+) -> None:
+    """Before the proxy has answered, and in the handshake that follows."""
+
+    async def opens_and_stalls(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await peer.gone()
+
+    behave = never_answers if stage == "the proxy" else opens_and_stalls
+    async with serving(behave, tls=server_tls if encrypted else None) as proxy:
+        settings = Settings("https://api.example", trusting(authority), proxy=proxy.url)
+        async with HttpTransport(settings) as transport:
+            request = asyncio.create_task(transport.send(get(total_s=5.0)))
+            await until(lambda: proxy.heard)
+            await asyncio.sleep(0.05)
+            request.cancel()
+            await asyncio.wait([request])
+            await until(lambda: proxy.open == 0, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (b"SSH-2.0-x\r\n\r\n", "the proxy does not speak HTTP"),
+        (b"HTTP/1.1 200 OK\r\n\r\nmore", "the proxy sent more than a tunnel"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 20_000, "the proxy does not speak HTTP"),
+        (b"", "the proxy closed the connection"),
+    ],
+)
+async def test_a_proxy_that_talks_nonsense_is_no_connection(answer: bytes, text: str) -> None:
+    async def behave(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(answer)
+
+    async with serving(behave) as proxy, HttpTransport(Settings("https://api.example", proxy=proxy.url)) as transport:
+        with pytest.raises(ConnectError, match=text):
+            await transport.send(get(total_s=2.0))
 
 
 async def test_a_proxy_that_refuses_is_no_connection_and_its_password_is_not_told() -> None:
@@ -875,7 +994,7 @@ async def test_a_proxy_that_refuses_is_no_connection_and_its_password_is_not_tol
     async with serving(refuse) as proxy:
         proxied = proxy.url.replace("http://", f"http://ada:{SECRET}@")
         settings = Settings("https://api.example", FixedCredentials(Credentials(f"Bearer {SECRET}")), proxy=proxied)
-        async with AiohttpTransport(settings) as transport:
+        async with HttpTransport(settings) as transport:
             with pytest.raises(ConnectError, match="the proxy answered 407") as raised:
                 await transport.send(get())
         assert SECRET not in f"{raised.value!r} {raised.value.__cause__!r}"
@@ -884,7 +1003,7 @@ async def test_a_proxy_that_refuses_is_no_connection_and_its_password_is_not_tol
 
 async def test_a_proxy_that_never_answers_is_no_connection_in_time() -> None:
     async with serving(never_answers) as proxy:
-        async with AiohttpTransport(Settings("https://api.example", proxy=proxy.url), pool_s=0.2) as transport:
+        async with HttpTransport(Settings("https://api.example", proxy=proxy.url), pool_s=0.2) as transport:
             with pytest.raises(ConnectError, match="no connection in time"):
                 await transport.send(get(total_s=2.0))
         await until(lambda: proxy.open == 0)
@@ -894,7 +1013,7 @@ async def test_a_proxy_that_is_not_there_is_no_connection() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         proxy = f"http://ada:{SECRET}@127.0.0.1:{taken.getsockname()[1]}"
-        async with AiohttpTransport(Settings("https://api.example", proxy=proxy)) as transport:
+        async with HttpTransport(Settings("https://api.example", proxy=proxy)) as transport:
             with pytest.raises(ConnectError) as raised:
                 await transport.send(get())
     assert SECRET not in str(raised.value)
@@ -910,7 +1029,7 @@ async def test_a_server_that_refuses_our_token_makes_us_look_for_a_new_one() -> 
             await peer.answer(status="200 OK" if good else "401 Unauthorized")
 
     source = RefreshedCredentials(lambda: Credentials("Bearer new"), first=Credentials("Bearer old"))
-    async with serving(strict) as server, AiohttpTransport(Settings(server.url, source)) as transport:
+    async with serving(strict) as server, HttpTransport(Settings(server.url, source)) as transport:
         client = RestClient(transport)
         with pytest.raises(UnauthorizedError):
             await client.get(CONFIG_MAPS, "ns", "a")
@@ -925,7 +1044,7 @@ async def test_without_credentials_no_request_leaves() -> None:
         raise CredentialsError("no such plugin")
 
     async with serving(fine_for_ever) as server:
-        async with AiohttpTransport(Settings(server.url, RefreshedCredentials(fail))) as transport:
+        async with HttpTransport(Settings(server.url, RefreshedCredentials(fail))) as transport:
             with pytest.raises(CredentialsError, match="no such plugin"):
                 await RestClient(transport).get(CONFIG_MAPS, "ns", "a")
         assert server.connections == 0
@@ -939,7 +1058,7 @@ async def test_a_plugin_that_hangs_does_not_hold_up_a_cancelled_request() -> Non
         return Credentials()
 
     try:
-        async with AiohttpTransport(Settings("http://127.0.0.1:1", RefreshedCredentials(read))) as transport:
+        async with HttpTransport(Settings("http://127.0.0.1:1", RefreshedCredentials(read))) as transport:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.1):
                     await transport.send(get())
@@ -967,7 +1086,7 @@ def decode(raw: bytes) -> dict[str, Any]:
 
 
 async def test_verbs_and_their_refusals(settings: Settings, namespace: str) -> None:
-    async with AiohttpTransport(settings) as transport:
+    async with HttpTransport(settings) as transport:
         client = RestClient(transport, field_manager="tfjob-operator-test")
         made = decode(await client.create(CONFIG_MAPS, namespace, config_map(x="1")))
         assert [entry["manager"] for entry in made["metadata"]["managedFields"]] == ["tfjob-operator-test"]  # WR-03
@@ -987,7 +1106,7 @@ async def test_verbs_and_their_refusals(settings: Settings, namespace: str) -> N
 
 async def test_a_patch_of_a_stale_view_is_a_conflict(settings: Settings, namespace: str) -> None:
     """Status writes carry the resourceVersion: a stale view can only be refused, whichever kind of patch it is."""
-    async with AiohttpTransport(settings) as transport:
+    async with HttpTransport(settings) as transport:
         client = RestClient(transport)
         old = decode(await client.create(CONFIG_MAPS, namespace, config_map(x="1")))["metadata"]["resourceVersion"]
         merged = {"metadata": {"resourceVersion": old}, "data": {"x": "2"}}
@@ -1009,7 +1128,7 @@ async def test_a_patch_of_a_stale_view_is_a_conflict(settings: Settings, namespa
 
 async def test_a_delete_with_preconditions_spares_any_other_object(settings: Settings, namespace: str) -> None:
     """WR-08, Sieve's stale-state bugs."""
-    async with AiohttpTransport(settings) as transport:
+    async with HttpTransport(settings) as transport:
         client = RestClient(transport)
         meta = decode(await client.create(CONFIG_MAPS, namespace, config_map()))["metadata"]
         with pytest.raises(ConflictError):
@@ -1022,7 +1141,7 @@ async def test_a_delete_with_preconditions_spares_any_other_object(settings: Set
 
 
 async def test_a_dry_run_of_any_write_changes_nothing(settings: Settings, namespace: str) -> None:
-    async with AiohttpTransport(settings) as transport:
+    async with HttpTransport(settings) as transport:
         client = RestClient(transport)
         await client.create(CONFIG_MAPS, namespace, config_map("b"), dry_run=True)
         with pytest.raises(NotFoundError):
@@ -1036,7 +1155,7 @@ async def test_a_dry_run_of_any_write_changes_nothing(settings: Settings, namesp
 
 async def test_writers_that_start_over_on_conflict_lose_no_write(settings: Settings, namespace: str) -> None:
     """WR-01."""
-    async with AiohttpTransport(settings) as transport:
+    async with HttpTransport(settings) as transport:
         client = RestClient(transport)
         await client.create(CONFIG_MAPS, namespace, config_map(x="0"))
 
@@ -1050,7 +1169,7 @@ async def test_writers_that_start_over_on_conflict_lose_no_write(settings: Setti
 
 
 async def test_a_watch_sees_what_happens(settings: Settings, namespace: str) -> None:
-    async with AiohttpTransport(settings) as watches, AiohttpTransport(settings) as writes:
+    async with HttpTransport(settings) as watches, HttpTransport(settings) as writes:
         client = RestClient(writes)
         options = ListOptions(namespace=namespace)
         version = decode(await client.list_page(CONFIG_MAPS, options))["metadata"]["resourceVersion"]
@@ -1075,7 +1194,7 @@ async def test_a_version_that_was_compacted_away_is_expired(
     settings: Settings, control_plane: ControlPlane, namespace: str
 ) -> None:
     """RF-06, SV-05."""
-    async with AiohttpTransport(settings) as transport:
+    async with HttpTransport(settings) as transport:
         client = RestClient(transport)
         for name in "abc":
             await client.create(CONFIG_MAPS, namespace, config_map(name))
@@ -1099,7 +1218,7 @@ async def test_a_service_accounts_token_is_read_again_when_its_file_rotates(
     (tmp_path / "kubeconfig").write_text(json.dumps(document))
     (tmp_path / "token").write_text("nonsense")
     settings = load_settings(str(tmp_path / "kubeconfig"))
-    async with AiohttpTransport(settings) as transport:
+    async with HttpTransport(settings) as transport:
         client = RestClient(transport)
         with pytest.raises(UnauthorizedError):
             await client.get(CONFIG_MAPS, namespace, "a")

@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from api.client import AiohttpTransport, RestClient, load_settings
+from api.client import HttpTransport, RestClient, load_settings
 from api.core import EVENT_NORMAL, EVENT_WARNING, ObjectReference
 from controller.events import EventRecorder
 from workqueue import LoopClock
@@ -69,7 +69,7 @@ async def bench_on(plane: ControlPlane, namespace: str) -> AsyncIterator[Bench]:
     """A bench whose recorder runs, and is stopped at the end."""
     settings = await asyncio.to_thread(load_settings, str(plane.kubeconfig))
     drops = Drops()
-    async with AiohttpTransport(settings) as transport, asyncio.TaskGroup() as group:
+    async with HttpTransport(settings) as transport, asyncio.TaskGroup() as group:
         recorder = EventRecorder(
             RestClient(transport, field_manager="kettle-operator"),
             component="kettle-operator",

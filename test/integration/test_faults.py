@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from api.client import AiohttpTransport, ListOptions, RestClient, Settings, load_settings
+from api.client import HttpTransport, ListOptions, RestClient, Settings, load_settings
 from api.client.errors import AlreadyExistsError, ConnectionLostError, ExpiredError
 from informers import Codec, ListWatch
 from informers.pager import PAGE_SIZE, Pager
@@ -322,7 +322,7 @@ async def test_a_create_that_is_lost_is_not_repeated_by_us_and_a_second_one_tell
     async with (
         config_maps(control_plane, namespace) as it,
         Proxy(control_plane.kubeconfig) as proxy,
-        AiohttpTransport(Settings(proxy.url)) as transport,
+        HttpTransport(Settings(proxy.url)) as transport,
     ):
         lossy = RestClient(transport)
         proxy.rule(lambda seen: seen.verb == "create", fault)
@@ -397,7 +397,7 @@ async def test_2000_objects_come_in_four_pages_when_the_cache_of_the_server_can_
 async def test_pages_keep_the_memory_below_what_the_collection_weighs(control_plane: ControlPlane, crowd: str) -> None:
     """RF-08, trap D7: no more than the bytes of a page are there at a time, and seconds suffice"""
     settings = await asyncio.to_thread(load_settings, str(control_plane.kubeconfig))
-    async with AiohttpTransport(settings) as transport, asyncio.timeout(10):
+    async with HttpTransport(settings) as transport, asyncio.timeout(10):
         source = ListWatch(RestClient(transport), Codec(CONFIG_MAPS, ConfigMap), namespace=crowd, field_selector=OURS)
         tracemalloc.start()
         try:

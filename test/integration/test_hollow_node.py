@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from api.client import AiohttpTransport, RestClient, load_settings
+from api.client import HttpTransport, RestClient, load_settings
 from api.client.errors import NotFoundError
 from api.core import PODS
 from api.meta import Resource
@@ -92,7 +92,7 @@ class Cluster:
 @asynccontextmanager
 async def cluster(plane: ControlPlane, namespace: str) -> AsyncIterator[Cluster]:
     """A client for the length of a test."""
-    async with AiohttpTransport(load_settings(str(plane.kubeconfig))) as transport:
+    async with HttpTransport(load_settings(str(plane.kubeconfig))) as transport:
         yield Cluster(RestClient(transport, field_manager="test"), plane, namespace)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from api.client import AiohttpTransport, ListOptions, RestClient, load_settings
+from api.client import HttpTransport, ListOptions, RestClient, load_settings
 from api.client.errors import NotFoundError
 from api.meta import Object, ObjectMeta, Resource, Struct
 from informers import Codec, ListWatch, SharedInformerFactory, Tombstone, object_of
@@ -39,7 +39,7 @@ class ConfigMap(Struct, frozen=True):
 class FaultyTransport:
     """Passes requests on and keeps them. Can cut the streams of watches, and make the next watch begin in the distant past."""
 
-    def __init__(self, inner: AiohttpTransport) -> None:
+    def __init__(self, inner: HttpTransport) -> None:
         self.reads: list[str] = []
         """`list` or `watch`, in the order in which they were asked for."""
         self.forget_once = False
@@ -118,7 +118,7 @@ def settings(control_plane: ControlPlane) -> Settings:
 @asynccontextmanager
 async def cluster(settings: Settings, plane: ControlPlane, namespace: str) -> AsyncIterator[Cluster]:
     """Connections of our own on the running loop."""
-    async with AiohttpTransport(settings) as transport:
+    async with HttpTransport(settings) as transport:
         yield Cluster(plane, namespace, FaultyTransport(transport))
 
 

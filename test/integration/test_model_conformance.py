@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from api.client import AiohttpTransport, Request, load_settings
+from api.client import HttpTransport, Request, load_settings
 from api.core import EVENTS, LEASES, PODS, SERVICES
 from api.v1.constants import TFJOBS
 from simulation.model.controllers import GarbageCollector
@@ -513,7 +513,7 @@ async def test_the_model_answers_as_the_api_server_does(
     def compact(version: int) -> None:
         control_plane.etcd_call("kv/compaction", {"revision": version, "physical": True})
 
-    async with AiohttpTransport(settings) as transport:
+    async with HttpTransport(settings) as transport:
         real = Session(transport, namespace, compact)
         await chapter(real)
     assert await _play_on_model(chapter) == real.transcript

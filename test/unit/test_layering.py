@@ -48,7 +48,8 @@ for pure in PURE:
 
 ONLY_IN = {
     "kubernetes": ("api.client.config",),
-    "aiohttp": ("api.client.transport", "controller.observability.http_server"),
+    "aiohttp": ("controller.observability.http_server",),
+    "httptools": ("api.client.answer_parser",),
     "prometheus_client": ("controller.observability",),
     "time": (),  # the clock is injected
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.client import AiohttpTransport, ListOptions, RestClient, load_settings
+from api.client import HttpTransport, ListOptions, RestClient, load_settings
 from api.client.errors import ApiError
 from api.meta import ObjectMeta, Resource, Struct, meta_key
 
@@ -165,5 +165,5 @@ class ConfigMaps:
 async def config_maps(plane: ControlPlane, namespace: str) -> AsyncIterator[ConfigMaps]:
     """The config maps of a namespace, over connections on the running loop."""
     settings = await asyncio.to_thread(load_settings, str(plane.kubeconfig))
-    async with AiohttpTransport(settings) as transport:
+    async with HttpTransport(settings) as transport:
         yield ConfigMaps(RestClient(transport), namespace)

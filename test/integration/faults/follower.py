@@ -6,7 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from api.client import AiohttpTransport, RestClient, Settings
+from api.client import HttpTransport, RestClient, Settings
 from api.meta import meta_key
 from informers import Codec, SharedInformerFactory, Tombstone, key_of, object_of
 from integration.faults.config_maps import CONFIG_MAPS, OURS, PATIENCE_S, ConfigMap, Versions, versions_of
@@ -119,7 +119,7 @@ async def follower(
     A watch is given up after `idle_s` seconds of silence, any other request after `answer_s`. There is no chance in it: each
     back-off takes the shortest time that it may.
     """
-    async with Proxy(plane.kubeconfig) as proxy, AiohttpTransport(Settings(proxy.url)) as transport:
+    async with Proxy(plane.kubeconfig) as proxy, HttpTransport(Settings(proxy.url)) as transport:
         client = RestClient(transport, request_s=answer_s, list_s=answer_s)
         factory = SharedInformerFactory(client, random=lambda: 0.0, idle_s=idle_s)
         informer = factory.informer(

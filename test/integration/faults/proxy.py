@@ -2,7 +2,7 @@
 
 It passes requests on, and the bytes of watches as they come; it writes every request down; and it obeys rules:
 
-    async with Proxy(control_plane.kubeconfig) as proxy, AiohttpTransport(Settings(proxy.url)) as transport:
+    async with Proxy(control_plane.kubeconfig) as proxy, HttpTransport(Settings(proxy.url)) as transport:
         proxy.rule(lambda seen: seen.verb == "watch", answer_status(429, "TooManyRequests"), times=2)
 
 Of the rules that match a request the oldest one takes it; what rules can do is in `actions.py`.

@@ -1,0 +1,118 @@
+"""Answers put together from what arrives. The parsing is llhttp's, through `httptools`; when an answer ends is decided here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from api.client.errors import TransportError
+
+MAX_HEAD_BYTES: Final = 64 * 1024
+"""Longest head, or trailer. API servers send half a kilobyte; without a limit a head that never ends would fill the memory.
+What came in one read with the end of the head is not counted."""
+
+
+class AnswerParser:
+    """Parses the answers of one connection, one after the other.
+
+    `status` is 0 until the head is complete, `ended` says that the answer is whole. Then `reusable` says whether another one
+    may follow on this connection: only if nothing at all came after this one, so that it can not be out of step.
+    """
+
+    __slots__ = (
+        "_bodyless",
+        "_headers",
+        "_parser",
+        "_pieces",
+        "_whole",
+        "ended",
+        "head",
+        "on_body",
+        "on_header",
+        "reusable",
+        "status",
+    )
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.head: dict[bytes, bytes] = {}
+        self.ended = False
+        self.reusable = False
+        self._headers: dict[bytes, bytes] = {}
+        self._pieces: list[bytes] = []
+        self._whole = 0
+        self._bodyless = 0
+        # For each header and each chunk the parser calls a dict or a list, without a detour through Python.
+        self.on_header = self._headers.__setitem__
+        self.on_body = self._pieces.append
+        self._parser = HttpResponseParser(self)
+
+    def feed(self, data: memoryview) -> None:
+        """Take what has arrived. Raises TransportError if it is not HTTP."""
+        before = len(self._pieces)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade as error:
+            if not self.ended:
+                raise TransportError("the answer is not HTTP: the server goes over to another protocol") from error
+            self.reusable = False
+        except HttpParserError as error:
+            if not self.ended:
+                raise TransportError(f"the answer is not HTTP: {error}") from error  # its words quote nothing
+            self.reusable = False
+        if len(self._pieces) != before:
+            self._bodyless = 0
+        elif not self.ended:
+            self._bodyless += len(data)
+            if self._bodyless > MAX_HEAD_BYTES:
+                raise TransportError(f"the answer is not HTTP: its head is longer than {MAX_HEAD_BYTES} bytes")
+
+    def feed_eof(self) -> bool:
+        """Hear that nothing more comes; answers whether that is how this answer ends."""
+        if not self.status or self.ended:
+            return False
+        lower = {name.lower(): value for name, value in self.head.items()}
+        if b"content-length" in lower or lower.get(b"transfer-encoding", b"").lower().endswith(b"chunked"):
+            return False
+        self.ended = True
+        self.reusable = False
+        self._whole = len(self._pieces)
+        return True
+
+    def take_body(self) -> bytes:
+        """What has arrived of the body since this was asked last."""
+        if self.ended:
+            del self._pieces[self._whole :]  # the body of a second answer
+        body = b"".join(self._pieces)
+        self._pieces.clear()
+        return body
+
+    def next(self) -> None:
+        """Go over to the next answer."""
+        self.ended = False
+        self.status = self._bodyless = 0
+        self._pieces.clear()
+        self._headers.clear()  # trailers
+
+    # What the parser calls
+
+    def on_message_begin(self) -> None:
+        """Hear that something begins, which should be the answer."""
+        if self.ended:
+            self.reusable = False
+
+    def on_headers_complete(self) -> None:
+        """Take the head; what precedes the real one (100 Continue, 103 Early Hints) is dropped."""
+        status = self._parser.get_status_code()
+        if status >= 200 and not self.ended:
+            self.status = status
+            self.head = self._headers.copy()
+        self._headers.clear()
+
+    def on_message_complete(self) -> None:
+        """Note that the answer is whole."""
+        if self.status and not self.ended:
+            self.ended = True
+            self._whole = len(self._pieces)
+            self.reusable = self._parser.should_keep_alive()

@@ -1,0 +1,171 @@
+"""The two kinds of answer: one that has arrived whole, and a stream that is read while it arrives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, Self
+
+from api.client.errors import ConnectionLostError, RequestTimeoutError
+
+if TYPE_CHECKING:
+    from api.client.errors import TransportError
+    from api.client.http1 import Connection
+    from api.client.transport import Request
+
+HELD_BYTES: Final = 256 * 1024
+"""What is taken from a stream before its reader is waited for: some fifty pods, so that a burst is one batch."""
+
+
+class Headers(Mapping[str, str]):
+    """Headers as they came. Names are matched without regard to case; of several with one name the last counts."""
+
+    __slots__ = ("_came", "_lower")
+
+    def __init__(self, came: dict[bytes, bytes]) -> None:
+        self._came = came
+        self._lower: dict[str, str] | None = None
+
+    def _by_name(self) -> dict[str, str]:
+        # Bytes above ASCII have no meaning, and Latin-1 takes all of them.
+        if self._lower is None:
+            self._lower = {
+                name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._came.items()
+            }
+        return self._lower
+
+    def __getitem__(self, name: str) -> str:
+        exact = self._came.get(
+            name.encode("latin-1")
+        )  # API servers write names as we do, and nothing need be translated
+        return self._by_name()[name.lower()] if exact is None else exact.decode("latin-1")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name())
+
+    def __len__(self) -> int:
+        return len(self._by_name())
+
+
+class WholeAnswer:
+    """`Response` whose body is here. It holds no connection."""
+
+    __slots__ = ("_body", "_unread", "headers", "status")
+
+    def __init__(self, status: int, headers: Headers, body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self._body = body
+        self._unread = bool(body)
+
+    async def body(self) -> bytes:
+        """See `Response.body`."""
+        return self._body
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """See `Response.chunks`."""
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._unread:
+            raise StopAsyncIteration
+        self._unread = False
+        return self._body
+
+    def close(self) -> None:
+        """See `Response.close`."""
+
+
+class StreamAnswer:
+    """`Response` whose body is still arriving on a connection of its own. For one reader.
+
+    What has arrived and was not read is at most `HELD_BYTES` and what one look at the socket brings; then the connection is
+    not read from until the reader has taken it.
+    """
+
+    __slots__ = ("_chunks", "_connection", "_failure", "_held", "_paused", "_request", "_waiter", "headers", "status")
+
+    def __init__(self, status: int, headers: Headers, connection: Connection, request: Request) -> None:
+        self.status = status
+        self.headers = headers
+        self._request = request
+        self._connection: Connection | None = connection
+        self._chunks: list[bytes] = []
+        self._held = 0
+        self._paused = False
+        self._failure: TransportError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    # What the reader does
+
+    async def body(self) -> bytes:
+        """See `Response.body`. It is given `total_s` once more: a refusal is short, and one that trickles must end too."""
+        try:
+            async with asyncio.timeout(self._request.total_s):
+                return b"".join([chunk async for chunk in self])
+        except TimeoutError:
+            raise RequestTimeoutError("no answer in time", request=str(self._request)) from None
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """See `Response.chunks`."""
+        # Not a generator: one that is left early is finished by a task of the loop's, which nobody here would own.
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._chunks:
+            if self._failure is not None:
+                raise self._failure
+            if self._connection is None:
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        chunk = b"".join(self._chunks)
+        self._chunks.clear()
+        self._held = 0
+        if self._paused and self._connection is not None:
+            self._paused = False
+            self._connection.resume()
+        return chunk
+
+    def close(self) -> None:
+        """See `Response.close`. The connection of a stream that has not ended is cut."""
+        connection = self._connection
+        if connection is not None:
+            self.fail(ConnectionLostError("the stream was closed"))
+            connection.abort()
+
+    # What the connection does
+
+    def feed(self, chunk: bytes) -> None:
+        """Take a piece of the body."""
+        self._chunks.append(chunk)
+        self._held += len(chunk)
+        if self._held >= HELD_BYTES and not self._paused and self._connection is not None:
+            self._paused = True
+            self._connection.pause()
+        self._wake()
+
+    def end(self) -> None:
+        """Note that the body is whole. The connection may serve others from now on."""
+        self._connection = None
+        self._wake()
+
+    def fail(self, error: TransportError) -> None:
+        """Note that nothing more comes; what has arrived can still be read."""
+        self._connection = None
+        self._failure = error.about(self._request)
+        self._failure.__cause__ = error.__cause__
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,162 @@
+"""Makes connections: the name looked up, TCP, a tunnel through a proxy, TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from functools import cache
+from mmap import mmap
+from typing import TYPE_CHECKING, Final, cast
+
+from api.client.errors import ConnectError, TLSError
+from api.client.http1 import BUFFER_BYTES, Connection
+from api.client.request_bytes import tunnel_request
+from api.client.sockets import connect, look_up
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from api.client.origin import Origin
+
+_MAX_TUNNEL_HEAD: Final = 16 * 1024
+"""Longest answer of a proxy to CONNECT."""
+
+
+class Dialer:
+    """Makes connections to one server, through `proxy` if there is one."""
+
+    def __init__(
+        self,
+        server: Origin,
+        *,
+        proxy: Origin | None = None,
+        tls_server_name: str | None = None,
+        user_agent: str = "",
+        connect_s: float,
+        keep_alive_s: float,
+    ) -> None:
+        """`tls_server_name` is what the server's certificate must be for, where that is not its host. `connect_s` seconds are
+        for TCP, tunnel and TLS together; looking up the name is not in it. An idle connection closes after `keep_alive_s`.
+        """
+        self._server = server
+        self._proxy = proxy
+        self._tls_server_name = tls_server_name or server.host
+        self._connect_s = connect_s
+        self._keep_alive_s = keep_alive_s
+        self._buffer = memoryview(mmap(-1, BUFFER_BYTES))  # not a bytearray, which would touch every page
+        self._tunnel_request = tunnel_request(server, proxy, user_agent) if proxy is not None else b""
+
+    async def dial(self, context: ssl.SSLContext | None) -> Connection:
+        """Make a connection, with `context` where TLS is spoken. Raises ConnectError; cancelling it closes what was begun."""
+        first = self._proxy or self._server
+        connection = Connection(self._buffer, context, self._keep_alive_s)
+        limit = asyncio.timeout(None)  # begins when the name is known
+        try:
+            addresses = await look_up(first.host, first.port)
+            async with limit:
+                limit.reschedule(asyncio.get_running_loop().time() + self._connect_s)
+                await self._open(connection, await connect(addresses), context)
+        except (OSError, ValueError) as error:  # ValueError: a name that no host can have
+            if limit.expired():
+                raise ConnectError("no connection in time") from None
+            kind = TLSError if isinstance(error, ssl.SSLError) else ConnectError
+            raise kind(f"Cannot connect to {first.authority}: {str(error) or type(error).__name__}") from error
+        return connection
+
+    async def _open(self, connection: Connection, raw: socket.socket, context: ssl.SSLContext | None) -> None:
+        """Make a connected socket the transport of `connection`, or see to it that it is closed."""
+        try:
+            await self._attach(connection, raw, context)
+        except BaseException:
+            connection.abort()  # a handshake that has not noticed yet that nobody waits for it
+            raise
+
+    async def _attach(self, connection: Connection, raw: socket.socket, context: ssl.SSLContext | None) -> None:
+        proxy = self._proxy
+        if proxy is None:
+            await self._adopt(lambda: connection, raw, context, self._tls_server_name if self._server.tls else None)
+            return
+        proxy_name = proxy.host if proxy.tls else None
+        if not self._server.tls:
+            await self._adopt(lambda: connection, raw, context, proxy_name)
+            return
+        tunnel = _Tunnel(self._tunnel_request)
+        await self._adopt(lambda: tunnel, raw, context, proxy_name)
+        try:
+            plain = await tunnel.opened
+            encrypted = await asyncio.get_running_loop().start_tls(
+                plain,
+                connection,
+                context or _system_context(),
+                server_hostname=self._tls_server_name,
+                ssl_handshake_timeout=self._connect_s,
+            )
+        except BaseException:
+            tunnel.abort()
+            raise
+        if encrypted is not None:
+            connection.connection_made(encrypted)  # asyncio leaves that to its caller
+
+    async def _adopt(
+        self,
+        protocol: Callable[[], asyncio.BaseProtocol],
+        raw: socket.socket,
+        context: ssl.SSLContext | None,
+        tls_name: str | None,
+    ) -> None:
+        """Let the loop drive a socket, with TLS if there is a name to verify."""
+        tls = None if tls_name is None else context or _system_context()
+        limit = None if tls is None else self._connect_s
+        await asyncio.get_running_loop().create_connection(
+            protocol, sock=raw, ssl=tls, server_hostname=tls_name, ssl_handshake_timeout=limit
+        )
+
+
+@cache
+def _system_context() -> ssl.SSLContext:
+    """Believe whom the system believes. Reads its files, once."""
+    return ssl.create_default_context()
+
+
+class _Tunnel(asyncio.Protocol):
+    """Asks a proxy for a tunnel. `opened` is the transport of the tunnel, or a ConnectError or OSError."""
+
+    def __init__(self, request: bytes) -> None:
+        self.opened: asyncio.Future[asyncio.Transport] = asyncio.get_running_loop().create_future()
+        self._request = request
+        self._transport: asyncio.Transport | None = None
+        self._answer = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        self._answer += data
+        head, end, rest = self._answer.partition(b"\r\n\r\n")
+        if not end and len(self._answer) <= _MAX_TUNNEL_HEAD:
+            return
+        version, _, status = head.partition(b"\r\n")[0].partition(b" ")
+        if not end or not version.startswith(b"HTTP/1.") or not status[:3].isdigit():
+            self._end(ConnectError("the proxy does not speak HTTP"))
+        elif status[:1] != b"2":
+            self._end(ConnectError(f"the proxy answered {status.decode('latin-1')}"))
+        elif rest:
+            self._end(
+                ConnectError("the proxy sent more than a tunnel")
+            )  # a server waits for the client to begin with TLS
+        elif self._transport is not None and not self.opened.done():
+            self.opened.set_result(self._transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(exc or ConnectionResetError("the proxy closed the connection"))
+
+    def abort(self) -> None:
+        """Close it at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self, error: Exception) -> None:
+        if not self.opened.done():
+            self.opened.set_exception(error)

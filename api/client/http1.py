@@ -1,0 +1,256 @@
+"""One HTTP/1.1 connection: requests go out one after the other, and each gets its answer, or the error it ends with."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+from api.client.answer_parser import AnswerParser
+from api.client.answers import Headers, StreamAnswer, WholeAnswer
+from api.client.deadline import Deadline
+from api.client.errors import ConnectionLostError, RequestTimeoutError, TransportError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from api.client.transport import Request
+
+PLAIN_READ_BYTES: Final = 256 * 1024
+"""Most that is read at once without TLS, which asyncio too reads in pieces of this size."""
+
+BUFFER_BYTES: Final = 1024 * 1024
+"""Room to read into, shared by all connections of a loop: it is empty again when a callback returns. With TLS asyncio may have
+half a megabyte at hand, and when the peer is done it asks once only: what did not fit would be lost. Untouched pages of
+the buffer cost nothing."""
+
+
+class Owner(Protocol):
+    """Who is told what becomes of a connection."""
+
+    def released(self, connection: Connection, /) -> None:
+        """The exchange is over, and the connection can be used again."""
+        ...
+
+    def lost(self, connection: Connection, /) -> None:
+        """The connection can not be used any more, whether it was in use or not. Comes once."""
+        ...
+
+    def closed(self, connection: Connection, /) -> None:
+        """The socket is closed. Comes once, after `lost`."""
+        ...
+
+
+class _Exchange:
+    """A request under way. `answer` has its result when the whole answer is here, or the head of a stream."""
+
+    __slots__ = ("answer", "request", "stream")
+
+    def __init__(self, request: Request, answer: asyncio.Future[WholeAnswer | StreamAnswer]) -> None:
+        self.request = request
+        self.answer = answer
+        self.stream: StreamAnswer | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A connection, once asyncio has made it. It carries one exchange at a time.
+
+    Invariants: an exchange ends in exactly one of `Owner.released` and `Owner.lost`; a connection on which anything arrives
+    that nobody asked for is closed, so no answer can be taken for that of a later request.
+    """
+
+    __slots__ = (
+        "_buffer",
+        "_deadline",
+        "_exchange",
+        "_gone",
+        "_heard",
+        "_keep_alive_s",
+        "_loop",
+        "_parser",
+        "_transport",
+        "_used_before",
+        "context",
+        "owner",
+    )
+
+    def __init__(self, buffer: memoryview, context: ssl.SSLContext | None = None, keep_alive_s: float = 45.0) -> None:
+        """Read into `buffer`, of `BUFFER_BYTES`; `context` is what was proved with, `keep_alive_s` how long it may be idle."""
+        self.context = context
+        self.owner: Owner | None = None
+        self._buffer = buffer
+        self._keep_alive_s = keep_alive_s
+        self._loop = asyncio.get_running_loop()
+        self._deadline = Deadline(self._loop, self._expire)
+        self._transport: asyncio.Transport | None = None
+        self._gone = False
+        self._used_before = False
+        self._exchange: _Exchange | None = None
+        self._heard = False
+        self._parser = AnswerParser()
+
+    # What the owner does
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is of no use any more."""
+        return self._gone
+
+    @property
+    def stale(self) -> bool:
+        """Whether the exchange that failed found a connection that the server had given up before: it was used before, and now
+        not a byte came back.
+        """
+        return self._used_before and not self._heard
+
+    async def exchange(self, request: Request, data: bytes, until: float) -> WholeAnswer | StreamAnswer:
+        """Send `data`, and wait for the answer until the loop's clock shows `until`: for its end, of a stream for its head.
+
+        Raises TransportError, which does not name the request. Cancelling it closes the connection at once.
+        """
+        transport = self._transport
+        if transport is None or self._exchange is not None:
+            raise RuntimeError("the connection is not made yet, or busy")
+        answer: asyncio.Future[WholeAnswer | StreamAnswer] = self._loop.create_future()
+        exchange = self._exchange = _Exchange(request, answer)
+        self._heard = False
+        self._deadline.set(until)
+        transport.write(data)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if self._exchange is exchange:  # else it ended in the same turn, and the connection may serve others by now
+                self.abort()
+            raise
+
+    def abort(self) -> None:
+        """Close it at once: an orderly end of TLS waits for the peer's, and one that is gone never sends it."""
+        if self._gone:
+            return
+        self._gone = True
+        self._exchange = None
+        self._deadline.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        if self.owner is not None:
+            self.owner.lost(self)
+
+    def fail(self, error: TransportError) -> None:
+        """Close it at once, and tell whoever waits for an answer why."""
+        exchange = self._exchange
+        self.abort()
+        if exchange is None:
+            return
+        if exchange.stream is not None:
+            exchange.stream.fail(error)
+        elif not exchange.answer.done():
+            exchange.answer.set_exception(error)
+
+    # What the stream does
+
+    def pause(self) -> None:
+        """Read no more for now. The silence that follows is ours."""
+        if self._transport is not None and not self._gone:
+            self._transport.pause_reading()
+            self._deadline.set(math.inf)
+
+    def resume(self) -> None:
+        """Go on reading."""
+        if self._transport is not None and self._exchange is not None:
+            self._transport.resume_reading()
+            self._await_more(self._exchange)
+
+    # What asyncio does
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.BaseProtocol`."""
+        self._transport = cast("asyncio.Transport", transport)
+        if transport.get_extra_info("ssl_object") is None:
+            self._buffer = self._buffer[:PLAIN_READ_BYTES]
+        if self._gone:  # given up in the meantime
+            self._transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """See `asyncio.BufferedProtocol`."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """See `asyncio.BufferedProtocol`."""
+        exchange = self._exchange
+        if exchange is None:
+            self.abort()  # nobody asked: a server that gives up an idle connection may say so
+            return
+        self._heard = True
+        parser = self._parser
+        try:
+            parser.feed(self._buffer[:nbytes])
+        except TransportError as error:
+            self.fail(error)
+            return
+        if parser.ended:
+            self._finish(exchange)
+        elif parser.status and exchange.request.stream:
+            self._feed_stream(exchange)
+
+    def eof_received(self) -> None:
+        """See `asyncio.BaseProtocol`."""
+        if self._exchange is not None and self._parser.feed_eof():
+            self._finish(self._exchange)
+        else:
+            self.fail(ConnectionLostError("the server closed the connection"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.BaseProtocol`."""
+        error = ConnectionLostError(f"the connection broke: {exc}" if str(exc or "") else "the connection broke")
+        error.__cause__ = exc
+        self.fail(error)
+        self._transport = None  # the two would hold each other until a garbage collection
+        if self.owner is not None:
+            self.owner.closed(self)
+
+    # The rest
+
+    def _feed_stream(self, exchange: _Exchange) -> StreamAnswer:
+        """Hand on what has arrived of a stream."""
+        stream = exchange.stream
+        if stream is None:
+            parser = self._parser
+            stream = StreamAnswer(parser.status, Headers(parser.head), self, exchange.request)
+            exchange.stream = stream
+            if not exchange.answer.done():
+                exchange.answer.set_result(stream)
+        self._await_more(exchange)
+        chunk = self._parser.take_body()
+        if chunk:
+            stream.feed(chunk)
+        return stream
+
+    def _await_more(self, exchange: _Exchange) -> None:
+        """Start the wait for the next byte of a stream anew."""
+        if exchange.request.idle_s is not None:
+            self._deadline.set(self._loop.time() + exchange.request.idle_s)
+
+    def _finish(self, exchange: _Exchange) -> None:
+        """End the exchange with its answer."""
+        parser = self._parser
+        if exchange.request.stream:
+            self._feed_stream(exchange).end()
+            if self._transport is not None:
+                self._transport.resume_reading()  # whoever is next must not wait for the reader of this one
+        elif not exchange.answer.done():
+            exchange.answer.set_result(WholeAnswer(parser.status, Headers(parser.head), parser.take_body()))
+        if not parser.reusable:
+            self.abort()
+            return
+        parser.next()
+        self._exchange = None
+        self._used_before = True
+        self._deadline.set(self._loop.time() + self._keep_alive_s)
+        if self.owner is not None:
+            self.owner.released(self)
+
+    def _expire(self) -> None:
+        if self._exchange is None:
+            self.abort()
+        else:
+            self.fail(RequestTimeoutError("no answer in time"))

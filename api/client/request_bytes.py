@@ -1,0 +1,77 @@
+"""Requests as the bytes that go out. What could be taken for more than one header or request is refused here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from api.client.credentials import Credentials
+from api.client.errors import CredentialsError
+
+if TYPE_CHECKING:
+    from api.client.origin import Origin
+    from api.client.transport import Request
+
+_BODY_EXPECTED: Final = frozenset({"POST", "PUT", "PATCH"})
+"""With these a request without a body says so."""
+
+
+class RequestWriter:
+    """Writes requests to one server, perhaps through a proxy."""
+
+    def __init__(self, server: Origin, *, proxy: Origin | None = None, user_agent: str) -> None:
+        """Raises ValueError for a server or a user agent that can not go into a head."""
+        absolute = proxy is not None and not server.tls  # of what is encrypted a proxy sees nothing but the tunnel
+        self._prefix = f"http://{server.host_header}{server.path}" if absolute else server.path
+        # No compression: an API server on the same network sends plain JSON faster than gzip.
+        self._fixed = (
+            _header("Host", server.host_header)
+            + _header("User-Agent", user_agent)
+            + "Accept: application/json\r\nAccept-Encoding: identity\r\n"
+        )
+        if absolute and proxy is not None and proxy.basic is not None:
+            self._fixed += _header("Proxy-Authorization", proxy.basic)
+        self._basic = server.basic
+        self._credentials: Credentials | None = None
+        self._headers = ""
+
+    def write(self, request: Request, credentials: Credentials) -> bytes:
+        """The whole request, to go out in one piece. Raises ValueError, or CredentialsError; neither quotes a value."""
+        if credentials is not self._credentials:
+            self._headers = self._fixed + self._authorization(credentials)
+            self._credentials = credentials
+        body = request.body
+        line = f"{request.method} {self._prefix}{request.target()} HTTP/1.1"
+        if not (line.isascii() and line.isprintable() and line.count(" ") == 2):
+            raise ValueError("the method, path or query of a request has a character that must be quoted")
+        if body is not None:
+            kind = request.content_type
+            if not (kind.isascii() and kind.isprintable()):
+                raise ValueError("the content type of a request has a character that no header may have")
+            head = f"{line}\r\n{self._headers}Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+            return head.encode("ascii") + body
+        empty = "Content-Length: 0\r\n" if request.method in _BODY_EXPECTED else ""
+        return f"{line}\r\n{self._headers}{empty}\r\n".encode("ascii")
+
+    def _authorization(self, credentials: Credentials) -> str:
+        value = credentials.authorization or self._basic
+        if value is None:
+            return ""
+        try:
+            return _header("Authorization", value)
+        except ValueError as error:
+            raise CredentialsError(f"the credentials can not be used: {error}") from None
+
+
+def tunnel_request(server: Origin, proxy: Origin, user_agent: str) -> bytes:
+    """What asks a proxy for a tunnel. Our credentials are for the server at its end and are not in it."""
+    basic = "" if proxy.basic is None else _header("Proxy-Authorization", proxy.basic)
+    head = (
+        f"CONNECT {server.authority} HTTP/1.1\r\n{_header('Host', server.authority)}{_header('User-Agent', user_agent)}"
+    )
+    return f"{head}{basic}\r\n".encode("ascii")
+
+
+def _header(name: str, value: str) -> str:
+    if not (value.isascii() and value.isprintable()):
+        raise ValueError(f"{name} would have a character that no header may have")
+    return f"{name}: {value}\r\n"

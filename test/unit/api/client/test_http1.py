@@ -1,0 +1,476 @@
+"""Connection: answers put together from what arrives, connections that may serve again, and every way to go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.client.answer_parser import MAX_HEAD_BYTES
+from api.client.answers import HELD_BYTES, StreamAnswer, WholeAnswer
+from api.client.errors import ApiError, ConnectionLostError, RequestTimeoutError, TransportError
+from api.client.http1 import BUFFER_BYTES, Connection
+from api.client.transport import Request
+from fakes.socket import FakeSocket
+from fakes.virtual_loop import VirtualTimeLoop
+
+GET = Request("GET", "/x")
+WATCH = Request("GET", "/x", total_s=10.0, idle_s=80.0)
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+OPEN = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@dataclass
+class Books:
+    """An owner that writes down what it is told."""
+
+    told: list[str] = field(default_factory=list)
+
+    def released(self, _connection: Connection) -> None:
+        self.told.append("released")
+
+    def lost(self, _connection: Connection) -> None:
+        self.told.append("lost")
+
+    def closed(self, _connection: Connection) -> None:
+        self.told.append("closed")
+
+
+class Line:
+    """A connection, its socket and its owner."""
+
+    def __init__(self) -> None:
+        self.books = Books()
+        self.connection = Connection(memoryview(bytearray(BUFFER_BYTES)), keep_alive_s=45.0)
+        self.connection.owner = self.books
+        self.socket = FakeSocket(self.connection)
+
+    def ask(self, request: Request = GET, *, until: float = 40.0) -> asyncio.Task[WholeAnswer | StreamAnswer]:
+        return asyncio.create_task(self.connection.exchange(request, b"bytes", until))
+
+    async def asked(self, request: Request = GET, *, until: float = 40.0) -> asyncio.Task[WholeAnswer | StreamAnswer]:
+        task = self.ask(request, until=until)
+        await asyncio.sleep(0)
+        return task
+
+    async def opened(self) -> StreamAnswer:
+        """A stream whose head has come."""
+        asked = await self.asked(WATCH)
+        self.socket.say(OPEN)
+        answer = await asked
+        assert isinstance(answer, StreamAnswer)
+        return answer
+
+
+def chunk(data: bytes) -> bytes:
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+LENGTH = b'HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{"a":1}'
+CHUNKED = OPEN + b'3;note=x\r\n{"a\r\n4\r\n":1}\r\n0\r\nTrailer: x\r\n\r\n'
+AFTER_INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + LENGTH
+
+
+# Answers
+
+
+@given(answer=st.sampled_from([LENGTH, CHUNKED, AFTER_INTERIM]), cuts=st.sets(st.integers(1, 150)))
+def test_an_answer_is_the_same_however_it_is_cut(answer: bytes, cuts: set[int]) -> None:
+    """Lengths, chunks with extensions and trailers, and what precedes the answer: any cut, any number of them."""
+
+    async def run() -> None:
+        line = Line()
+        asked = await line.asked()
+        edges = [0, *sorted(cut for cut in cuts if cut < len(answer)), len(answer)]
+        for start, end in pairwise(edges):
+            assert not asked.done()
+            line.socket.say(answer[start:end])
+        got = await asked
+        assert (got.status, await got.body()) == (200 if answer is CHUNKED else 201, b'{"a":1}')
+        assert "Link" not in got.headers
+        assert "Trailer" not in got.headers
+        assert line.books.told == ["released"]
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(run())
+
+
+async def test_a_request_goes_out_in_one_piece_and_headers_are_found_by_any_spelling() -> None:
+    """One write is one packet, mostly, and one record of TLS."""
+    line = Line()
+    asked = await line.asked()
+    assert line.socket.written == [b"bytes"]
+    line.socket.say(b"HTTP/1.1 429 Slow down\r\nretry-after: 1\r\nX-Name: \xfc\r\nContent-Length: 0\r\n\r\n")
+    answer = await asked
+    assert (answer.status, await answer.body(), [part async for part in answer.chunks()]) == (429, b"", [])
+    assert answer.headers["Retry-After"] == answer.headers["retry-after"] == "1"
+    assert answer.headers.get("X-NAME") == "ü"
+    assert answer.headers.get("Date") is None
+    assert [*answer.headers] == ["retry-after", "x-name", "content-length"]
+    assert len(answer.headers) == 3
+
+
+@pytest.mark.parametrize("code", [204, 304])
+async def test_an_answer_that_has_no_body_by_its_code_ends_with_its_head(code: int) -> None:
+    line = Line()
+    asked = await line.asked()
+    line.socket.say(f"HTTP/1.1 {code} Nothing\r\n\r\n".encode())
+    assert (await asked).status == code
+    assert line.books.told == ["released"]
+
+
+async def test_an_answer_without_a_length_ends_with_its_connection() -> None:
+    line = Line()
+    asked = await line.asked()
+    line.socket.say(b"HTTP/1.1 200 OK\r\n\r\n{")
+    line.socket.say(b"}")
+    line.socket.hang_up()
+    assert await (await asked).body() == b"{}"
+    assert line.books.told[0] == "lost"
+
+
+async def test_one_connection_carries_one_answer_after_the_other() -> None:
+    line = Line()
+    for number in range(3):
+        asked = await line.asked()
+        line.socket.say(f"HTTP/1.1 20{number} OK\r\nX-{number}: 1\r\nContent-Length: 1\r\n\r\n{number}".encode())
+        answer = await asked
+        assert (answer.status, await answer.body()) == (200 + number, str(number).encode())
+        assert [*answer.headers] == [f"x-{number}", "content-length"]
+        assert [part async for part in answer.chunks()] == [str(number).encode()]
+    assert line.books.told == ["released"] * 3
+
+
+# Connections that may not serve again
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}", id="it says so"),
+        pytest.param(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}", id="it is old"),
+        pytest.param(OK + LENGTH, id="a second answer"),
+        pytest.param(OK + b"H", id="the first byte of one"),
+        pytest.param(OK + b"\x00nonsense", id="nonsense"),
+    ],
+)
+async def test_a_connection_that_may_be_out_of_step_is_closed_after_its_answer(answer: bytes) -> None:
+    """What follows an answer must never be taken for the answer to the next request."""
+    line = Line()
+    asked = await line.asked()
+    line.socket.say(answer)
+    assert await (await asked).body() == b"{}"
+    assert line.socket.aborted
+    await asyncio.sleep(0)
+    assert line.books.told == ["lost", "closed"]
+
+
+async def test_bytes_that_nobody_asked_for_close_the_connection() -> None:
+    """A server may send 408 before it closes an idle connection."""
+    line = Line()
+    line.socket.say(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+    assert line.socket.aborted
+    assert line.books.told == ["lost"]
+
+
+async def test_an_idle_connection_closes_by_itself() -> None:
+    line = Line()
+    asked = await line.asked()
+    line.socket.say(OK)
+    await asked
+    await asyncio.sleep(44.9)
+    assert line.books.told == ["released"]
+    await asyncio.sleep(0.2)
+    assert line.books.told == ["released", "lost", "closed"]
+
+
+async def test_an_idle_connection_that_the_server_closes_is_lost_at_once() -> None:
+    line = Line()
+    line.socket.hang_up()
+    assert line.books.told[0] == "lost"
+
+
+# Ways to fail
+
+
+@pytest.mark.parametrize(
+    ("arrives", "text"),
+    [
+        (b"220 mail.example ESMTP\r\n", "the answer is not HTTP: "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", "the answer is not HTTP: "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n", "the answer is not HTTP: "),
+        (OPEN + b"xyz\r\n", "the answer is not HTTP: "),
+        (b"HTTP/1.1 101 Go\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n", "goes over to another protocol"),
+        (b"HTTP/1.1 200 OK\r\n" + b"X: " + b"x" * MAX_HEAD_BYTES, "head is longer than 65536 bytes"),
+        (OPEN + chunk(b"{}") + b"0\r\n" + b"X: y\r\n" * MAX_HEAD_BYTES, "head is longer than 65536 bytes"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * MAX_HEAD_BYTES, "head is longer than 65536 bytes"),
+    ],
+)
+async def test_nonsense_is_one_error_and_costs_the_connection(arrives: bytes, text: str) -> None:
+    """Two lengths in one answer are how answers are smuggled; a head without an end would fill the memory."""
+    line = Line()
+    asked = await line.asked()
+    for start in range(0, len(arrives), 4096):
+        line.socket.say(arrives[start : start + 4096])
+    with pytest.raises(TransportError, match=text) as raised:
+        await asked
+    assert type(raised.value) is TransportError
+    assert line.books.told[0] == "lost"
+
+
+@pytest.mark.parametrize("arrived", [b"", b"HTTP/1.1 200 OK\r\nContent-", OK[:-1], OPEN, OPEN + b"2\r\n{"])
+@pytest.mark.parametrize("error", [None, ConnectionResetError(104, "Connection reset by peer")])
+async def test_an_answer_that_breaks_off_is_a_lost_connection(arrived: bytes, error: Exception | None) -> None:
+    line = Line()
+    asked = await line.asked()
+    line.socket.say(arrived)
+    line.socket.hang_up(error)
+    with pytest.raises(ConnectionLostError, match="Connection reset by peer" if error else "closed the connection"):
+        await asked
+    assert not line.connection.stale
+
+
+async def test_only_a_connection_that_was_used_before_and_said_nothing_is_stale() -> None:
+    """WR-06: that is when a GET may go again unseen."""
+    line = Line()
+    asked = await line.asked()
+    line.socket.say(OK)
+    await asked
+    asked = await line.asked()
+    line.socket.hang_up()
+    with pytest.raises(ConnectionLostError):
+        await asked
+    assert line.connection.stale
+    line = Line()
+    asked = await line.asked()
+    line.socket.say(OK)
+    await asked
+    asked = await line.asked()
+    line.socket.say(b"H")
+    line.socket.hang_up()
+    with pytest.raises(ConnectionLostError):
+        await asked
+    assert not line.connection.stale
+
+
+async def test_an_answer_that_is_not_whole_in_time_is_given_up() -> None:
+    """However much of it comes: a limit on silence alone would let a trickle go on for ever."""
+    line = Line()
+    asked = line.ask(until=5.0)
+    for _ in range(4):
+        await asyncio.sleep(1)
+        line.socket.say(
+            b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" if asyncio.get_running_loop().time() == 1 else b" "
+        )
+    with pytest.raises(RequestTimeoutError):
+        await asked
+    assert asyncio.get_running_loop().time() == 5
+    assert line.socket.aborted
+
+
+async def test_a_short_limit_counts_after_a_long_one() -> None:
+    """The timer of the first exchange is still set when the second one begins."""
+    line = Line()
+    asked = await line.asked(until=40.0)
+    line.socket.say(OK)
+    await asked
+    with pytest.raises(RequestTimeoutError):
+        await line.ask(until=3.0)
+    assert asyncio.get_running_loop().time() == 3
+    assert line.socket.aborted
+
+
+async def test_a_cancelled_exchange_closes_its_connection_at_once() -> None:
+    line = Line()
+    asked = await line.asked()
+    asked.cancel()
+    await asyncio.wait([asked])
+    assert line.socket.aborted
+    assert line.books.told == ["lost", "closed"]
+
+
+async def test_a_cancellation_that_comes_with_the_answer_leaves_the_connection_to_whoever_is_next() -> None:
+    """In one turn of the loop: the answer is whole, its reader is cancelled, and the connection serves another."""
+    line = Line()
+    first = await line.asked()
+    line.socket.say(OK)
+    first.cancel()
+    second = line.ask()
+    await asyncio.wait([first])
+    assert first.cancelled()
+    line.socket.say(OK)
+    assert (await second).status == 200
+    assert not line.socket.aborted
+
+
+async def test_a_cancellation_that_comes_before_the_answer_in_the_same_turn_takes_no_answer() -> None:
+    line = Line()
+    asked = await line.asked()
+    asked.cancel()
+    line.socket.say(OK)
+    await asyncio.wait([asked])
+    assert asked.cancelled()
+    assert line.books.told == ["released"]
+
+
+async def test_a_stream_whose_reader_is_cancelled_before_it_sees_the_head_is_closed() -> None:
+    line = Line()
+    asked = await line.asked(WATCH)
+    line.socket.say(OPEN)
+    asked.cancel()
+    await asyncio.wait([asked])
+    assert line.socket.aborted
+
+
+async def test_a_connection_that_is_given_up_before_it_is_made_closes_when_it_is() -> None:
+    """asyncio does not always notice that nobody waits for a handshake any more."""
+    connection = Connection(memoryview(bytearray(16)))
+    connection.abort()
+    assert FakeSocket(connection).aborted
+    await asyncio.sleep(0)
+
+
+async def test_a_busy_connection_takes_no_second_request() -> None:
+    line = Line()
+    asked = await line.asked()
+    with pytest.raises(RuntimeError, match="busy"):
+        await line.connection.exchange(GET, b"", 40.0)
+    line.socket.say(OK)
+    await asked
+
+
+# Streams
+
+
+async def test_what_arrives_together_is_read_together() -> None:
+    line = Line()
+    stream = await line.opened()
+    line.socket.say(chunk(b"a\n") + chunk(b"b\n"))
+    line.socket.say(chunk(b"c\n"))
+    assert await anext(stream) == b"a\nb\nc\n"
+    line.socket.say(chunk(b"d\n") + b"0\r\n\r\n")
+    assert [part async for part in stream] == [b"d\n"]
+    assert line.books.told == ["released"]
+    stream.close()
+    assert line.books.told == ["released"]
+
+
+async def test_a_stream_that_was_read_to_its_end_can_not_close_the_connection_of_its_successor() -> None:
+    line = Line()
+    stream = await line.opened()
+    line.socket.say(b"0\r\n\r\n")
+    asked = await line.asked()
+    stream.close()
+    line.socket.say(OK)
+    assert (await asked).status == 200
+
+
+async def test_each_byte_starts_the_wait_for_the_next_anew() -> None:
+    """RF-29: 80 s of silence, counted from the last byte; the limit on the head no longer counts."""
+    line = Line()
+    stream = await line.opened()
+    for _ in range(3):
+        await asyncio.sleep(79)
+        line.socket.say(chunk(b"x"))
+        assert await anext(stream) == b"x"
+    with pytest.raises(RequestTimeoutError, match=r"^GET /x: "):
+        await anext(stream)
+    assert asyncio.get_running_loop().time() == 3 * 79 + 80
+    assert line.socket.aborted
+
+
+async def test_a_reader_that_lags_stops_the_reading_and_the_clock() -> None:
+    """While we do not read, silence is ours."""
+    line = Line()
+    stream = await line.opened()
+    paused = []
+    for size in (HELD_BYTES - 1, 1):
+        line.socket.say(chunk(b"x" * size))
+        paused.append(line.socket.paused)
+    await asyncio.sleep(500)
+    assert len(await anext(stream)) == HELD_BYTES
+    assert [*paused, line.socket.paused] == [False, True, False]
+    with pytest.raises(RequestTimeoutError):
+        await anext(stream)
+    assert asyncio.get_running_loop().time() == 580
+
+
+async def test_a_stream_that_ends_while_its_reader_lags_leaves_the_connection_to_others() -> None:
+    line = Line()
+    stream = await line.opened()
+    line.socket.say(chunk(b"x" * HELD_BYTES) + b"0\r\n\r\n")
+    assert line.books.told == ["released"]
+    assert not line.socket.paused
+    asked = await line.asked()
+    line.socket.say(OK)
+    assert (await asked).status == 200
+    assert [len(part) async for part in stream] == [HELD_BYTES]
+
+
+async def test_what_came_before_a_stream_broke_can_be_read_and_then_the_error_comes_every_time() -> None:
+    line = Line()
+    stream = await line.opened()
+    line.socket.say(chunk(b"x"))
+    line.socket.hang_up()
+    assert await anext(stream) == b"x"
+    for _ in range(2):
+        with pytest.raises(ConnectionLostError, match=r"^GET /x: "):
+            await anext(stream)
+
+
+async def test_leaving_a_stream_cuts_its_connection() -> None:
+    line = Line()
+    stream = await line.opened()
+    reader = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    stream.close()
+    stream.close()
+    with pytest.raises(ConnectionLostError, match="was closed"):
+        await reader
+    assert line.books.told == ["lost", "closed"]
+
+
+async def test_the_refusal_of_a_stream_must_come_in_time_too() -> None:
+    """Its limit on silence alone would let it trickle for ever."""
+    line = Line()
+    stream = await line.opened()
+
+    async def trickle() -> None:
+        while not line.socket.aborted:
+            line.socket.say(chunk(b" "))
+            await asyncio.sleep(1)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(trickle())
+        with pytest.raises(RequestTimeoutError):
+            await stream.body()
+        stream.close()
+    assert asyncio.get_running_loop().time() == pytest.approx(10, abs=1.1)
+
+
+async def test_opening_a_stream_is_limited_by_the_limit_of_the_exchange() -> None:
+    line = Line()
+    asked = line.ask(WATCH, until=10.0)
+    with pytest.raises(RequestTimeoutError):
+        await asked
+    assert asyncio.get_running_loop().time() == 10
+
+
+async def test_the_short_answer_to_a_stream_is_read_like_any() -> None:
+    """A refused watch is a Status with a length, on a connection that goes on."""
+    line = Line()
+    asked = await line.asked(WATCH)
+    line.socket.say(b"HTTP/1.1 410 Gone\r\nContent-Length: 2\r\n\r\n{}")
+    answer = await asked
+    assert (answer.status, await answer.body()) == (410, b"{}")
+    answer.close()
+    assert line.books.told == ["released"]
+
+
+def test_errors_name_the_request_only_where_it_is_known() -> None:
+    error: ApiError = ConnectionLostError("broke").about(GET)
+    assert (type(error), str(error)) == (ConnectionLostError, "GET /x: broke")
