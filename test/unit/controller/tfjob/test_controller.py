@@ -12,10 +12,11 @@ from api.client.errors import ConflictError, ForbiddenError, InvalidError, NotFo
 from api.core import Pod, PodCondition, Service
 from api.meta import meta_key
 from api.v1.types import JobStatus, TFJob
-from controller.tfjob.controller import COUNTER_WINDOW_S, OWNER_INDEX, TFJobController, index_by_owner
+from controller.tfjob.controller import CHILD_INDEXERS, COUNTER_WINDOW_S, TFJobController
 from controller.tfjob.executor import Executor
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.metrics import NoJobMetrics
+from controller.tfjob.ref_manager import RefManager
 from controller.tfjob.status_writer import StaleViewError, StatusWriter
 from fakes.api import FakeClient, status_error
 from fakes.jobs import JOB_UID, job, pod, replica, service
@@ -65,8 +66,8 @@ class World:
         self.recorder = FakeRecorder()
         self.expectations = Expectations(clock)
         self.jobs = StubInformer(Indexer())
-        self.pods = StubInformer(Indexer({OWNER_INDEX: index_by_owner}))
-        self.services = StubInformer(Indexer({OWNER_INDEX: index_by_owner}))
+        self.pods = StubInformer(Indexer(CHILD_INDEXERS))
+        self.services = StubInformer(Indexer(CHILD_INDEXERS))
         self.queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
         self.controller = TFJobController(
             jobs=cast("SharedIndexInformer[TFJob]", self.jobs),
@@ -74,6 +75,7 @@ class World:
             services=cast("SharedIndexInformer[Service]", self.services),
             queue=self.queue,
             executor=Executor(self.client, self.recorder, self.expectations),
+            ref_manager=RefManager(self.client, self.expectations),
             status_writer=StatusWriter(self.client, self.recorder, NoJobMetrics()),
             expectations=self.expectations,
             metrics=NoJobMetrics(),

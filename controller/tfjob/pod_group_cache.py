@@ -1,0 +1,44 @@
+"""The PodGroups as the controller sees them: one informer, and the question what is known of a job's gang."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from api.meta import controller_of, meta_key
+from api.scheduling import PodGroup
+from controller.tfjob.executor import pod_group_kind
+from controller.tfjob.gang import Gang
+from controller.tfjob.handlers import ChildHandler
+from informers import Codec
+
+if TYPE_CHECKING:
+    from api.meta import ObjectMeta
+    from controller.tfjob.expectations import Expectations
+    from controller.tfjob.gang import GangScheduler
+    from informers import SharedIndexInformer, SharedInformerFactory
+    from workqueue import RateLimitingQueue
+
+
+class PodGroupCache:
+    """All PodGroups of one scheduler. They carry no label that would narrow the list: other operators' have none of ours."""
+
+    def __init__(self, scheduler: GangScheduler, informer: SharedIndexInformer[PodGroup]) -> None:
+        self._scheduler = scheduler
+        self._informer = informer
+
+    @classmethod
+    def of(cls, scheduler: GangScheduler, factory: SharedInformerFactory, namespace: str) -> PodGroupCache:
+        """The cache on an informer of this factory, for one namespace or for "" all."""
+        return cls(scheduler, factory.informer(Codec(scheduler.pod_groups, PodGroup), namespace=namespace))
+
+    def tell(self, queue: RateLimitingQueue[str], expectations: Expectations) -> None:
+        """Queue the job of every PodGroup that changes, and meet its expectations."""
+        self._informer.add_event_handler(ChildHandler[PodGroup](pod_group_kind(self._scheduler), queue, expectations))
+
+    def gang_of(self, job: ObjectMeta) -> Gang:
+        """What is known of a job's gang. A group of its name that it does not control is none of its own (B13)."""
+        group = self._informer.indexer.get(meta_key(job))
+        owner = controller_of(group.metadata) if group is not None else None
+        if owner is None or owner.uid != job.uid:
+            group = None
+        return Gang(self._scheduler, group, readable=self._informer.has_synced)
