@@ -115,8 +115,9 @@ def _admitted(gang: Gang) -> bool:
 
 
 def _held_back(plan: Plan) -> Plan:
-    """Nothing is created: a job that waits in a queue takes nothing of the cluster, no services either."""
-    return replace(plan, create_pods=(), create_services=())
+    """No pod is created, nor the service of one: a job that waits in a queue takes nothing of the cluster."""
+    services = tuple(slot for slot in plan.create_services if slot not in plan.create_pods)
+    return replace(plan, create_pods=(), create_services=services)
 
 
 def _without_readable_groups(plan: Plan, scheduler: GangScheduler) -> Plan:

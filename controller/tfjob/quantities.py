@@ -7,7 +7,9 @@ from decimal import ROUND_CEILING, Decimal
 from typing import Final
 
 # Digits are bounded: the API server takes no quantity beyond 2**63, and an exponent of a user's must not cost us memory.
-_QUANTITY: Final = re.compile(r"\+?(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE]([+-]?\d{1,2})|(m|u|n|k|[KMGTPE]i?))?")
+_QUANTITY: Final = re.compile(
+    r"\+?(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE]([+-]?\d{1,2})|(m|u|n|k|[KMGTPE]i?))?", re.ASCII
+)
 _SUFFIXES: Final = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "k": Decimal(10**3)} | {
     f"{letter}{i}": Decimal(base**power)
     for power, letter in enumerate("KMGTPE", 1)

@@ -3,106 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
 
 from api.client.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
-from api.core import Pod, PodCondition, Service
-from api.meta import meta_key
-from api.v1.types import JobStatus, TFJob
-from controller.tfjob.controller import CHILD_INDEXERS, COUNTER_WINDOW_S, TFJobController
-from controller.tfjob.executor import Executor
-from controller.tfjob.expectations import Expectations
-from controller.tfjob.metrics import NoJobMetrics
-from controller.tfjob.ref_manager import RefManager
-from controller.tfjob.status_writer import StaleViewError, StatusWriter
-from fakes.api import FakeClient, status_error
+from api.core import PodCondition
+from controller.tfjob.controller import COUNTER_WINDOW_S
+from controller.tfjob.status_writer import StaleViewError
+from fakes.api import status_error
+from fakes.controller import KEY, STATUS, World
 from fakes.jobs import JOB_UID, job, pod, replica, service
-from fakes.recorder import FakeRecorder
-from fakes.virtual_loop import EPOCH, VirtualClock
-from informers import Indexer, Tombstone
-from workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
+from fakes.virtual_loop import EPOCH
+from informers import Tombstone
 
-if TYPE_CHECKING:
-    from informers import EventHandler, SharedIndexInformer
-
-KEY = "ns/mnist"
-STATUS = ("patch status", "tfjobs", "mnist")
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
-
-
-class StubInformer:
-    """A store that a test fills by hand, telling the handlers as an informer would."""
-
-    def __init__(self, indexer: Indexer[Any]) -> None:
-        self.indexer = indexer
-        self.handlers: list[EventHandler[Any]] = []
-
-    def add_event_handler(self, handler: EventHandler[Any]) -> None:
-        self.handlers.append(handler)
-
-    def put(self, item: Any) -> None:
-        old = self.indexer.put(meta_key(item.metadata), item)
-        for handler in self.handlers:
-            if old is None:
-                handler.on_add(item, False)
-            else:
-                handler.on_update(old, item)
-
-    def remove(self, item: Any) -> None:
-        self.indexer.remove(meta_key(item.metadata))
-        for handler in self.handlers:
-            handler.on_delete(item)
-
-
-class World:
-    """A controller and what surrounds it."""
-
-    def __init__(self) -> None:
-        clock = VirtualClock()
-        self.client = FakeClient()
-        self.recorder = FakeRecorder()
-        self.expectations = Expectations(clock)
-        self.jobs = StubInformer(Indexer())
-        self.pods = StubInformer(Indexer(CHILD_INDEXERS))
-        self.services = StubInformer(Indexer(CHILD_INDEXERS))
-        self.queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
-        self.controller = TFJobController(
-            jobs=cast("SharedIndexInformer[TFJob]", self.jobs),
-            pods=cast("SharedIndexInformer[Pod]", self.pods),
-            services=cast("SharedIndexInformer[Service]", self.services),
-            queue=self.queue,
-            executor=Executor(self.client, self.recorder, self.expectations),
-            ref_manager=RefManager(self.client, self.expectations),
-            status_writer=StatusWriter(self.client, self.recorder, NoJobMetrics()),
-            expectations=self.expectations,
-            metrics=NoJobMetrics(),
-            clock=clock,
-        )
-
-    async def sync(self) -> None:
-        """Sync the job once."""
-        await self.controller.sync(KEY)
-
-    def taken(self) -> list[tuple[str, str, str]]:
-        """What was sent since the last call."""
-        actions = list(self.client.actions)
-        self.client.actions.clear()
-        return actions
-
-    def observe_children(self) -> None:
-        """Let the caches see the worker's pod and service."""
-        self.pods.put(pod("Worker", 0, "Pending"))
-        self.services.put(service("Worker", 0))
-
-    def observe_status(self) -> None:
-        """Let the cache see the status that was written last."""
-        status = msgspec.convert(self.client.bodies[STATUS][1]["value"], JobStatus)
-        held = cast("TFJob", self.jobs.indexer.get(KEY))
-        meta = msgspec.structs.replace(held.metadata, resource_version="2")
-        self.jobs.put(msgspec.structs.replace(held, metadata=meta, status=status))
 
 
 async def test_a_first_sync_writes_the_status_and_then_creates_children() -> None:
