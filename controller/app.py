@@ -26,7 +26,7 @@ from controller.tfjob.metrics import NoJobMetrics
 from controller.tfjob.pod_group_cache import PodGroupCache
 from controller.tfjob.ref_manager import RefManager
 from controller.tfjob.status_writer import StatusWriter
-from informers import CacheSyncTimeoutError, Codec, SharedInformerFactory
+from informers import Codec, SharedInformerFactory
 from workqueue import LoopClock, RateLimitingQueue, default_controller_rate_limiter
 
 if TYPE_CHECKING:
@@ -39,21 +39,15 @@ DRAIN_S: Final = 6.0
 """How long syncs in work may take to end after SIGTERM; with the recorder's share it stays under ten seconds."""
 FLUSH_S: Final = 2.0
 """How long the recorder may take to write what it has queued."""
-OPTIONAL_S: Final = 10.0
-"""How long the start waits for PodGroups when all else is there: if they can be listed at all, that is long enough."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The operator's graph on one pair of transports: everything above the wire.
-
-    `optional` makes the informers that the operator can start without: that of PodGroups, if there is one.
-    """
+    """The operator's graph on one pair of transports: everything above the wire."""
 
     factory: SharedInformerFactory
-    optional: SharedInformerFactory
     queue: RateLimitingQueue[str]
     controller: TFJobController
     recorder: EventRecorder
@@ -71,8 +65,7 @@ def build(
     clock = clock or LoopClock()
     metrics = metrics or NoJobMetrics()
     writer = RestClient(writes, field_manager=EVENT_SOURCE, clock=clock)
-    reader = RestClient(watches, clock=clock)
-    factory, optional = SharedInformerFactory(reader, clock=clock), SharedInformerFactory(reader, clock=clock)
+    factory = SharedInformerFactory(RestClient(watches, clock=clock), clock=clock)
     namespace = options.namespace
     gang = gang_scheduler(options.gang_scheduler_name) if options.enable_gang_scheduling else None
     recorder = EventRecorder(writer, component=EVENT_SOURCE, clock=clock)
@@ -86,7 +79,7 @@ def build(
         services=factory.informer(
             Codec(SERVICES, Service), namespace=namespace, label_selector=CHILD_SELECTOR, indexers=CHILD_INDEXERS
         ),
-        pod_groups=PodGroupCache.of(gang, optional, namespace) if gang is not None else None,
+        pod_groups=PodGroupCache.of(gang, factory, namespace) if gang is not None else None,
         queue=queue,
         executor=Executor(writer, recorder, expectations, domain=options.cluster_domain, gang=gang),
         ref_manager=RefManager(writer, expectations),
@@ -95,7 +88,7 @@ def build(
         metrics=metrics,
         clock=clock,
     )
-    return Parts(factory, optional, queue, controller, recorder)
+    return Parts(factory, queue, controller, recorder)
 
 
 async def run(options: Options, settings: Settings, stop: asyncio.Event) -> None:
@@ -109,43 +102,29 @@ async def run_parts(parts: Parts, options: Options, stop: asyncio.Event) -> None
     async with asyncio.TaskGroup() as group:
         recording = group.create_task(parts.recorder.run(), name="event-recorder")
         parts.factory.start(group)
-        parts.optional.start(group)
         log.info("operator_starting", namespace=options.namespace or "(all)")
-        if await _synced(parts, stop):
+        if await _synced(parts.factory, stop):
             working = group.create_task(parts.controller.run(options.threadiness), name="tfjob-controller")
             log.info("operator_ready", workers=options.threadiness)
             await stop.wait()
             log.info("operator_stopping", queued=len(parts.queue))
             await _drain(parts.queue, working)
         await parts.factory.shut_down()
-        await parts.optional.shut_down()
         parts.recorder.stop()
         await asyncio.wait([recording], timeout=FLUSH_S)
         recording.cancel()
     log.info("operator_stopped")
 
 
-async def _synced(parts: Parts, stop: asyncio.Event) -> bool:
+async def _synced(factory: SharedInformerFactory, stop: asyncio.Event) -> bool:
     """Wait until the caches are filled, however long the API server is away. False when told to stop before."""
     async with asyncio.TaskGroup() as group:
-        syncing = group.create_task(_fill_caches(parts), name="wait-for-cache-sync")
+        syncing = group.create_task(factory.wait_for_cache_sync(math.inf), name="wait-for-cache-sync")
         stopping = group.create_task(stop.wait(), name="wait-for-stop")
         await asyncio.wait([syncing, stopping], return_when=asyncio.FIRST_COMPLETED)
         syncing.cancel()
         stopping.cancel()
     return not stop.is_set()
-
-
-async def _fill_caches(parts: Parts) -> None:
-    """Wait for the caches without which nothing can be done, then a while for the others."""
-    await parts.factory.wait_for_cache_sync(math.inf)
-    try:
-        await parts.optional.wait_for_cache_sync(OPTIONAL_S)
-    except CacheSyncTimeoutError as error:
-        # Not a reason to stay down: the jobs that run need somebody to look after them. Those that need places are told.
-        log.warning(
-            "starting_without", error=str(error), hint="is their CRD installed, and may the operator list them?"
-        )
 
 
 async def _drain(queue: RateLimitingQueue[str], working: asyncio.Task[None]) -> None:

@@ -92,9 +92,8 @@ def pod_group_kind(scheduler: GangScheduler) -> ChildKind:
         c.EVENT_FAILED_CREATE_POD_GROUP,
         c.EVENT_DELETED_POD_GROUP,
         c.EVENT_FAILED_DELETE_POD_GROUP,
-        refusals=(
-            InvalidError,
-        ),  # a bad request is what a webhook answers: this queue is closed, say, and will be opened
+        # Not a bad request: that is what a webhook answers when the queue is closed, say, and it will be opened.
+        refusals=(InvalidError,),
     )
 
 

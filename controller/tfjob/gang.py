@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from api.scheduling import COSCHEDULING_POD_GROUPS, POD_GROUP_PENDING, VOLCANO_POD_GROUPS
 from api.v1 import conditions
 from api.v1 import constants as c
-from controller.tfjob.actions import JobEvent, Plan, PodGroupResize
+from controller.tfjob.actions import JobEvent, Plan, PodGroupResize, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 VOLCANO: Final = "volcano"
 
-LOOK_AGAIN_S: Final = 10.0
-"""How often a job asks whether PodGroups can be read by now. It asks our cache, and who installs a CRD waits for seconds."""
+FIRST_LOOK_S: Final = 0.5
+"""When a job asks again whether PodGroups were listed by now, as long as that has not failed: the operator has just started."""
+LOOK_AGAIN_S: Final = 5.0
+"""How often it asks when that has failed. It asks our cache; the cache tries every half minute or so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +67,14 @@ def gang_scheduler(name: str) -> GangScheduler:
 class Gang:
     """What is observed of a job's gang: its own PodGroup, if there is one.
 
-    `readable` is False while nothing is known of PodGroups, as in a cluster that lacks their CRD.
+    `known` is False until PodGroups have been listed once, and `failure` says why they could not be, if that was tried: their
+    CRD is not installed, say.
     """
 
     scheduler: GangScheduler
     group: PodGroup | None = None
-    readable: bool = True
+    known: bool = True
+    failure: str = ""
 
 
 def released(plan: Plan, gang: Gang | None) -> Plan:
@@ -86,8 +90,8 @@ def gathered(plan: Plan, job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica
         return plan
     plan = replace(plan, events=plan.events + _first_events(job, spec, gang.scheduler))
     group = gang.group
-    if not gang.readable:
-        return _without_readable_groups(plan, gang.scheduler)
+    if not gang.known:
+        return _in_ignorance(plan, job, gang) if plan.create_pods else plan
     if group is not None and _is_going(group):
         return _held_back(plan)  # a new group can be made when this one is gone
     # A replica that has succeeded and whose pod is gone never comes back: a group that counts on it would wait for ever.
@@ -120,17 +124,17 @@ def _held_back(plan: Plan) -> Plan:
     return replace(plan, create_pods=(), create_services=services)
 
 
-def _without_readable_groups(plan: Plan, scheduler: GangScheduler) -> Plan:
-    """Nothing can be created, and nothing will tell when it can. Said with each status that is written meanwhile."""
-    if not plan.create_pods:
+def _in_ignorance(plan: Plan, job: TFJob, gang: Gang) -> Plan:
+    """Nothing can be created, and nothing will tell when it can: the clock must."""
+    wait_s = LOOK_AGAIN_S if gang.failure else FIRST_LOOK_S
+    look_again_s = wait_s if plan.look_again_s is None else min(plan.look_again_s, wait_s)
+    plan = _held_back(replace(plan, look_again_s=look_again_s))
+    if not gang.failure:
         return plan
-    text = (
-        f"No pod is created before PodGroups ({scheduler.pod_groups}, {scheduler.pod_groups.version}) can be read, as gang "
-        f"scheduling with {scheduler.name} needs it: their CRD is not installed, or the operator may not list them"
-    )
-    events = (*plan.events, JobEvent(c.WARNING, c.EVENT_POD_GROUPS_UNKNOWN, text))
-    look_again_s = LOOK_AGAIN_S if plan.look_again_s is None else min(plan.look_again_s, LOOK_AGAIN_S)
-    return _held_back(replace(plan, events=events, look_again_s=look_again_s))
+    text = f"No pod is created before the PodGroups of {gang.scheduler.name} can be read: {gang.failure}"
+    key = (job.metadata.uid, "", c.EVENT_POD_GROUPS_UNKNOWN)
+    trouble = Trouble(key, JobEvent(c.WARNING, c.EVENT_POD_GROUPS_UNKNOWN, text))
+    return replace(plan, troubles=(*plan.troubles, trouble))
 
 
 def _first_events(job: TFJob, spec: TFJobSpec, scheduler: GangScheduler) -> tuple[JobEvent, ...]:

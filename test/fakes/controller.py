@@ -25,6 +25,9 @@ from informers import Indexer
 from workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from api.client.errors import ApiError
     from controller.tfjob.gang import GangScheduler
     from informers import EventHandler, SharedIndexInformer
 
@@ -39,6 +42,10 @@ class StubInformer:
         self.indexer = indexer
         self.handlers: list[EventHandler[Any]] = []
         self.has_synced = True
+        self.on_error: Callable[[ApiError], None]
+
+    def set_watch_error_handler(self, handler: Callable[[ApiError], None]) -> None:
+        self.on_error = handler
 
     def add_event_handler(self, handler: EventHandler[Any]) -> None:
         self.handlers.append(handler)

@@ -10,13 +10,14 @@ import pytest
 
 from api.client.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from api.core import PodCondition
-from controller.tfjob.controller import COUNTER_WINDOW_S
+from controller.tfjob.controller import CHILD_INDEXERS, COUNTER_WINDOW_S, OWNER_INDEX
+from controller.tfjob.ref_manager import ORPHAN_INDEX
 from controller.tfjob.status_writer import StaleViewError
 from fakes.api import status_error
 from fakes.controller import KEY, STATUS, World
 from fakes.jobs import JOB_UID, job, pod, replica, service
 from fakes.virtual_loop import EPOCH
-from informers import Tombstone
+from informers import Indexer, Tombstone
 
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
 
@@ -339,7 +340,7 @@ async def test_a_job_with_a_deletion_timestamp_is_left_alone() -> None:
 
 
 async def test_a_sync_reads_the_children_of_its_job_alone() -> None:
-    """B68: five thousand pods of others are never walked through; the index by owner is all that is asked."""
+    """B68: five thousand pods of others are never walked through; the indices by owner and of orphans are all that is asked."""
 
     class Counting(Indexer[Any]):
         reads: ClassVar[list[str]] = []
@@ -352,11 +353,11 @@ async def test_a_sync_reads_the_children_of_its_job_alone() -> None:
             raise AssertionError("the whole store was read")
 
     world = World()
-    world.pods.indexer = Counting({OWNER_INDEX: index_by_owner})
-    world.services.indexer = Counting({OWNER_INDEX: index_by_owner})
+    world.pods.indexer = Counting(CHILD_INDEXERS)
+    world.services.indexer = Counting(CHILD_INDEXERS)
     world.jobs.put(job(ONE_WORKER))
     await world.sync()
-    assert Counting.reads == [OWNER_INDEX, OWNER_INDEX]
+    assert Counting.reads == [OWNER_INDEX, OWNER_INDEX, ORPHAN_INDEX, ORPHAN_INDEX]
 
 
 async def test_a_pod_that_can_not_start_is_told_of_once() -> None:

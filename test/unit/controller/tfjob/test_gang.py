@@ -15,7 +15,7 @@ from api.scheduling import PodGroup, PodGroupSpec, PodGroupStatus
 from api.v1 import conditions
 from api.v1 import constants as c
 from api.v1.types import JobStatus
-from controller.tfjob.gang import LOOK_AGAIN_S, Gang, gang_scheduler
+from controller.tfjob.gang import FIRST_LOOK_S, LOOK_AGAIN_S, Gang, gang_scheduler
 from controller.tfjob.plan import plan, plan_invalid
 from fakes.jobs import JOB_UID, good_spec, job, mistakes, names, pod, replica, service, template
 from fakes.virtual_loop import EPOCH
@@ -215,23 +215,32 @@ def test_a_job_that_others_manage_has_nothing_done_to_its_group() -> None:
 
 def test_where_groups_can_not_be_read_a_person_is_told_and_the_job_asks_again() -> None:
     """A cluster without the CRD: pods that are there go on, and none is created."""
-    decided = decide(job(TWO), Gang(VOLCANO, readable=False), [pod("Worker", 0)])
+    gang = Gang(VOLCANO, known=False, failure="404 no such resource")
+    decided = decide(job(TWO), gang, [pod("Worker", 0)])
     assert names(decided) == HELD | {"create services": ["mnist-worker-0"]}
     assert decided.create_pod_group is None
     assert decided.look_again_s == LOOK_AGAIN_S
-    (event,) = decided.events
-    assert event.reason == "PodGroupsUnavailable"
-    assert "podgroups.scheduling.volcano.sh" in event.message
-    whole = decide(begun(TWO), Gang(VOLCANO, readable=False), [pod("Worker", 0), pod("Worker", 1)])
+    (trouble,) = decided.troubles
+    assert (trouble.event.type, trouble.event.reason) == ("Warning", "PodGroupsUnavailable")
+    assert trouble.event.message.endswith("volcano can be read: 404 no such resource")
+    whole = decide(begun(TWO), gang, [pod("Worker", 0), pod("Worker", 1)])
     assert whole.look_again_s is None
-    assert whole.events == ()
+    assert whole.troubles == ()
+
+
+def test_before_groups_were_listed_a_job_waits_in_silence() -> None:
+    """The operator has started a moment ago."""
+    decided = decide(job(TWO), Gang(VOLCANO, known=False))
+    assert names(decided) == HELD
+    assert decided.look_again_s == FIRST_LOOK_S
+    assert decided.troubles == ()
 
 
 def test_a_deadline_that_comes_before_the_next_look_is_kept() -> None:
-    """B45: the earlier of the two times counts."""
+    """B46: the earlier of the two times counts."""
     spec = TWO | {"activeDeadlineSeconds": 62}
     tfjob = job(spec, status=JobStatus(start_time=EPOCH))
-    assert decide(tfjob, Gang(VOLCANO, readable=False)).look_again_s == 2
+    assert decide(tfjob, Gang(VOLCANO, known=False, failure="no")).look_again_s == 2
 
 
 def test_a_template_that_names_another_scheduler_keeps_it_and_is_warned_about_once() -> None:
@@ -269,7 +278,7 @@ def test_no_pod_is_ever_created_without_a_group_that_is_there_or_created_first(
     seen = gang.group
     group_there = seen is not None and seen.metadata.deletion_timestamp is None
     if decided.create_pods:
-        assert gang.readable
+        assert gang.known
         assert group_there or decided.create_pod_group
     else:
         assert {slot.index for slot in decided.create_services} <= {index for index, _ in places}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from api.client.errors import AlreadyExistsError, BadRequestError, ForbiddenError, InvalidError
+from api.client.errors import AlreadyExistsError, BadRequestError, ForbiddenError, InvalidError, NotFoundError
 from api.meta import ObjectMeta, OwnerReference
 from api.scheduling import PodGroup, PodGroupSpec, PodGroupStatus
 from api.v1 import constants as c
@@ -170,15 +170,22 @@ async def test_a_queue_that_was_changed_from_outside_survives_twenty_syncs() -> 
     assert "queue" not in str(world.client.bodies[resize])
 
 
-async def test_a_job_that_waits_for_groups_to_become_readable_is_told_of_and_looked_at_again() -> None:
+async def test_a_job_that_waits_for_groups_to_become_readable_is_told_of_once_and_looked_at_again() -> None:
     """No CRD: the status is written, nothing is created, nothing fails; and it goes on when the CRD is there."""
     world = World(VOLCANO)
     world.pod_groups.has_synced = False
     world.jobs.put(job(ONE_WORKER))
     await world.sync()
     assert world.taken() == [STATUS]
-    assert world.recorder.reasons == ["PodGroupsUnavailable"]
+    assert world.recorder.events == []
     world.observe_status()
+    world.pod_groups.on_error(status_error(NotFoundError, 404, "the server could not find the requested resource"))
+    for _ in range(5):
+        await world.sync()
+    assert world.taken() == []
+    ((_, reason, message),) = world.recorder.events
+    assert reason == "PodGroupsUnavailable"
+    assert message.endswith("is the CRD podgroups.scheduling.volcano.sh installed, with v1beta1?")
     world.pod_groups.has_synced = True
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
     await world.sync()
