@@ -120,7 +120,8 @@ def _admitted(gang: Gang) -> bool:
 
 def _held_back(plan: Plan) -> Plan:
     """No pod is created, nor the service of one: a job that waits in a queue takes nothing of the cluster."""
-    services = tuple(slot for slot in plan.create_services if slot not in plan.create_pods)
+    waiting = {slot.name for slot in plan.create_pods}
+    services = tuple(slot for slot in plan.create_services if slot.name not in waiting)
     return replace(plan, create_pods=(), create_services=services)
 
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 ORPHAN_INDEX: Final = "orphans-by-job"
 """The index of pods and services that nobody controls, by the key of the job that their labels name."""
 
+_PREFIXED_JOB_NAME: Final = c.LABEL_PREFIX + c.LABEL_JOB_NAME
+
 MAX_AT_ONCE: Final = 16
 """As many patches as the executor sends deletes."""
 
@@ -70,8 +72,8 @@ def is_adoptable(job: str, child: ObjectMeta) -> bool:
 def _may_stay(job: str, child: ObjectMeta) -> bool:
     """Whether no label denies that a child is the job's. One family of labels is enough: other operators set but one."""
     labels = child.labels or {}
-    named = {labels.get(c.LABEL_JOB_NAME, job), labels.get(c.LABEL_PREFIX + c.LABEL_JOB_NAME, job)}
-    return named == {job} and slot_of(child) is not None
+    named = labels.get(c.LABEL_JOB_NAME, job) == job == labels.get(_PREFIXED_JOB_NAME, job)
+    return named and slot_of(child) is not None
 
 
 @dataclass(frozen=True, slots=True)
