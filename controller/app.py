@@ -18,10 +18,13 @@ from api.core import PODS, SERVICES, Pod, Service
 from api.v1.constants import CHILD_SELECTOR, EVENT_SOURCE, TFJOBS
 from api.v1.types import TFJob, tfjob_with_unreadable_status
 from controller.events.recorder import EventRecorder
-from controller.tfjob.controller import OWNER_INDEX, TFJobController, index_by_owner
+from controller.tfjob.controller import CHILD_INDEXERS, TFJobController
 from controller.tfjob.executor import Executor
 from controller.tfjob.expectations import Expectations
+from controller.tfjob.gang import gang_scheduler
 from controller.tfjob.metrics import NoJobMetrics
+from controller.tfjob.pod_group_cache import PodGroupCache
+from controller.tfjob.ref_manager import RefManager
 from controller.tfjob.status_writer import StatusWriter
 from informers import Codec, SharedInformerFactory
 from workqueue import LoopClock, RateLimitingQueue, default_controller_rate_limiter
@@ -64,18 +67,22 @@ def build(
     writer = RestClient(writes, field_manager=EVENT_SOURCE, clock=clock)
     factory = SharedInformerFactory(RestClient(watches, clock=clock), clock=clock)
     namespace = options.namespace
-    owners = {OWNER_INDEX: index_by_owner}
+    gang = gang_scheduler(options.gang_scheduler_name) if options.enable_gang_scheduling else None
     recorder = EventRecorder(writer, component=EVENT_SOURCE, clock=clock)
     expectations = Expectations(clock)
     queue: RateLimitingQueue[str] = RateLimitingQueue(default_controller_rate_limiter(), name="tfjob", clock=clock)
     controller = TFJobController(
         jobs=factory.informer(Codec(TFJOBS, TFJob, on_undecodable=tfjob_with_unreadable_status), namespace=namespace),
-        pods=factory.informer(Codec(PODS, Pod), namespace=namespace, label_selector=CHILD_SELECTOR, indexers=owners),
-        services=factory.informer(
-            Codec(SERVICES, Service), namespace=namespace, label_selector=CHILD_SELECTOR, indexers=owners
+        pods=factory.informer(
+            Codec(PODS, Pod), namespace=namespace, label_selector=CHILD_SELECTOR, indexers=CHILD_INDEXERS
         ),
+        services=factory.informer(
+            Codec(SERVICES, Service), namespace=namespace, label_selector=CHILD_SELECTOR, indexers=CHILD_INDEXERS
+        ),
+        pod_groups=PodGroupCache.of(gang, factory, namespace) if gang is not None else None,
         queue=queue,
-        executor=Executor(writer, recorder, expectations, domain=options.cluster_domain),
+        executor=Executor(writer, recorder, expectations, domain=options.cluster_domain, gang=gang),
+        ref_manager=RefManager(writer, expectations),
         status_writer=StatusWriter(writer, recorder, metrics),
         expectations=expectations,
         metrics=metrics,

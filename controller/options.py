@@ -25,6 +25,8 @@ class Options:
         and each of them mostly waits for the API server.
     json_log_format: None means JSON unless standard error is a terminal.
     cluster_domain: appended to the host names in TF_CONFIG.
+    enable_gang_scheduling: make a PodGroup for each job, so that its pods are placed together or not at all.
+    gang_scheduler_name: `volcano`, or the name of a scheduler that has the coscheduling plugin.
     """
 
     kubeconfig: str | None = None
@@ -34,6 +36,8 @@ class Options:
     json_log_format: bool | None = None
     log_level: str = "info"
     cluster_domain: str = ""
+    enable_gang_scheduling: bool = False
+    gang_scheduler_name: str = "volcano"
 
 
 def parse_options(arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> Options:

@@ -69,6 +69,7 @@ class SharedInformerFactory:
         self._idle_s = idle_s
         self._options = options
         self._informers: dict[_Identity, SharedIndexInformer[Any]] = {}
+        self._required: set[_Identity] = set()
         self._running: dict[_Identity, asyncio.Task[None]] = {}
         self._shutting_down = False
 
@@ -81,13 +82,17 @@ class SharedInformerFactory:
         field_selector: str = "",
         indexers: Mapping[str, IndexFunction[T]] | None = None,
         resync_s: float = 0.0,
+        required: bool = True,
     ) -> SharedIndexInformer[T]:
         """The informer for this resource, type, namespace and selectors: a new one, or the one that was made before.
 
         `indexers` that an existing informer lacks are added to it. The codec's hooks and `resync_s` are those of the first
-        call. The informer is not started.
+        call. The informer is not started. One that nobody requires is not waited for: its resource may not exist, and it is for
+        those who read it to ask whether it has synced.
         """
         identity = _Identity(codec.resource, codec.kind, namespace, label_selector, field_selector)
+        if required:
+            self._required.add(identity)
         existing = cast("SharedIndexInformer[T] | None", self._informers.get(identity))
         if existing is not None:
             missing = {name: f for name, f in (indexers or {}).items() if not existing.indexer.has_index(name)}
@@ -128,11 +133,12 @@ class SharedInformerFactory:
                 self._running[identity] = tasks.create_task(informer.run(), name=f"informer {informer.name}")
 
     async def wait_for_cache_sync(self, timeout_s: float) -> dict[str, bool]:
-        """Wait until every started informer has synced. Answers by informer name: false for one that stopped before.
+        """Wait until every started informer that is required has synced.
 
-        Raises CacheSyncTimeoutError, with the names of the missing ones, after `timeout_s` seconds.
+        Answers by informer name: false for one that stopped before. Raises CacheSyncTimeoutError, with the names of the missing
+        ones, after `timeout_s` seconds.
         """
-        started = [self._informers[identity] for identity in self._running]
+        started = [self._informers[identity] for identity in self._running if identity in self._required]
         synced: dict[str, bool] = {}
         try:
             async with asyncio.timeout(timeout_s):

@@ -121,6 +121,20 @@ class ReplicaSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class SchedulingPolicy:
+    """What the job asks of a gang scheduler; None and "" stand for what was left out.
+
+    `min_resources` is as the user wrote it.
+    """
+
+    min_available: int | None = None
+    queue: str = ""
+    min_resources: JSON | None = None
+    priority_class: str = ""
+    schedule_timeout_s: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TFJobSpec:
     """A checked specification with defaults, in the order of `REPLICA_TYPES`.
 
@@ -136,6 +150,7 @@ class TFJobSpec:
     ttl_s: int | None = None
     suspend: bool = False
     dynamic_workers: bool = False
+    scheduling: SchedulingPolicy = SchedulingPolicy()
     warnings: tuple[tuple[str, str], ...] = ()
 
     @property

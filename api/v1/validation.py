@@ -7,14 +7,14 @@ all mistakes at once and in words. Nothing here raises on user data.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from api.meta import MAX_NAME_LENGTH
 from api.v1 import constants as c
-from api.v1.types import ReplicaSpec, TFJobSpec
+from api.v1.types import ReplicaSpec, SchedulingPolicy, TFJobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -114,6 +114,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw) -> TFJobSpec | list[str]:
         ttl_s=policy.ttl_s,
         suspend=policy.suspend,
         dynamic_workers=dynamic_workers,
+        scheduling=policy.scheduling,
         warnings=warnings,
     )
 
@@ -255,6 +256,7 @@ class _RunPolicy:
     ttl_s: int | None = None
     suspend: bool = False
     managed_by: str = ""
+    scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
 
 
 _INLINE_POLICY: Final = {
@@ -288,8 +290,6 @@ def _read_run_policies(reader: _Reader, spec: JSON) -> tuple[_RunPolicy, tuple[t
 
 
 def _read_run_policy(reader: _Reader, given: JSON, path: str) -> _RunPolicy:
-    reader.mapping(given.get("schedulingPolicy"), f"{path}.schedulingPolicy")
-
     def number(name: str) -> int | None:
         return reader.integer(given.get(name), f"{path}.{name}", None)
 
@@ -300,6 +300,18 @@ def _read_run_policy(reader: _Reader, given: JSON, path: str) -> _RunPolicy:
         ttl_s=number("ttlSecondsAfterFinished"),
         suspend=reader.boolean(given.get("suspend"), f"{path}.suspend"),
         managed_by=reader.text(given.get("managedBy"), f"{path}.managedBy"),
+        scheduling=_read_scheduling(reader, given.get("schedulingPolicy"), f"{path}.schedulingPolicy"),
+    )
+
+
+def _read_scheduling(reader: _Reader, value: object, path: str) -> SchedulingPolicy:
+    given = reader.mapping(value, path)
+    return SchedulingPolicy(
+        min_available=reader.integer(given.get("minAvailable"), f"{path}.minAvailable", None),
+        queue=reader.text(given.get("queue"), f"{path}.queue"),
+        min_resources=reader.mapping(given.get("minResources"), f"{path}.minResources") or None,
+        priority_class=reader.text(given.get("priorityClass"), f"{path}.priorityClass"),
+        schedule_timeout_s=reader.integer(given.get("scheduleTimeoutSeconds"), f"{path}.scheduleTimeoutSeconds", None),
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from api.core import Pod, Service
+    from api.scheduling import PodGroup
     from api.v1.types import JobStatus
 
 
@@ -49,11 +50,20 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
+class PodGroupResize:
+    """A PodGroup that asks for another number of pods than the job has need of now."""
+
+    group: PodGroup
+    min_member: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What to do. `status` is None when the one on the server says all there is to say.
 
     `look_again_s` is in how many seconds time alone will change the answer; None when it will not. `delete_job` is due when
-    the job has outlived its TTL.
+    the job has outlived its TTL. `create_pod_group` is the least number of pods of the group to create, which comes before
+    every pod.
     """
 
     create_services: tuple[Slot, ...] = ()
@@ -64,13 +74,23 @@ class Plan:
     delete_services: tuple[Service, ...] = ()
     delete_job: bool = False
     troubles: tuple[Trouble, ...] = ()
+    create_pod_group: int | None = None
+    resize_pod_group: PodGroupResize | None = None
+    delete_pod_group: PodGroup | None = None
     look_again_s: float | None = None
 
     @property
     def acts(self) -> bool:
         """Whether anything but the status is to be changed."""
         return bool(
-            self.create_services or self.create_pods or self.delete_pods or self.delete_services or self.delete_job
+            self.create_services
+            or self.create_pods
+            or self.delete_pods
+            or self.delete_services
+            or self.delete_job
+            or self.create_pod_group
+            or self.resize_pod_group
+            or self.delete_pod_group
         )
 
 

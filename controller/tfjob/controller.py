@@ -9,25 +9,28 @@ from __future__ import annotations
 import asyncio
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import structlog
 
 from api.client.errors import ApiError, ConflictError
 from api.core import Pod, Service
+from api.meta import meta_key
 from api.v1 import conditions
+from api.v1 import constants as c
 from api.v1.types import TFJobSpec
 from api.v1.validation import read_spec
 from controller.tfjob.executor import POD, SERVICE, RefusedError
 from controller.tfjob.handlers import ChildHandler, JobHandler
 from controller.tfjob.plan import plan, plan_invalid
+from controller.tfjob.ref_manager import ORPHAN_INDEX, claims, index_orphans
 from controller.tfjob.status_writer import StaleViewError
 from controller.tfjob.troubles import untold
 from workqueue import ShutDown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from api.meta import Object, ObjectMeta
     from api.v1.types import JobStatus, TFJob
@@ -35,8 +38,11 @@ if TYPE_CHECKING:
     from controller.tfjob.executor import Executor
     from controller.tfjob.expectations import Expectations
     from controller.tfjob.metrics import JobMetrics
+    from controller.tfjob.pod_group_cache import PodGroupCache
+    from controller.tfjob.ref_manager import RefManager
     from controller.tfjob.status_writer import StatusWriter
     from informers import SharedIndexInformer
+    from informers.store import IndexFunction
     from workqueue import Clock, RateLimitingQueue
 
 OWNER_INDEX: Final = "controller-uid"
@@ -54,6 +60,10 @@ def index_by_owner(child: Object) -> Sequence[str]:
         if reference.controller:
             return (reference.uid,)
     return ()
+
+
+CHILD_INDEXERS: Final[Mapping[str, IndexFunction[Any]]] = {OWNER_INDEX: index_by_owner, ORPHAN_INDEX: index_orphans}
+"""What the informers of pods and of services must have."""
 
 
 @dataclass(slots=True)
@@ -99,25 +109,34 @@ class TFJobController:
         services: SharedIndexInformer[Service],
         queue: RateLimitingQueue[str],
         executor: Executor,
+        ref_manager: RefManager,
         status_writer: StatusWriter,
         expectations: Expectations,
         metrics: JobMetrics,
         clock: Clock,
+        pod_groups: PodGroupCache | None = None,
     ) -> None:
-        """Register the handlers; `pods` and `services` must have the index `OWNER_INDEX`."""
+        """Register the handlers; `pods` and `services` must have `CHILD_INDEXERS`.
+
+        `pod_groups` is None where no gang scheduler is in use.
+        """
         self._jobs = jobs
         self._pods = pods
         self._services = services
         self._queue = queue
         self._executor = executor
+        self._ref_manager = ref_manager
         self._status_writer = status_writer
         self._expectations = expectations
         self._metrics = metrics
         self._clock = clock
+        self._pod_groups = pod_groups
         self._memory: dict[str, _Memory] = {}
         jobs.add_event_handler(JobHandler(queue, self._forget))
         pods.add_event_handler(ChildHandler[Pod](POD, queue, expectations))
         services.add_event_handler(ChildHandler[Service](SERVICE, queue, expectations))
+        if pod_groups is not None:
+            pod_groups.tell(queue, expectations)
 
     async def run(self, workers: int) -> None:
         """Sync keys with `workers` tasks until the queue is shut down."""
@@ -169,11 +188,14 @@ class TFJobController:
         pods = self._pods.indexer.by_index(OWNER_INDEX, job.metadata.uid)
         services = self._services.indexer.by_index(OWNER_INDEX, job.metadata.uid)
         spec = self._spec_of(job, memory)
+        if may_act and isinstance(spec, TFJobSpec) and await self._claim(known, spec, pods, services):
+            return
+        gang = self._pod_groups.gang_of(job.metadata) if self._pod_groups is not None else None
         now = self._clock.now()
         if isinstance(spec, TFJobSpec):
-            decided = plan(job, spec, pods, services, now)
+            decided = plan(job, spec, pods, services, now, gang=gang)
         else:
-            decided = plan_invalid(job, spec, pods, services, now)
+            decided = plan_invalid(job, spec, pods, services, now, gang=gang)
         if decided.look_again_s is not None:
             self._queue.add_after(key, decided.look_again_s)
         acts = may_act and decided.acts
@@ -192,12 +214,26 @@ class TFJobController:
                 await self._executor.create_children(job, spec, decided)
             except RefusedError as error:
                 latest = memory.written or known
-                refused = plan_invalid(latest, [error.message], pods, services, now)
+                refused = plan_invalid(latest, [error.message], pods, services, now, gang=gang)
                 await self._write_status(key, latest, latest, memory, refused, at_once=True)
                 return
         await self._executor.delete_children(job, decided)
         if decided.delete_job:
             await self._executor.delete_job(known)
+
+    async def _claim(self, job: TFJob, spec: TFJobSpec, pods: Sequence[Pod], services: Sequence[Service]) -> bool:
+        """Adopt and release children of a job that lives and is ours to run. True if that changed what the caches will show."""
+        meta = job.metadata
+        if meta.deletion_timestamp is not None or conditions.is_finished(job.status):
+            return False
+        if spec.managed_by not in c.MANAGED_BY_US:
+            return False
+        key = meta_key(meta)
+        claimed = (
+            claims(meta.name, POD, pods, self._pods.indexer.by_index(ORPHAN_INDEX, key)),
+            claims(meta.name, SERVICE, services, self._services.indexer.by_index(ORPHAN_INDEX, key)),
+        )
+        return await self._ref_manager.carry_out(job, claimed, lambda: self._status_writer.confirm(job))
 
     async def _write_status(
         self, key: str, known: TFJob, job: TFJob, memory: _Memory, decided: Plan, *, at_once: bool

@@ -1,4 +1,4 @@
-"""Carries out what a `Plan` says about pods and services, each call answered for whatever comes back.
+"""Carries out what a `Plan` says about pods, services and PodGroups, each call answered for whatever comes back.
 
 Decides nothing about jobs. What it knows is the API: which answers mean that the work is done already, which that it must be
 tried again, and which that it never can be done.
@@ -20,11 +20,15 @@ from api.client.errors import (
     InvalidError,
     NamespaceTerminatingError,
     NotFoundError,
+    StatusError,
 )
+from api.client.rest import JSON_PATCH
 from api.core import PODS, SERVICES
 from api.meta import ObjectMeta, Resource, Struct, controller_of
 from api.v1 import constants as c
+from controller.tfjob.pod_group import build_pod_group, resize_patch
 from controller.tfjob.pod_template import build_pod, build_service
+from controller.tfjob.ref_manager import is_adoptable
 from controller.tfjob.references import reference_to
 from workqueue.parallel import parallelize_until, slow_start_batch
 
@@ -32,8 +36,9 @@ if TYPE_CHECKING:
     from api.client import RestClient
     from api.v1.types import TFJob, TFJobSpec
     from controller.events.recorder import EventRecorder
-    from controller.tfjob.actions import JobEvent, Plan, Slot
+    from controller.tfjob.actions import JobEvent, Plan
     from controller.tfjob.expectations import Expectations
+    from controller.tfjob.gang import GangScheduler
 
 MAX_DELETES_AT_ONCE: Final = 16
 """As many as a job's creates reach after a few batches; more would only queue inside the API server."""
@@ -51,7 +56,10 @@ class RefusedError(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class ChildKind:
-    """A kind of child, and the events that tell of it."""
+    """A kind of child, and the events that tell of it.
+
+    `refusals` are the answers to a create by which the API server says that it will never take this body.
+    """
 
     name: str
     resource: Resource
@@ -59,6 +67,7 @@ class ChildKind:
     failed_create: str
     deleted: str
     failed_delete: str
+    refusals: tuple[type[StatusError], ...] = (InvalidError, BadRequestError)
 
 
 POD: Final = ChildKind(
@@ -74,6 +83,20 @@ SERVICE: Final = ChildKind(
 )
 
 
+def pod_group_kind(scheduler: GangScheduler) -> ChildKind:
+    """The kind of child that the PodGroups of this scheduler are."""
+    return ChildKind(
+        "PodGroup",
+        scheduler.pod_groups,
+        c.EVENT_CREATED_POD_GROUP,
+        c.EVENT_FAILED_CREATE_POD_GROUP,
+        c.EVENT_DELETED_POD_GROUP,
+        c.EVENT_FAILED_DELETE_POD_GROUP,
+        # Not a bad request: that is what a webhook answers when the queue is closed, say, and it will be opened.
+        refusals=(InvalidError,),
+    )
+
+
 class _Identity(Struct, frozen=True):
     metadata: ObjectMeta
 
@@ -86,19 +109,29 @@ class Executor:
     """
 
     def __init__(
-        self, client: RestClient, recorder: EventRecorder, expectations: Expectations, *, domain: str = ""
+        self,
+        client: RestClient,
+        recorder: EventRecorder,
+        expectations: Expectations,
+        *,
+        domain: str = "",
+        gang: GangScheduler | None = None,
     ) -> None:
+        """`domain` is the cluster's DNS domain where TF_CONFIG needs it; `gang` the gang scheduler in use, if there is one."""
         self._client = client
         self._recorder = recorder
         self._expectations = expectations
         self._domain = domain
+        self._gang = gang
 
     async def create_children(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> None:
-        """Create what the plan says is missing: many replicas at once in growing batches (SB-01), and a replica's service
-        before its pod (B63).
+        """Create what the plan says is missing: the PodGroup before all else (B65), then many replicas at once in growing
+        batches (SB-01), and a replica's service before its pod (B63).
 
-        Raises the first ApiError; RefusedError when the API server calls a child invalid.
+        Raises the first ApiError, after which nothing more is begun; RefusedError when the API server calls a child invalid.
         """
+        if self._gang is not None:
+            await self._gather(job, spec, plan, self._gang)
         services = {slot.name: slot for slot in plan.create_services}
         pods = {slot.name: slot for slot in plan.create_pods}
         slots = list((services | pods).values())
@@ -109,10 +142,11 @@ class Executor:
         async def create(number: int) -> None:
             slot = slots[number]
             if slot.name in services:
-                await self._create(job, SERVICE, slot, build_service(job.metadata, spec, slot))
+                await self._create(job, SERVICE, slot.name, build_service(job.metadata, spec, slot))
                 del services[slot.name]
             if slot.name in pods:
-                await self._create(job, POD, slot, build_pod(job.metadata, spec, slot, domain=self._domain))
+                body = build_pod(job.metadata, spec, slot, domain=self._domain, gang=self._gang)
+                await self._create(job, POD, slot.name, body)
                 del pods[slot.name]
 
         try:
@@ -125,42 +159,60 @@ class Executor:
         if error is not None:
             raise error
 
-    async def _create(self, job: TFJob, kind: ChildKind, slot: Slot, body: dict[str, Any]) -> None:
+    async def _gather(self, job: TFJob, spec: TFJobSpec, plan: Plan, gang: GangScheduler) -> None:
+        """Create or resize the PodGroup. Raises ApiError, as for any child."""
+        meta, kind = job.metadata, pod_group_kind(gang)
+        if plan.create_pod_group is not None:
+            body = build_pod_group(meta, spec, gang, plan.create_pod_group)
+            self._expectations.expect_creations(meta.uid, kind.name, [meta.name])
+            try:
+                await self._create(job, kind, meta.name, body)
+            except BaseException:
+                self._expectations.creation_observed(meta.uid, kind.name, meta.name)
+                raise
+        if plan.resize_pod_group is not None:
+            patch = resize_patch(spec, plan.resize_pod_group)
+            await self._client.patch(kind.resource, meta.namespace, meta.name, patch, content_type=JSON_PATCH)
+            log.info("pod_group_resized", min_member=plan.resize_pod_group.min_member)
+
+    async def _create(self, job: TFJob, kind: ChildKind, name: str, body: dict[str, Any]) -> None:
         """Create one child. Returns when it exists and is ours; else raises ApiError."""
         meta = job.metadata
         try:
             await self._client.create(kind.resource, meta.namespace, body)
         except NamespaceTerminatingError:
-            self._expectations.creation_observed(meta.uid, kind.name, slot.name)  # no error, no event (SB-03)
+            self._expectations.creation_observed(meta.uid, kind.name, name)  # no error, no event (SB-03)
         except AlreadyExistsError:
             # Whether the cache has seen it already can not be known, so it must not be waited for (B76).
-            self._expectations.creation_observed(meta.uid, kind.name, slot.name)
-            await self._check_owner(job, kind, slot)
-        except (InvalidError, BadRequestError) as error:
-            raise RefusedError(f"{kind.name} {slot.name} was refused: {error.status_message}") from error
+            self._expectations.creation_observed(meta.uid, kind.name, name)
+            await self._check_owner(job, kind, name)
         except ApiError as error:
+            if isinstance(error, kind.refusals):
+                raise RefusedError(f"{kind.name} {name} was refused: {error.status_message}") from error
             self.record(job, c.WARNING, kind.failed_create, f"Error creating: {error}")
             raise
         else:
-            self.record(job, c.NORMAL, kind.created, f"Created {kind.name}: {slot.name}")
+            self.record(job, c.NORMAL, kind.created, f"Created {kind.name}: {name}")
 
-    async def _check_owner(self, job: TFJob, kind: ChildKind, slot: Slot) -> None:
+    async def _check_owner(self, job: TFJob, kind: ChildKind, name: str) -> None:
         """Ask whose the object in the way is: ours, from an attempt whose answer was lost (WR-07), is as good as created.
 
         Raises NameTakenError for any other, with a Warning on the job unless it is about to go (B12).
         """
-        taken = f"{kind.name} {slot.name} exists already and is not controlled by this TFJob"
+        taken = f"{kind.name} {name} exists already and is not controlled by this TFJob"
         try:
-            raw = await self._client.get(kind.resource, job.metadata.namespace, slot.name)
+            raw = await self._client.get(kind.resource, job.metadata.namespace, name)
         except NotFoundError as error:
-            raise NameTakenError(f"{kind.name} {slot.name} has just gone; it can be created now") from error
+            raise NameTakenError(f"{kind.name} {name} has just gone; it can be created now") from error
         found = msgspec.json.decode(raw, type=_Identity).metadata
         owner = controller_of(found)
         if owner is not None and owner.uid == job.metadata.uid:
             return
-        # A child of an earlier job of this name goes with its owner; only a stranger needs a person.
+        # A child of an earlier job of this name goes with its owner, or was left behind by it and will be adopted; only a
+        # stranger needs a person.
         leaving = found.deletion_timestamp is not None or (owner is not None and owner.name == job.metadata.name)
-        if not leaving:
+        adoptable = owner is None and is_adoptable(job.metadata.name, found)
+        if not leaving and not adoptable:
             self.record(job, c.WARNING, kind.failed_create, f"Error creating: {taken}")
         raise NameTakenError(taken)
 
@@ -170,6 +222,8 @@ class Executor:
             (POD, deletion.pod.metadata, deletion.event) for deletion in plan.delete_pods
         ]
         targets += [(SERVICE, service.metadata, None) for service in plan.delete_services]
+        if self._gang is not None and plan.delete_pod_group is not None:
+            targets.append((pod_group_kind(self._gang), plan.delete_pod_group.metadata, None))
         failures: list[ApiError] = []
         for kind, meta, _ in targets:
             self._expectations.expect_deletions(job.metadata.uid, kind.name, [meta.uid])

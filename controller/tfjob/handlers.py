@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from api.core import Pod, Service
 from api.meta import controller_of, meta_key, object_key
+from api.scheduling import PodGroup
 from api.v1.constants import TFJOBS
+from controller.tfjob.ref_manager import job_of_orphan
 from informers import object_of
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from informers import Tombstone
     from workqueue import RateLimitingQueue
 
-C = TypeVar("C", Pod, Service)
+C = TypeVar("C", Pod, Service, PodGroup)
 
 
 class JobHandler:
@@ -50,7 +52,8 @@ class JobHandler:
 class ChildHandler(Generic[C]):
     """Meets expectations with what is seen of one kind of children, and queues the job that controls them.
 
-    Expectations are found by the owner's UID, so a child of an earlier job of the same name meets none of ours (EX-06).
+    Expectations are found by the owner's UID, so a child of an earlier job of the same name meets none of ours (EX-06). An
+    orphan meets none, but queues the job that its labels name, which may adopt it (RM-01).
     """
 
     def __init__(self, kind: ChildKind, queue: RateLimitingQueue[str], expectations: Expectations) -> None:
@@ -63,8 +66,8 @@ class ChildHandler(Generic[C]):
         self._seen(child.metadata)
 
     def on_update(self, old: C, new: C, /) -> None:
-        """A child changed; one of another UID was deleted and made again unseen."""
-        if old.metadata.uid != new.metadata.uid:
+        """A child changed. With another UID it was deleted and made again unseen; with another owner it left the old one."""
+        if old.metadata.uid != new.metadata.uid or controller_of(old.metadata) != controller_of(new.metadata):
             self._gone(old.metadata)
         self._seen(new.metadata)
 
@@ -74,7 +77,11 @@ class ChildHandler(Generic[C]):
 
     def _seen(self, meta: ObjectMeta) -> None:
         owner = controller_of(meta)
-        if owner is None or owner.kind != TFJOBS.kind:
+        if owner is None:
+            if (key := job_of_orphan(meta)) is not None:
+                self._queue.add(key)
+            return
+        if owner.kind != TFJOBS.kind:
             return
         if meta.deletion_timestamp is not None:  # on its way out is as good as gone (EX-05)
             self._expectations.deletion_observed(owner.uid, self._kind, meta.uid)

@@ -19,6 +19,7 @@ from api.v1 import constants as c
 from api.v1.validation import child_name, invalid_message
 from controller.tfjob import status as statuses
 from controller.tfjob.actions import NOTHING, JobEvent, Plan, PodDeletion, Slot
+from controller.tfjob.gang import gathered, released
 from controller.tfjob.lifecycle import judge, should_restart, to_clean_up
 from controller.tfjob.replicas import count, observe, slot_of
 from controller.tfjob.restarts import account
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from api.core import Pod, Service
     from api.v1.types import JobStatus, ReplicaStatus, TFJob, TFJobSpec
+    from controller.tfjob.gang import Gang
     from controller.tfjob.lifecycle import Verdict
     from controller.tfjob.replicas import Replica
 
@@ -51,10 +53,19 @@ class _Seen:
         )
 
 
-def plan(job: TFJob, spec: TFJobSpec, pods: Sequence[Pod], services: Sequence[Service], now: datetime) -> Plan:
+def plan(
+    job: TFJob,
+    spec: TFJobSpec,
+    pods: Sequence[Pod],
+    services: Sequence[Service],
+    now: datetime,
+    *,
+    gang: Gang | None = None,
+) -> Plan:
     """Decide what to do about a job whose specification is good; `pods` and `services` are those that it controls.
 
-    A job that is being deleted is left to the garbage collector, one that another controller manages is left to it.
+    A job that is being deleted is left to the garbage collector, one that another controller manages is left to it. `gang` is
+    None where no gang scheduler is in use.
     """
     if job.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
         return NOTHING
@@ -65,20 +76,27 @@ def plan(job: TFJob, spec: TFJobSpec, pods: Sequence[Pod], services: Sequence[Se
         services=services,
     )
     if conditions.is_finished(job.status):
-        return _after_the_end(job, seen, spec.clean_pod_policy, spec.ttl_s, now)
+        return released(_after_the_end(job, seen, spec.clean_pod_policy, spec.ttl_s, now), gang)
     if spec.suspend:
-        return _while_suspended(job, spec, seen, now)
-    return _during_its_life(job, spec, seen, now)
+        return released(_while_suspended(job, spec, seen, now), gang)
+    return gathered(_during_its_life(job, spec, seen, now), job, spec, seen.replicas, gang)
 
 
 def plan_invalid(
-    job: TFJob, mistakes: Iterable[str], pods: Sequence[Pod], services: Sequence[Service], now: datetime
+    job: TFJob,
+    mistakes: Iterable[str],
+    pods: Sequence[Pod],
+    services: Sequence[Service],
+    now: datetime,
+    *,
+    gang: Gang | None = None,
 ) -> Plan:
     """Decide what to do about a job whose specification is wrong: it has failed, and what it may have is cleaned up."""
     if job.metadata.deletion_timestamp is not None:
         return NOTHING
     if conditions.is_finished(job.status):
-        return _after_the_end(job, _Seen(observe(pods, {}), (), services), c.CLEAN_RUNNING, None, now)
+        cleaned = _after_the_end(job, _Seen(observe(pods, {}), (), services), c.CLEAN_RUNNING, None, now)
+        return released(cleaned, gang)
     message = invalid_message(mistakes)
     status = statuses.ended(job.status, c.FAILED, c.REASON_INVALID, message, _whole(now))
     return Plan(

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from api.meta import ObjectMeta
     from api.v1.types import ReplicaSpec, TFJobSpec
     from controller.tfjob.actions import Slot
+    from controller.tfjob.gang import GangScheduler
 
 _COPIED_METADATA: Final = ("annotations", "finalizers")
 
 
-def build_pod(job: ObjectMeta, spec: TFJobSpec, slot: Slot, *, domain: str = "") -> dict[str, Any]:
+def build_pod(
+    job: ObjectMeta, spec: TFJobSpec, slot: Slot, *, domain: str = "", gang: GangScheduler | None = None
+) -> dict[str, Any]:
     """The pod of one replica, as it is sent to the API server."""
     replica = spec.replicas[slot.type]
     template: Any = replica.template
@@ -37,12 +40,13 @@ def build_pod(job: ObjectMeta, spec: TFJobSpec, slot: Slot, *, domain: str = "")
         for container in template["spec"]["containers"]
     ]
     policy = c.NEVER if replica.restart_policy == c.EXIT_CODE else replica.restart_policy
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": template["spec"] | {"containers": containers, "restartPolicy": policy},
-    }
+    pod_spec = template["spec"] | {"containers": containers, "restartPolicy": policy}
+    if gang is not None:
+        metadata["labels"] |= gang.pod_labels(job.name)
+        if annotations := gang.pod_annotations(job.name, slot.type):
+            metadata["annotations"] = (own.get("annotations") or {}) | annotations
+        pod_spec["schedulerName"] = pod_spec.get("schedulerName") or gang.name
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
 
 
 def build_service(job: ObjectMeta, spec: TFJobSpec, slot: Slot) -> dict[str, Any]:
@@ -67,20 +71,24 @@ _PREFIXED: Final = (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDE
 
 def labels_of(job: ObjectMeta, spec: TFJobSpec, slot: Slot) -> dict[str, str]:
     """Our labels on a child, in both families. They win over the template's."""
-    labels = {
+    labels = labels_of_all(job)
+    for name, value in ((c.LABEL_REPLICA_TYPE, slot.type.lower()), (c.LABEL_REPLICA_INDEX, str(slot.index))):
+        labels[name] = labels[c.LABEL_PREFIX + name] = value
+    if slot.index == 0 and slot.type == deciding_type(spec.replicas):
+        labels[c.LABEL_JOB_ROLE] = labels[c.LABEL_PREFIX + c.LABEL_JOB_ROLE] = c.ROLE_MASTER
+    return labels
+
+
+def labels_of_all(job: ObjectMeta) -> dict[str, str]:
+    """The labels that all children of a job have, whatever they are."""
+    return {
         c.LABEL_GROUP_NAME: c.GROUP_NAME,
         c.LABEL_JOB_NAME: job.name,
         c.LABEL_TF_JOB_NAME: job.name,
         c.LABEL_CONTROLLER_NAME: c.CONTROLLER_NAME,
-        c.LABEL_REPLICA_TYPE: slot.type.lower(),
-        c.LABEL_REPLICA_INDEX: str(slot.index),
         c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME,
+        c.LABEL_PREFIX + c.LABEL_JOB_NAME: job.name,
     }
-    for name in _PREFIXED:
-        labels[c.LABEL_PREFIX + name] = labels[name]
-    if slot.index == 0 and slot.type == deciding_type(spec.replicas):
-        labels[c.LABEL_JOB_ROLE] = labels[c.LABEL_PREFIX + c.LABEL_JOB_ROLE] = c.ROLE_MASTER
-    return labels
 
 
 def owner_reference(job: ObjectMeta) -> dict[str, Any]:

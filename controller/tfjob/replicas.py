@@ -62,13 +62,15 @@ class Replica:
 
 
 _TYPE_OF_LABEL: Final = {name.lower(): name for name in c.REPLICA_TYPES}
+_PREFIXED_TYPE: Final = c.LABEL_PREFIX + c.LABEL_REPLICA_TYPE
+_PREFIXED_INDEX: Final = c.LABEL_PREFIX + c.LABEL_REPLICA_INDEX
 
 
 def slot_of(meta: ObjectMeta) -> tuple[str, int] | None:
-    """Replica type and index that a child's labels name, or None where they name none."""
+    """Replica type and index that a child's labels name, in either family, or None where they name none."""
     labels = meta.labels or {}
-    replica_type = _TYPE_OF_LABEL.get(labels.get(c.LABEL_REPLICA_TYPE, ""))
-    index = labels.get(c.LABEL_REPLICA_INDEX, "")
+    replica_type = _TYPE_OF_LABEL.get(labels.get(c.LABEL_REPLICA_TYPE) or labels.get(_PREFIXED_TYPE, ""))
+    index = labels.get(c.LABEL_REPLICA_INDEX) or labels.get(_PREFIXED_INDEX, "")
     if replica_type is None or not (index.isascii() and index.isdigit()):
         return None
     return replica_type, int(index)

@@ -83,9 +83,12 @@ class Cluster:
         return [(event["type"], event["reason"], event["message"]) for event in found for _ in range(event["count"])]
 
     @contextlib.contextmanager
-    def operator(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Run an operator for this namespace; on leaving, SIGTERM must end it with 0 within ten seconds."""
-        with self._process("controller", "operator_ready") as process:
+    def operator(self, *program: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run an operator for this namespace; on leaving, SIGTERM must end it with 0 within ten seconds.
+
+        `program` is what Python runs; without it, the operator's own command.
+        """
+        with self._process(program or ("-m", "controller"), "operator_ready") as process:
             yield process
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -94,25 +97,25 @@ class Cluster:
     @contextlib.contextmanager
     def node(self) -> Iterator[None]:
         """Run a hollow node for this namespace."""
-        with self._process("hack.hollow_node", "runs the pods", f"--name=node-{self.namespace}") as process:
+        command = ("-m", "hack.hollow_node", f"--name=node-{self.namespace}")
+        with self._process(command, "runs the pods") as process:
             yield
             process.terminate()
             process.wait(10)
 
     @contextlib.contextmanager
-    def _process(self, module: str, ready: str, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+    def _process(self, program: tuple[str, ...], ready: str) -> Iterator[subprocess.Popen[bytes]]:
         self._started += 1
-        log = self._folder / f"{module}-{self._started}.log"
+        log = self._folder / f"process-{self._started}.log"
         command = (
             sys.executable,
-            "-m",
-            module,
+            *program,
             f"--kubeconfig={self._plane.kubeconfig}",
             f"--namespace={self.namespace}",
         )
-        with log.open("wb") as out, subprocess.Popen((*command, *flags), stdout=out, stderr=out, cwd=ROOT) as process:
+        with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT) as process:
             try:
-                eventually(lambda: ready in log.read_text() or process.poll() is not None, f"{module} is ready")
+                eventually(lambda: ready in log.read_text() or process.poll() is not None, f"{program} is ready")
                 assert process.poll() is None, log.read_text()
                 yield process
                 assert "Traceback" not in log.read_text()

@@ -133,7 +133,7 @@ class Kubelet:
                 life.step = Step.ENDED
                 phase = "Succeeded" if life.exit_code == 0 else "Failed"
                 if life.exit_code == 0:
-                    self._succeeded.add((_owner(meta), meta["name"]))
+                    self._succeeded.add((owner_of(meta), meta["name"]))
                 await self._report(meta, phase, {"terminated": {"exitCode": life.exit_code}})
             case Step.GOING:
                 await self._client.delete(PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace_s=0)
@@ -142,7 +142,7 @@ class Kubelet:
 
     def _begin(self, pod: dict[str, Any]) -> _Life:
         meta = pod["metadata"]
-        if (_owner(meta), meta["name"]) in self._succeeded and self._owner_lives(meta):
+        if (owner_of(meta), meta["name"]) in self._succeeded and self._owner_lives(meta):
             self.repeated.append(f"{meta['name']} at {self._world.time:.3f} s")
         life = _Life(
             self._world.time + self._draw(), self._draw(), 3 * self._draw(), self._draw(), self._exit_code(pod)
@@ -156,7 +156,7 @@ class Kubelet:
     def _owner_lives(self, meta: dict[str, Any]) -> bool:
         jobs = self._world.server.storage.collections["tfjobs"].objects.values()
         owners = (job.body["metadata"] for job in jobs)
-        return any(each["uid"] == _owner(meta) and "deletionTimestamp" not in each for each in owners)
+        return any(each["uid"] == owner_of(meta) and "deletionTimestamp" not in each for each in owners)
 
     async def _bind(self, meta: dict[str, Any]) -> None:
         # A pod's binding is written by a POST to a subresource, for which an operator's client has no verb.
@@ -177,6 +177,7 @@ class Kubelet:
         )
 
 
-def _owner(meta: dict[str, Any]) -> str:
+def owner_of(meta: dict[str, Any]) -> str:
+    """The UID of an object's owner, or "" for an orphan."""
     references = meta.get("ownerReferences") or [{"uid": ""}]
     return str(references[0]["uid"])

@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "api": (),
     "api.meta": (),
     "api.core": ("api.meta",),
+    "api.scheduling": ("api.meta",),
     "api.v1": ("api.meta", "api.core", "api.v1"),
     "api.client": ("api.client", "api.meta", "workqueue"),
     "informers": ("informers", "api.meta", "api.client", "workqueue"),
@@ -28,10 +29,13 @@ MAY_IMPORT = {
 PURE = (
     "actions",
     "cluster_spec",
+    "gang",
     "indices",
     "lifecycle",
     "plan",
+    "pod_group",
     "pod_template",
+    "quantities",
     "references",
     "replicas",
     "restarts",
@@ -42,6 +46,7 @@ for pure in PURE:
     MAY_IMPORT[f"controller.tfjob.{pure}"] = (
         "api.meta",
         "api.core",
+        "api.scheduling",
         "api.v1",
         *(f"controller.tfjob.{name}" for name in PURE),
     )

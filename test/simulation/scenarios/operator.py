@@ -11,7 +11,7 @@ from api.v1 import constants as c
 from controller.app import build, run_parts
 from controller.options import Options
 from simulation.model.controllers import GarbageCollector
-from simulation.pods import Kubelet
+from simulation.pods import Kubelet, owner_of
 from simulation.world import require
 
 if TYPE_CHECKING:
@@ -119,9 +119,11 @@ async def _use(world: World, random: Random) -> None:
         await client.create(c.TFJOBS, HOME, a_job(random, name))
         if random.random() < 0.3:
             await asyncio.sleep(random.uniform(0.0, 20.0))
-            policy = random.choice(("Background", "Foreground"))
+            policy = random.choice(("Background", "Foreground", "Orphan"))
             try:
                 await client.delete(c.TFJOBS, HOME, name, propagation=policy)
+                if policy == "Orphan":  # the name is free when the garbage collector has let go of the children
+                    await asyncio.sleep(random.uniform(0.0, 5.0))
                 await client.create(c.TFJOBS, HOME, a_job(random, name))
             except (NotFoundError, ConflictError):
                 pass
@@ -145,7 +147,7 @@ def _exit_code(random: Random, tries: dict[str, int], pod: dict[str, Any]) -> in
     """How a pod will end: a parameter server never does by itself, a worker fails now and then."""
     if pod["metadata"]["labels"][c.LABEL_REPLICA_TYPE] == "ps":
         return None
-    name = pod["metadata"]["ownerReferences"][0]["uid"] + pod["metadata"]["name"]
+    name = owner_of(pod["metadata"]) + pod["metadata"]["name"]
     tries[name] = tries.get(name, 0) + 1
     return 0 if tries[name] > MOST_TRIES else random.choice((0, 0, 0, 137, 1))
 
@@ -159,7 +161,9 @@ def _check_jobs(world: World) -> None:
     for plural in ("pods", "services"):
         for version in collections[plural].objects.values():
             meta = version.body["metadata"]
-            owner = meta["ownerReferences"][0]["uid"]
+            owner = owner_of(meta)
+            if not owner:  # left behind by a job, and not needed by the one that came after it, if one did
+                continue
             require(owner in jobs, f"{meta['name']} of {plural} has outlived its job")
             if plural == "pods":
                 _check_cleaned_up(jobs[owner], version.body)

@@ -158,6 +158,23 @@ async def test_a_cache_that_does_not_fill_in_time_is_named() -> None:
     assert isinstance(caught.value, TimeoutError)
 
 
+async def test_an_informer_that_nobody_requires_is_not_waited_for() -> None:
+    """A12: its resource may not exist. Who requires it makes it waited for, whoever asked first."""
+    server = Server()
+    server.stuck = True
+    factory = factory_over(server)
+    factory.informer(Codec(PODS, Pod))
+    services = factory.informer(Codec(SERVICES, Service), required=False)
+    async with asyncio.TaskGroup() as tasks:
+        factory.start(tasks)
+        assert await factory.wait_for_cache_sync(1.0) == {"pods": True}
+        assert not services.has_synced
+        assert factory.informer(Codec(SERVICES, Service)) is services
+        with pytest.raises(CacheSyncTimeoutError, match="services"):
+            await factory.wait_for_cache_sync(1.0)
+        await factory.shut_down()
+
+
 async def test_an_informer_that_stopped_before_it_synced_is_reported_as_not_synced() -> None:
     """SI-08, wait_test.go:TestSyncResult"""
     server = Server()

@@ -3,104 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
 
 from api.client.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
-from api.core import Pod, PodCondition, Service
-from api.meta import meta_key
-from api.v1.types import JobStatus, TFJob
-from controller.tfjob.controller import COUNTER_WINDOW_S, OWNER_INDEX, TFJobController, index_by_owner
-from controller.tfjob.executor import Executor
-from controller.tfjob.expectations import Expectations
-from controller.tfjob.metrics import NoJobMetrics
-from controller.tfjob.status_writer import StaleViewError, StatusWriter
-from fakes.api import FakeClient, status_error
+from api.core import PodCondition
+from controller.tfjob.controller import CHILD_INDEXERS, COUNTER_WINDOW_S, OWNER_INDEX
+from controller.tfjob.ref_manager import ORPHAN_INDEX
+from controller.tfjob.status_writer import StaleViewError
+from fakes.api import status_error
+from fakes.controller import KEY, STATUS, World
 from fakes.jobs import JOB_UID, job, pod, replica, service
-from fakes.recorder import FakeRecorder
-from fakes.virtual_loop import EPOCH, VirtualClock
+from fakes.virtual_loop import EPOCH
 from informers import Indexer, Tombstone
-from workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
 
-if TYPE_CHECKING:
-    from informers import EventHandler, SharedIndexInformer
-
-KEY = "ns/mnist"
-STATUS = ("patch status", "tfjobs", "mnist")
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
-
-
-class StubInformer:
-    """A store that a test fills by hand, telling the handlers as an informer would."""
-
-    def __init__(self, indexer: Indexer[Any]) -> None:
-        self.indexer = indexer
-        self.handlers: list[EventHandler[Any]] = []
-
-    def add_event_handler(self, handler: EventHandler[Any]) -> None:
-        self.handlers.append(handler)
-
-    def put(self, item: Any) -> None:
-        old = self.indexer.put(meta_key(item.metadata), item)
-        for handler in self.handlers:
-            if old is None:
-                handler.on_add(item, False)
-            else:
-                handler.on_update(old, item)
-
-    def remove(self, item: Any) -> None:
-        self.indexer.remove(meta_key(item.metadata))
-        for handler in self.handlers:
-            handler.on_delete(item)
-
-
-class World:
-    """A controller and what surrounds it."""
-
-    def __init__(self) -> None:
-        clock = VirtualClock()
-        self.client = FakeClient()
-        self.recorder = FakeRecorder()
-        self.expectations = Expectations(clock)
-        self.jobs = StubInformer(Indexer())
-        self.pods = StubInformer(Indexer({OWNER_INDEX: index_by_owner}))
-        self.services = StubInformer(Indexer({OWNER_INDEX: index_by_owner}))
-        self.queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
-        self.controller = TFJobController(
-            jobs=cast("SharedIndexInformer[TFJob]", self.jobs),
-            pods=cast("SharedIndexInformer[Pod]", self.pods),
-            services=cast("SharedIndexInformer[Service]", self.services),
-            queue=self.queue,
-            executor=Executor(self.client, self.recorder, self.expectations),
-            status_writer=StatusWriter(self.client, self.recorder, NoJobMetrics()),
-            expectations=self.expectations,
-            metrics=NoJobMetrics(),
-            clock=clock,
-        )
-
-    async def sync(self) -> None:
-        """Sync the job once."""
-        await self.controller.sync(KEY)
-
-    def taken(self) -> list[tuple[str, str, str]]:
-        """What was sent since the last call."""
-        actions = list(self.client.actions)
-        self.client.actions.clear()
-        return actions
-
-    def observe_children(self) -> None:
-        """Let the caches see the worker's pod and service."""
-        self.pods.put(pod("Worker", 0, "Pending"))
-        self.services.put(service("Worker", 0))
-
-    def observe_status(self) -> None:
-        """Let the cache see the status that was written last."""
-        status = msgspec.convert(self.client.bodies[STATUS][1]["value"], JobStatus)
-        held = cast("TFJob", self.jobs.indexer.get(KEY))
-        meta = msgspec.structs.replace(held.metadata, resource_version="2")
-        self.jobs.put(msgspec.structs.replace(held, metadata=meta, status=status))
 
 
 async def test_a_first_sync_writes_the_status_and_then_creates_children() -> None:
@@ -421,7 +340,7 @@ async def test_a_job_with_a_deletion_timestamp_is_left_alone() -> None:
 
 
 async def test_a_sync_reads_the_children_of_its_job_alone() -> None:
-    """B68: five thousand pods of others are never walked through; the index by owner is all that is asked."""
+    """B68: five thousand pods of others are never walked through; the indices by owner and of orphans are all that is asked."""
 
     class Counting(Indexer[Any]):
         reads: ClassVar[list[str]] = []
@@ -434,11 +353,11 @@ async def test_a_sync_reads_the_children_of_its_job_alone() -> None:
             raise AssertionError("the whole store was read")
 
     world = World()
-    world.pods.indexer = Counting({OWNER_INDEX: index_by_owner})
-    world.services.indexer = Counting({OWNER_INDEX: index_by_owner})
+    world.pods.indexer = Counting(CHILD_INDEXERS)
+    world.services.indexer = Counting(CHILD_INDEXERS)
     world.jobs.put(job(ONE_WORKER))
     await world.sync()
-    assert Counting.reads == [OWNER_INDEX, OWNER_INDEX]
+    assert Counting.reads == [OWNER_INDEX, OWNER_INDEX, ORPHAN_INDEX, ORPHAN_INDEX]
 
 
 async def test_a_pod_that_can_not_start_is_told_of_once() -> None:

@@ -1,0 +1,85 @@
+"""The body of a job's PodGroup, and the resources that its pods need at least. Pure."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from controller.tfjob.pod_template import labels_of_all, owner_reference
+from controller.tfjob.quantities import format_quantity, parse_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from api.meta import JSON, ObjectMeta
+    from api.v1.types import TFJobSpec
+    from controller.tfjob.actions import PodGroupResize
+    from controller.tfjob.gang import GangScheduler
+
+
+def build_pod_group(job: ObjectMeta, spec: TFJobSpec, scheduler: GangScheduler, min_member: int) -> dict[str, Any]:
+    """The PodGroup of a job, as it is sent to the API server. What the user did not say is not in it.
+
+    A queue, above all: the scheduler, or its webhook, knows the default (B66).
+    """
+    asked = spec.scheduling
+    resources = min_resources(spec, min_member) if asked.min_resources is None else asked.min_resources
+    fields: dict[str, Any] = {"minMember": min_member, "minResources": resources}
+    if scheduler.admits:
+        fields |= {"queue": asked.queue, "priorityClassName": asked.priority_class or _priority_class(spec)}
+    else:
+        fields["scheduleTimeoutSeconds"] = asked.schedule_timeout_s
+    return {
+        "apiVersion": scheduler.pod_groups.api_version,
+        "kind": scheduler.pod_groups.kind,
+        "metadata": {"name": job.name, "labels": labels_of_all(job), "ownerReferences": [owner_reference(job)]},
+        "spec": {name: value for name, value in fields.items() if value not in (None, "", {})},
+    }
+
+
+def resize_patch(spec: TFJobSpec, resize: PodGroupResize) -> list[dict[str, Any]]:
+    """The JSON patch that brings a group to its new size, and to the resources reckoned from it; all else stays.
+
+    Refused by the server when the name belongs to another group by now.
+    """
+    patch: list[dict[str, Any]] = [
+        {"op": "test", "path": "/metadata/uid", "value": resize.group.metadata.uid},
+        {"op": "add", "path": "/spec/minMember", "value": resize.min_member},
+    ]
+    if spec.scheduling.min_resources is None and (resources := min_resources(spec, resize.min_member)):
+        patch.append({"op": "add", "path": "/spec/minResources", "value": resources})
+    return patch
+
+
+def min_resources(spec: TFJobSpec, min_member: int) -> dict[str, str]:
+    """What the first `min_member` pods request together, chief first, then in the order of the replica types."""
+    total: dict[str, Decimal] = {}
+    left = min_member
+    for replica in spec.replicas.values():
+        count = min(left, replica.replicas)
+        left -= count
+        for name, quantity in _requests(replica.template):
+            total[name] = total.get(name, Decimal(0)) + count * quantity
+    return {name: format_quantity(number) for name, number in total.items() if number}
+
+
+def _requests(template: JSON) -> Iterator[tuple[str, Decimal]]:
+    """What the containers request, or where they do not say, their limits, as the API server takes it."""
+    for container in _object(template, "spec").get("containers") or ():
+        resources = _object(container, "resources")
+        for name, value in (_object(resources, "limits") | _object(resources, "requests")).items():
+            quantity = parse_quantity(value)
+            if quantity is not None:  # of what is no quantity the API server will tell when it sees the pod
+                yield name, quantity
+
+
+def _object(value: JSON, name: str) -> dict[str, Any]:
+    """The object under a name; users' templates are not checked as deep as we look here."""
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _priority_class(spec: TFJobSpec) -> str:
+    """That of the first template that has one."""
+    names = (_object(replica.template, "spec").get("priorityClassName") for replica in spec.replicas.values())
+    return next((name for name in names if isinstance(name, str) and name), "")

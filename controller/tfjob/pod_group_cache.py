@@ -1,0 +1,67 @@
+"""The PodGroups as the controller sees them: one informer, and the question what is known of a job's gang."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from api.client.errors import NotFoundError
+from api.meta import controller_of, meta_key
+from api.scheduling import PodGroup
+from controller.tfjob.executor import pod_group_kind
+from controller.tfjob.gang import Gang
+from controller.tfjob.handlers import ChildHandler
+from informers import Codec
+
+if TYPE_CHECKING:
+    from api.client.errors import ApiError
+    from api.meta import ObjectMeta
+    from controller.tfjob.expectations import Expectations
+    from controller.tfjob.gang import GangScheduler
+    from informers import SharedIndexInformer, SharedInformerFactory
+    from workqueue import RateLimitingQueue
+
+
+log = structlog.get_logger(__name__)
+
+
+class PodGroupCache:
+    """All PodGroups of one scheduler, as soon as they can be listed: nothing waits for that but the jobs that need it.
+
+    No label narrows the list, since the groups that another operator made for our jobs have none of ours.
+    """
+
+    def __init__(self, scheduler: GangScheduler, informer: SharedIndexInformer[PodGroup]) -> None:
+        self._scheduler = scheduler
+        self._informer = informer
+        self._failure = ""
+        informer.set_watch_error_handler(self._note)
+
+    @classmethod
+    def of(cls, scheduler: GangScheduler, factory: SharedInformerFactory, namespace: str) -> PodGroupCache:
+        """The cache on an informer of this factory, for one namespace or for "" all."""
+        codec = Codec(scheduler.pod_groups, PodGroup)
+        return cls(scheduler, factory.informer(codec, namespace=namespace, required=False))
+
+    def tell(self, queue: RateLimitingQueue[str], expectations: Expectations) -> None:
+        """Queue the job of every PodGroup that changes, and meet its expectations."""
+        self._informer.add_event_handler(ChildHandler[PodGroup](pod_group_kind(self._scheduler), queue, expectations))
+
+    def gang_of(self, job: ObjectMeta) -> Gang:
+        """What is known of a job's gang. A group of its name that it does not control is none of its own (B13)."""
+        group = self._informer.indexer.get(meta_key(job))
+        owner = controller_of(group.metadata) if group is not None else None
+        if owner is None or owner.uid != job.uid:
+            group = None
+        return Gang(self._scheduler, group, known=self._informer.has_synced, failure=self._failure)
+
+    def _note(self, error: ApiError) -> None:
+        """Remember why the first list fails, and say it once; what comes after that is the reflector's to tell."""
+        if self._informer.has_synced:
+            return
+        if not self._failure:
+            log.warning("pod_groups_unavailable", resource=str(self._scheduler.pod_groups), error=str(error))
+        missing = isinstance(error, NotFoundError)
+        hint = f"; is the CRD {self._scheduler.pod_groups} installed, with {self._scheduler.pod_groups.version}?"
+        self._failure = f"{error}{hint if missing else ''}"

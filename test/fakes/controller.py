@@ -1,0 +1,116 @@
+"""A controller and what surrounds it: real stores and queue, and a client that records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from api.core import Pod, Service
+from api.meta import meta_key
+from api.scheduling import PodGroup
+from api.v1.types import JobStatus, TFJob
+from controller.tfjob.controller import CHILD_INDEXERS, TFJobController
+from controller.tfjob.executor import Executor
+from controller.tfjob.expectations import Expectations
+from controller.tfjob.metrics import NoJobMetrics
+from controller.tfjob.pod_group_cache import PodGroupCache
+from controller.tfjob.ref_manager import RefManager
+from controller.tfjob.status_writer import StatusWriter
+from fakes.api import FakeClient
+from fakes.jobs import pod, service
+from fakes.recorder import FakeRecorder
+from fakes.virtual_loop import VirtualClock
+from informers import Indexer
+from workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from api.client.errors import ApiError
+    from controller.tfjob.gang import GangScheduler
+    from informers import EventHandler, SharedIndexInformer
+
+KEY = "ns/mnist"
+STATUS = ("patch status", "tfjobs", "mnist")
+
+
+class StubInformer:
+    """A store that a test fills by hand, telling the handlers as an informer would."""
+
+    def __init__(self, indexer: Indexer[Any]) -> None:
+        self.indexer = indexer
+        self.handlers: list[EventHandler[Any]] = []
+        self.has_synced = True
+        self.on_error: Callable[[ApiError], None]
+
+    def set_watch_error_handler(self, handler: Callable[[ApiError], None]) -> None:
+        self.on_error = handler
+
+    def add_event_handler(self, handler: EventHandler[Any]) -> None:
+        self.handlers.append(handler)
+
+    def put(self, item: Any) -> None:
+        old = self.indexer.put(meta_key(item.metadata), item)
+        for handler in self.handlers:
+            if old is None:
+                handler.on_add(item, False)
+            else:
+                handler.on_update(old, item)
+
+    def remove(self, item: Any) -> None:
+        self.indexer.remove(meta_key(item.metadata))
+        for handler in self.handlers:
+            handler.on_delete(item)
+
+
+class World:
+    """A controller and what surrounds it."""
+
+    def __init__(self, gang: GangScheduler | None = None) -> None:
+        clock = VirtualClock()
+        self.client = FakeClient()
+        self.recorder = FakeRecorder()
+        self.expectations = Expectations(clock)
+        self.jobs = StubInformer(Indexer())
+        self.pods = StubInformer(Indexer(CHILD_INDEXERS))
+        self.services = StubInformer(Indexer(CHILD_INDEXERS))
+        self.pod_groups = StubInformer(Indexer())
+        self.queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
+        informer = cast("SharedIndexInformer[PodGroup]", self.pod_groups)
+        groups = PodGroupCache(gang, informer) if gang is not None else None
+        self.controller = TFJobController(
+            jobs=cast("SharedIndexInformer[TFJob]", self.jobs),
+            pods=cast("SharedIndexInformer[Pod]", self.pods),
+            services=cast("SharedIndexInformer[Service]", self.services),
+            queue=self.queue,
+            executor=Executor(self.client, self.recorder, self.expectations, gang=gang),
+            ref_manager=RefManager(self.client, self.expectations),
+            status_writer=StatusWriter(self.client, self.recorder, NoJobMetrics()),
+            expectations=self.expectations,
+            metrics=NoJobMetrics(),
+            clock=clock,
+            pod_groups=groups,
+        )
+
+    async def sync(self) -> None:
+        """Sync the job once."""
+        await self.controller.sync(KEY)
+
+    def taken(self) -> list[tuple[str, str, str]]:
+        """What was sent since the last call."""
+        actions = list(self.client.actions)
+        self.client.actions.clear()
+        return actions
+
+    def observe_children(self) -> None:
+        """Let the caches see the worker's pod and service."""
+        self.pods.put(pod("Worker", 0, "Pending"))
+        self.services.put(service("Worker", 0))
+
+    def observe_status(self) -> None:
+        """Let the cache see the status that was written last."""
+        status = msgspec.convert(self.client.bodies[STATUS][1]["value"], JobStatus)
+        held = cast("TFJob", self.jobs.indexer.get(KEY))
+        meta = msgspec.structs.replace(held.metadata, resource_version="2")
+        self.jobs.put(msgspec.structs.replace(held, metadata=meta, status=status))

@@ -1,0 +1,206 @@
+"""Gang scheduling on a real API server: PodGroups of both kinds, with the test in the scheduler's place."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from api.v1 import constants as c
+from integration.cluster import Cluster, eventually, replica, specs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hack.control_plane import ControlPlane
+
+HERE = Path(__file__).parent
+PROGRAM = str(HERE / "gang_process.py")
+VOLCANO = "podgroups.scheduling.volcano.sh"
+COSCHEDULING = "podgroups.scheduling.x-k8s.io"
+
+
+def install(plane: ControlPlane, name: str, crd: str) -> None:
+    """Install a CRD of PodGroups."""
+    plane.run_kubectl("apply", "-f", str(HERE / "data" / name))
+    plane.run_kubectl("wait", "--for=condition=Established", f"crd/{crd}")
+
+
+@pytest.fixture
+def volcano(control_plane: ControlPlane) -> None:
+    """A cluster that has volcano's CRD."""
+    install(control_plane, "volcano-podgroups.yaml", VOLCANO)
+
+
+@pytest.fixture
+def no_volcano(control_plane: ControlPlane) -> Iterator[None]:
+    """A cluster that has not."""
+    control_plane.run_kubectl("delete", "crd", VOLCANO, "--ignore-not-found")
+    yield
+    control_plane.run_kubectl("delete", "crd", VOLCANO, "--ignore-not-found")
+
+
+def pod_group(cluster: Cluster, name: str, crd: str = VOLCANO) -> dict[str, Any]:
+    """A PodGroup, or {} if there is none."""
+    found = [group for group in cluster.items(crd) if group["metadata"]["name"] == name]
+    return found[0] if found else {}
+
+
+def enter(cluster: Cluster, name: str, phase: str) -> None:
+    """Write a phase, as volcano does. kubectl of 1.20 can not write a status."""
+    group = eventually(lambda: pod_group(cluster, name), "the PodGroup is there")
+    group["status"] = {"phase": phase}
+    meta = group["metadata"]
+    path = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{meta['namespace']}/podgroups/{name}/status"
+    cluster.kubectl("replace", f"--raw={path}", "-f", "-", stdin=json.dumps(group))
+
+
+def place(cluster: Cluster, count: int) -> None:
+    """Give that many pods their places, as the gang scheduler does; the hollow node runs them there."""
+
+    def place_new() -> bool:
+        pods = cluster.items("pods")
+        for pod in pods:
+            meta = pod["metadata"]
+            if "nodeName" not in pod["spec"]:
+                target = {"apiVersion": "v1", "kind": "Node", "name": f"node-{cluster.namespace}"}
+                head = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": meta["name"]}}
+                path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/binding"
+                cluster.kubectl("create", f"--raw={path}", "-f", "-", stdin=json.dumps(head | {"target": target}))
+        return len(pods) >= count
+
+    eventually(place_new, f"{count} pods have their places")
+
+
+def patch(cluster: Cluster, resource: str, name: str, change: dict[str, Any]) -> None:
+    """Change an object as a user does."""
+    cluster.kubectl("patch", resource, name, "--type=merge", f"--patch={json.dumps(change)}")
+
+
+def requesting(cpu: str, **fields: Any) -> dict[str, Any]:
+    """A replica whose pods request some CPU."""
+    made = replica(**fields)
+    made["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+    return made
+
+
+def test_a_job_waits_until_volcano_lets_it_in_and_leaves_nothing_at_its_end(cluster: Cluster, volcano: None) -> None:
+    """B65, B55, B31: PodGroup first; no pod before its phase says so; a queue that was changed stays; deleted once."""
+    spec = specs(PS=requesting("500m", run="forever"), Worker=requesting("1", replicas=2, run="3s:0"))
+    policy = {"queue": "research", "priorityClass": "high"}
+    with cluster.operator(PROGRAM, "volcano"), cluster.node():
+        cluster.create("gang", spec | {"runPolicy": {"schedulingPolicy": policy}})
+        group = eventually(lambda: pod_group(cluster, "gang"), "the PodGroup is there")
+        assert group["spec"] == {
+            "minMember": 3,
+            "queue": "research",
+            "priorityClassName": "high",
+            "minResources": {"cpu": "2500m"},
+        }
+        (owner,) = group["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["controller"]) == ("TFJob", "gang", True)
+        status = cluster.wait_for("gang", c.CREATED)
+        assert status["replicaStatuses"]["Worker"] == {"active": 0, "succeeded": 0, "failed": 0}
+        enter(cluster, "gang", "Pending")
+        patch(cluster, VOLCANO, "gang", {"spec": {"queue": "elsewhere"}})
+        time.sleep(1.0)
+        assert cluster.names("pods") == []
+        assert cluster.names("services") == []
+        enter(cluster, "gang", "Inqueue")
+        place(cluster, 3)
+        cluster.wait_for("gang", c.RUNNING)
+        pod = json.loads(cluster.kubectl("get", "pod", "gang-worker-1", "--output=json"))
+        assert pod["spec"]["schedulerName"] == "volcano"
+        assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "gang"
+        assert pod["metadata"]["annotations"]["volcano.sh/task-spec"] == "worker"
+        assert pod_group(cluster, "gang")["spec"]["queue"] == "elsewhere"
+        cluster.wait_for("gang", c.SUCCEEDED)
+        eventually(lambda: not pod_group(cluster, "gang"), "the PodGroup is gone")
+        told = ("Normal", "SuccessfulDeletePodGroup", "Deleted PodGroup: gang")
+        eventually(lambda: told in cluster.events("gang"), "its end is told")
+        assert [reason for _, reason, _ in cluster.events("gang")].count("SuccessfulDeletePodGroup") == 1
+        assert [reason for _, reason, _ in cluster.events("gang")].count("SuccessfulCreatePodGroup") == 1
+
+
+def test_scaling_suspending_and_resuming_keep_the_group_true(cluster: Cluster, volcano: None) -> None:
+    """B66: minMember follows the replicas and the queue stays; a suspended job has no group, a resumed one a new one."""
+    with cluster.operator(PROGRAM, "volcano"), cluster.node():
+        cluster.create("scaled", specs(Worker=requesting("1", replicas=2, run="forever")))
+        enter(cluster, "scaled", "Running")
+        place(cluster, 2)
+        cluster.wait_for("scaled", c.RUNNING)
+        patch(cluster, VOLCANO, "scaled", {"spec": {"queue": "elsewhere"}})
+        patch(cluster, "tfjob", "scaled", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 4}}}})
+        resized = {"minMember": 4, "minResources": {"cpu": "4"}, "queue": "elsewhere"}
+        eventually(lambda: pod_group(cluster, "scaled")["spec"] == resized, "the PodGroup is resized")
+        eventually(lambda: len(cluster.names("pods")) == 4, "the new pods are there")
+        first = pod_group(cluster, "scaled")["metadata"]["uid"]
+        patch(cluster, "tfjob", "scaled", {"spec": {"runPolicy": {"suspend": True}}})
+        eventually(lambda: not pod_group(cluster, "scaled") and not cluster.names("pods"), "nothing is left")
+        patch(cluster, "tfjob", "scaled", {"spec": {"runPolicy": {"suspend": False}}})
+        enter(cluster, "scaled", "Inqueue")
+        assert pod_group(cluster, "scaled")["metadata"]["uid"] != first
+        eventually(lambda: len(cluster.names("pods")) == 4, "the pods are back")
+
+
+def test_the_coscheduling_plugin_gets_group_and_pods_at_once(cluster: Cluster, control_plane: ControlPlane) -> None:
+    """The group is older than every pod, and the pods bear its label."""
+    install(control_plane, "coscheduling-podgroups.yaml", COSCHEDULING)
+    policy = {"minAvailable": 1, "scheduleTimeoutSeconds": 30}
+    with cluster.operator(PROGRAM, "coscheduler"), cluster.node():
+        cluster.create("plug", specs(Worker=replica(2)) | {"runPolicy": {"schedulingPolicy": policy}})
+        group = eventually(lambda: pod_group(cluster, "plug", COSCHEDULING), "the PodGroup is there")
+        assert group["spec"] == {"minMember": 1, "scheduleTimeoutSeconds": 30}
+        pods = eventually(lambda: cluster.items("pods"), "pods are there")
+        assert {pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] for pod in pods} == {"plug"}
+        assert {pod["spec"]["schedulerName"] for pod in pods} == {"coscheduler"}
+        created = int(group["metadata"]["resourceVersion"])
+        assert all(int(pod["metadata"]["resourceVersion"]) > created for pod in pods)
+        place(cluster, 2)
+        cluster.wait_for("plug", c.SUCCEEDED)
+        eventually(lambda: not pod_group(cluster, "plug", COSCHEDULING), "the PodGroup is gone")
+
+
+def test_the_group_of_a_stranger_keeps_the_pods_back_and_stays(cluster: Cluster, volcano: None) -> None:
+    """B13: one Warning a person can act upon; when the stranger's group is gone the job goes on."""
+    stranger = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "taken"}}
+    with cluster.operator(PROGRAM, "volcano"), cluster.node():
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(stranger))
+        enter(cluster, "taken", "Running")
+        cluster.create("taken", specs(Worker=replica()))
+        text = "Error creating: PodGroup taken exists already and is not controlled by this TFJob"
+        eventually(lambda: ("Warning", "FailedCreatePodGroup", text) in cluster.events("taken"), "a person is told")
+        assert cluster.names("pods") == []
+        assert "ownerReferences" not in pod_group(cluster, "taken")["metadata"]
+        cluster.kubectl("delete", VOLCANO, "taken")
+        eventually(lambda: pod_group(cluster, "taken").get("spec"), "the job has its own")
+        enter(cluster, "taken", "Inqueue")
+        place(cluster, 1)
+        cluster.wait_for("taken", c.SUCCEEDED)
+
+
+def test_without_the_crd_a_person_is_told_and_what_runs_goes_on(
+    cluster: Cluster, control_plane: ControlPlane, no_volcano: None
+) -> None:
+    """The operator is ready, looks after running jobs, and serves the others as soon as the CRD is there."""
+    with cluster.node():
+        with cluster.operator():
+            cluster.create("runs", specs(Worker=replica(run="4s:0")))
+            cluster.wait_for("runs", c.RUNNING)
+        with cluster.operator(PROGRAM, "volcano"):
+            cluster.create("waits", specs(Worker=replica()))
+            cluster.wait_for("runs", c.SUCCEEDED)
+            cluster.wait_for("waits", c.CREATED)
+            warning = eventually(
+                lambda: [event for event in cluster.events("waits") if event[0] == "Warning"], "a person is told"
+            )
+            assert [reason for _, reason, _ in warning] == ["PodGroupsUnavailable"]
+            assert f"is the CRD {VOLCANO} installed" in warning[0][2]
+            assert cluster.names("pods") == ["runs-worker-0"]
+            install(control_plane, "volcano-podgroups.yaml", VOLCANO)
+            enter(cluster, "waits", "Inqueue")
+            place(cluster, 2)
+            cluster.wait_for("waits", c.SUCCEEDED)

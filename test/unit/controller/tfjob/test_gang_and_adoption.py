@@ -1,0 +1,298 @@
+"""Syncs of jobs that are gangs, and of jobs that find orphans: the controller on real stores, against a client that records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from api.client.errors import AlreadyExistsError, BadRequestError, ForbiddenError, InvalidError, NotFoundError
+from api.meta import ObjectMeta, OwnerReference
+from api.scheduling import PodGroup, PodGroupSpec, PodGroupStatus
+from api.v1 import constants as c
+from api.v1.types import JobCondition, JobStatus
+from controller.tfjob.actions import Slot
+from controller.tfjob.executor import NameTakenError
+from controller.tfjob.gang import gang_scheduler
+from controller.tfjob.pod_template import labels_of
+from controller.tfjob.status_writer import StaleViewError
+from fakes.api import status_error
+from fakes.controller import KEY, STATUS, World
+from fakes.jobs import JOB_UID, good_spec, job, pod, replica, service
+from fakes.virtual_loop import EPOCH
+
+if TYPE_CHECKING:
+    from api.core import Pod
+
+ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
+CREATE_GROUP = ("create", "podgroups", "mnist")
+DELETE_GROUP = ("delete", "podgroups", "mnist")
+LOOK = ("get", "tfjobs", "mnist")
+CHILDREN = [("create", "services", "mnist-worker-0"), ("create", "pods", "mnist-worker-0")]
+VOLCANO = gang_scheduler("volcano")
+
+
+def group(phase: str = "", *, owner: str = JOB_UID, min_member: int = 1) -> PodGroup:
+    """The PodGroup of the job's name, controlled by `owner`."""
+    reference = OwnerReference(kind="TFJob", name="mnist", uid=owner, controller=True)
+    meta = ObjectMeta(name="mnist", namespace="ns", uid="group-uid", owner_references=(reference,))
+    return PodGroup(metadata=meta, spec=PodGroupSpec(min_member=min_member), status=PodGroupStatus(phase=phase))
+
+
+async def test_a_job_waits_for_volcano_and_then_gets_its_pods() -> None:
+    """B65: one write of each thing, however often the job is looked at in between."""
+    world = World(VOLCANO)
+    world.jobs.put(job(ONE_WORKER))
+    await world.sync()
+    assert world.taken() == [STATUS, CREATE_GROUP]
+    world.observe_status()
+    for seen in (None, group(), group("Pending")):
+        if seen is not None:
+            world.pod_groups.put(seen)
+        for _ in range(10):
+            await world.sync()
+    assert world.taken() == []
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
+    world.pod_groups.put(group("Inqueue"))
+    await world.sync()
+    assert world.taken() == [LOOK, *CHILDREN]
+
+
+async def test_a_change_of_a_group_wakes_its_job() -> None:
+    """As any child's; a stranger's group wakes nobody."""
+    world = World(VOLCANO)
+    world.pod_groups.put(msgspec.structs.replace(group(), metadata=ObjectMeta(name="other", namespace="ns")))
+    assert len(world.queue) == 0
+    world.pod_groups.put(group())
+    assert await world.queue.get() == KEY
+
+
+async def test_the_group_is_created_before_the_pods_also_where_both_come_at_once() -> None:
+    """The coscheduling plugin rejects a pod whose group it does not know."""
+    world = World(gang_scheduler("coscheduler"))
+    world.jobs.put(job(ONE_WORKER))
+    await world.sync()
+    assert world.taken() == [STATUS, CREATE_GROUP, *CHILDREN]
+
+
+async def test_the_group_of_another_owner_keeps_its_name_and_the_job_its_pods_back() -> None:
+    """B13: a Warning, no pod, and no harm to the group, whatever state it is in."""
+    world = World(gang_scheduler("coscheduler"))
+    theirs = group("Running", owner="")
+    world.pod_groups.put(msgspec.structs.replace(theirs, metadata=ObjectMeta(name="mnist", namespace="ns")))
+    world.client.fail[CREATE_GROUP] = status_error(AlreadyExistsError, 409)
+    world.client.objects["podgroups", "mnist"] = {"metadata": {"name": "mnist", "uid": "theirs"}}
+    world.jobs.put(job(ONE_WORKER))
+    with pytest.raises(NameTakenError):
+        await world.sync()
+    assert world.taken() == [STATUS, CREATE_GROUP, ("get", "podgroups", "mnist")]
+    text = "Error creating: PodGroup mnist exists already and is not controlled by this TFJob"
+    assert world.recorder.events == [("Warning", "FailedCreatePodGroup", text)]
+    assert world.expectations.satisfied(JOB_UID)
+
+
+async def test_a_group_whose_creation_was_not_answered_counts_as_created() -> None:
+    """WR-07: the second attempt finds it there, and ours."""
+    world = World(gang_scheduler("coscheduler"))
+    world.client.fail[CREATE_GROUP] = status_error(AlreadyExistsError, 409)
+    reference = {"kind": "TFJob", "name": "mnist", "uid": JOB_UID, "controller": True}
+    world.client.objects["podgroups", "mnist"] = {"metadata": {"name": "mnist", "ownerReferences": [reference]}}
+    world.jobs.put(job(ONE_WORKER))
+    await world.sync()
+    assert world.taken() == [STATUS, CREATE_GROUP, ("get", "podgroups", "mnist"), *CHILDREN]
+
+
+@pytest.mark.parametrize("error", [(ForbiddenError, 403), (BadRequestError, 400)])
+async def test_a_group_that_can_not_be_created_now_is_tried_again(error: Any) -> None:
+    """No right to, or a webhook that finds the queue closed: neither is the fault of the specification."""
+    world = World(VOLCANO)
+    world.client.fail[CREATE_GROUP] = status_error(*error)
+    world.jobs.put(job(ONE_WORKER))
+    with pytest.raises(error[0]):
+        await world.sync()
+    assert world.recorder.reasons == ["FailedCreatePodGroup"]
+    assert world.expectations.satisfied(JOB_UID)
+
+
+async def test_a_group_that_is_invalid_makes_the_job_so() -> None:
+    """It would be refused again: what the job asks for has to change."""
+    world = World(VOLCANO)
+    world.client.fail[CREATE_GROUP] = status_error(InvalidError, 422, "spec.minResources.cpu: no quantity")
+    world.jobs.put(job(ONE_WORKER))
+    await world.sync()
+    assert world.taken() == [STATUS, CREATE_GROUP, STATUS]
+    (*_, last) = world.client.bodies[STATUS][1]["value"]["conditions"]
+    assert last["type"] == c.FAILED
+    assert "PodGroup mnist was refused: spec.minResources.cpu: no quantity" in last["message"]
+
+
+async def test_a_group_is_deleted_once_and_only_once() -> None:
+    """B55: also while the cache still shows it, and fifty syncs after it is gone."""
+    world = World(VOLCANO)
+    world.jobs.put(job(ONE_WORKER))
+    world.pod_groups.put(group("Running"))
+    world.pods.put(pod("Worker", 0, "Succeeded", 0))
+    world.services.put(service("Worker", 0))
+    await world.sync()
+    assert world.taken() == [STATUS]
+    world.observe_status()
+    await world.sync()
+    assert DELETE_GROUP in world.taken()
+    assert world.client.bodies[DELETE_GROUP]["uid"] == "group-uid"
+    told = list(world.recorder.events)
+    assert ("Normal", "SuccessfulDeletePodGroup", "Deleted PodGroup: mnist") in told
+    for number in range(50):
+        if number == 10:
+            world.pod_groups.remove(group("Running"))
+        await world.sync()
+    assert world.taken() == []
+    assert world.recorder.events == told
+
+
+async def test_a_queue_that_was_changed_from_outside_survives_twenty_syncs() -> None:
+    """B66: nothing is written at all, and a resize does not name the queue."""
+    world = World(VOLCANO)
+    world.jobs.put(job(ONE_WORKER))
+    world.pod_groups.put(group("Running"))
+    world.observe_children()
+    await world.sync()
+    assert world.taken() == [STATUS]
+    world.observe_status()
+    for _ in range(20):
+        await world.sync()
+    assert world.taken() == []
+    world.pod_groups.put(group("Running", min_member=3))
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
+    await world.sync()
+    resize = ("patch", "podgroups", "mnist")
+    assert world.taken() == [LOOK, resize]
+    assert "queue" not in str(world.client.bodies[resize])
+
+
+async def test_a_job_that_waits_for_groups_to_become_readable_is_told_of_once_and_looked_at_again() -> None:
+    """No CRD: the status is written, nothing is created, nothing fails; and it goes on when the CRD is there."""
+    world = World(VOLCANO)
+    world.pod_groups.has_synced = False
+    world.jobs.put(job(ONE_WORKER))
+    await world.sync()
+    assert world.taken() == [STATUS]
+    assert world.recorder.events == []
+    world.observe_status()
+    world.pod_groups.on_error(status_error(NotFoundError, 404, "the server could not find the requested resource"))
+    for _ in range(5):
+        await world.sync()
+    assert world.taken() == []
+    ((_, reason, message),) = world.recorder.events
+    assert reason == "PodGroupsUnavailable"
+    assert message.endswith("is the CRD podgroups.scheduling.volcano.sh installed, with v1beta1?")
+    world.pod_groups.has_synced = True
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
+    await world.sync()
+    assert world.taken() == [LOOK, CREATE_GROUP]
+
+
+def orphan() -> Pod:
+    """The worker's pod as an earlier job of this name has left it."""
+    found = pod("Worker", 0)
+    tfjob = job(ONE_WORKER)
+    labels = labels_of(tfjob.metadata, good_spec(tfjob), Slot("Worker", 0, "mnist-worker-0"))
+    meta = msgspec.structs.replace(found.metadata, labels=labels, owner_references=None)
+    return msgspec.structs.replace(found, metadata=meta)
+
+
+ADOPT = ("patch", "pods", "mnist-worker-0")
+
+
+async def test_an_orphan_is_adopted_and_runs_as_the_jobs_own() -> None:
+    """RM-01, RM-02, B13: one look at the job, one patch; when the cache shows it, its service is created, and no pod."""
+    world = World()
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "1"}}
+    world.jobs.put(job(ONE_WORKER))
+    world.pods.put(orphan())
+    await world.sync()
+    assert world.taken() == [LOOK, ADOPT]
+    world.pods.put(pod("Worker", 0))
+    await world.sync()
+    assert world.taken() == [STATUS, ("create", "services", "mnist-worker-0")]
+
+
+async def test_until_the_cache_shows_an_adoption_it_is_not_made_again() -> None:
+    """EX-09: the status is kept, nothing else is done."""
+    world = World()
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "1"}}
+    world.jobs.put(job(ONE_WORKER))
+    world.pods.put(orphan())
+    await world.sync()
+    world.taken()
+    await world.sync()
+    assert world.taken() == [STATUS]
+
+
+async def test_an_orphan_is_not_adopted_on_a_view_that_is_out_of_date() -> None:
+    """RM-02, TestDoNotAdoptOrCreateIfBeingDeletedRace: the job is another one by now, or goes."""
+    world = World()
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"uid": "new", "resourceVersion": "7"}}
+    world.jobs.put(job(ONE_WORKER))
+    world.pods.put(orphan())
+    with pytest.raises(StaleViewError):
+        await world.sync()
+    assert world.taken() == [LOOK]
+
+
+async def test_the_pod_of_another_owner_is_neither_adopted_nor_counted() -> None:
+    """RM-01, B13, TestDoNotPatchPodWithOtherControlRef: whatever its labels say."""
+    world = World()
+    theirs = OwnerReference(kind="TFJob", name="mnist", uid="old", controller=True)
+    meta = msgspec.structs.replace(orphan().metadata, owner_references=(theirs,))
+    world.jobs.put(job(ONE_WORKER))
+    world.pods.put(msgspec.structs.replace(orphan(), metadata=meta))
+    await world.sync()
+    assert world.taken() == [STATUS, *CHILDREN]
+    assert world.client.bodies[STATUS][1]["value"]["replicaStatuses"]["Worker"]["active"] == 0
+
+
+async def test_a_job_that_has_ended_adopts_nothing() -> None:
+    """Nor does one that goes, or that another controller manages (TestGetPodsForJobNoAdoptIfBeingDeleted)."""
+    managed: dict[str, Any] = ONE_WORKER | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
+    failed = JobStatus(conditions=(JobCondition(type=c.FAILED, status="True"),))
+    for tfjob in (job(ONE_WORKER, deletion_timestamp=EPOCH), job(managed), job(ONE_WORKER, status=failed)):
+        world = World()
+        world.jobs.put(tfjob)
+        world.pods.put(orphan())
+        await world.sync()
+        assert not {LOOK, ADOPT} & set(world.taken())
+
+
+async def test_an_orphan_wakes_the_job_that_its_labels_name() -> None:
+    """RM-01, TestAddPodOrphan; EX-05: it meets no expectation."""
+    world = World()
+    world.expectations.expect_creations(JOB_UID, "pod", ["mnist-worker-0"])
+    world.pods.put(orphan())
+    assert await world.queue.get() == KEY
+    assert not world.expectations.satisfied(JOB_UID)
+
+
+async def test_a_child_that_changes_its_owner_wakes_the_old_one() -> None:
+    """TestUpdatePodChangeControllerRef: and is gone for it."""
+    world = World()
+    world.pods.put(pod("Worker", 0))
+    world.queue.done(await world.queue.get())
+    world.expectations.expect_deletions(JOB_UID, "pod", ["uid-mnist-worker-0"])
+    meta = msgspec.structs.replace(pod("Worker", 0).metadata, owner_references=None)
+    world.pods.put(msgspec.structs.replace(pod("Worker", 0), metadata=meta))
+    assert await world.queue.get() == KEY
+    assert world.expectations.satisfied(JOB_UID)
+
+
+async def test_an_orphan_that_the_cache_has_not_shown_yet_is_no_cause_for_a_warning() -> None:
+    """B12: an earlier job of this name has left it a moment ago; the next sync adopts it."""
+    world = World()
+    create = ("create", "services", "mnist-worker-0")
+    world.client.fail[create] = status_error(AlreadyExistsError, 409)
+    left: Any = msgspec.to_builtins(orphan().metadata)
+    world.client.objects["services", "mnist-worker-0"] = {"metadata": left}
+    world.jobs.put(job(ONE_WORKER))
+    with pytest.raises(NameTakenError):
+        await world.sync()
+    assert world.recorder.events == []
