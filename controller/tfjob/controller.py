@@ -21,6 +21,7 @@ from api.v1 import conditions
 from api.v1 import constants as c
 from api.v1.types import TFJobSpec
 from api.v1.validation import read_spec
+from controller.tfjob import status as statuses
 from controller.tfjob.executor import POD, SERVICE, RefusedError
 from controller.tfjob.handlers import ChildHandler, JobHandler
 from controller.tfjob.plan import plan, plan_invalid
@@ -51,6 +52,10 @@ OWNER_INDEX: Final = "controller-uid"
 COUNTER_WINDOW_S: Final = 1.0
 """How long a change of mere counters waits for the next one: a status write costs the API server as much as five pods."""
 
+START_WINDOW_S: Final = 5.0
+"""The same where pods have only become active: a job whose pods start one after the other says so once. What a pod's end
+proves is not held back that long."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -71,7 +76,7 @@ class _Memory:
     """What is remembered of a job between syncs. All of it can be lost: it saves work, it decides nothing.
 
     `spec` is valid for `generation`. `written` is the job as our last status write left it, and stands in for the versions in
-    `superseded` until the cache has caught up. `unwritten` is a status that waits for `counters_since` to be long enough ago.
+    `superseded` until the cache has caught up. `unwritten` is a status that waits until the clock shows `write_at`.
     `told` are the troubles of pods that were made events of.
     """
 
@@ -80,7 +85,7 @@ class _Memory:
     written: TFJob | None = None
     superseded: set[str] = field(default_factory=set)
     unwritten: JobStatus | None = None
-    counters_since: float = 0.0
+    write_at: float = 0.0
     told: set[TroubleKey] = field(default_factory=set)
 
 
@@ -251,12 +256,11 @@ class TFJobController:
             return False
         if status.conditions == known.status.conditions and not at_once:
             now = self._clock.monotonic()
-            if memory.unwritten is None:
-                memory.counters_since = now
+            latest = now + (START_WINDOW_S if statuses.only_starts(known.status, status) else COUNTER_WINDOW_S)
+            memory.write_at = latest if memory.unwritten is None else min(latest, memory.write_at)
             memory.unwritten = status
-            wait = memory.counters_since + COUNTER_WINDOW_S - now
-            if wait > 0:
-                self._queue.add_after(key, wait)
+            if memory.write_at > now:
+                self._queue.add_after(key, memory.write_at - now)
                 return False
         written = await self._status_writer.write(known, status, decided.events)
         memory.unwritten = None

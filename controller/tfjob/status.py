@@ -67,6 +67,17 @@ def counted(
     }
 
 
+def only_starts(written: JobStatus, status: JobStatus) -> bool:
+    """Whether `status` says no more than `written` but that more pods are active."""
+    before, after = written.replica_statuses, status.replica_statuses
+    if before.keys() != after.keys() or any(after[name].active < before[name].active for name in before):
+        return False
+    same = {name: msgspec.structs.replace(found, active=before[name].active) for name, found in after.items()}
+    return written == msgspec.structs.replace(
+        status, replica_statuses=same, last_reconcile_time=written.last_reconcile_time
+    )
+
+
 def created(job: TFJob, status: JobStatus, now: datetime) -> JobStatus:
     """With the Created condition, and what an autoscaler asks the scale subresource for."""
     name, kind = c.LABEL_PREFIX + c.LABEL_JOB_NAME, c.LABEL_PREFIX + c.LABEL_REPLICA_TYPE

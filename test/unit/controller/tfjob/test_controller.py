@@ -10,7 +10,7 @@ import pytest
 
 from api.client.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from api.core import PodCondition
-from controller.tfjob.controller import CHILD_INDEXERS, COUNTER_WINDOW_S, OWNER_INDEX
+from controller.tfjob.controller import CHILD_INDEXERS, COUNTER_WINDOW_S, OWNER_INDEX, START_WINDOW_S
 from controller.tfjob.ref_manager import ORPHAN_INDEX
 from controller.tfjob.status_writer import StaleViewError
 from fakes.api import status_error
@@ -135,6 +135,31 @@ async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() ->
     world.pods.put(pod("Worker", 2, "Succeeded", 0))
     await world.sync()
     assert world.taken() == [STATUS]
+
+
+async def test_pods_that_start_one_after_the_other_are_written_once() -> None:
+    """A job of many pods costs one write for their start; the end of one of them is not held back that long."""
+    world = World()
+    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(3)}, "successPolicy": "AllWorkers"}))
+    for index in range(3):
+        world.pods.put(pod("Worker", index, "Running" if index == 0 else "Pending"))
+        world.services.put(service("Worker", index))
+    await world.sync()
+    world.observe_status()
+    world.taken()
+    for index in (1, 2):
+        world.pods.put(pod("Worker", index))
+        await world.sync()
+        await asyncio.sleep(START_WINDOW_S / 3)
+    assert world.taken() == []
+    world.pods.put(pod("Worker", 0, "Succeeded", 0))
+    await world.sync()
+    assert world.taken() == []
+    await asyncio.sleep(COUNTER_WINDOW_S)
+    await world.sync()
+    assert world.taken() == [STATUS]
+    written = world.client.bodies[STATUS][1]["value"]["replicaStatuses"]["Worker"]
+    assert (written["active"], written["succeeded"]) == (2, 1)
 
 
 async def test_what_was_seen_counts_although_it_is_not_written_yet() -> None:
