@@ -17,10 +17,12 @@ import structlog
 from api.client.errors import ApiError, ConflictError
 from api.core import Pod, Service
 from api.v1 import conditions
+from api.v1.constants import MANAGED_BY_US
 from api.v1.types import TFJobSpec
 from api.v1.validation import read_spec
 from controller.tfjob.executor import POD, SERVICE, RefusedError
 from controller.tfjob.handlers import ChildHandler, JobHandler
+from controller.tfjob.metrics import NoReconcileMetrics
 from controller.tfjob.plan import plan, plan_invalid
 from controller.tfjob.status_writer import StaleViewError
 from workqueue import ShutDown
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from controller.tfjob.actions import Plan
     from controller.tfjob.executor import Executor
     from controller.tfjob.expectations import Expectations
-    from controller.tfjob.metrics import JobMetrics
+    from controller.tfjob.metrics import JobMetrics, ReconcileMetrics, Result
     from controller.tfjob.status_writer import StatusWriter
     from informers import SharedIndexInformer
     from workqueue import Clock, RateLimitingQueue
@@ -81,6 +83,10 @@ def _with_unwritten(job: TFJob, unwritten: JobStatus | None) -> TFJob:
     return msgspec.structs.replace(job, status=known)
 
 
+def _is_ours(spec: TFJobSpec | list[str]) -> bool:
+    return not isinstance(spec, TFJobSpec) or spec.managed_by in MANAGED_BY_US
+
+
 class TFJobController:
     """Runs TFJobs.
 
@@ -100,6 +106,7 @@ class TFJobController:
         expectations: Expectations,
         metrics: JobMetrics,
         clock: Clock,
+        reconciles: ReconcileMetrics | None = None,
     ) -> None:
         """Register the handlers; `pods` and `services` must have the index `OWNER_INDEX`."""
         self._jobs = jobs
@@ -110,6 +117,7 @@ class TFJobController:
         self._status_writer = status_writer
         self._expectations = expectations
         self._metrics = metrics
+        self._reconciles = reconciles or NoReconcileMetrics()
         self._clock = clock
         self._memory: dict[str, _Memory] = {}
         jobs.add_event_handler(JobHandler(queue, self._forget))
@@ -129,28 +137,41 @@ class TFJobController:
             except ShutDown:
                 return
             try:
-                with structlog.contextvars.bound_contextvars(tfjob=key, reconcile_id=uuid.uuid4().hex[:8]):
-                    await self._sync_safely(key)
+                # `uid` is known when the job was read; until then it must not be that of the last one.
+                with structlog.contextvars.bound_contextvars(tfjob=key, uid="", reconcile_id=uuid.uuid4().hex[:8]):
+                    await self._sync_counted(key)
             finally:
                 self._queue.done(key)
             # A sync that finds nothing to do never suspends, and `get` does not either while keys wait: let others run.
             await asyncio.sleep(0)
 
-    async def _sync_safely(self, key: str) -> None:
+    async def _sync_counted(self, key: str) -> None:
+        started = self._clock.monotonic()
+        self._reconciles.begun()
+        result: Result = "error"  # also when it is cut short
+        try:
+            result = await self._sync_safely(key)
+        finally:
+            self._reconciles.ended(result, self._clock.monotonic() - started)
+
+    async def _sync_safely(self, key: str) -> Result:
         try:
             await self.sync(key)
         except (ConflictError, StaleViewError) as error:
             # The cache is behind the server; the newer version will arrive, and with it a key. This is the safety net.
             log.debug("sync_conflict", error=str(error))
             self._queue.add_rate_limited(key)
+            return "requeue"
         except ApiError as error:
             log.warning("sync_failed", error=str(error), tries=self._queue.num_requeues(key) + 1)
             self._queue.add_rate_limited(key)
+            return "error"
         except Exception:  # a bug in the sync of one job must not end the worker that serves all the others
             log.exception("sync_crashed", tries=self._queue.num_requeues(key) + 1)
             self._queue.add_rate_limited(key)
-        else:
-            self._queue.forget(key)
+            return "panic"
+        self._queue.forget(key)
+        return "success"
 
     async def sync(self, key: str) -> None:
         """Bring one job closer to what its specification asks for. Raises ApiError when it must be tried again."""
@@ -244,5 +265,8 @@ class TFJobController:
 
     def _forget(self, gone: ObjectMeta) -> None:
         self._expectations.forget(gone.uid)
-        self._memory.pop(gone.uid, None)
-        self._metrics.job_deleted(gone.namespace)
+        memory = self._memory.pop(gone.uid, None)
+        # Jobs that this process has worked on: a replica that waits for the lease sees deletions too, and must not count them
+        # a second time; a job that another controller manages is not ours to count (B75).
+        if memory is not None and _is_ours(memory.spec):
+            self._metrics.job_deleted(gone.namespace)
