@@ -173,11 +173,14 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event) -> None
     registry = new_registry()
     server = urlsplit(settings.server).netloc.rpartition("@")[2]
     reconciles = PrometheusReconcileMetrics(registry, NAME, workers=options.threadiness, clock=clock)
+    jobs = JobCounters(registry, framework=FRAMEWORK)
+    if options.namespace:
+        jobs.expect([options.namespace])
     metrics = Metrics(
         series=SeriesProvider(registry),
         requests=PrometheusRequestMetrics(registry, server),
         events=EventMetrics(registry, types=EVENT_TYPES, reasons=Drop),
-        jobs=JobCounters(registry, framework=FRAMEWORK),
+        jobs=jobs,
         reconciles=reconciles,
     )
     lag = LoopLag(registry, clock)

@@ -91,7 +91,7 @@ class Cluster:
     @contextlib.contextmanager
     def operator(self) -> Iterator[subprocess.Popen[bytes]]:
         """Run an operator for this namespace; on leaving, SIGTERM must end it with 0 within ten seconds."""
-        with self._process("controller", "operator_ready") as process:
+        with self._process("controller", "operator_ready", "--monitoring-port=0") as process:
             yield process
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
@@ -471,7 +471,7 @@ def test_an_operator_that_finds_no_api_server_waits_and_stops_when_told(tmp_path
         )
     )
     log = tmp_path / "log"
-    command = (sys.executable, "-m", "controller", "--kubeconfig", str(kubeconfig))
+    command = (sys.executable, "-m", "controller", "--kubeconfig", str(kubeconfig), "--monitoring-port=0")
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT) as process:
         try:
             eventually(lambda: "list_and_watch_failed" in log.read_text(), "it says what fails")
