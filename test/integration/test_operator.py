@@ -127,14 +127,6 @@ class Cluster:
                     process.kill()
 
 
-@pytest.fixture(scope="session")
-def crd(control_plane: ControlPlane) -> None:
-    """The CRD, applied as the README says."""
-    control_plane.run_kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
-    control_plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
-    control_plane.restart_controller_manager()  # else its garbage collector hears of TFJobs within half a minute only
-
-
 @pytest.fixture
 def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path, crd: None) -> Cluster:
     """The namespace of a test, with nothing running in it."""
