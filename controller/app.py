@@ -195,7 +195,7 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event) -> None
     pages = make_app(
         registry,
         healthz={"lease": leadership.check, "workers": reconciles.check},
-        readyz={"caches": operator.why_not_ready},
+        readyz={"operator": operator.why_not_ready},
     )
     async with contextlib.AsyncExitStack() as stack:
         if options.monitoring_port:

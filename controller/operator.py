@@ -70,6 +70,7 @@ class Operator:
         self._on_synced = on_synced
         self._has_synced = False
         self._leading = False
+        self._work_ended = asyncio.Event()
         self.elector = elect(self._lead, self._stopped_leading) if elect is not None else None
 
     @property
@@ -118,17 +119,19 @@ class Operator:
         """Wait for the lease, work while it is held, give it back. Raises LeadershipLostError."""
         electing = asyncio.create_task(elector.run(), name="leader-elector")
         stopping = asyncio.create_task(self._stop.wait(), name="wait-for-stop")
+        working = asyncio.create_task(self._work_ended.wait(), name="wait-for-work")
         try:
             await asyncio.wait((electing, stopping), return_when=asyncio.FIRST_COMPLETED)
             if elector.is_leader:  # the work ends by itself now, within its limits
-                limit_s = DRAIN_S + FLUSH_S + RELEASE_S
-                await asyncio.wait([electing], timeout=limit_s)
+                await asyncio.wait((electing, working), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([electing], timeout=RELEASE_S)
                 if not electing.done():
-                    log.warning("stop_cut_short", limit_s=limit_s)
+                    log.warning("lease_not_released", why="no answer in time", limit_s=RELEASE_S)
         finally:
-            electing.cancel()
-            stopping.cancel()
-            await asyncio.wait((electing, stopping))
+            tasks = (electing, stopping, working)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
         if not electing.cancelled():
             electing.result()
 
@@ -148,6 +151,7 @@ class Operator:
                 recording.cancel()
         finally:
             self._stopped_leading()
+            self._work_ended.set()
 
     async def _drain(self, working: asyncio.Task[None]) -> None:
         """Let the syncs in work come to their end; cancel those that do not in time."""
