@@ -1,4 +1,4 @@
-"""The operator's command. Exit codes: 0 stopped as told, 1 failed, 2 wrong flags or settings."""
+"""The operator's command. Exit codes: 0 stopped as told, 1 failed or no longer the leader, 2 wrong flags or settings."""
 
 from __future__ import annotations
 
@@ -8,14 +8,22 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+import structlog
+
 from api.client import ConfigError, load_settings
 from controller.app import run
+from controller.leaderelection import LeadershipLostError
+from controller.observability.http_server import ListenError
 from controller.observability.log import configure_logging
-from controller.options import parse_options
+from controller.options import PROGRAM, parse_options
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from api.client import Settings
     from controller.options import Options
+
+log = structlog.get_logger(__name__)
 
 
 def main() -> int:
@@ -25,23 +33,34 @@ def main() -> int:
     try:
         settings = load_settings(options.kubeconfig, master=options.master)
     except ConfigError as error:
-        print(f"tfjob-operator: {error}", file=sys.stderr)  # noqa: T201 - before there is anything to log about
+        print(f"{PROGRAM}: {error}", file=sys.stderr)  # noqa: T201 - as for a wrong flag
         return 2
-    asyncio.run(_run(options, settings))
+    try:
+        asyncio.run(_run(options, settings))
+    except (LeadershipLostError, ListenError) as error:
+        log.error("operator_failed", error=str(error))  # noqa: TRY400 - a person needs to know what, not where
+        return 1
+    except Exception:  # the top of the process: whatever it was, the log must say it in its own form
+        log.exception("operator_failed")
+        return 1
     return 0
 
 
 async def _run(options: Options, settings: Settings) -> None:
     stop = asyncio.Event()
-
-    def on_signal() -> None:
-        if stop.is_set():
-            os._exit(1)
-        stop.set()
-
     loop = asyncio.get_running_loop()
+    told = False
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        nonlocal told
+        if told:
+            os._exit(1)
+        told = True
+        loop.call_soon_threadsafe(stop.set)
+
+    # Not the loop's own handlers, which wait for their turn: the second signal is for when the loop hangs.
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+        signal.signal(number, on_signal)
     await run(options, settings, stop)
 
 

@@ -1,78 +1,125 @@
-"""The composition root: builds the graph of the operator, starts it in order, stops it in order.
-
-Start: event recorder, informers, and when their caches are filled the workers. Stop: the queue takes nothing more and the
-workers finish the keys in work, then the informers, then the recorder writes what it still has, then the connections close.
-"""
+"""The composition root: builds the operator's graph, on whatever transports and clock it is given."""
 
 from __future__ import annotations
 
 import asyncio
-import math
-from dataclasses import dataclass
+import contextlib
+import functools
+import random
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import structlog
 
 from api.client import HttpTransport, RestClient
-from api.core import PODS, SERVICES, Pod, Service
+from api.core import EVENT_NORMAL, EVENT_WARNING, PODS, SERVICES, Pod, Service
 from api.v1.constants import CHILD_SELECTOR, EVENT_SOURCE, TFJOBS
 from api.v1.types import TFJob, tfjob_with_unreadable_status
-from controller.events.recorder import EventRecorder
+from controller.events.recorder import Drop, EventRecorder
+from controller.leaderelection import Fence, FencedTransport, LeaderElector, LeaderHealth, LeaseLock, hostname_uuid
+from controller.observability.controller_metrics import EventMetrics, JobCounters, add_leader_gauge
+from controller.observability.controller_metrics import ReconcileMetrics as PrometheusReconcileMetrics
+from controller.observability.http_server import make_app, serving
+from controller.observability.loop_lag import LoopLag
+from controller.observability.metrics import SeriesProvider, new_registry
+from controller.observability.request_metrics import PrometheusRequestMetrics
+from controller.operator import Operator
+from controller.options import program_version
 from controller.tfjob.controller import CHILD_INDEXERS, TFJobController
 from controller.tfjob.executor import Executor
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.gang import gang_scheduler
-from controller.tfjob.metrics import NoJobMetrics
+from controller.tfjob.metrics import NoJobMetrics, NoReconcileMetrics
 from controller.tfjob.pod_group_cache import PodGroupCache
 from controller.tfjob.ref_manager import RefManager
 from controller.tfjob.status_writer import StatusWriter
 from informers import Codec, SharedInformerFactory
-from workqueue import LoopClock, RateLimitingQueue, default_controller_rate_limiter
+from workqueue import LoopClock, RateLimitingQueue, TokenBucket, default_controller_rate_limiter
 
 if TYPE_CHECKING:
-    from api.client import Settings, Transport
-    from controller.options import Options
-    from controller.tfjob.metrics import JobMetrics
-    from workqueue import Clock
+    from collections.abc import Callable, Coroutine
 
-DRAIN_S: Final = 6.0
-"""How long syncs in work may take to end after SIGTERM; with the recorder's share it stays under ten seconds."""
-FLUSH_S: Final = 2.0
-"""How long the recorder may take to write what it has queued."""
+    from api.client import RequestMetrics, Settings, Transport
+    from controller.events.recorder import RecorderMetrics
+    from controller.options import ElectionOptions, Options
+    from controller.tfjob.metrics import JobMetrics, ReconcileMetrics
+    from workqueue import Clock
+    from workqueue.metrics import QueueMetricsProvider
+
+NAME: Final = "tfjob"
+"""The controller's name, on the metrics of its queue and its workers."""
+
+FRAMEWORK: Final = "tensorflow"
+"""The label that tells our jobs from those of other kinds in the family `training_operator_jobs_*`."""
+EVENT_TYPES: Final = (EVENT_NORMAL, EVENT_WARNING, "Unknown")
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """The operator's graph on one pair of transports: everything above the wire."""
+class Transports:
+    """One each for what must not wait for the other: watches that stay open, writes that come in thousands, the lease."""
 
-    factory: SharedInformerFactory
-    queue: RateLimitingQueue[str]
-    controller: TFJobController
-    recorder: EventRecorder
+    watches: Transport
+    writes: Transport
+    lease: Transport
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What the parts count into; None, and the default, count nothing."""
+
+    series: QueueMetricsProvider | None = None
+    requests: RequestMetrics | None = None
+    events: RecorderMetrics | None = None
+    jobs: JobMetrics = field(default_factory=NoJobMetrics)
+    reconciles: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
 
 
 def build(
     options: Options,
+    transports: Transports,
+    stop: asyncio.Event,
     *,
-    watches: Transport,
-    writes: Transport,
+    identity: str,
+    metrics: Metrics | None = None,
     clock: Clock | None = None,
-    metrics: JobMetrics | None = None,
-) -> Parts:
-    """Build the graph. Nothing runs yet."""
+    chance: Callable[[], float] = random.random,
+) -> Operator:
+    """Build the graph. Nothing runs yet.
+
+    stop: when it is set, the operator stops.
+    identity: the name under which this process asks for the lease; no other process may have it.
+    """
     clock = clock or LoopClock()
-    metrics = metrics or NoJobMetrics()
-    writer = RestClient(writes, field_manager=EVENT_SOURCE, clock=clock)
-    factory = SharedInformerFactory(RestClient(watches, clock=clock), clock=clock)
+    metrics = metrics or Metrics()
+    fence = Fence(clock)
+    # One limit for all requests but the lease's, which must not wait for anything of ours.
+    limiter = TokenBucket(options.qps, options.burst, clock=clock) if options.qps else None
+    writer = RestClient(
+        FencedTransport(transports.writes, fence) if options.election is not None else transports.writes,
+        field_manager=EVENT_SOURCE,
+        limiter=limiter,
+        metrics=metrics.requests,
+        clock=clock,
+    )
+    reader = RestClient(transports.watches, limiter=limiter, metrics=metrics.requests, clock=clock)
+    factory = SharedInformerFactory(reader, clock=clock, metrics=metrics.series)
     namespace = options.namespace
     gang = gang_scheduler(options.gang_scheduler_name) if options.enable_gang_scheduling else None
-    recorder = EventRecorder(writer, component=EVENT_SOURCE, clock=clock)
+    jobs = factory.informer(
+        Codec(TFJOBS, TFJob, on_undecodable=tfjob_with_unreadable_status),
+        namespace=namespace,
+        resync_s=options.resync_s,
+    )
+    recorder = EventRecorder(writer, component=EVENT_SOURCE, clock=clock, metrics=metrics.events)
     expectations = Expectations(clock)
-    queue: RateLimitingQueue[str] = RateLimitingQueue(default_controller_rate_limiter(), name="tfjob", clock=clock)
+    queue: RateLimitingQueue[str] = RateLimitingQueue(
+        default_controller_rate_limiter(), name=NAME, metrics=metrics.series, clock=clock
+    )
     controller = TFJobController(
-        jobs=factory.informer(Codec(TFJOBS, TFJob, on_undecodable=tfjob_with_unreadable_status), namespace=namespace),
+        jobs=jobs,
         pods=factory.informer(
             Codec(PODS, Pod), namespace=namespace, label_selector=CHILD_SELECTOR, indexers=CHILD_INDEXERS
         ),
@@ -83,56 +130,88 @@ def build(
         queue=queue,
         executor=Executor(writer, recorder, expectations, domain=options.cluster_domain, gang=gang),
         ref_manager=RefManager(writer, expectations),
-        status_writer=StatusWriter(writer, recorder, metrics),
+        status_writer=StatusWriter(writer, recorder, metrics.jobs),
         expectations=expectations,
-        metrics=metrics,
+        metrics=metrics.jobs,
+        reconciles=metrics.reconciles,
         clock=clock,
     )
-    return Parts(factory, queue, controller, recorder)
+
+    def elector(
+        election: ElectionOptions, work: Callable[[], Coroutine[object, object, None]], stopped: Callable[[], None]
+    ) -> LeaderElector:
+        limit_s = election.times.call_timeout_s
+        client = RestClient(transports.lease, metrics=metrics.requests, clock=clock, request_s=limit_s)
+        return LeaderElector(
+            LeaseLock(client, election.namespace, election.name, identity=identity),
+            on_started_leading=work,
+            on_stopped_leading=stopped,
+            config=election.times,
+            fence=fence,
+            metrics=metrics.series,
+            clock=clock,
+            chance=chance,
+        )
+
+    return Operator(
+        factory=factory,
+        queue=queue,
+        controller=controller,
+        recorder=recorder,
+        workers=options.threadiness,
+        stop=stop,
+        on_synced=lambda: metrics.jobs.expect({job.metadata.namespace for job in jobs.indexer.list()}),
+        elect=functools.partial(elector, options.election) if options.election is not None else None,
+    )
 
 
 async def run(options: Options, settings: Settings, stop: asyncio.Event) -> None:
-    """Run the operator until `stop` is set, then stop it cleanly. Cancelling stops it at once."""
-    async with HttpTransport(settings) as watches, HttpTransport(settings) as writes:
-        await run_parts(build(options, watches=watches, writes=writes), options, stop)
+    """Run the operator until `stop` is set, then stop it cleanly. Cancelling stops it at once.
 
-
-async def run_parts(parts: Parts, options: Options, stop: asyncio.Event) -> None:
-    """Start the parts, wait for `stop`, stop them."""
-    async with asyncio.TaskGroup() as group:
-        recording = group.create_task(parts.recorder.run(), name="event-recorder")
-        parts.factory.start(group)
-        log.info("operator_starting", namespace=options.namespace or "(all)")
-        if await _synced(parts.factory, stop):
-            working = group.create_task(parts.controller.run(options.threadiness), name="tfjob-controller")
-            log.info("operator_ready", workers=options.threadiness)
-            await stop.wait()
-            log.info("operator_stopping", queued=len(parts.queue))
-            await _drain(parts.queue, working)
-        await parts.factory.shut_down()
-        parts.recorder.stop()
-        await asyncio.wait([recording], timeout=FLUSH_S)
-        recording.cancel()
-    log.info("operator_stopped")
-
-
-async def _synced(factory: SharedInformerFactory, stop: asyncio.Event) -> bool:
-    """Wait until the caches are filled, however long the API server is away. False when told to stop before."""
-    async with asyncio.TaskGroup() as group:
-        syncing = group.create_task(factory.wait_for_cache_sync(math.inf), name="wait-for-cache-sync")
-        stopping = group.create_task(stop.wait(), name="wait-for-stop")
-        await asyncio.wait([syncing, stopping], return_when=asyncio.FIRST_COMPLETED)
-        syncing.cancel()
-        stopping.cancel()
-    return not stop.is_set()
-
-
-async def _drain(queue: RateLimitingQueue[str], working: asyncio.Task[None]) -> None:
-    """Let the syncs in work come to their end; cancel those that do not in time."""
-    try:
-        async with asyncio.timeout(DRAIN_S):
-            queue.shut_down()
-            await asyncio.shield(working)
-    except TimeoutError:
-        log.warning("sync_cut_short", limit_s=DRAIN_S)
-        working.cancel()
+    Raises ListenError when the port for metrics is taken, LeadershipLostError when the lease is lost, an ExceptionGroup when a
+    part fails by a bug.
+    """
+    clock = LoopClock()
+    identity = hostname_uuid()
+    log.info(
+        "operator_starting", version=program_version(), server=settings.server, namespace=options.namespace or "(all)",
+        identity=identity, leader_elect=options.election is not None,
+    )  # fmt: skip
+    registry = new_registry()
+    server = urlsplit(settings.server).netloc.rpartition("@")[2]
+    reconciles = PrometheusReconcileMetrics(registry, NAME, workers=options.threadiness, clock=clock)
+    jobs = JobCounters(registry, framework=FRAMEWORK)
+    if options.namespace:
+        jobs.expect([options.namespace])
+    metrics = Metrics(
+        series=SeriesProvider(registry),
+        requests=PrometheusRequestMetrics(registry, server),
+        events=EventMetrics(registry, types=EVENT_TYPES, reasons=Drop),
+        jobs=jobs,
+        reconciles=reconciles,
+    )
+    lag = LoopLag(registry, clock)
+    # Watches each hold a connection as long as they live; a lease needs one at a time.
+    watches, writes = HttpTransport(settings, max_connections=0), HttpTransport(settings)
+    lease = HttpTransport(settings, max_connections=2)
+    operator = build(options, Transports(watches, writes, lease), stop, identity=identity, metrics=metrics, clock=clock)
+    add_leader_gauge(registry, lambda: operator.is_leading)
+    leadership = LeaderHealth()
+    if operator.elector is not None:
+        leadership.watch(operator.elector)
+    pages = make_app(
+        registry,
+        healthz={"lease": leadership.check, "workers": reconciles.check},
+        readyz={"operator": operator.why_not_ready},
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        if options.monitoring_port:
+            await stack.enter_async_context(serving(pages, options.monitoring_address, options.monitoring_port))
+        for transport in (watches, writes, lease):
+            await stack.enter_async_context(transport)
+        measuring = asyncio.create_task(lag.run(), name="loop-lag")
+        try:
+            await operator.run()
+        finally:
+            measuring.cancel()
+            await asyncio.wait([measuring])

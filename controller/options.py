@@ -4,17 +4,42 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import dataclass
+import re
+import sys
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from controller.leaderelection.config import LeaderElectionConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
+PROGRAM: Final = "tfjob-operator"
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+LEASE_NAME: Final = "tf-operator"
+MONITORING_PORT: Final = 8443
+RESYNC_S: Final = 12 * 3600.0
+POD_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN: Final = re.compile(rf"{_LABEL.pattern}(\.{_LABEL.pattern})*")
+_DURATION: Final = re.compile(r"(?:(?:\d+\.?\d*|\.\d+)(?:ns|us|µs|ms|s|m|h))+")
+_DURATION_PART: Final = re.compile(r"([\d.]+)([a-zµ]+)")
+_SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectionOptions:
+    """The lease that replicas of the operator compete for, and the times of the competition."""
+
+    namespace: str = "default"
+    name: str = LEASE_NAME
+    times: LeaderElectionConfig = field(default_factory=LeaderElectionConfig)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How the operator runs.
 
@@ -23,46 +48,147 @@ class Options:
     namespace: the only namespace to serve; empty means all.
     threadiness: how many jobs are synced at once. The name is the peers'; here these are tasks, which cost next to nothing,
         and each of them mostly waits for the API server.
+    resync_s: seconds after which every cached job is synced again though nothing has changed; 0 for never. It costs no call.
+    qps, burst: requests per second, and at once, that may leave; qps 0 sets no limit. The lease is not held back.
     json_log_format: None means JSON unless standard error is a terminal.
     cluster_domain: appended to the host names in TF_CONFIG.
     enable_gang_scheduling: make a PodGroup for each job, so that its pods are placed together or not at all.
     gang_scheduler_name: `volcano`, or the name of a scheduler that has the coscheduling plugin.
+    monitoring_address, monitoring_port: where /metrics, /healthz and /readyz are served; an empty address means all
+        interfaces, port 0 that nothing is served.
+    election: None means that this process works without asking for a lease: it must be the only one.
     """
 
     kubeconfig: str | None = None
     master: str | None = None
     namespace: str = ""
     threadiness: int = 16
+    resync_s: float = RESYNC_S
+    qps: float = 0.0
+    burst: int = 10
     json_log_format: bool | None = None
     log_level: str = "info"
     cluster_domain: str = ""
     enable_gang_scheduling: bool = False
     gang_scheduler_name: str = "volcano"
+    monitoring_address: str = ""
+    monitoring_port: int = MONITORING_PORT
+    election: ElectionOptions | None = field(default_factory=ElectionOptions)
 
 
-def parse_options(arguments: Sequence[str], environ: Mapping[str, str] | None = None) -> Options:
-    """Read the command line. Prints what is wrong and raises SystemExit(2) for a bad one, SystemExit(0) after --help."""
+def parse_options(
+    arguments: Sequence[str],
+    environ: Mapping[str, str] | None = None,
+    *,
+    pod_namespace_file: Path = POD_NAMESPACE_FILE,
+) -> Options:
+    """Read the command line, the environment, and, in a pod, the namespace of that.
+
+    Prints one line that says what is wrong and raises SystemExit(2) for a bad flag or variable, SystemExit(0) after --help
+    and --version.
+    """
     environ = os.environ if environ is None else environ
-    parser = argparse.ArgumentParser(prog="tfjob-operator", description="Runs TFJobs (kubeflow.org/v1) on Kubernetes.")
-    parser.add_argument("--kubeconfig", metavar="FILE", default=environ.get("KUBECONFIG") or None)
-    parser.add_argument("--master", metavar="URL", help="the API server, over the one in the kubeconfig")
-    parser.add_argument("--namespace", default="", help="serve this namespace only (default: all)")
-    parser.add_argument("--threadiness", type=_positive, default=16, metavar="N", help="jobs synced at once")
-    parser.add_argument("--json-log-format", type=_boolean, nargs="?", const=True, default=None, metavar="BOOL")
-    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info")
-    parser.add_argument("--version", action="version", version=f"tfjob-operator {_version()}")
-    given = parser.parse_args(arguments)
-    return Options(**vars(given), cluster_domain=environ.get("CUSTOM_CLUSTER_DOMAIN", ""))
+    parser = _parser()
+    given = vars(parser.parse_args(arguments))
+    kubeconfig = given.pop("kubeconfig") or environ.get("KUBECONFIG") or None
+    domain, home = environ.get("CUSTOM_CLUSTER_DOMAIN", ""), environ.get("KUBEFLOW_NAMESPACE", "")
+    if domain and not _SUBDOMAIN.fullmatch(domain):
+        parser.error(f"environment variable CUSTOM_CLUSTER_DOMAIN: must be a domain like cluster.local, not {domain!r}")
+    if home and not _LABEL.fullmatch(home):
+        parser.error(f"environment variable KUBEFLOW_NAMESPACE: must be the name of a namespace, not {home!r}")
+    elect, lease_namespace, lease_name = (given.pop(key) for key in ("elect", "lease_namespace", "lease_name"))
+    duration_s, deadline_s, period_s = (given.pop(key) for key in ("lease_s", "renew_s", "retry_s"))
+    election = None
+    if elect:
+        try:
+            times = LeaderElectionConfig(duration_s, deadline_s, period_s)
+        except ValueError as error:
+            parser.error(f"leader election: {error}")
+        # First the namespace that is served: a Role there is all that is needed then, and operators that serve different
+        # namespaces from one do not take each other for replicas.
+        namespace = lease_namespace or given["namespace"] or home or _pod_namespace(pod_namespace_file) or "default"
+        election = ElectionOptions(namespace=namespace, name=lease_name, times=times)
+    return Options(**given, kubeconfig=kubeconfig, cluster_domain=domain, election=election)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line: the usage of twenty flags would hide it."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"{PROGRAM}: {message} (--help lists all flags)", file=sys.stderr)  # noqa: T201 - logs come later
+        raise SystemExit(2)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=PROGRAM,
+        description="Runs TFJobs (kubeflow.org/v1) on Kubernetes.",
+        epilog="Environment: KUBECONFIG; CUSTOM_CLUSTER_DOMAIN, appended to host names in TF_CONFIG; KUBEFLOW_NAMESPACE, the"
+        " operator's own namespace, for its lease. Durations are written like 15s, 500ms or 1h30m.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--kubeconfig", metavar="FILE", help="how to reach the API server (default: the pod's service account)")
+    add("--master", metavar="URL", help="the API server, over the one in the kubeconfig")
+    add("--namespace", type=_namespace, default="", metavar="NAME", help="serve this namespace only (default: all)")
+    add("--threadiness", type=_positive, default=16, metavar="N", help="jobs synced at once (16)")
+    add("--resync-period", "--resyc-period", dest="resync_s", type=_duration, default=RESYNC_S, metavar="DURATION",
+        help="look at every job again after this long, changed or not; 0 for never (12h)")  # fmt: skip
+    add("--qps", type=_rate, default=0.0, metavar="N", help="requests per second to the API server; 0 for no limit (0)")
+    add("--burst", type=_positive, default=10, metavar="N", help="requests that may leave at once under --qps (10)")
+    _add_boolean(parser, "--json-log-format", "log JSON (unless standard error is a terminal)", default=None)
+    add("--log-level", choices=LOG_LEVELS, default="info", help="(info)")
+    _add_boolean(parser, "--enable-gang-scheduling", "start all pods of a job or none (false)", default=False)
+    add("--gang-scheduler-name", type=_subdomain, default="volcano", metavar="NAME", help="who does that (volcano)")
+    add("--monitoring-address", default="", metavar="ADDRESS", help="where to serve metrics and health (everywhere)")
+    add("--monitoring-port", type=_port, default=MONITORING_PORT, metavar="PORT", help="0 serves none (8443)")
+    _add_boolean(parser, "--leader-elect", "work only while holding the lease (true)", default=True, dest="elect")
+    add("--leader-elect-lease-duration", dest="lease_s", type=_duration, default=15.0, metavar="DURATION", help="(15s)")
+    add("--leader-elect-renew-deadline", dest="renew_s", type=_duration, default=10.0, metavar="DURATION", help="(10s)")
+    add("--leader-elect-retry-period", dest="retry_s", type=_duration, default=2.0, metavar="DURATION", help="(2s)")
+    add("--leader-elect-resource-name", dest="lease_name", type=_subdomain, default=LEASE_NAME, metavar="NAME",
+        help=f"the name of the lease ({LEASE_NAME})")  # fmt: skip
+    add("--leader-elect-resource-namespace", dest="lease_namespace", type=_namespace, default="", metavar="NAME",
+        help="where it lies (default: --namespace, else KUBEFLOW_NAMESPACE, else the pod's, else `default`)")  # fmt: skip
+    add("--version", action="version", version=f"{PROGRAM} {program_version()}")
+    return parser
+
+
+def _add_boolean(
+    parser: argparse.ArgumentParser, flag: str, help_: str, *, default: bool | None, dest: str | None = None
+) -> None:
+    """Add a flag that may stand alone, or be given a value as in --flag=false."""
+    name = dest or flag.lstrip("-").replace("-", "_")
+    parser.add_argument(
+        flag, dest=name, type=_boolean, nargs="?", const=True, default=default, metavar="BOOL", help=help_
+    )
 
 
 def _positive(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
-    return number
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"must be a port from 0 to 65535, not {text!r}")
+    return int(text)
+
+
+def _rate(text: str) -> float:
+    if not re.fullmatch(r"\d+(\.\d+)?", text):
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0, not {text!r}")
+    return float(text)
+
+
+def _duration(text: str) -> float:
+    """Seconds, from the form that Go prints and reads: 12h0m0s."""
+    if text == "0":
+        return 0.0
+    if not _DURATION.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"must be a duration like 15s, 500ms or 1h30m, not {text!r}")
+    return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text))
 
 
 def _boolean(text: str) -> bool:
@@ -71,8 +197,29 @@ def _boolean(text: str) -> bool:
     raise argparse.ArgumentTypeError(f"must be true or false, not {text!r}")
 
 
-def _version() -> str:
+def _namespace(text: str) -> str:
+    if text and not _LABEL.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"must be the name of a namespace, not {text!r}")
+    return text
+
+
+def _subdomain(text: str) -> str:
+    if not _SUBDOMAIN.fullmatch(text) or len(text) > 253:
+        raise argparse.ArgumentTypeError(f"must be a name of lower-case letters, digits, - and ., not {text!r}")
+    return text
+
+
+def _pod_namespace(file: Path) -> str:
+    """The namespace of the pod that this runs in; empty outside of one."""
     try:
-        return version("tfjob-operator")
+        return file.read_text().strip()
+    except OSError:
+        return ""
+
+
+def program_version() -> str:
+    """The installed version."""
+    try:
+        return version(PROGRAM)
     except PackageNotFoundError:
         return "(not installed)"

@@ -94,7 +94,8 @@ class QueueMetrics(Generic[T]):
     """The books of one queue. Its owner reports every accepted add, every get, and every done.
 
     Invariants:
-    - `_added` has the time of the first add of every dirty item; an add during work counts from that add, not from done;
+    - `_added` has the time of the first add of every dirty item, and of every one on its way to a getter; an add during work
+      counts from that add, not from done;
     - `_started` has the time of the get of every item in work.
     """
 
@@ -117,11 +118,13 @@ class QueueMetrics(Generic[T]):
         self._adds.inc()
         self._added.setdefault(item, self._clock.monotonic())
 
-    def get(self, item: T) -> None:
-        """Note that work on `item` begins."""
+    def get(self, item: T, *, is_dirty: bool) -> None:
+        """Note that work on `item` begins; `is_dirty` if it was added again between its hand-over and now."""
         now = self._clock.monotonic()
         self._started[item] = now
         self._queue_duration.observe(now - self._added.pop(item))
+        if is_dirty:
+            self._added[item] = now
 
     def done(self, item: T) -> None:
         """Note that work on `item` ended."""

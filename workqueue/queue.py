@@ -108,7 +108,7 @@ class Queue(Generic[T]):
         else:
             item = await self._wait_for_item()
         if self._metrics is not None:
-            self._metrics.get(item)
+            self._metrics.get(item, is_dirty=item in self._dirty)
         return item
 
     def done(self, item: T) -> None:

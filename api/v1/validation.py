@@ -119,6 +119,15 @@ def read_spec(name: str, raw: bytes | msgspec.Raw) -> TFJobSpec | list[str]:
     )
 
 
+def managed_by(raw: bytes | msgspec.Raw) -> str:
+    """Whom a specification names as the job's controller, however wrong it is otherwise: a mistake in a job that belongs to
+    somebody else is not ours to report (B75).
+    """
+    reader = _Reader()
+    spec = reader.mapping(msgspec.json.decode(raw), "")
+    return reader.text(reader.mapping(spec.get("runPolicy"), "").get("managedBy"), "")
+
+
 def invalid_message(errors: Iterable[str]) -> str:
     """The text of the Failed condition and of the Warning event; tools look for "the spec is invalid"."""
     return f"Failed to marshal the object to TFJob; the spec is invalid: {'; '.join(errors)}"

@@ -25,7 +25,10 @@ def configure_logging(*, json_format: bool | None = None, level: str = "info") -
         shared.append(structlog.processors.format_exc_info)
         renderer: Any = structlog.processors.JSONRenderer()
     else:
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        # Plain tracebacks: richer ones print local variables, and with them secrets.
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*shared, renderer],

@@ -20,10 +20,11 @@ from api.meta import meta_key
 from api.v1 import conditions
 from api.v1 import constants as c
 from api.v1.types import TFJobSpec
-from api.v1.validation import read_spec
+from api.v1.validation import managed_by, read_spec
 from controller.tfjob import status as statuses
 from controller.tfjob.executor import POD, SERVICE, RefusedError
 from controller.tfjob.handlers import ChildHandler, JobHandler
+from controller.tfjob.metrics import NoReconcileMetrics
 from controller.tfjob.plan import plan, plan_invalid
 from controller.tfjob.ref_manager import ORPHAN_INDEX, claims, index_orphans
 from controller.tfjob.status_writer import StaleViewError
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from controller.tfjob.actions import Plan, TroubleKey
     from controller.tfjob.executor import Executor
     from controller.tfjob.expectations import Expectations
-    from controller.tfjob.metrics import JobMetrics
+    from controller.tfjob.metrics import JobMetrics, ReconcileMetrics, Result
     from controller.tfjob.pod_group_cache import PodGroupCache
     from controller.tfjob.ref_manager import RefManager
     from controller.tfjob.status_writer import StatusWriter
@@ -75,13 +76,14 @@ CHILD_INDEXERS: Final[Mapping[str, IndexFunction[Any]]] = {OWNER_INDEX: index_by
 class _Memory:
     """What is remembered of a job between syncs. All of it can be lost: it saves work, it decides nothing.
 
-    `spec` is valid for `generation`. `written` is the job as our last status write left it, and stands in for the versions in
-    `superseded` until the cache has caught up. `unwritten` is a status that waits until the clock shows `write_at`.
-    `told` are the troubles of pods that were made events of.
+    `spec`, and whether the job is `ours`, are valid for `generation`. `written` is the job as our last status write left it, and
+    stands in for the versions in `superseded` until the cache has caught up. `unwritten` is a status that waits until the clock
+    shows `write_at`. `told` are the troubles of pods that were made events of.
     """
 
     generation: int = -1
     spec: TFJobSpec | list[str] = field(default_factory=list)
+    ours: bool = False
     written: TFJob | None = None
     superseded: set[str] = field(default_factory=set)
     unwritten: JobStatus | None = None
@@ -120,6 +122,7 @@ class TFJobController:
         metrics: JobMetrics,
         clock: Clock,
         pod_groups: PodGroupCache | None = None,
+        reconciles: ReconcileMetrics | None = None,
     ) -> None:
         """Register the handlers; `pods` and `services` must have `CHILD_INDEXERS`.
 
@@ -134,6 +137,7 @@ class TFJobController:
         self._status_writer = status_writer
         self._expectations = expectations
         self._metrics = metrics
+        self._reconciles = reconciles or NoReconcileMetrics()
         self._clock = clock
         self._pod_groups = pod_groups
         self._memory: dict[str, _Memory] = {}
@@ -156,28 +160,41 @@ class TFJobController:
             except ShutDown:
                 return
             try:
-                with structlog.contextvars.bound_contextvars(tfjob=key, reconcile_id=uuid.uuid4().hex[:8]):
-                    await self._sync_safely(key)
+                # `uid` is known when the job was read; until then it must not be that of the last one.
+                with structlog.contextvars.bound_contextvars(tfjob=key, uid="", reconcile_id=uuid.uuid4().hex[:8]):
+                    await self._sync_counted(key)
             finally:
                 self._queue.done(key)
             # A sync that finds nothing to do never suspends, and `get` does not either while keys wait: let others run.
             await asyncio.sleep(0)
 
-    async def _sync_safely(self, key: str) -> None:
+    async def _sync_counted(self, key: str) -> None:
+        started = self._clock.monotonic()
+        self._reconciles.begun()
+        result: Result = "error"  # also when it is cut short
+        try:
+            result = await self._sync_safely(key)
+        finally:
+            self._reconciles.ended(result, self._clock.monotonic() - started)
+
+    async def _sync_safely(self, key: str) -> Result:
         try:
             await self.sync(key)
         except (ConflictError, StaleViewError) as error:
             # The cache is behind the server; the newer version will arrive, and with it a key. This is the safety net.
             log.debug("sync_conflict", error=str(error))
             self._queue.add_rate_limited(key)
+            return "requeue"
         except ApiError as error:
             log.warning("sync_failed", error=str(error), tries=self._queue.num_requeues(key) + 1)
             self._queue.add_rate_limited(key)
+            return "error"
         except Exception:  # a bug in the sync of one job must not end the worker that serves all the others
             log.exception("sync_crashed", tries=self._queue.num_requeues(key) + 1)
             self._queue.add_rate_limited(key)
-        else:
-            self._queue.forget(key)
+            return "panic"
+        self._queue.forget(key)
+        return "success"
 
     async def sync(self, key: str) -> None:
         """Bring one job closer to what its specification asks for. Raises ApiError when it must be tried again."""
@@ -193,6 +210,8 @@ class TFJobController:
         pods = self._pods.indexer.by_index(OWNER_INDEX, job.metadata.uid)
         services = self._services.indexer.by_index(OWNER_INDEX, job.metadata.uid)
         spec = self._spec_of(job, memory)
+        if not memory.ours:
+            return
         if may_act and isinstance(spec, TFJobSpec) and await self._claim(known, spec, pods, services):
             return
         gang = self._pod_groups.gang_of(job.metadata) if self._pod_groups is not None else None
@@ -285,10 +304,14 @@ class TFJobController:
         """The specification, read once per generation."""
         if memory.generation != job.metadata.generation:
             memory.spec = read_spec(job.metadata.name, job.spec)
+            memory.ours = managed_by(job.spec) in c.MANAGED_BY_US
             memory.generation = job.metadata.generation
         return memory.spec
 
     def _forget(self, gone: ObjectMeta) -> None:
         self._expectations.forget(gone.uid)
-        self._memory.pop(gone.uid, None)
-        self._metrics.job_deleted(gone.namespace)
+        memory = self._memory.pop(gone.uid, None)
+        # Jobs that this process has worked on: a replica that waits for the lease sees deletions too, and must not count them
+        # a second time; a job that another controller manages is not ours to count (B75).
+        if memory is not None and memory.ours:
+            self._metrics.job_deleted(gone.namespace)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from api.client.errors import (
     AlreadyExistsError,
@@ -141,13 +142,14 @@ class Executor:
 
         async def create(number: int) -> None:
             slot = slots[number]
-            if slot.name in services:
-                await self._create(job, SERVICE, slot.name, build_service(job.metadata, spec, slot))
-                del services[slot.name]
-            if slot.name in pods:
-                body = build_pod(job.metadata, spec, slot, domain=self._domain, gang=self._gang)
-                await self._create(job, POD, slot.name, body)
-                del pods[slot.name]
+            with bound_contextvars(replica_type=slot.type.lower(), pod=slot.name):
+                if slot.name in services:
+                    await self._create(job, SERVICE, slot.name, build_service(job.metadata, spec, slot))
+                    del services[slot.name]
+                if slot.name in pods:
+                    body = build_pod(job.metadata, spec, slot, domain=self._domain, gang=self._gang)
+                    await self._create(job, POD, slot.name, body)
+                    del pods[slot.name]
 
         try:
             _, error = await slow_start_batch(len(slots), create)
@@ -230,12 +232,14 @@ class Executor:
 
         async def delete(number: int) -> None:
             kind, meta, event = targets[number]
-            try:
-                await self._delete(job, kind, meta, event)
-            except ApiError as error:
-                self._expectations.deletion_observed(job.metadata.uid, kind.name, meta.uid)
-                self.record(job, c.WARNING, kind.failed_delete, f"Error deleting: {error}")
-                failures.append(error)
+            replica_type = (meta.labels or {}).get(c.LABEL_REPLICA_TYPE, "")
+            with bound_contextvars(replica_type=replica_type, pod=meta.name):
+                try:
+                    await self._delete(job, kind, meta, event)
+                except ApiError as error:
+                    self._expectations.deletion_observed(job.metadata.uid, kind.name, meta.uid)
+                    self.record(job, c.WARNING, kind.failed_delete, f"Error deleting: {error}")
+                    failures.append(error)
 
         await parallelize_until(MAX_DELETES_AT_ONCE, len(targets), delete)
         if failures:

@@ -96,9 +96,10 @@ def shares(imports: Sequence[Import]) -> dict[str, float]:
 def _start(kubeconfig: Path, flags: Sequence[str]) -> tuple[float, float, str]:
     """Start the operator; answers seconds until it was ready, its memory then, and what it said."""
     command = [sys.executable, *flags, "-m", "controller", "--kubeconfig", str(kubeconfig), "--namespace", "default"]
+    command += ["--json-log-format", "--monitoring-port=0"]
     with tempfile.TemporaryFile() as output:
         began = time.perf_counter()
-        with subprocess.Popen([*command, "--json-log-format"], stdout=output, stderr=output, cwd=ROOT) as process:
+        with subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT) as process:
             try:
                 while True:
                     output.seek(0)

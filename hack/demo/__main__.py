@@ -124,7 +124,7 @@ async def play(plane: ControlPlane, teller: Teller) -> None:
     node_log = plane.directory / "logs" / "hollow-node.log"
     async with (
         HttpTransport(settings) as transport,
-        running("operator", (sys.executable, "-m", "controller", *flags), operator_log),
+        running("operator", (sys.executable, "-m", "controller", *flags, "--monitoring-port=0"), operator_log),
         running("hollow node", (sys.executable, "-m", "hack.hollow_node", *flags), node_log),
         asyncio.TaskGroup() as tasks,
     ):

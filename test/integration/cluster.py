@@ -83,12 +83,9 @@ class Cluster:
         return [(event["type"], event["reason"], event["message"]) for event in found for _ in range(event["count"])]
 
     @contextlib.contextmanager
-    def operator(self, *program: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Run an operator for this namespace; on leaving, SIGTERM must end it with 0 within ten seconds.
-
-        `program` is what Python runs; without it, the operator's own command.
-        """
-        with self._process(program or ("-m", "controller"), "operator_ready") as process:
+    def operator(self, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run an operator for this namespace; on leaving, SIGTERM must end it with 0 within ten seconds."""
+        with self._process(("-m", "controller", "--monitoring-port=0", *flags), "operator_ready") as process:
             yield process
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)

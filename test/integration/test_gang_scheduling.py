@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from hack.control_plane import ControlPlane
 
 HERE = Path(__file__).parent
-PROGRAM = str(HERE / "gang_process.py")
 VOLCANO = "podgroups.scheduling.volcano.sh"
 COSCHEDULING = "podgroups.scheduling.x-k8s.io"
 
@@ -91,7 +90,7 @@ def test_a_job_waits_until_volcano_lets_it_in_and_leaves_nothing_at_its_end(clus
     """B65, B55, B31: PodGroup first; no pod before its phase says so; a queue that was changed stays; deleted once."""
     spec = specs(PS=requesting("500m", run="forever"), Worker=requesting("1", replicas=2, run="3s:0"))
     policy = {"queue": "research", "priorityClass": "high"}
-    with cluster.operator(PROGRAM, "volcano"), cluster.node():
+    with cluster.operator("--enable-gang-scheduling"), cluster.node():
         cluster.create("gang", spec | {"runPolicy": {"schedulingPolicy": policy}})
         group = eventually(lambda: pod_group(cluster, "gang"), "the PodGroup is there")
         assert group["spec"] == {
@@ -127,7 +126,7 @@ def test_a_job_waits_until_volcano_lets_it_in_and_leaves_nothing_at_its_end(clus
 
 def test_scaling_suspending_and_resuming_keep_the_group_true(cluster: Cluster, volcano: None) -> None:
     """B66: minMember follows the replicas and the queue stays; a suspended job has no group, a resumed one a new one."""
-    with cluster.operator(PROGRAM, "volcano"), cluster.node():
+    with cluster.operator("--enable-gang-scheduling"), cluster.node():
         cluster.create("scaled", specs(Worker=requesting("1", replicas=2, run="forever")))
         enter(cluster, "scaled", "Running")
         place(cluster, 2)
@@ -150,7 +149,7 @@ def test_the_coscheduling_plugin_gets_group_and_pods_at_once(cluster: Cluster, c
     """The group is older than every pod, and the pods bear its label."""
     install(control_plane, "coscheduling-podgroups.yaml", COSCHEDULING)
     policy = {"minAvailable": 1, "scheduleTimeoutSeconds": 30}
-    with cluster.operator(PROGRAM, "coscheduler"), cluster.node():
+    with cluster.operator("--enable-gang-scheduling", "--gang-scheduler-name=coscheduler"), cluster.node():
         cluster.create("plug", specs(Worker=replica(2)) | {"runPolicy": {"schedulingPolicy": policy}})
         group = eventually(lambda: pod_group(cluster, "plug", COSCHEDULING), "the PodGroup is there")
         assert group["spec"] == {"minMember": 1, "scheduleTimeoutSeconds": 30}
@@ -167,7 +166,7 @@ def test_the_coscheduling_plugin_gets_group_and_pods_at_once(cluster: Cluster, c
 def test_the_group_of_a_stranger_keeps_the_pods_back_and_stays(cluster: Cluster, volcano: None) -> None:
     """B13: one Warning a person can act upon; when the stranger's group is gone the job goes on."""
     stranger = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "taken"}}
-    with cluster.operator(PROGRAM, "volcano"), cluster.node():
+    with cluster.operator("--enable-gang-scheduling"), cluster.node():
         cluster.kubectl("create", "-f", "-", stdin=json.dumps(stranger))
         enter(cluster, "taken", "Running")
         cluster.create("taken", specs(Worker=replica()))
@@ -190,7 +189,7 @@ def test_without_the_crd_a_person_is_told_and_what_runs_goes_on(
         with cluster.operator():
             cluster.create("runs", specs(Worker=replica(run="4s:0")))
             cluster.wait_for("runs", c.RUNNING)
-        with cluster.operator(PROGRAM, "volcano"):
+        with cluster.operator("--enable-gang-scheduling"):
             cluster.create("waits", specs(Worker=replica()))
             cluster.wait_for("runs", c.SUCCEEDED)
             cluster.wait_for("waits", c.CREATED)

@@ -337,7 +337,7 @@ def test_an_operator_that_finds_no_api_server_waits_and_stops_when_told(tmp_path
         )
     )
     log = tmp_path / "log"
-    command = (sys.executable, "-m", "controller", "--kubeconfig", str(kubeconfig))
+    command = (sys.executable, "-m", "controller", "--kubeconfig", str(kubeconfig), "--monitoring-port=0")
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT) as process:
         try:
             eventually(lambda: "list_and_watch_failed" in log.read_text(), "it says what fails")

@@ -2,39 +2,162 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from controller.options import Options, parse_options
+from controller.leaderelection import LeaderElectionConfig
+from controller.options import ElectionOptions, Options, parse_options
+
+NO_POD = Path("/nonexistent")
+
+
+def parse(*arguments: str, **environ: str) -> Options:
+    """What the operator makes of a command line and an environment, outside of a pod."""
+    return parse_options(arguments, environ, pod_namespace_file=NO_POD)
+
+
+def election(options: Options) -> ElectionOptions:
+    """The election, which must not be off."""
+    assert options.election is not None
+    return options.election
 
 
 def test_without_flags_the_defaults_hold() -> None:
-    """In a pod nothing needs to be said."""
-    assert parse_options([], {}) == Options()
+    """In a pod nothing needs to be said: all namespaces, elections on at 15, 10 and 2 s, metrics on the peers' port."""
+    options = parse()
+    assert options == Options()
+    assert (options.monitoring_port, options.namespace, options.qps) == (8443, "", 0.0)
+    assert election(options) == ElectionOptions(
+        namespace="default", name="tf-operator", times=LeaderElectionConfig(15.0, 10.0, 2.0)
+    )
 
 
-def test_flags_and_environment_are_read() -> None:
-    """The peers' names; an explicit flag wins over the environment."""
-    given = ["--kubeconfig", "f", "--namespace=team", "--threadiness=4", "--json-log-format=false", "--log-level=debug"]
-    options = parse_options(given, {"KUBECONFIG": "other", "CUSTOM_CLUSTER_DOMAIN": "cluster.local"})
-    assert options == Options("f", None, "team", 4, False, "debug", "cluster.local")
-    assert parse_options([], {"KUBECONFIG": "other"}).kubeconfig == "other"
+def test_every_flag_is_read() -> None:
+    """The peers' names, and ours."""
+    options = parse(
+        "--kubeconfig=f",
+        "--master=https://other",
+        "--namespace=team",
+        "--threadiness=4",
+        "--resync-period=1h30m",
+        "--qps=5",
+        "--burst=20",
+        "--json-log-format=false",
+        "--log-level=debug",
+        "--enable-gang-scheduling",
+        "--gang-scheduler-name=scheduler-plugins-scheduler",
+        "--monitoring-address=127.0.0.1",
+        "--monitoring-port=0",
+        "--leader-elect-lease-duration=30s",
+        "--leader-elect-renew-deadline=20s",
+        "--leader-elect-retry-period=500ms",
+        "--leader-elect-resource-name=mine",
+        "--leader-elect-resource-namespace=there",
+        CUSTOM_CLUSTER_DOMAIN="cluster.local",
+    )
+    assert options == Options(
+        kubeconfig="f",
+        master="https://other",
+        namespace="team",
+        threadiness=4,
+        resync_s=5400.0,
+        qps=5.0,
+        burst=20,
+        json_log_format=False,
+        log_level="debug",
+        cluster_domain="cluster.local",
+        enable_gang_scheduling=True,
+        gang_scheduler_name="scheduler-plugins-scheduler",
+        monitoring_address="127.0.0.1",
+        monitoring_port=0,
+        election=ElectionOptions(namespace="there", name="mine", times=LeaderElectionConfig(30.0, 20.0, 0.5)),
+    )
+
+
+def test_a_flag_wins_over_the_environment() -> None:
+    """KUBECONFIG is for kubectl's users."""
+    assert parse("--kubeconfig=f", KUBECONFIG="other").kubeconfig == "f"
+    assert parse(KUBECONFIG="other").kubeconfig == "other"
+    assert parse(KUBECONFIG="").kubeconfig is None
+
+
+def test_the_election_can_be_turned_off() -> None:
+    """For a process that is alone."""
+    assert parse("--leader-elect=false").election is None
+    assert parse("--leader-elect").election is not None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("arguments", "environ", "in_pod", "expected"),
     [
-        (["--threadiness", "0"], "argument --threadiness: must be a whole number of at least 1, not '0'"),
-        (["--threadiness", "many"], "not 'many'"),
-        (["--json-log-format", "maybe"], "must be true or false, not 'maybe'"),
-        (["--log-level", "loud"], "invalid choice: 'loud'"),
-        (["--nonsense"], "unrecognized arguments: --nonsense"),
+        (["--leader-elect-resource-namespace=a", "--namespace=b"], {"KUBEFLOW_NAMESPACE": "c"}, "d", "a"),
+        (["--namespace=b"], {"KUBEFLOW_NAMESPACE": "c"}, "d", "b"),
+        ([], {"KUBEFLOW_NAMESPACE": "c"}, "d", "c"),
+        ([], {}, "d\n", "d"),
+        ([], {}, None, "default"),
     ],
 )
-def test_a_wrong_flag_is_told_and_ends_with_2(
-    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+def test_the_lease_lies_where_the_operator_serves_else_where_it_lives(
+    arguments: list[str], environ: dict[str, str], in_pod: str | None, expected: str, tmp_path: Path
 ) -> None:
-    """One clear line, exit code 2."""
+    """A namespaced operator needs a Role there and nothing else, and is no rival of those of other namespaces."""
+    file = tmp_path / "namespace"
+    if in_pod is not None:
+        file.write_text(in_pod)
+    assert election(parse_options(arguments, environ, pod_namespace_file=file)).namespace == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0", 0.0), ("12h0m0s", 43200.0), ("1.5s", 1.5), ("250ms", 0.25), ("1m.5s", 60.5)]
+)
+def test_durations_are_those_that_go_prints(text: str, seconds: float) -> None:
+    """The peers' manifests can be used as they are, with the old misspelt flag."""
+    assert parse("--resync-period", text).resync_s == seconds
+    assert parse("--resyc-period", text).resync_s == seconds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "expected"),
+    [
+        (["--threadiness", "0"], {}, "argument --threadiness: must be a whole number of at least 1, not '0'"),
+        (["--threadiness", "many"], {}, "not 'many'"),
+        (["--burst=-1"], {}, "argument --burst: must be a whole number of at least 1, not '-1'"),
+        (["--qps=-1"], {}, "argument --qps: must be a number of at least 0, not '-1'"),
+        (["--qps=nan"], {}, "not 'nan'"),
+        (["--json-log-format", "maybe"], {}, "must be true or false, not 'maybe'"),
+        (["--log-level", "loud"], {}, "invalid choice: 'loud'"),
+        (["--nonsense"], {}, "unrecognized arguments: --nonsense"),
+        (["--names=a"], {}, "unrecognized arguments: --names=a"),
+        (["--resync-period", "12"], {}, "must be a duration like 15s, 500ms or 1h30m, not '12'"),
+        (["--resync-period", "-1s"], {}, "--resync-period"),
+        (["--monitoring-port=65536"], {}, "must be a port from 0 to 65535, not '65536'"),
+        (["--monitoring-port=http"], {}, "not 'http'"),
+        (["--namespace=Team A"], {}, "must be the name of a namespace, not 'Team A'"),
+        (["--leader-elect-resource-name=a_b"], {}, "not 'a_b'"),
+        (["--gang-scheduler-name="], {}, "argument --gang-scheduler-name"),
+        (["--leader-elect-renew-deadline=15s"], {}, "the lease duration must be greater than the renew deadline"),
+        (["--leader-elect-lease-duration=15.5s"], {}, "the lease duration must be in whole seconds"),
+        (["--leader-elect-retry-period=0"], {}, "the retry period must be greater than zero"),
+        ([], {"CUSTOM_CLUSTER_DOMAIN": "cluster local"}, "variable CUSTOM_CLUSTER_DOMAIN: must be a domain"),
+        ([], {"KUBEFLOW_NAMESPACE": "a/b"}, "variable KUBEFLOW_NAMESPACE: must be the name of a namespace"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line_and_ends_with_2(
+    arguments: list[str], environ: dict[str, str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The usage of all flags would hide it."""
     with pytest.raises(SystemExit) as ended:
-        parse_options(arguments, {})
+        parse(*arguments, **environ)
     assert ended.value.code == 2
-    assert expected in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert expected in line
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_help_and_version_are_printed_and_end_with_0(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard output, for pipes."""
+    with pytest.raises(SystemExit) as ended:
+        parse(flag)
+    assert ended.value.code == 0
+    assert "tfjob-operator" in capsys.readouterr().out

@@ -138,6 +138,23 @@ async def test_an_item_given_back_and_added_meanwhile_counts_from_its_first_add(
     assert seen[wq_metrics.QUEUE_DURATION].observed == pytest.approx([2.0])
 
 
+async def test_an_item_added_again_on_its_way_to_a_getter_is_measured_twice() -> None:
+    """A7, WQ-02: two adds in one tick while a worker waits are two turns of work, and the second one has books too."""
+    clock, seen = FakeClock(), Provider()
+    queue: Queue[str] = Queue(name="jobs", metrics=seen, clock=clock)
+    getter = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add("foo")
+    queue.add("foo")
+    await getter
+    clock.step(2.0)
+    queue.done("foo")
+    await queue.get()
+    assert seen[wq_metrics.ADDS].count == 2
+    assert seen[wq_metrics.QUEUE_DURATION].observed == pytest.approx([0.0, 2.0])
+    assert seen[wq_metrics.WORK_DURATION].observed == pytest.approx([2.0])
+
+
 async def test_every_delayed_add_counts_as_a_retry_until_shutdown() -> None:
     """DQ-04, metrics_test.go:TestMetrics: also one without a delay, and one that is superseded."""
     seen = Provider()

@@ -401,3 +401,14 @@ async def test_a_pod_that_can_not_start_is_told_of_once() -> None:
         await world.sync()
     told = ("Warning", "Unschedulable", "Error pod mnist-worker-0 condition message: no room")
     assert [event[-3:] for event in world.recorder.events] == [told]
+
+
+@pytest.mark.parametrize("spec", [ONE_WORKER, {}])
+async def test_a_job_that_another_controller_manages_is_not_written_to_even_when_it_is_invalid(
+    spec: dict[str, Any],
+) -> None:
+    """B75: neither a pod nor a status; its mistakes are for its own controller to report."""
+    world = World()
+    world.jobs.put(job(spec | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}))
+    await world.sync()
+    assert world.taken() == []

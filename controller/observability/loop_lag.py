@@ -1,0 +1,40 @@
+"""How late the loop is: the one number that shows that something blocks it, and with it leases, probes and all jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import Histogram
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from workqueue.clock import Clock
+
+PERIOD_S: Final = 0.5
+"""A loop that stands still for as long is seen for certain, one that does for a tenth of it once in ten times. Two
+wake-ups a second cost nothing that can be measured."""
+
+# From a healthy millisecond to the 10 s after which a lease is in danger.
+BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class LoopLag:
+    """Measures by how much a timer fires too late."""
+
+    def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
+        self._clock = clock
+        self._lag = Histogram(
+            "tf_operator_event_loop_lag_seconds",
+            "Seconds by which a timer of the event loop fired too late",
+            registry=registry,
+            buckets=BUCKETS,
+        )
+
+    async def run(self) -> None:
+        """Measure until cancelled."""
+        while True:
+            due = self._clock.monotonic() + PERIOD_S
+            await asyncio.sleep(PERIOD_S)
+            self._lag.observe(max(0.0, self._clock.monotonic() - due))

@@ -1,0 +1,76 @@
+"""Metrics for Prometheus: one registry a process, and the adapters that the ports of all packages count into.
+
+prometheus_client is imported in `controller.observability` alone. Everything here belongs to the loop's thread: gauges are read
+at each scrape from where their numbers live, so the page must be made there (`http_server` does).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from workqueue.metrics import LABEL
+
+if TYPE_CHECKING:
+    from workqueue.metrics import Metric
+
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+"""What `exposition` is written in; every Prometheus since 0.4 reads it."""
+
+
+def new_registry() -> CollectorRegistry:
+    """A registry that tells of the process: CPU, memory, open files, the interpreter's garbage collections and version."""
+    # Else every counter has a second series, which says when it was made: nothing reads it.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+def exposition(registry: CollectorRegistry) -> bytes:
+    """The page that Prometheus scrapes."""
+    return generate_latest(registry)
+
+
+class SeriesProvider:
+    """`workqueue.QueueMetricsProvider` for queues, informers and electors: families by name, series by the label `name`.
+
+    A family appears with its first series. As many series as there are queues, informers and electors: a handful.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._counters: dict[str, Counter] = {}
+        self._gauges: dict[str, Gauge] = {}
+        self._histograms: dict[str, Histogram] = {}
+
+    def counter(self, metric: Metric, queue: str) -> Counter:
+        """See `QueueMetricsProvider.counter`."""
+        family = self._counters.get(metric.name)
+        if family is None:
+            family = Counter(metric.name, metric.help, (LABEL,), registry=self._registry)
+            self._counters[metric.name] = family
+        return family.labels(queue)
+
+    def gauge(self, metric: Metric, queue: str) -> Gauge:
+        """See `QueueMetricsProvider.gauge`."""
+        family = self._gauges.get(metric.name)
+        if family is None:
+            family = Gauge(metric.name, metric.help, (LABEL,), registry=self._registry)
+            self._gauges[metric.name] = family
+        return family.labels(queue)
+
+    def histogram(self, metric: Metric, queue: str) -> Histogram:
+        """See `QueueMetricsProvider.histogram`."""
+        family = self._histograms.get(metric.name)
+        if family is None:
+            family = Histogram(metric.name, metric.help, (LABEL,), registry=self._registry, buckets=metric.buckets)
+            self._histograms[metric.name] = family
+        return family.labels(queue)

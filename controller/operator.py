@@ -1,0 +1,166 @@
+"""The operator's life: what starts after what, who may work, and what ends before what (A12).
+
+Start: informers; when their caches are filled, the election; with the lease, the event recorder and the workers. A replica
+that waits for the lease has warm caches, so that it can work at once when its turn comes.
+
+Stop: the queue takes nothing more and the workers finish the keys in work; the recorder writes what it has; the lease is given
+back; the informers end. Each of these has its share of ten seconds. A lost lease leaves no time for any of it: the work is
+cancelled, and the process must end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from controller.leaderelection import LeadershipLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from controller.events.recorder import EventRecorder
+    from controller.leaderelection import LeaderElector
+    from controller.tfjob.controller import TFJobController
+    from informers import SharedInformerFactory
+    from workqueue import RateLimitingQueue
+
+DRAIN_S: Final = 5.0
+"""How long syncs in work may take to end. Kubernetes kills a pod 30 s after its SIGTERM; people who wait give up sooner."""
+FLUSH_S: Final = 1.5
+"""How long the recorder may take to write what it has queued: a thousand events at a millisecond each."""
+RELEASE_S: Final = 2.0
+"""How long giving the lease back may take, a read and a write; if it takes longer, the lease runs out by itself."""
+
+log = structlog.get_logger(__name__)
+
+
+class Operator:
+    """Runs the parts of an operator in order; says how it stands.
+
+    Invariants: keys are synced and events written only while `is_leading`; the lease is given back after both have ended.
+    """
+
+    def __init__(
+        self,
+        *,
+        factory: SharedInformerFactory,
+        queue: RateLimitingQueue[str],
+        controller: TFJobController,
+        recorder: EventRecorder,
+        workers: int,
+        stop: asyncio.Event,
+        on_synced: Callable[[], None],
+        elect: Callable[[Callable[[], Coroutine[object, object, None]], Callable[[], None]], LeaderElector] | None,
+    ) -> None:
+        """Prepare; nothing runs yet.
+
+        stop: when it is set, `run` comes to its end.
+        on_synced: is called when all caches are filled.
+        elect: makes the elector for the work, and for what to do when leading ends. None: work without asking anybody.
+        """
+        self._factory = factory
+        self._queue = queue
+        self._controller = controller
+        self._recorder = recorder
+        self._workers = workers
+        self._stop = stop
+        self._on_synced = on_synced
+        self._has_synced = False
+        self._leading = False
+        self._work_ended = asyncio.Event()
+        self.elector = elect(self._lead, self._stopped_leading) if elect is not None else None
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this process does the work."""
+        return self._leading
+
+    def why_not_ready(self) -> str | None:
+        """What keeps this process from working when its turn comes, or None. Waiting for the lease does not."""
+        if self._stop.is_set():
+            return "stopping"
+        return None if self._has_synced else "the caches are not filled yet"
+
+    async def run(self) -> None:
+        """Run until `stop` is set, then stop cleanly. Cancelling stops at once.
+
+        Raises LeadershipLostError when the lease is lost, and an ExceptionGroup when a part fails by a bug.
+        """
+        lost: LeadershipLostError | None = None
+        async with asyncio.TaskGroup() as group:
+            self._factory.start(group)
+            if await self._synced():
+                self._has_synced = True
+                self._on_synced()
+                log.info("operator_ready")
+                try:
+                    await (self._lead() if self.elector is None else self._lead_in_turn(self.elector))
+                except LeadershipLostError as error:
+                    lost = error
+            await self._factory.shut_down()
+        if lost is not None:
+            raise lost
+        log.info("operator_stopped")
+
+    async def _synced(self) -> bool:
+        """Wait until the caches are filled, however long the API server is away. False when told to stop before."""
+        async with asyncio.TaskGroup() as group:
+            syncing = group.create_task(self._factory.wait_for_cache_sync(math.inf), name="wait-for-cache-sync")
+            stopping = group.create_task(self._stop.wait(), name="wait-for-stop")
+            await asyncio.wait([syncing, stopping], return_when=asyncio.FIRST_COMPLETED)
+            syncing.cancel()
+            stopping.cancel()
+        return not self._stop.is_set()
+
+    async def _lead_in_turn(self, elector: LeaderElector) -> None:
+        """Wait for the lease, work while it is held, give it back. Raises LeadershipLostError."""
+        electing = asyncio.create_task(elector.run(), name="leader-elector")
+        stopping = asyncio.create_task(self._stop.wait(), name="wait-for-stop")
+        working = asyncio.create_task(self._work_ended.wait(), name="wait-for-work")
+        try:
+            await asyncio.wait((electing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if elector.is_leader:  # the work ends by itself now, within its limits
+                await asyncio.wait((electing, working), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([electing], timeout=RELEASE_S)
+                if not electing.done():
+                    log.warning("lease_not_released", why="no answer in time", limit_s=RELEASE_S)
+        finally:
+            tasks = (electing, stopping, working)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        if not electing.cancelled():
+            electing.result()
+
+    async def _lead(self) -> None:
+        """Work until told to stop, then finish what is in work and write the events."""
+        self._leading = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                recording = group.create_task(self._recorder.run(), name="event-recorder")
+                working = group.create_task(self._controller.run(self._workers), name="tfjob-controller")
+                log.info("workers_started", workers=self._workers)
+                await self._stop.wait()
+                log.info("operator_stopping", queued=len(self._queue))
+                await self._drain(working)
+                self._recorder.stop()
+                await asyncio.wait([recording], timeout=FLUSH_S)
+                recording.cancel()
+        finally:
+            self._stopped_leading()
+            self._work_ended.set()
+
+    async def _drain(self, working: asyncio.Task[None]) -> None:
+        """Let the syncs in work come to their end; cancel those that do not in time."""
+        self._queue.shut_down()
+        await asyncio.wait([working], timeout=DRAIN_S)
+        if not working.done():
+            log.warning("sync_cut_short", limit_s=DRAIN_S)
+            working.cancel()
+            await asyncio.wait([working])
+
+    def _stopped_leading(self) -> None:
+        self._leading = False

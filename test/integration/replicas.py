@@ -1,0 +1,114 @@
+"""Processes of the operator for tests: what they log, serve and end with."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 60.0  # what takes a second or two here may take many times as long on a busy machine
+
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def eventually(holds: Callable[[], Any], what: str) -> Any:
+    """Ask until the answer is true, and return it."""
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        if answer := holds():
+            return answer
+        time.sleep(0.05)
+    pytest.fail(f"not within {LIMIT_S:.0f} s: {what}")
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+    return port
+
+
+class Replica:
+    """`python -m controller` with these flags, its log, and its pages. A context manager; leaving it kills the process."""
+
+    def __init__(self, kubeconfig: Path, log: Path, *flags: str, port: int | None = None) -> None:
+        """Start it; it serves its pages on `port`, or on one that is free."""
+        self.port = port or free_port()
+        self._log = log
+        self._out = log.open("wb")
+        command = [sys.executable, "-m", "controller", f"--kubeconfig={kubeconfig}", *flags]
+        command += ["--monitoring-address=127.0.0.1", f"--monitoring-port={self.port}"]
+        self.process = subprocess.Popen(command, stdout=self._out, stderr=self._out, cwd=ROOT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()  # also ends one that is stopped
+        self.process.wait()
+        self._out.close()
+
+    def text(self) -> str:
+        """All that it has said."""
+        return self._log.read_text()
+
+    def lines(self, event: str = "", **fields: object) -> list[dict[str, Any]]:
+        """The lines of the log, each of them JSON, with this event and these fields."""
+        found: list[dict[str, Any]] = [json.loads(line) for line in self.text().splitlines()]
+        return [line for line in found if event in {"", line["event"]} and fields.items() <= line.items()]
+
+    def wait_for(self, event: str, **fields: object) -> dict[str, Any]:
+        """Wait for a line with this event and these fields."""
+        found: list[dict[str, Any]] = eventually(
+            lambda: self.lines(event, **fields) or self.process.poll() is not None, f"{event} is logged: {self.text()}"
+        )
+        assert isinstance(found, list), self.text()
+        return found[0]
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask for a page; code 0 when nobody listens."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def scrape(self) -> Series:
+        """All series of /metrics, as Prometheus would read them."""
+        code, text = self.get("/metrics")
+        assert code == 200
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def value(self, name: str, **labels: str) -> float:
+        """One number of /metrics."""
+        return self.scrape()[name, frozenset(labels.items())]
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, float]:
+        """Send a signal; answers the exit code and how long it took."""
+        begun = time.monotonic()
+        self.process.send_signal(number)
+        code = self.process.wait(LIMIT_S)
+        return code, time.monotonic() - begun

@@ -1,0 +1,336 @@
+"""The operator as a process of a cluster: replicas and hand-overs, signals and exit codes, metrics, probes, logs, rights."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from integration.forwarder import Forwarder
+from integration.replicas import Replica, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hack.control_plane import ControlPlane
+
+QUICK = (
+    "--leader-elect-lease-duration=6s",
+    "--leader-elect-renew-deadline=4s",
+    "--leader-elect-retry-period=500ms",
+)
+LEASE_S = 6.0
+RETRY_S = 0.5 * 2.2
+SLACK_S = 5.0
+"""What a busy machine may add to a hand-over."""
+
+log = logging.getLogger(__name__)
+
+
+class Site:
+    """A namespace, and the replicas that serve it."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, folder: Path) -> None:
+        self.plane = plane
+        self.namespace = namespace
+        self._folder = folder
+        self._replicas: list[Replica] = []
+
+    def start(self, *flags: str, kubeconfig: Path | None = None, port: int | None = None) -> Replica:
+        """Start a replica for the namespace."""
+        file = self._folder / f"replica-{len(self._replicas)}.log"
+        flags = (f"--namespace={self.namespace}", *flags)
+        replica = Replica(kubeconfig or self.plane.kubeconfig, file, *flags, port=port)
+        self._replicas.append(replica)
+        return replica
+
+    def two(self, *flags: str) -> tuple[Replica, Replica]:
+        """A leader, and a replica that is ready and has seen its lease."""
+        a = self.start(*flags)
+        a.wait_for("workers_started")
+        b = self.start(*flags)
+        b.wait_for("leader_observed")
+        return a, b
+
+    def end(self) -> None:
+        for replica in self._replicas:
+            replica.__exit__()
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        return self.plane.run_kubectl(*arguments, f"--namespace={self.namespace}", input=stdin).stdout
+
+    def create(self, name: str, **spec: Any) -> None:
+        """Create a job of one worker."""
+        template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
+        given = {"tfReplicaSpecs": {"Worker": {"replicas": 1, "template": template}}} | spec
+        job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": given}
+        self.kubectl("create", "-f", "-", stdin=json.dumps(job))
+
+    def names(self, resource: str) -> list[str]:
+        return self.kubectl("get", resource, "--output=jsonpath={.items[*].metadata.name}").split()
+
+    def wait_for_pod(self, name: str) -> None:
+        eventually(lambda: name in self.names("pods"), f"pod {name} is there")
+
+    def finish(self, name: str) -> None:
+        """Let the worker's pod succeed, as a kubelet would say it."""
+        state = {"name": "tensorflow", "ready": False, "restartCount": 0, "image": "train:1", "imageID": "i"}
+        state["state"] = {"terminated": {"exitCode": 0}}
+        status = {"phase": "Succeeded", "containerStatuses": [state]}
+        pod = json.loads(self.kubectl("get", "pod", f"{name}-worker-0", "--output=json"))
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{name}-worker-0/status"
+        self.kubectl("replace", "--raw", path, "-f", "-", stdin=json.dumps(pod | {"status": status}))
+
+    def lease(self) -> dict[str, Any]:
+        spec: dict[str, Any] = json.loads(self.kubectl("get", "lease", "tf-operator", "--output=json"))["spec"]
+        return spec
+
+
+@pytest.fixture
+def site(control_plane: ControlPlane, namespace: str, tmp_path: Path, crd: None) -> Iterator[Site]:
+    """The namespace of a test, with nothing running in it."""
+    site = Site(control_plane, namespace, tmp_path)
+    yield site
+    site.end()
+
+
+def test_a_leader_that_is_told_to_stop_is_succeeded_at_once(site: Site) -> None:
+    """A12, LE-11: exit code 0 in under ten seconds; the other works before the lease could have run out."""
+    a, b = site.two()
+    assert a.value("tf_operator_is_leader") == 1.0
+    assert b.value("tf_operator_is_leader") == 0.0
+    assert b.get("/readyz") == (200, "ok")
+    site.create("first")
+    site.wait_for_pod("first-worker-0")
+    begun = time.monotonic()
+    code, took = a.end()
+    assert (code, took < 10.0) == (0, True)
+    b.wait_for("workers_started")
+    log.info("stopped in %.2f s, handed over in %.2f s", took, time.monotonic() - begun)
+    assert time.monotonic() - begun < 12.0
+    assert site.lease()["leaseTransitions"] == 1
+    assert b.value("tf_operator_is_leader") == 1.0
+    site.create("second")
+    site.wait_for_pod("second-worker-0")
+    assert b.value("tf_operator_jobs_created_total") == 1.0, "the first was counted by the other one"
+    events = site.kubectl("get", "events", "--output=jsonpath={.items[*].message}")
+    assert events.count("Created pod: first-worker-0") == 1
+
+
+def test_a_leader_that_is_killed_is_succeeded_when_its_lease_has_run_out(site: Site) -> None:
+    """LE-04: and its job goes on where it was."""
+    a, b = site.two(*QUICK)
+    site.create("mnist")
+    site.wait_for_pod("mnist-worker-0")
+    killed = time.monotonic()
+    assert a.end(signal.SIGKILL)[0] == -signal.SIGKILL
+    b.wait_for("workers_started")
+    took = time.monotonic() - killed
+    log.info("handed over in %.2f s", took)
+    assert LEASE_S - 1.0 - RETRY_S < took < LEASE_S + RETRY_S + SLACK_S
+    site.finish("mnist")
+    b.wait_for("tfjob_condition", condition="Succeeded", tfjob=f"{site.namespace}/mnist")
+
+
+def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes_and_ends_with_1(site: Site) -> None:
+    """LE-14: jobs came while it was frozen, so its caches wake it with work to do; its successor has done it."""
+    a, b = site.two(*QUICK)
+    a.process.send_signal(signal.SIGSTOP)
+    for number in range(5):
+        site.create(f"job-{number}")
+    before = len(a.lines())
+    b.wait_for("workers_started")
+    for number in range(5):
+        site.wait_for_pod(f"job-{number}-worker-0")
+    a.process.send_signal(signal.SIGCONT)
+    assert a.process.wait(30) == 1
+    after = a.lines()[before:]
+    assert [line for line in after if line["event"] in {"tfjob_condition", "tfjob_event"}] == []
+    errors = [line["event"] for line in after if line["level"] == "error"]
+    assert errors == ["lease_lost", "operator_failed"], a.text()
+    assert site.lease()["holderIdentity"] == b.lines("operator_starting")[0]["identity"]
+
+
+def test_a_frozen_api_server_does_not_keep_a_leader_from_stopping(site: Site) -> None:
+    """A12: exit code 0 in under ten seconds; the lease is left to run out."""
+    operator = site.start()
+    operator.wait_for("workers_started")
+    server = site.plane.pids()["kube-apiserver"]
+    os.kill(server, signal.SIGSTOP)
+    try:
+        code, took = operator.end()
+    finally:
+        os.kill(server, signal.SIGCONT)
+    log.info("stopped in %.2f s", took)
+    assert (code, took < 10.0) == (0, True)
+    assert operator.lines("lease_not_released")
+
+
+def test_a_second_signal_ends_the_process_at_once(site: Site) -> None:
+    """While it waits for a sync, which has no more requests to spend: alive, and no longer ready."""
+    operator = site.start("--qps=0.01", "--burst=3")
+    operator.wait_for("workers_started")
+    site.create("mnist")
+    at = {"controller": "tfjob"}
+    eventually(lambda: operator.value("controller_runtime_active_workers", **at) == 1.0, "a sync waits")
+    operator.process.send_signal(signal.SIGTERM)
+    operator.wait_for("operator_stopping")
+    assert operator.get("/readyz") == (500, "[-]operator failed: stopping\n")
+    assert operator.get("/healthz") == (200, "ok")
+    code, took = operator.end(signal.SIGINT)
+    assert (code, took < 2.0) == (1, True)
+
+
+def test_a_process_waits_for_an_api_server_that_is_not_there_yet(site: Site) -> None:
+    """B71: alive, not ready, all metrics there; when the server comes it is ready and works."""
+    with Forwarder(urlsplit(site.plane.server).port or 0) as forwarder:
+        operator = site.start(f"--master=https://127.0.0.1:{forwarder.port}")
+        operator.wait_for("list_and_watch_failed")
+        assert operator.get("/healthz") == (200, "ok")
+        assert operator.get("/readyz") == (500, "[-]operator failed: the caches are not filled yet\n")
+        assert operator.value("tf_operator_is_leader") == 0.0
+        site.create("early")
+        forwarder.open()
+        site.wait_for_pod("early-worker-0")
+        assert operator.get("/readyz") == (200, "ok")
+        assert operator.end()[0] == 0
+
+
+def test_every_series_is_there_from_the_first_scrape_on(site: Site) -> None:
+    """A7: an alert on the first failure needs the zero before it; and no label grows without bounds."""
+    with Forwarder(urlsplit(site.plane.server).port or 0) as forwarder:
+        operator = site.start(f"--master=https://127.0.0.1:{forwarder.port}", "--qps=100")
+        eventually(lambda: operator.get("/metrics")[0] == 200, "it serves")
+        first = operator.scrape()
+        forwarder.open()
+        for name in ("good", "bad"):
+            site.create(name)
+        site.wait_for_pod("bad-worker-0")
+        site.wait_for_pod("good-worker-0")
+        site.finish("good")
+        operator.wait_for("tfjob_condition", condition="Succeeded")
+        site.create("wrong", tfReplicaSpecs={})
+        operator.wait_for("tfjob_condition", condition="Failed")
+        site.kubectl("delete", "tfjob", "bad")
+        eventually(lambda: operator.value("tf_operator_jobs_deleted_total") == 1.0, "the deletion is counted")
+        last = operator.scrape()
+        assert last.keys() == first.keys()
+        for family, labels in (
+            ("tf_operator_jobs_{}_total", {}),
+            ("training_operator_jobs_{}_total", {"job_namespace": site.namespace, "framework": "tensorflow"}),
+        ):
+            counted = {
+                name: last[family.format(name), frozenset(labels.items())]
+                for name in ("created", "deleted", "successful", "failed", "restarted")
+            }
+            assert counted == {"created": 2.0, "deleted": 1.0, "successful": 1.0, "failed": 1.0, "restarted": 0.0}
+        at = frozenset({("name", "tfjob")})
+        assert last["workqueue_adds_total", at] > 3.0
+        assert last["workqueue_depth", at] == 0.0
+        host = ("host", f"127.0.0.1:{forwarder.port}")
+        assert last["rest_client_requests_total", frozenset({("code", "201"), ("method", "POST"), host})] >= 4.0
+        assert last["rest_client_rate_limiter_duration_seconds_count", frozenset({("verb", "POST"), host})] >= 4.0
+        assert last["reflector_lists_total", frozenset({("name", f"tfjobs.kubeflow.org/{site.namespace}")})] == 1.0
+        labels = {"controller": "tfjob", "result": "success"}
+        assert last["controller_runtime_reconcile_total", frozenset(labels.items())] > 3.0
+        assert last["tf_operator_is_leader", frozenset()] == 1.0
+        lease = frozenset({("name", f"{site.namespace}/tf-operator")})
+        assert last["leader_election_master_status", lease] == 1.0
+        assert last["tf_operator_event_loop_lag_seconds_count", frozenset()] > 0.0
+
+
+def test_a_restart_counts_no_job_a_second_time(site: Site) -> None:
+    """What the caches replay at the start is no transition."""
+    operator = site.start()
+    site.create("mnist")
+    site.wait_for_pod("mnist-worker-0")
+    assert operator.value("tf_operator_jobs_created_total") == 1.0
+    assert operator.end()[0] == 0
+    operator = site.start()
+    operator.wait_for("workers_started")
+    at = {"controller": "tfjob", "result": "success"}
+    eventually(lambda: operator.value("controller_runtime_reconcile_total", **at) >= 1.0, "the job is looked at")
+    assert operator.value("tf_operator_jobs_created_total") == 0.0
+
+
+RULES = [
+    {"apiGroups": ["kubeflow.org"], "resources": ["tfjobs"], "verbs": ["get", "list", "watch", "delete"]},
+    {"apiGroups": ["kubeflow.org"], "resources": ["tfjobs/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["pods", "services"], "verbs": ["get", "list", "watch", "create", "delete"]},
+    {"apiGroups": ["kubeflow.org"], "resources": ["tfjobs/finalizers"], "verbs": ["update"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
+]
+
+
+def test_a_namespaced_operator_needs_a_role_and_nothing_else(site: Site) -> None:
+    """Namespaced mode: no right in the cluster, none in another namespace; also for the lease."""
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "tf-operator"},
+        "rules": RULES,
+    }
+    site.kubectl("create", "-f", "-", stdin=json.dumps(role))
+    user = f"operator-of-{site.namespace}"
+    site.kubectl("create", "rolebinding", "tf-operator", "--role=tf-operator", f"--user={user}")
+    operator = site.start(kubeconfig=site.plane.kubeconfig_for(user))
+    operator.wait_for("workers_started")
+    site.create("mnist", runPolicy={"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 1})
+    site.wait_for_pod("mnist-worker-0")
+    site.finish("mnist")
+    eventually(lambda: site.names("tfjobs") == [], "the job is gone after its TTL")
+    assert operator.end()[0] == 0
+    assert [line for line in operator.lines() if line["level"] in {"warning", "error"}] == []
+    assert "SuccessfulDeletePod" in site.kubectl("get", "events", "--output=jsonpath={.items[*].reason}")
+
+
+def test_the_log_names_the_job_and_its_mistake(site: Site) -> None:
+    """Seed 4: who looks for an invalid specification finds it in the operator's log, and every line says what it is about."""
+    operator = site.start("--log-level=debug")
+    site.create("wrong", tfReplicaSpecs={"Worker": {"replicas": "many"}})
+    line = operator.wait_for("tfjob_condition", condition="Failed")
+    assert line["level"] == "warning"
+    assert line["tfjob"] == f"{site.namespace}/wrong"
+    assert "the spec is invalid" in line["message"]
+    assert "spec.tfReplicaSpecs.Worker.replicas" in line["message"]
+    site.create("mnist")
+    line = operator.wait_for("tfjob_event", reason="SuccessfulCreatePod")
+    assert line["uid"] == site.kubectl("get", "tfjob", "mnist", "--output=jsonpath={.metadata.uid}")
+    assert (line["replica_type"], line["pod"]) == ("worker", "mnist-worker-0")
+    assert len(line["reconcile_id"]) == 8
+    assert [line["event"] for line in operator.lines() if not re.fullmatch("[a-z_]+", line["event"])] == []
+
+
+def test_no_secret_is_logged(site: Site, tmp_path: Path) -> None:
+    """A token that the server refuses, at the level that says most."""
+    config = json.loads(site.kubectl("config", "view", "--raw", "--output=json"))
+    config["users"] = [{"name": user["name"], "user": {"token": "hush-hush-hush"}} for user in config["users"]]
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(config))
+    operator = site.start("--log-level=debug", kubeconfig=kubeconfig)
+    line = operator.wait_for("list_and_watch_failed")
+    assert "Unauthorized" in str(line)
+    assert operator.end()[0] == 0
+    assert "hush" not in operator.text()
+
+
+def test_a_port_that_is_taken_is_told_and_ends_the_process_with_1(site: Site) -> None:
+    """One line that says which."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        operator = site.start(port=other.getsockname()[1])
+        assert operator.process.wait(30) == 1
+    (line,) = operator.lines("operator_failed")
+    assert line["error"].startswith(f"can not listen on 127.0.0.1:{operator.port}: ")
+    assert "Traceback" not in operator.text()

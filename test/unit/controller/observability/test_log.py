@@ -1,0 +1,71 @@
+"""The form of log lines."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+import structlog
+
+from controller.observability.log import configure_logging
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    """Logging is global: leave it as it was."""
+    before, root = structlog.get_config(), logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.configure(**before)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def crash() -> None:
+    """Fail with a secret at hand."""
+    token = "hush" + "-hush"
+    raise ValueError(len(token))
+
+
+def test_a_line_is_one_json_object_with_what_the_task_is_about(capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON unless standard error is a terminal; an error with its traceback is one line, too."""
+    configure_logging()
+    with structlog.contextvars.bound_contextvars(tfjob="team/mnist", reconcile_id="1"):
+        structlog.get_logger().info("tfjob_condition", reason="TFJobRunning")
+        try:
+            crash()
+        except ValueError:
+            structlog.get_logger().exception("sync_crashed")
+    structlog.get_logger().debug("too_much")
+    told, crashed = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert told.pop("timestamp").endswith("Z")
+    about = {"tfjob": "team/mnist", "reconcile_id": "1"}
+    assert told == about | {"event": "tfjob_condition", "level": "info", "reason": "TFJobRunning"}
+    assert "ValueError" in crashed["exception"]
+
+
+def test_libraries_log_in_the_same_form_and_only_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    """One program reads the log."""
+    configure_logging(level="debug")
+    logging.getLogger("library").info("chatter")
+    logging.getLogger("library").error("broken: %s", "why")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["event"] == "broken: why"
+
+
+@pytest.mark.parametrize("json_format", [True, False])
+def test_a_traceback_shows_no_local_variables(json_format: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """They may be secrets; a console with a library for pretty tracebacks would print them."""
+    configure_logging(json_format=json_format)
+    try:
+        crash()
+    except ValueError:
+        structlog.get_logger().exception("sync_crashed")
+    printed = capsys.readouterr().err
+    assert "ValueError" in printed
+    assert "hush-hush" not in printed

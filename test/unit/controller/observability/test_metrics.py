@@ -1,0 +1,204 @@
+"""The adapters for Prometheus, read as a scraper reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from api.client import metrics as request_names
+from api.client.metrics import Attempt
+from controller.events.recorder import Drop
+from controller.observability.controller_metrics import (
+    STUCK_S,
+    EventMetrics,
+    JobCounters,
+    ReconcileMetrics,
+    add_leader_gauge,
+)
+from controller.observability.metrics import SeriesProvider, exposition, new_registry
+from controller.observability.request_metrics import METHODS, PrometheusRequestMetrics
+from fakes.clock import FakeClock
+from workqueue import Queue
+from workqueue import metrics as queue_names
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+
+class Page:
+    """What one scrape says."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._families = list(text_string_to_metric_families(exposition(registry).decode()))
+        self.samples = [sample for family in self._families for sample in family.samples]
+
+    def __getitem__(self, name: str) -> float:
+        """The value of the one sample of that name."""
+        return self.value(name)
+
+    def value(self, name: str, /, **labels: str) -> float:
+        """The value of the one sample of that name and with these labels."""
+        (value,) = [
+            sample.value for sample in self.samples if sample.name == name and labels.items() <= sample.labels.items()
+        ]
+        return value
+
+    def names(self) -> set[str]:
+        """The names of all families."""
+        return {family.name for family in self._families}
+
+
+def test_a_new_registry_tells_of_the_process() -> None:
+    """CPU, memory and open files, and no series beyond what is asked for: `_created` doubles every counter."""
+    page = Page(new_registry())
+    assert page["process_resident_memory_bytes"] > 1e6
+    assert page["process_open_fds"] > 0
+    assert "process_cpu_seconds" in page.names()
+    assert not [name for name in page.names() if name.endswith("_created")]
+
+
+async def test_a_queue_can_be_read_from_its_first_scrape_on() -> None:
+    """A7: every family of the queue, at zero; gauges are read when they are scraped."""
+    registry = new_registry()
+    queue: Queue[str] = Queue(name="tfjob", metrics=SeriesProvider(registry))
+    page = Page(registry)
+    for metric in (*queue_names.COUNTERS, *queue_names.GAUGES):
+        if metric is not queue_names.RETRIES:  # the delaying queue's
+            assert page.value(metric.name, name="tfjob") == 0.0
+    for metric in queue_names.HISTOGRAMS:
+        assert page.value(f"{metric.name}_count", name="tfjob") == 0.0
+        bounds = {sample.labels["le"] for sample in page.samples if sample.name == f"{metric.name}_bucket"}
+        assert len(bounds) == len(metric.buckets) + 1
+    queue.add("a")
+    queue.add("b")
+    page = Page(registry)
+    assert page.value("workqueue_depth", name="tfjob") == 2.0
+    assert page.value("workqueue_adds_total", name="tfjob") == 2.0
+    await queue.get()
+    assert Page(registry).value("workqueue_depth", name="tfjob") == 1.0
+
+
+def test_two_queues_share_their_families() -> None:
+    """The label tells them apart."""
+    registry = new_registry()
+    provider = SeriesProvider(registry)
+    provider.counter(queue_names.ADDS, "a").inc()
+    provider.counter(queue_names.ADDS, "b")
+    provider.gauge(queue_names.DEPTH, "a").set_function(lambda: 1.0)
+    provider.gauge(queue_names.DEPTH, "b").set_function(lambda: 2.0)
+    provider.histogram(queue_names.WORK_DURATION, "a")
+    provider.histogram(queue_names.WORK_DURATION, "b").observe(0.5)
+    page = Page(registry)
+    assert page.value("workqueue_adds_total", name="a") == 1.0
+    assert page.value("workqueue_adds_total", name="b") == 0.0
+    assert page.value("workqueue_depth", name="b") == 2.0
+    assert page.value("workqueue_work_duration_seconds_sum", name="b") == 0.5
+
+
+def test_requests_are_there_at_zero_and_then_counted() -> None:
+    """A7: each attempt once by code; durations and sizes by verb; retries apart; a watch has no duration and no size."""
+    registry = new_registry()
+    metrics = PrometheusRequestMetrics(registry, "api:6443")
+    page = Page(registry)
+    for method in METHODS:
+        for code in ("409", "500", request_names.NO_ANSWER):
+            assert page.value("rest_client_requests_total", method=method, code=code, host="api:6443") == 0.0
+        for metric in request_names.HISTOGRAMS:
+            assert page.value(f"{metric.name}_count", verb=method, host="api:6443") == 0.0
+    metrics.attempted(Attempt("POST", "201", False, 100, 0.02, 2000))
+    metrics.attempted(Attempt("POST", "503", True, 100, 0.02, 50))
+    metrics.attempted(Attempt("GET", "200", False, 0, None, None))
+    metrics.throttled("POST", 1.5)
+    page = Page(registry)
+    assert page.value("rest_client_requests_total", method="POST", code="201") == 1.0
+    assert page.value("rest_client_requests_total", method="GET", code="200") == 1.0
+    assert page.value("rest_client_request_retries_total", verb="POST", code="503") == 1.0
+    assert page.value("rest_client_request_retries_total", verb="POST", code="201") == 0.0
+    assert page.value("rest_client_request_duration_seconds_count", verb="POST") == 2.0
+    assert page.value("rest_client_request_duration_seconds_count", verb="GET") == 0.0
+    assert page.value("rest_client_response_size_bytes_sum", verb="POST") == 2050.0
+    assert page.value("rest_client_request_size_bytes_sum", verb="POST") == 200.0
+    assert page.value("rest_client_rate_limiter_duration_seconds_sum", verb="POST") == 1.5
+
+
+def test_jobs_are_counted_in_both_families() -> None:
+    """The sums of the older operator, and the newer one's counters by namespace."""
+    registry = new_registry()
+    jobs = JobCounters(registry, framework="tensorflow")
+    jobs.expect(["quiet"])
+    page = Page(registry)
+    for name in ("created", "deleted", "successful", "failed", "restarted"):
+        assert page[f"tf_operator_jobs_{name}_total"] == 0.0
+        assert page.value(f"training_operator_jobs_{name}_total", job_namespace="quiet") == 0.0
+    jobs.job_created("team")
+    assert Page(registry).value("training_operator_jobs_failed_total", job_namespace="team") == 0.0
+    for count in (jobs.job_succeeded, jobs.job_failed, jobs.job_restarted, jobs.job_deleted, jobs.job_deleted):
+        count("team")
+    page = Page(registry)
+    expected = {"created": 1.0, "deleted": 2.0, "successful": 1.0, "failed": 1.0, "restarted": 1.0}
+    for name, value in expected.items():
+        labels = {"job_namespace": "team", "framework": "tensorflow"}
+        assert page[f"tf_operator_jobs_{name}_total"] == value
+        assert page.value(f"training_operator_jobs_{name}_total", **labels) == value
+        assert page.value(f"training_operator_jobs_{name}_total", job_namespace="quiet") == 0.0
+
+
+def test_reconciles_are_counted_by_how_they_ended() -> None:
+    """A12: a crash is an error, and counted as a crash besides."""
+    registry = new_registry()
+    reconciles = ReconcileMetrics(registry, "tfjob", workers=3, clock=FakeClock())
+    for result in ("success", "error", "requeue"):
+        assert Page(registry).value("controller_runtime_reconcile_total", controller="tfjob", result=result) == 0.0
+    for result in ("success", "success", "requeue", "error", "panic"):
+        reconciles.begun()
+        assert Page(registry)["controller_runtime_active_workers"] == 1.0
+        reconciles.ended(result, 0.25)
+    page = Page(registry)
+    counted = {
+        result: page.value("controller_runtime_reconcile_total", result=result)
+        for result in ("success", "error", "requeue")
+    }
+    assert counted == {"success": 2.0, "error": 2.0, "requeue": 1.0}
+    assert page["controller_runtime_reconcile_errors_total"] == 2.0
+    assert page["controller_runtime_reconcile_panics_total"] == 1.0
+    assert page["controller_runtime_reconcile_time_seconds_sum"] == 1.25
+    assert page["controller_runtime_active_workers"] == 0.0
+    assert page["controller_runtime_max_concurrent_reconciles"] == 3.0
+
+
+def test_workers_are_stuck_when_all_are_busy_and_none_gets_anywhere() -> None:
+    """One long job among several workers is no reason to restart, nor is an idle night."""
+    clock = FakeClock()
+    reconciles = ReconcileMetrics(new_registry(), "tfjob", workers=2, clock=clock)
+    clock.step(10 * STUCK_S)
+    assert reconciles.check() is None
+    reconciles.begun()
+    clock.step(10 * STUCK_S)
+    assert reconciles.check() is None
+    reconciles.begun()
+    clock.step(STUCK_S)
+    assert reconciles.check() is None
+    clock.step(1.0)
+    assert reconciles.check() == "all 2 workers have been busy with the same keys for 1801 s"
+    reconciles.ended("success", 1801.0)
+    assert reconciles.check() is None
+
+
+def test_every_reason_to_drop_an_event_is_there_at_zero() -> None:
+    """EV-01: what is lost can be alerted on."""
+    registry = new_registry()
+    events = EventMetrics(registry, types=("Normal", "Warning"), reasons=Drop)
+    for why in Drop:
+        assert Page(registry).value("tf_operator_events_dropped_total", type="Warning", why=why) == 0.0
+    events.event_dropped("Warning", Drop.OVERFLOW)
+    assert Page(registry).value("tf_operator_events_dropped_total", type="Warning", why="overflow") == 1.0
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_the_leader_says_so(leads: bool) -> None:
+    """Asked at the scrape."""
+    registry = new_registry()
+    add_leader_gauge(registry, lambda: leads)
+    assert Page(registry)["tf_operator_is_leader"] == float(leads)

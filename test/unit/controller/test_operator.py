@@ -1,0 +1,370 @@
+"""The life of the whole operator on virtual time, against the model API server: who starts and ends when, who may write."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from api.client import RestClient
+from api.client.errors import ConnectError
+from api.v1.constants import TFJOBS
+from controller.app import Metrics, Transports, build
+from controller.leaderelection import LeadershipLostError
+from controller.operator import DRAIN_S, FLUSH_S, RELEASE_S
+from controller.options import ElectionOptions, Options
+from controller.tfjob.metrics import NoJobMetrics
+from fakes.jobs import replica
+from fakes.virtual_loop import VirtualClock
+from simulation.model.kinds import NAMESPACES
+from simulation.model.server import ModelServer
+from simulation.model.transport import ModelTransport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from api.client.transport import Request, Response
+    from controller.operator import Operator
+
+HOME = "team"
+LEASE_S = 15.0
+RETRY_S = 2.0 * 2.2
+"""The longest pause of a candidate."""
+
+
+class Line:
+    """A transport that can be cut, or made to swallow requests whose path has a certain text."""
+
+    def __init__(self, server: ModelServer, name: str) -> None:
+        self._inner = ModelTransport(server, name)
+        self.cut = False
+        self.silent_for: str | None = None
+        self.methods: list[str] = []
+
+    async def send(self, request: Request) -> Response:
+        if self.cut:
+            raise ConnectError("connection refused", request=str(request))
+        if self.silent_for is not None and self.silent_for in request.path:
+            await asyncio.sleep(request.total_s)
+            raise ConnectError("nobody answers", request=str(request))
+        self.methods.append(request.method)
+        return await self._inner.send(request)
+
+
+class Counting(NoJobMetrics):
+    """Notes what was counted."""
+
+    def __init__(self) -> None:
+        self.counted: list[str] = []
+        self.results: list[str] = []
+
+    def job_created(self, namespace: str) -> None:
+        self.counted.append(f"created in {namespace}")
+
+    def job_deleted(self, namespace: str) -> None:
+        self.counted.append(f"deleted in {namespace}")
+
+    def begun(self) -> None:
+        pass
+
+    def ended(self, result: str, seconds: float) -> None:
+        self.results.append(result)
+
+
+class Process:
+    """One operator, with its lines to the server."""
+
+    def __init__(self, server: ModelServer, name: str, **options: Any) -> None:
+        self.watches, self.writes = Line(server, name), Line(server, name)
+        self.lease = Line(server, f"lease of {name}")
+        self.stop = asyncio.Event()
+        self.metrics = Counting()
+        given: dict[str, Any] = {"namespace": HOME, "threadiness": 2, "election": ElectionOptions(namespace=HOME)}
+        self.operator: Operator = build(
+            Options(**(given | options)),
+            Transports(self.watches, self.writes, self.lease),
+            self.stop,
+            identity=name,
+            metrics=Metrics(jobs=self.metrics, reconciles=self.metrics),
+            clock=VirtualClock(),
+            chance=lambda: 1.0,
+        )
+        self.running = asyncio.create_task(self.operator.run(), name=name)
+
+    async def end(self) -> float:
+        """Tell it to stop; answers how long it took. Raises what the operator raises."""
+        begun = asyncio.get_running_loop().time()
+        self.stop.set()
+        await self.running
+        return asyncio.get_running_loop().time() - begun
+
+
+class Cluster:
+    """The model server, its user, and the processes that serve it."""
+
+    def __init__(self) -> None:
+        self.server = ModelServer()
+        self.client = RestClient(ModelTransport(self.server, "user"), clock=VirtualClock())
+        self.processes: list[Process] = []
+
+    def start(self, name: str, **options: Any) -> Process:
+        process = Process(self.server, name, **options)
+        self.processes.append(process)
+        return process
+
+    async def create(self, name: str, policy: dict[str, Any] | None = None) -> None:
+        spec = {"tfReplicaSpecs": {"Worker": replica(1)}, "runPolicy": policy or {}}
+        body = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": name}, "spec": spec}
+        await self.client.create(TFJOBS, HOME, body)
+
+    def written(self, by: str) -> list[str]:
+        """The kinds of object that a client has written, in order."""
+        return [write.path.split("/")[-1 if write.method == "POST" else -2] for write in self._writes(by)]
+
+    def _writes(self, by: str) -> list[Any]:
+        return [write for write in self.server.writes if write.client == by]
+
+    def names(self, plural: str) -> list[str]:
+        return sorted(name for _, name in self.server.storage.collections[plural].objects)
+
+    def holder(self) -> str:
+        lease = self.server.storage.collections["leases"].objects[(HOME, "tf-operator")]
+        return str(lease.body["spec"]["holderIdentity"])
+
+
+@asynccontextmanager
+async def a_cluster() -> AsyncIterator[Cluster]:
+    """A cluster with the namespace; what still runs at the end is ended."""
+    cluster = Cluster()
+    await cluster.client.create(NAMESPACES, "", {"metadata": {"name": HOME}})
+    try:
+        yield cluster
+    finally:
+        for process in cluster.processes:
+            process.running.cancel()
+        await asyncio.gather(*(process.running for process in cluster.processes), return_exceptions=True)
+
+
+async def test_a_process_works_when_its_caches_are_filled_and_the_lease_is_its_own() -> None:
+    """A12: the election comes after the caches, the workers after the election."""
+    async with a_cluster() as cluster:
+        process = cluster.start("a")
+        assert process.operator.why_not_ready() == "the caches are not filled yet"
+        process.watches.silent_for = "/services"
+        await asyncio.sleep(5.0)
+        assert not process.lease.methods
+        process.watches.silent_for = None
+        await asyncio.sleep(120.0)
+        assert process.operator.why_not_ready() is None
+        assert process.operator.is_leading
+        assert cluster.holder() == "a"
+        await cluster.create("mnist")
+        await asyncio.sleep(1.0)
+        assert cluster.names("pods") == ["mnist-worker-0"]
+
+
+async def test_a_replica_that_waits_is_ready_and_writes_nothing() -> None:
+    """LE-10: a rolling update goes on when the new pod is ready, which must not need the old one's lease."""
+    async with a_cluster() as cluster:
+        cluster.start("a")
+        await asyncio.sleep(1.0)
+        b = cluster.start("b")
+        await asyncio.sleep(5.0)
+        await cluster.create("mnist")
+        await asyncio.sleep(30.0)
+        assert b.operator.why_not_ready() is None
+        assert not b.operator.is_leading
+        assert not b.writes.methods
+        assert cluster.names("pods") == ["mnist-worker-0"]
+
+
+async def test_a_process_that_is_told_to_stop_hands_over_at_once() -> None:
+    """A12, LE-11: the work ends, the events are written, and then the lease is given back."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a")
+        await asyncio.sleep(1.0)
+        b = cluster.start("b")
+        await cluster.create("first")
+        await asyncio.sleep(0.01)
+        assert await a.end() < 1.0
+        assert cluster.names("events")
+        last = max(number for number, write in enumerate(cluster.server.writes) if write.client == "a")
+        given_back = max(number for number, write in enumerate(cluster.server.writes) if write.client == "lease of a")
+        assert last < given_back
+        await asyncio.sleep(RETRY_S)
+        assert b.operator.is_leading
+        await cluster.create("second")
+        await asyncio.sleep(1.0)
+        assert "second-worker-0" in cluster.names("pods")
+
+
+async def test_a_process_that_loses_the_lease_writes_no_more_and_ends_with_an_error() -> None:
+    """LE-14: what it knows may be out of date; whoever started it starts it anew."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a")
+        await asyncio.sleep(1.0)
+        b = cluster.start("b")
+        await asyncio.sleep(1.0)
+        a.lease.cut = True
+        with pytest.raises(LeadershipLostError):
+            await a.running
+        assert not a.operator.is_leading
+        before = len(a.writes.methods)
+        await cluster.create("mnist")
+        await asyncio.sleep(LEASE_S + RETRY_S)
+        assert b.operator.is_leading
+        assert cluster.names("pods") == ["mnist-worker-0"]
+        assert len(a.writes.methods) == before
+
+
+async def test_no_write_passes_when_the_lease_is_over() -> None:
+    """The fence: a sync that is in work when the lease ends gets nothing more out."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a")
+        await asyncio.sleep(1.0)
+        a.writes.silent_for = "/tfjobs"
+        await cluster.create("mnist")
+        a.lease.cut = True
+        with pytest.raises(LeadershipLostError):
+            await a.running
+        assert "pods" not in cluster.written("a")
+
+
+async def test_a_process_stops_in_time_when_nobody_answers() -> None:
+    """A12: syncs, events and the lease each have their share of ten seconds."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a")
+        await asyncio.sleep(1.0)
+        await cluster.create("mnist")
+        await asyncio.sleep(1.0)
+        for line in (a.watches, a.writes, a.lease):
+            line.silent_for = "/"
+        await cluster.create("other")
+        await asyncio.sleep(0.5)
+        assert await a.end() <= DRAIN_S + FLUSH_S + RELEASE_S + 0.1 < 10.0
+
+
+async def test_a_process_that_was_never_ready_stops_at_once() -> None:
+    """B71: the API server is away; it waits for it, asks for no lease, and goes when told."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a")
+        a.watches.cut = True
+        await asyncio.sleep(600.0)
+        assert a.operator.why_not_ready() is not None
+        assert await a.end() < 1.0
+        assert a.operator.why_not_ready() == "stopping"
+        assert not a.lease.methods
+
+
+async def test_a_process_waits_for_an_api_server_that_is_away_at_its_start() -> None:
+    """B71: it is ready, and works, when the server has come."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a")
+        for line in (a.watches, a.writes, a.lease):
+            line.cut = True
+        await cluster.create("mnist")
+        await asyncio.sleep(300.0)
+        for line in (a.watches, a.writes, a.lease):
+            line.cut = False
+        await asyncio.sleep(60.0)
+        assert cluster.names("pods") == ["mnist-worker-0"]
+
+
+async def test_a_replica_that_waits_for_the_lease_stops_at_once() -> None:
+    """manager_test.go: "should prevent leader election when shutting down a non-elected manager"."""
+    async with a_cluster() as cluster:
+        cluster.start("a")
+        await asyncio.sleep(1.0)
+        b = cluster.start("b")
+        await asyncio.sleep(1.0)
+        assert await b.end() < 0.1
+        assert cluster.holder() == "a"
+
+
+async def test_without_an_election_a_process_works_at_once() -> None:
+    """For one that is alone: no lease is asked for."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a", election=None)
+        await cluster.create("mnist")
+        await asyncio.sleep(1.0)
+        assert a.operator.is_leading
+        assert cluster.names("pods") == ["mnist-worker-0"]
+        assert not cluster.names("leases")
+        assert await a.end() < 1.0
+        assert not a.operator.is_leading
+
+
+async def test_the_rate_limit_holds_for_all_requests_but_the_leases() -> None:
+    """WR-05: a job of many calls must not cost the lease."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a", qps=0.5, burst=5)
+        for number in range(10):
+            await cluster.create(f"job-{number}")
+        await asyncio.sleep(21.0)
+        watches = 3  # opening one is not held back
+        assert len(a.watches.methods) + len(a.writes.methods) - watches == 5 + 10
+        assert len(a.lease.methods) >= 11
+
+
+async def test_every_job_is_looked_at_again_after_the_resync_period() -> None:
+    """SI-09: and since nothing has changed, nothing is written."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a", resync_s=60.0, election=None)
+        await cluster.create("mnist")
+        await asyncio.sleep(10.0)
+        a.writes.methods.clear()
+        a.metrics.results.clear()
+        await asyncio.sleep(300.0)
+        assert a.metrics.results == ["success"] * 5
+        assert a.writes.methods == []
+
+
+async def test_a_job_is_counted_once_among_all_replicas_and_lives() -> None:
+    """A replica that waits sees deletions too; a new life sees every job as new."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a")
+        await asyncio.sleep(1.0)
+        b = cluster.start("b")
+        await cluster.create("first")
+        await cluster.create("second")
+        await asyncio.sleep(5.0)
+        await cluster.client.delete(TFJOBS, HOME, "first")
+        await asyncio.sleep(1.0)
+        assert a.metrics.counted == ["created in team", "created in team", "deleted in team"]
+        await a.end()
+        await asyncio.sleep(RETRY_S)
+        assert b.metrics.counted == []
+        await cluster.client.delete(TFJOBS, HOME, "second")
+        await asyncio.sleep(1.0)
+        assert b.metrics.counted == ["deleted in team"]
+
+
+async def test_a_job_that_another_controller_manages_is_not_counted() -> None:
+    """B75: neither when it comes nor when it goes."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a", election=None)
+        await cluster.create("theirs", {"managedBy": "kueue.x-k8s.io/multikueue"})
+        await asyncio.sleep(1.0)
+        await cluster.client.delete(TFJOBS, HOME, "theirs")
+        await asyncio.sleep(1.0)
+        assert a.metrics.counted == []
+        assert not a.writes.methods
+
+
+async def test_a_crash_of_a_part_ends_the_process_and_gives_the_lease_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug must be seen; another replica need not wait for the lease to run out."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a")
+
+        async def broken() -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(a.operator._recorder, "run", broken)
+        with pytest.raises(ExceptionGroup) as caught:
+            await a.running
+        assert caught.group_contains(ZeroDivisionError)
+        lease = cluster.server.storage.collections["leases"].objects[(HOME, "tf-operator")]
+        assert msgspec.json.encode(lease.body["spec"]["holderIdentity"]) == b'""'
