@@ -76,9 +76,9 @@ CHILD_INDEXERS: Final[Mapping[str, IndexFunction[Any]]] = {OWNER_INDEX: index_by
 class _Memory:
     """What is remembered of a job between syncs. All of it can be lost: it saves work, it decides nothing.
 
-    `spec`, and whether the job is `ours`, are valid for `generation`. `written` is the job as our last status write left it, and
-    stands in for the versions in `superseded` until the cache has caught up. `unwritten` is a status that waits until the clock
-    shows `write_at`. `told` are the troubles of pods that were made events of.
+    `spec`, and whether the job is `ours`, are valid for `generation`. `written` is the job as our last status write left it,
+    and stands in for the versions in `superseded` until the cache has caught up. `unwritten` is a status that waits until the
+    clock shows `write_at`. `told` are the troubles of pods that were made events of.
     """
 
     generation: int = -1
