@@ -57,6 +57,6 @@ def test_a_jobs_life_costs_its_children_three_status_writes_and_its_events(audit
             ("delete", "services"): 1,
         }
         assert events == (13, 0)  # ten of creation, two of deletion, one of the end
-        assert status in range(3, 6)  # Created, Running, Succeeded; and counters, when pods are slower than a second
+        assert status in {3, 4}  # Created, Running, Succeeded; and counters, where the machine is slow
         time.sleep(QUIET_S)
         assert calls_of_the_operator(audit) - before == calls

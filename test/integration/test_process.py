@@ -297,12 +297,12 @@ def test_a_namespaced_operator_needs_a_role_and_nothing_else(site: Site) -> None
 def test_the_log_names_the_job_and_its_mistake(site: Site) -> None:
     """Seed 4: who looks for an invalid specification finds it in the operator's log, and every line says what it is about."""
     operator = site.start("--log-level=debug")
-    site.create("wrong", tfReplicaSpecs={"Worker": {"replicas": "many"}})
+    site.create("wrong", tfReplicaSpecs={"PS": {"replicas": "many"}})
     line = operator.wait_for("tfjob_condition", condition="Failed")
     assert line["level"] == "warning"
     assert line["tfjob"] == f"{site.namespace}/wrong"
     assert "the spec is invalid" in line["message"]
-    assert "spec.tfReplicaSpecs.Worker.replicas" in line["message"]
+    assert "spec.tfReplicaSpecs.PS.replicas" in line["message"]
     site.create("mnist")
     line = operator.wait_for("tfjob_event", reason="SuccessfulCreatePod")
     assert line["uid"] == site.kubectl("get", "tfjob", "mnist", "--output=jsonpath={.metadata.uid}")
