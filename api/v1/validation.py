@@ -117,6 +117,14 @@ def read_spec(name: str, raw: bytes | msgspec.Raw) -> TFJobSpec | list[str]:
     )
 
 
+def read_manager(raw: bytes | msgspec.Raw) -> str:
+    """Whom `runPolicy.managedBy` names, also in a specification with mistakes; "" where it names nobody."""
+    spec = msgspec.json.decode(raw)
+    policy = spec.get("runPolicy") if isinstance(spec, dict) else None
+    manager = policy.get("managedBy") if isinstance(policy, dict) else None
+    return manager if isinstance(manager, str) else ""
+
+
 def invalid_message(errors: Iterable[str]) -> str:
     """The text of the Failed condition and of the Warning event; tools look for "the spec is invalid"."""
     return f"Failed to marshal the object to TFJob; the spec is invalid: {'; '.join(errors)}"

@@ -83,14 +83,13 @@ def should_restart(replica: Replica, policy: str) -> bool:
     """Whether a failed pod is deleted, to be made again under the same name.
 
     Always and OnFailure restart containers in place, but a pod that is itself Failed (evicted, its node lost) never comes back
-    by the kubelet's hand (B38). ExitCode asks the exit code; a pod that the cluster took away has none to be asked.
+    by the kubelet's hand (B38). ExitCode asks the exit code, but not that of a pod that the cluster took away: what a process
+    answers when it is told to go says nothing about its training.
     """
     if replica.outcome is not Outcome.FAILED or policy == c.NEVER:
         return False
-    if policy == c.EXIT_CODE:
-        if replica.ended is not None:
-            return replica.ended.exit_code in c.RETRYABLE_EXIT_CODES
-        return replica.disrupted
+    if policy == c.EXIT_CODE and not replica.disrupted:
+        return replica.ended is not None and replica.ended.exit_code in c.RETRYABLE_EXIT_CODES
     return True
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from api.v1 import conditions
 from api.v1 import constants as c
-from api.v1.validation import child_name, invalid_message
+from api.v1.validation import child_name, invalid_message, read_manager
 from controller.tfjob import status as statuses
 from controller.tfjob.actions import NOTHING, JobEvent, Plan, PodDeletion, Slot
 from controller.tfjob.lifecycle import judge, should_restart, to_clean_up
@@ -73,8 +73,11 @@ def plan(job: TFJob, spec: TFJobSpec, pods: Sequence[Pod], services: Sequence[Se
 def plan_invalid(
     job: TFJob, mistakes: Iterable[str], pods: Sequence[Pod], services: Sequence[Service], now: datetime
 ) -> Plan:
-    """Decide what to do about a job whose specification is wrong: it has failed, and what it may have is cleaned up."""
-    if job.metadata.deletion_timestamp is not None:
+    """Decide what to do about a job whose specification is wrong: it has failed, and what it may have is cleaned up.
+
+    Unless it is somebody else's: then the mistakes are, too (B75).
+    """
+    if job.metadata.deletion_timestamp is not None or read_manager(job.spec) not in c.MANAGED_BY_US:
         return NOTHING
     if conditions.is_finished(job.status):
         return _after_the_end(job, _Seen(observe(pods, {}), (), services), c.CLEAN_RUNNING, None, now)
