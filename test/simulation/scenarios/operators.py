@@ -40,7 +40,7 @@ QUIET_S: Final = (60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 700.0)
 """At rest; the last is longer than a watch lives, so that reopening all of them is part of the rest."""
 PROMPT_S: Final = 2.0
 CALM_S: Final = 12.0
-"""Without a write for so long, the world may be at rest: events are sent again after ten."""
+"""Without a write, and under one leader, for so long, the world may be at rest: events are sent again after ten."""
 LOST_S: Final = 60.0
 """So long a request that was lost in the last moment of bad weather may keep its sender waiting."""
 
@@ -113,21 +113,24 @@ async def _haunt(world: World, replica: OperatorProcess) -> None:
 
 async def _come_to_rest(world: World, watchman: Watchman, users: Users, replicas: list[OperatorProcess]) -> None:
     """Wait until everything is as it must be. Raises OracleError if it is not in time."""
+    leader, led_since = "", world.time
     while True:
         for replica in replicas:
             if replica.has_ended:
                 replica.start()
         require(not watchman.violations, "\n".join(watchman.violations))
-        since = max(world.calm_at + LOST_S, users.done_at)
+        if watchman.holder() != leader:
+            leader, led_since = watchman.holder(), world.time
+        due = max(world.calm_at + LOST_S, users.done_at)
         writes = world.server.writes
         last = next((each.at for each in reversed(writes) if not each.client.startswith("lease-of-")), 0.0)
-        if world.time > max(since, last + CALM_S):
+        if world.time > max(due, last + CALM_S, led_since + CALM_S):
             found = complaints(world, watchman.records)
-            if watchman.holder() not in {replica.name for replica in replicas}:
-                found.append(f"nobody leads: the lease names {watchman.holder()!r}")
+            if leader not in {replica.name for replica in replicas}:
+                found.append(f"nobody leads: the lease names {leader!r}")
             if not found:
                 return
-            require(world.time < since + SETTLED_S, "\n".join(found))
+            require(world.time < due + SETTLED_S, "\n".join(found))
         await asyncio.sleep(3.0)
 
 
