@@ -10,6 +10,7 @@ from api.v1 import constants as c
 from controller.leaderelection import Fence
 from controller.tfjob import lifecycle, plan, status
 from controller.tfjob.status_writer import StatusWriter
+from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.operators import operators_are_in_time, operators_keep_their_promises
 from simulation.weather import CALM
 from simulation.world import OracleError, run_seed
@@ -41,7 +42,6 @@ def _worker_first(specs: Any) -> str | None:
     ("place", "name", "bug", "found"),
     [
         pytest.param(StatusWriter, "confirm", _believe, "never confirmed", id="a view is not confirmed"),
-        pytest.param(Fence, "check", lambda _: 60.0, "while the lease names", id="writes go on without the lease"),
         pytest.param(lifecycle, "deciding_type", _worker_first, "have succeeded", id="a worker decides, not the chief"),
         pytest.param(plan, "to_clean_up", lambda *_: [], "has ended as", id="nothing is cleaned up"),
         pytest.param(plan, "to_clean_up", lambda _, pods: [*pods], "clean-up policy", id="everything is cleaned up"),
@@ -57,6 +57,14 @@ def test_a_bug_is_found(
     monkeypatch.setattr(place, name, bug)
     with pytest.raises(OracleError, match=found):
         _play(operators_keep_their_promises)
+
+
+@pytest.mark.usefixtures("logged_errors")
+def test_writes_without_the_lease_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the scenario in which leaders do little else than stall and write: operators are rarely so unlucky (B32)."""
+    monkeypatch.setattr(Fence, "check", lambda _: 60.0)
+    with pytest.raises(OracleError, match="while the lease names"):
+        _play(one_leader_writes)
 
 
 @pytest.mark.usefixtures("logged_errors")

@@ -40,7 +40,7 @@ def test_two_operators_keep_every_promise_whatever_stalls_dies_is_lost_or_edited
 
     B11, B19, B32, B33, B36, B38, B39, B41, B42, B43, B47, B54, B55, B74, B75: in the jobs of a seed, all at once.
     """
-    seeds.play(operators_keep_their_promises, may_log={"lease_lost"})
+    seeds.play(operators_keep_their_promises, share=1.5, may_log={"lease_lost"})
 
 
 def test_in_calm_weather_everything_happens_within_two_seconds(seeds: Seeds) -> None:
