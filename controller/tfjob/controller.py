@@ -20,7 +20,8 @@ from api.meta import meta_key
 from api.v1 import conditions
 from api.v1 import constants as c
 from api.v1.types import TFJobSpec
-from api.v1.validation import managed_by, read_spec
+from api.v1.validation import child_name, managed_by, read_spec
+from controller.tfjob import restarts
 from controller.tfjob import status as statuses
 from controller.tfjob.executor import POD, SERVICE, RefusedError
 from controller.tfjob.handlers import ChildHandler, JobHandler
@@ -92,11 +93,16 @@ class _Memory:
 
 
 def _with_unwritten(job: TFJob, unwritten: JobStatus | None) -> TFJob:
-    """The job with what was observed but is not written yet: a replica has succeeded, though its pod may be gone by now."""
+    """The job with what was observed but is not written yet: a replica has succeeded, though its pod may be gone by now.
+
+    The server may know more by now, from a write of ours whose answer was lost; that counts as well.
+    """
     if unwritten is None:
         return job
     known = msgspec.structs.replace(
-        job.status, finished_indices=unwritten.finished_indices, restarts=unwritten.restarts
+        job.status,
+        finished_indices=statuses.joined(job.status.finished_indices, unwritten.finished_indices),
+        restarts=restarts.joined(job.status.restarts, unwritten.restarts),
     )
     return msgspec.structs.replace(job, status=known)
 
@@ -222,12 +228,14 @@ class TFJobController:
             decided = plan_invalid(job, spec, pods, services, now, gang=gang)
         if decided.look_again_s is not None:
             self._queue.add_after(key, decided.look_again_s)
+        await self._confirm_restarts(job, decided)
         acts = may_act and decided.acts
         written = await self._write_status(key, known, job, memory, decided, at_once=acts)
         for trouble in untold(decided.troubles, memory.told):
             memory.told.add(trouble.key)
             self._executor.record(job, trouble.event.type, trouble.event.reason, trouble.event.message)
         if not acts:
+            self._wake_when_expired(key, job.metadata.uid)
             return
         # A view may be old: after a restart, or from a lagging cache of the API server. Acting on one could run again what has
         # ended. A write that went through proves it new, and so does a look; an end needs no proof, since it is final.
@@ -242,6 +250,7 @@ class TFJobController:
                 await self._write_status(key, latest, latest, memory, refused, at_once=True)
                 return
         await self._executor.delete_children(job, decided)
+        self._wake_when_expired(key, job.metadata.uid)
         if decided.delete_job:
             await self._executor.delete_job(known)
 
@@ -258,6 +267,21 @@ class TFJobController:
             claims(meta.name, SERVICE, services, self._services.indexer.by_index(ORPHAN_INDEX, key)),
         )
         return await self._ref_manager.carry_out(job, claimed, lambda: self._status_writer.confirm(job))
+
+    async def _confirm_restarts(self, job: TFJob, decided: Plan) -> None:
+        """Make sure of the pods that restarts are newly counted of: on an old view they may be counted long since (B36)."""
+        if decided.status is None:
+            return
+        meta = job.metadata
+        for record in restarts.taken_over(job.status.restarts, decided.status.restarts):
+            name = child_name(meta.name, record.type, record.index)
+            await self._status_writer.confirm_pod(meta.namespace, name, record.pod)
+
+    def _wake_when_expired(self, key: str, uid: str) -> None:
+        """A child that came and went between two watches is never seen: then nothing but time wakes its job (EX-02)."""
+        wait = self._expectations.expires_in_s(uid)
+        if wait is not None:
+            self._queue.add_after(key, wait)
 
     async def _write_status(
         self, key: str, known: TFJob, job: TFJob, memory: _Memory, decided: Plan, *, at_once: bool

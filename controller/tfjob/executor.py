@@ -246,9 +246,14 @@ class Executor:
             raise failures[0]
 
     async def _delete(self, job: TFJob, kind: ChildKind, meta: ObjectMeta, event: JobEvent | None) -> None:
-        """Delete one child, or find it gone (B14), or find another one under its name, which the UID protects (WR-08)."""
+        """Delete one child, or find it gone (B14), or find another one under its name, which the UID protects (WR-08).
+
+        A pod is deleted only in the version that was looked at: a newer one may hold a success, or a failure, that nobody has
+        written down yet. It is on its way into the cache, and a sync comes with it.
+        """
+        seen = meta.resource_version if kind is POD else None
         try:
-            await self._client.delete(kind.resource, meta.namespace, meta.name, uid=meta.uid)
+            await self._client.delete(kind.resource, meta.namespace, meta.name, uid=meta.uid, resource_version=seen)
         except (NotFoundError, ConflictError):
             self._expectations.deletion_observed(job.metadata.uid, kind.name, meta.uid)
             return

@@ -21,6 +21,10 @@ EXPIRY_S: Final = 300.0
 """EX-02: an event that has not come after five minutes was lost; going on is better than standing still."""
 
 
+EXPIRY_SLACK_S: Final = 0.1
+"""Who looks again does so a little later, since a timer may fire a rounding error early."""
+
+
 @dataclass(slots=True)
 class _Record:
     born: float
@@ -47,6 +51,13 @@ class Expectations:
             del self._records[owner]
             return True
         return False
+
+    def expires_in_s(self, owner: str) -> float | None:
+        """In how many seconds the wait is over, whatever is seen until then; None when nothing is outstanding."""
+        record = self._records.get(owner)
+        if record is None:
+            return None
+        return max(0.0, record.born + EXPIRY_S - self._clock.monotonic()) + EXPIRY_SLACK_S
 
     def expect_creations(self, owner: str, kind: str, names: Iterable[str]) -> None:
         """Record creates that are about to be sent; before the first of them leaves (EX-04)."""

@@ -16,7 +16,7 @@ import msgspec
 
 from api.v1 import conditions
 from api.v1 import constants as c
-from api.v1.validation import child_name, invalid_message
+from api.v1.validation import child_name, invalid_message, managed_by
 from controller.tfjob import status as statuses
 from controller.tfjob.actions import NOTHING, JobEvent, Plan, PodDeletion, Slot
 from controller.tfjob.gang import gathered, released
@@ -91,8 +91,11 @@ def plan_invalid(
     *,
     gang: Gang | None = None,
 ) -> Plan:
-    """Decide what to do about a job whose specification is wrong: it has failed, and what it may have is cleaned up."""
-    if job.metadata.deletion_timestamp is not None:
+    """Decide what to do about a job whose specification is wrong: it has failed, and what it may have is cleaned up.
+
+    Unless it is somebody else's: then the mistakes are, too (B75).
+    """
+    if job.metadata.deletion_timestamp is not None or managed_by(job.spec) not in c.MANAGED_BY_US:
         return NOTHING
     if conditions.is_finished(job.status):
         cleaned = _after_the_end(job, _Seen(observe(pods, {}), (), services), c.CLEAN_RUNNING, None, now)

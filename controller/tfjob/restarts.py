@@ -25,21 +25,41 @@ def account(
     """Bring the records up to date with the pods that are there.
 
     `failed` are the UIDs of pods that failed by their own doing and are about to be made again. Idempotent: the same pods
-    change nothing the second time, and counts never fall.
+    change nothing the second time, and counts never fall. A record goes over to another pod only when that has something to
+    count; whether it is truly the later one is not for us to see (see `taken_over`).
     """
     found = {(record.type, record.index): record for record in records}
     for replica in replicas:
         uid = replica.pod.metadata.uid
         place = (replica.type, replica.index)
+        in_place, fails = in_place_restarts(replica.pod), uid in failed
+        if not in_place and not fails:
+            continue
         record = found.get(place, IndexRestarts(type=replica.type, index=replica.index, pod=uid))
         if record.pod != uid:
             record = msgspec.structs.replace(record, pod=uid, carried=record.total, in_place=0, replaced=False)
-        record = msgspec.structs.replace(
-            record,
-            in_place=max(record.in_place, in_place_restarts(replica.pod)),
-            replaced=record.replaced or uid in failed,
+        found[place] = msgspec.structs.replace(
+            record, in_place=max(record.in_place, in_place), replaced=record.replaced or fails
         )
-        if record.total > 0:
+    return tuple(found[place] for place in sorted(found))
+
+
+def taken_over(before: Iterable[IndexRestarts], after: Iterable[IndexRestarts]) -> list[IndexRestarts]:
+    """The records that have gone over to another pod.
+
+    On an old view of the pods that may be one from before the pod on record, whose restarts are counted already. So it must be
+    made sure that it is there, before such records are written.
+    """
+    pods = {(record.type, record.index): record.pod for record in before}
+    return [record for record in after if pods.get((record.type, record.index), record.pod) != record.pod]
+
+
+def joined(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) -> tuple[IndexRestarts, ...]:
+    """The records of two statuses of one job: for each replica the one that knows of more."""
+    found = {(record.type, record.index): record for record in records}
+    for record in others:
+        place = (record.type, record.index)
+        if place not in found or record.total > found[place].total:
             found[place] = record
     return tuple(found[place] for place in sorted(found))
 

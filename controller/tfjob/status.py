@@ -53,6 +53,16 @@ def remembered(status: JobStatus, finished: Finished) -> dict[str, str]:
     return written
 
 
+def joined(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
+    """Finished indices of two statuses: what either of them remembers."""
+    return {
+        name: format_indices(
+            parse_indices(one.get(name, ""), MAX_INDEX) | parse_indices(other.get(name, ""), MAX_INDEX)
+        )
+        for name in sorted({*one, *other})
+    }
+
+
 MAX_INDEX = 100_000
 """Bound on what is read of a status that somebody else may have written."""
 

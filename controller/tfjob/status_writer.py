@@ -9,6 +9,7 @@ import structlog
 
 from api.client.errors import ApiError, NotFoundError
 from api.client.rest import JSON_PATCH
+from api.core import PODS
 from api.meta import ObjectMeta, Struct
 from api.v1 import conditions
 from api.v1 import constants as c
@@ -29,7 +30,7 @@ class _Answer(Struct, frozen=True):
 
 
 class StaleViewError(ApiError):
-    """The job is no longer what the cache showed. The newer version will come, and with it another sync."""
+    """The job, or a pod of it, is no longer what the cache showed. What is new will come, and with it another sync."""
 
 
 class StatusWriter:
@@ -79,6 +80,15 @@ class StatusWriter:
             raise StaleViewError("the job is gone") from error
         if msgspec.json.decode(raw, type=_Answer).metadata.resource_version != meta.resource_version:
             raise StaleViewError("the job has changed since the cache saw it")
+
+    async def confirm_pod(self, namespace: str, name: str, uid: str) -> None:
+        """Ask the server whether this pod is there. Raises StaleViewError if it is gone, or another one has its name."""
+        try:
+            raw = await self._client.get(PODS, namespace, name)
+        except NotFoundError as error:
+            raise StaleViewError(f"pod {name} is gone") from error
+        if msgspec.json.decode(raw, type=_Answer).metadata.uid != uid:
+            raise StaleViewError(f"pod {name} is another one than the cache saw")
 
     def _tell(self, job: TFJob, status: JobStatus) -> None:
         counters = {

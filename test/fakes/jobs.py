@@ -93,6 +93,7 @@ def _child_meta(job_name: str, replica_type: str, index: int, uid: str, *, termi
         name=name,
         namespace="ns",
         uid=uid or f"uid-{name}",
+        resource_version="5",
         labels={c.LABEL_REPLICA_TYPE: replica_type.lower(), c.LABEL_REPLICA_INDEX: str(index)},
         owner_references=(OwnerReference(kind="TFJob", name=job_name, uid=JOB_UID, controller=True),),
         deletion_timestamp=EPOCH if terminating else None,

@@ -1,6 +1,6 @@
 """How seeds are chosen, played and reported.
 
-    pytest test/simulation                    the default number of seeds, under a minute
+    pytest test/simulation                    the default number of seeds, two minutes
     pytest test/simulation --seeds 20000      more of them
     pytest test/simulation/test_x.py::test_y --seed 1234      one seed: the replay of a failure
     pytest test/simulation --seed 50000 --seeds 1000          a thousand seeds from there on
@@ -22,10 +22,11 @@ from simulation.world import require, run_seed
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    from simulation.weather import Weather
     from simulation.world import Scenario
 
 SEEDS: Final = 1000
-"""Seeds of the cheapest scenario; the folder then takes well under a minute on one core. Dearer ones play a share."""
+"""Seeds of most scenarios; the folder then takes about two minutes on one core. Others play a share."""
 
 COLLECT_EVERY: Final = 25
 """Seeds between two garbage collections, which are off while a seed is played."""
@@ -49,10 +50,18 @@ class Seeds:
         self._count = count if count is not None else SEEDS if first is None else None
         self._errors = errors
 
-    def play(self, scenario: Scenario, *, share: float = 1.0, may_log: Collection[str] = ()) -> None:
+    def play(
+        self,
+        scenario: Scenario,
+        *,
+        share: float = 1.0,
+        weather: Weather | None = None,
+        may_log: Collection[str] = (),
+    ) -> None:
         """Play every seed; the first that fails ends the test with a line to replay it.
 
-        `share`: of the number of seeds. `may_log`: errors that the scenario provokes; any other in the log is a failure.
+        `share`: of the number of seeds. `weather`: instead of that of the seed. `may_log`: errors that the scenario provokes;
+        any other in the log is a failure.
         """
         count = 1 if self._count is None else max(1, round(self._count * share))
         for number, seed in enumerate(range(self._first, self._first + count)):
@@ -60,7 +69,7 @@ class Seeds:
             if number % COLLECT_EVERY == 0:
                 gc.collect()
             try:
-                run_seed(scenario, seed)
+                run_seed(scenario, seed, weather=weather)
                 unexpected = [event for event in self._errors if event["event"] not in may_log]
                 require(not unexpected, f"logged as an error: {unexpected}")
             except Exception as error:

@@ -121,7 +121,13 @@ class FaultyTransport:
             return await self._calm.send(request)
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         _Exchange(self._network, self._client, request, future).begin()
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # The answer may have come in the very moment in which nobody wanted it any more.
+            if future.done() and not future.cancelled() and future.exception() is None:
+                future.result().close()
+            raise
 
 
 class _Exchange:

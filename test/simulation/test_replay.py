@@ -17,7 +17,7 @@ from simulation.scenarios.events import no_event_is_lost_silently
 from simulation.scenarios.informers import informers_converge
 from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.mirrors import no_key_is_lost
-from simulation.scenarios.operator import every_job_reaches_its_end
+from simulation.scenarios.operators import operators_keep_their_promises
 from simulation.world import OracleError, World, digest, require, run_seed
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ SCENARIOS = (
     no_key_is_lost,
     no_event_is_lost_silently,
     one_leader_writes,
-    every_job_reaches_its_end,
+    operators_keep_their_promises,
 )
 
 
@@ -45,10 +45,10 @@ def test_the_same_seed_plays_the_same_way_twice(scenario: Scenario) -> None:
 
 _PROGRAM = """
 import structlog
-from simulation.scenarios.operator import every_job_reaches_its_end
+from simulation.scenarios.operators import operators_keep_their_promises
 from simulation.world import digest, run_seed
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("critical"))
-print(digest(run_seed(every_job_reaches_its_end, 7)))
+print(digest(run_seed(operators_keep_their_promises, 7)))
 """
 
 

@@ -84,6 +84,8 @@ class ModelServer:
         """How far the watch cache that a list is answered from is behind; there is one in each API server of a cluster."""
         self.on_change: list[Callable[[], None]] = []
         """Are called after every request that changed something: by the model's controllers."""
+        self.on_answer: list[Callable[[Request, str, Answer], None]] = []
+        """Are told, after `on_change`, of every answer but refusals, and whom it is for."""
 
     def now(self) -> datetime:
         """The server's wall clock."""
@@ -102,6 +104,8 @@ class ModelServer:
             self.writes.append(Write(now, client, request.method, request.path, self.storage.rv))
             for listener in self.on_change:
                 listener()
+        for hear in self.on_answer:
+            hear(request, client, answer)
         return answer
 
     def opened(self, watch: Watch) -> None:

@@ -314,7 +314,7 @@ async def test_every_job_is_looked_at_again_after_the_resync_period() -> None:
     async with a_cluster() as cluster:
         a = cluster.start("a", resync_s=60.0, election=None)
         await cluster.create("mnist")
-        await asyncio.sleep(10.0)
+        await asyncio.sleep(310.0)  # past the look at what would have become of expectations that nobody met (EX-02)
         a.writes.methods.clear()
         a.metrics.results.clear()
         await asyncio.sleep(300.0)

@@ -159,12 +159,19 @@ async def test_a_terminating_namespace_is_no_error() -> None:
 
 
 async def test_deletes_carry_the_uid_and_are_expected() -> None:
-    """WR-08: a stale view can not delete what was made anew under the name."""
+    """WR-08: a stale view can not delete what was made anew under the name, nor a pod that has changed since."""
     world = World()
     exited = JobEvent("Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited with code 137")
     plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0), exited),), delete_services=(service("Worker", 0),))
     await world.executor.delete_children(JOB, plan)
-    assert world.client.bodies["delete", "pods", "mnist-worker-0"] == {"uid": "uid-mnist-worker-0"}
+    assert world.client.bodies["delete", "pods", "mnist-worker-0"] == {
+        "uid": "uid-mnist-worker-0",
+        "resource_version": "5",
+    }
+    assert world.client.bodies["delete", "services", "mnist-worker-0"] == {
+        "uid": "uid-mnist-worker-0",
+        "resource_version": None,
+    }
     assert world.recorder.reasons == ["ExitedWithCode", "SuccessfulDeletePod", "SuccessfulDeleteService"]
     for kind in ("pod", "service"):
         assert not world.expectations.satisfied(JOB_UID)

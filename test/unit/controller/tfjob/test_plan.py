@@ -314,6 +314,18 @@ def test_an_evicted_pod_is_made_again(policy: str) -> None:
     assert c.FAILED not in told(with_status(begun(spec), decided).status)
 
 
+@pytest.mark.parametrize("exit_code", [1, 143])
+def test_an_evicted_pod_is_made_again_however_its_container_took_it(exit_code: int) -> None:
+    """B38, B39: newer kubelets tell an exit code for evicted pods; that of a process that was told to go proves nothing.
+
+    The simulated world found that such a job failed (seed 131).
+    """
+    spec = {"tfReplicaSpecs": {"Worker": replica(1, "ExitCode")}}
+    decided = decide(begun(spec), [pod("Worker", 0, "Failed", exit_code, reason="Evicted")])
+    assert names(decided)["delete pods"] == ["mnist-worker-0"]
+    assert decided.status is None or not decided.status.restarts
+
+
 def test_an_evicted_pod_of_a_job_that_never_restarts_fails_it() -> None:
     """Never means never."""
     spec = {"tfReplicaSpecs": {"Worker": replica(1, "Never")}}
@@ -363,6 +375,12 @@ def test_a_job_that_another_controller_manages_is_left_alone() -> None:
     """B75: not a single write."""
     spec = {"tfReplicaSpecs": {"Worker": replica(1)}, "runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
     assert decide(job(spec)) == NOTHING
+
+
+def test_the_mistakes_in_a_job_that_another_controller_manages_are_not_ours_to_tell() -> None:
+    """B75: not a single write for an invalid specification either. The simulated world found one (seed 82)."""
+    spec = {"tfReplicaSpecs": {}, "runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
+    assert plan_invalid(job(spec), ["x"], [pod("Worker", 0)], [], LATER) == NOTHING
 
 
 def test_an_invalid_job_fails_with_one_warning_and_no_children() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from api.core import ContainerStatus
 from api.v1.types import IndexRestarts
 from controller.tfjob.replicas import Outcome, Replica
-from controller.tfjob.restarts import account, in_place_restarts
+from controller.tfjob.restarts import account, in_place_restarts, joined, taken_over
 from fakes.jobs import pod
 
 
@@ -64,6 +64,24 @@ def test_a_pod_that_was_taken_away_carries_its_restarts_over_and_adds_none() -> 
     """A disruption is not counted; what its containers did before is."""
     records = account((), [replica("a", 2)], ())
     assert total(account(records, [replica("b")], ())) == 2
+
+
+def test_a_record_goes_over_to_another_pod_only_when_that_has_something_to_count() -> None:
+    """B36: so an old view of the pods, with the one on record in it, changes nothing; and what goes over can be checked."""
+    first = account((), [replica("a")], {"a"})
+    assert account(first, [replica("b")], ()) == first
+    second = account(first, [replica("b")], {"b"})
+    assert taken_over(first, second) == list(second)
+    assert taken_over((), first) == taken_over(first, first) == []
+
+
+def test_of_two_memories_the_one_that_knows_more_restarts_counts() -> None:
+    """For each replica by itself."""
+    one = account((), [replica("a", 2), replica("b", 1, index=1)], ())
+    other = account((), [replica("a", 1), replica("b", 3, index=1), replica("c", 1, index=2)], ())
+    assert (
+        [record.total for record in joined(one, other)] == [2, 3, 1] == [record.total for record in joined(other, one)]
+    )
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 3), st.booleans()), max_size=12))

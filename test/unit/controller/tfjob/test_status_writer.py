@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import msgspec
 import pytest
 
 from api.client.errors import ConflictError, NotFoundError
 from controller.tfjob.metrics import NoJobMetrics
 from controller.tfjob.plan import plan
-from controller.tfjob.status_writer import StatusWriter
+from controller.tfjob.status_writer import StaleViewError, StatusWriter
 from fakes.api import FakeClient, status_error
 from fakes.jobs import good_spec, job, replica
 from fakes.jobs import pod as a_pod
@@ -84,3 +86,14 @@ async def test_a_job_that_is_gone_needs_no_status() -> None:
     world.client.fail[PATCH] = status_error(NotFoundError, 404)
     assert await world.writer.write(world.job, world.status, world.events) is None
     assert world.recorder.events == []
+
+
+@pytest.mark.parametrize(("uid", "there"), [("uid-of-the-pod", True), ("another", False), (None, False)])
+async def test_a_pod_is_confirmed_by_its_uid(uid: str | None, there: bool) -> None:
+    """Names are used again and again, so a pod that is there may be another one than the cache saw."""
+    world = World()
+    if uid is None:
+        world.client.fail["get", "pods", "mnist-worker-0"] = status_error(NotFoundError, 404)
+    world.client.objects["pods", "mnist-worker-0"] = {"metadata": {"uid": uid}}
+    with nullcontext() if there else pytest.raises(StaleViewError):
+        await world.writer.confirm_pod("ns", "mnist-worker-0", "uid-of-the-pod")

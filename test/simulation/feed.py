@@ -1,0 +1,27 @@
+"""What has changed in one collection since somebody last looked: the truth, which no watch cache delays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from api.meta import Resource
+    from simulation.model.storage import Change, Storage
+
+
+class Feed:
+    """Reads the log of a collection. Invariant: every change is answered once, in its order; the reader looks after every
+    request that changed something (`ModelServer.on_change`), so no compaction comes between."""
+
+    def __init__(self, storage: Storage, resource: Resource) -> None:
+        self._collection = storage.collections[resource.plural]
+        self._seen = storage.rv
+
+    def news(self) -> list[Change]:
+        """The changes since the last time."""
+        log = self._collection.log
+        if not log or log[-1].rv <= self._seen:
+            return []
+        changes = self._collection.since(self._seen)
+        self._seen = log[-1].rv
+        return changes

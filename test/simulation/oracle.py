@@ -1,0 +1,164 @@
+"""The world at rest: every job must be where its specification and the fates of its pods have brought it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from simulation.lives import End
+from simulation.records import is_final
+from simulation.slots import slot_of
+from simulation.wishes import ending_of, finished_of, restarts_of, wish_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from simulation.lives import Fate
+    from simulation.model.storage import Body
+    from simulation.records import Records
+    from simulation.slots import Slot
+    from simulation.wishes import Wish
+    from simulation.world import World
+
+
+def complaints(world: World, records: Records) -> list[str]:
+    """What is not as it must be once nothing happens any more."""
+    if not records.kubelet.is_at_rest:
+        return ["the nodes are at work"]
+    collections = world.server.storage.collections
+    jobs = {version.body["metadata"]["uid"]: version.body for version in collections["tfjobs"].objects.values()}
+    children: dict[str, dict[str, list[Body]]] = {uid: {"pods": [], "services": []} for uid in jobs}
+    found: list[str] = []
+    for plural in ("pods", "services"):
+        for version in collections[plural].objects.values():
+            meta = version.body["metadata"]
+            owner = meta["ownerReferences"][0]["uid"]
+            if owner not in jobs:
+                found.append(f"{meta['name']} of {plural} has outlived its job")
+            elif "deletionTimestamp" in meta:
+                found.append(f"{meta['name']} of {plural} has not gone yet")
+            else:
+                children[owner][plural].append(version.body)
+    for uid, job in jobs.items():
+        case = _Case(world, records, job, children[uid]["pods"], children[uid]["services"])
+        meta = job["metadata"]
+        found += [f"{meta['namespace']}/{meta['name']} ({uid}): {complaint}" for complaint in case.complaints()]
+    return found
+
+
+class _Case:
+    """One job, with all that bears on it."""
+
+    def __init__(self, world: World, records: Records, job: Body, pods: list[Body], services: list[Body]) -> None:
+        self._world = world
+        self._records = records
+        self._uid = job["metadata"]["uid"]
+        self._job = job
+        self._wish: Wish = wish_of(job)
+        self._status: dict[str, Any] = job.get("status") or {}
+        self._ending = ending_of(job)
+        self._pods: dict[Slot, Body] = {slot_of(pod["metadata"]): pod for pod in pods}
+        self._services = {slot_of(service["metadata"]) for service in services}
+
+    def complaints(self) -> Iterator[str]:
+        """What is wrong with it."""
+        if "deletionTimestamp" in self._job["metadata"]:
+            yield "is being deleted, and is still there"
+        elif self._wish.foreign:
+            if self._pods or self._services or self._status:
+                yield "is somebody else's, and was touched"
+        elif not self._status:
+            yield "nobody has looked at it"
+        elif self._status.get("observedGeneration") != self._job["metadata"]["generation"]:
+            yield "its last edit was not looked at"
+        elif self._ending is not None:
+            yield from self._when_ended()
+        elif self._wish.invalid:
+            yield "its specification is wrong, and it goes on"
+        elif self._wish.suspend:
+            yield from self._when_suspended()
+        else:
+            yield from self._when_alive()
+
+    def _when_ended(self) -> Iterator[str]:
+        wish, ending = self._wish, self._ending
+        assert ending is not None
+        policy = "Running" if wish.invalid else wish.clean_pod_policy
+        if ending["reason"] == "JobFailed" and policy == "None":
+            policy = "Running"  # a limit leaves nothing running (B47)
+        for slot, pod in self._pods.items():
+            phase = pod["status"]["phase"]
+            if policy == "All" or (policy == "Running" and phase not in {"Succeeded", "Failed"}):
+                yield f"has ended as {ending['type']}, and under {policy} the pod of {slot} is {phase}"
+        if self._services - self._pods.keys():
+            yield f"has ended, and keeps the services {sorted(self._services)}"
+        if wish.ttl_s is not None and not wish.invalid:
+            yield f"should be gone {wish.ttl_s} s after {self._status['completionTime']}"
+        yield from self._wrong_counts()
+
+    def _when_suspended(self) -> Iterator[str]:
+        if self._pods or self._services:
+            yield f"is suspended, and has the pods {sorted(self._pods)} and services {sorted(self._services)}"
+        conditions = {each["type"]: each["status"] for each in self._status["conditions"]}
+        if conditions.get("Suspended") != "True" or conditions.get("Running") == "True":
+            yield f"is suspended, and its conditions are {conditions}"
+        yield from self._wrong_counts()
+
+    def _when_alive(self) -> Iterator[str]:
+        wish, finished = self._wish, finished_of(self._job)
+        if wish.is_done(finished):
+            yield f"has not ended, though {sorted(finished)} have succeeded"
+        kept = sum(self._fate(pod).in_place for pod in self._pods.values())
+        restarts = kept + sum(self._records.replaced[self._uid].values())
+        if wish.backoff_limit is not None and restarts > wish.backoff_limit:
+            yield f"goes on after {restarts} restarts of {wish.backoff_limit} allowed"
+        if wish.deadline_s is not None:
+            yield f"goes on until its deadline {wish.deadline_s} s after {self._status['startTime']}"
+        for slot, pod in self._pods.items():
+            yield from self._wrong_pod(slot, self._fate(pod))
+        if missing := wish.slots - finished - self._pods.keys():
+            yield f"has no pods of {sorted(missing)}"
+        if missing := wish.slots - finished - self._services:
+            yield f"has no services of {sorted(missing)}"
+        if surplus := self._services - wish.slots:
+            yield f"has services of {sorted(surplus)}, which are not asked for"
+        conditions = {each["type"]: each["status"] for each in self._status["conditions"]}
+        running = conditions.get("Running") == "True"
+        deciders = [name for name in ("Chief", "Master", "Worker") if wish.replicas.get(name, (0,))[0]][:1]
+        active = [slot for slot in self._running() if not deciders or slot[0] in deciders]
+        if running != bool(active):
+            yield f"of {sorted(self._running())} that run, and its conditions are {conditions}"
+        yield from self._wrong_counts()
+
+    def _wrong_pod(self, slot: Slot, fate: Fate) -> Iterator[str]:
+        """What is wrong with a pod of a job that goes on."""
+        if slot not in self._wish.slots:
+            yield f"has a pod of {slot}, which is not asked for"
+        elif fate.end is End.SUCCEEDED and slot not in finished_of(self._job):
+            yield f"does not know that {slot} has succeeded"
+        elif is_final(fate, self._wish.replicas[slot[0]][1]):
+            yield f"goes on though {slot} has failed for good: {fate}"
+        elif fate.end not in {None, End.SUCCEEDED}:
+            yield f"does not replace the pod of {slot}: {fate}"
+        elif restarts_of(self._job).get(slot, 0) < fate.in_place:
+            yield f"knows of {restarts_of(self._job).get(slot, 0)} restarts of {slot}, and there were more: {fate}"
+
+    def _wrong_counts(self) -> Iterator[str]:
+        """What is wrong with the counters. Of failures only those are counted that nothing has been done about."""
+        if self._wish.invalid:
+            return
+        written = self._status.get("replicaStatuses") or {}
+        active = Counter(name for name, _ in self._running() if name in self._wish.replicas)
+        succeeded = Counter(name for name, _ in finished_of(self._job) & self._wish.slots)
+        for name in self._wish.replicas:
+            counts = written.get(name, {"active": 0, "succeeded": 0, "failed": 0})
+            if counts["active"] != active[name]:
+                yield f"{active[name]} {name} replicas run, and it counts {counts}"
+            if counts["succeeded"] != succeeded[name] and self._ending is None:
+                yield f"{succeeded[name]} {name} replicas have succeeded, and it counts {counts}"
+
+    def _running(self) -> list[Slot]:
+        return [slot for slot, pod in self._pods.items() if self._fate(pod).runs]
+
+    def _fate(self, pod: Body) -> Fate:
+        return self._records.kubelet.fates[pod["metadata"]["uid"]]

@@ -1,0 +1,89 @@
+"""The operator as a process of a simulated cluster: the whole of it above `Transport`, with election and fence."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from controller.app import Transports, build
+from controller.leaderelection import LeaderElectionConfig, LeadershipLostError
+from controller.options import ElectionOptions, Options
+from simulation.watchman import LEASE, OPERATOR
+
+if TYPE_CHECKING:
+    from simulation.faults import FaultyTransport
+    from simulation.world import World
+
+
+class OperatorProcess:
+    """A replica of the operator, from life to life; each has a name of its own, under which it stands for election."""
+
+    def __init__(self, world: World, number: int, *, election: LeaderElectionConfig, workers: int) -> None:
+        self._world = world
+        self._number = number
+        namespace, lease = LEASE
+        self._options = Options(
+            threadiness=workers, election=ElectionOptions(namespace=namespace, name=lease, times=election)
+        )
+        self._life = 0
+        self._transports: list[FaultyTransport] = []
+        self._task: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """Of the present life."""
+        return f"{OPERATOR}{self._number}.{self._life}"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone, as after a lost lease."""
+        return self._task is None or self._task.done()
+
+    def start(self) -> None:
+        """Begin a new life. Raises what the last one crashed of."""
+        if self._task is not None and not self._task.cancelled():
+            self._task.result()
+        self._life += 1
+        self._world.note("start", self.name)
+        self._transports = [self._world.faulty(name) for name in (f"lease-of-{self.name}", self.name, self.name)]
+        self._stop = asyncio.Event()
+        self._task = self._world.spawn(self.name, self._live(self.name, *self._transports))
+
+    async def kill(self) -> None:
+        """End it as a SIGKILL does."""
+        self._world.note("kill", self.name)
+        for transport in self._transports:
+            transport.kill()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def stop(self) -> None:
+        """End it as a SIGTERM does. Raises what went wrong in it."""
+        self._world.note("stop", self.name)
+        self._stop.set()
+        if self._task is not None:
+            await self._task
+
+    def stall(self, seconds: float) -> None:
+        """Let it stand still for a while."""
+        self._world.stall(self.name, seconds)
+
+    async def _live(self, name: str, lease: FaultyTransport, watches: FaultyTransport, writes: FaultyTransport) -> None:
+        """Keep the caches warm from the start, and work while leading. A lost lease ends it; whoever runs it starts another."""
+        world = self._world
+        operator = build(
+            self._options,
+            Transports(
+                world.traced(name, watches), world.traced(name, writes), world.traced(f"lease-of-{name}", lease)
+            ),
+            self._stop,
+            identity=name,
+            clock=world.clock,
+            chance=world.chance,
+        )
+        try:
+            await operator.run()
+        except LeadershipLostError:
+            world.note("lost the lease", name)

@@ -1,0 +1,86 @@
+"""What has happened to jobs and their pods, as the server and the nodes know it: the facts that verdicts are made of."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from simulation.lives import End
+
+if TYPE_CHECKING:
+    from simulation.kubelet import Kubelet
+    from simulation.lives import Fate
+    from simulation.model.storage import Body
+    from simulation.slots import Slot
+    from simulation.wishes import Wish
+
+
+def is_final(fate: Fate, policy: str) -> bool:
+    """Whether a pod has ended so that, under this restart policy, its job has failed.
+
+    A pod that was on its way out ends nothing, nor does one that the cluster took away, unless the policy is Never.
+    """
+    if fate.end in {None, End.SUCCEEDED} or fate.leaving:
+        return False
+    if policy == "ExitCode":
+        return fate.end is End.FAILED and fate.exit_code not in {130, 137, 138, 143}
+    return policy == "Never"
+
+
+class Records:
+    """Jobs by UID in their last version, also those that are gone; and the pods that each replica has had, in their order."""
+
+    def __init__(self, kubelet: Kubelet) -> None:
+        self.kubelet = kubelet
+        self.jobs: dict[str, Body] = {}
+        self.edited_at: dict[str, float] = {}
+        """When the specification of a job last changed."""
+        self.ended_at: dict[str, float] = {}
+        """When the end of a job was written."""
+        self.removed_at: dict[str, float] = {}
+        """When a job was deleted, by UID."""
+        self.delays: list[tuple[float, str]] = []
+        """How long the operator took for what could be done at once, in seconds."""
+        self.pods: defaultdict[str, defaultdict[Slot, list[str]]] = defaultdict(lambda: defaultdict(list))
+        """UIDs of pods by the job's UID and the place in it."""
+        self.removers: dict[str, str] = {}
+        """Who was the first to delete a pod, by the pod's UID."""
+        self.pod_removed_at: dict[str, float] = {}
+        """When that was."""
+        self.replaced: defaultdict[str, Counter[Slot]] = defaultdict(Counter)
+        """How many pods the operator has deleted, by the job's UID and the place, because they failed by their own doing."""
+
+    def fates(self, job: str, slot: Slot) -> list[Fate]:
+        """What has become of the pods of a replica, oldest first."""
+        return [self.kubelet.fates[uid] for uid in self.pods[job][slot]]
+
+    def all_fates(self, job: str) -> list[Fate]:
+        """What has become of all pods of a job."""
+        return [self.kubelet.fates[uid] for uids in self.pods[job].values() for uid in uids]
+
+    def succeeded(self, job: str) -> set[Slot]:
+        """The replicas that have truly succeeded."""
+        return {fate.slot for fate in self.all_fates(job) if fate.end is End.SUCCEEDED}
+
+    def most_restarts(self, job: str, slot: Slot) -> int:
+        """How often a replica was restarted or is to be, in place or by a new pod, if nothing of it was missed."""
+        fates = self.fates(job, slot)
+        return sum(fate.in_place + fate.counts for fate in fates)
+
+    def lost_at(self, job: str, wish: Wish) -> float:
+        """When the first replica of a job failed for good."""
+        wanted = ((fate, wish.replicas[fate.slot[0]][1]) for fate in self.all_fates(job) if fate.slot in wish.slots)
+        return min((fate.ended_at for fate, policy in wanted if is_final(fate, policy)), default=0.0)
+
+    def done_at(self, job: str, wish: Wish) -> float:
+        """When a job of these wishes had succeeded by what its pods had done."""
+        ended = sorted((fate.ended_at, fate.slot) for fate in self.all_fates(job) if fate.end is End.SUCCEEDED)
+        return next(
+            (at for number, (at, _) in enumerate(ended) if wish.is_done({s for _, s in ended[: number + 1]})), 0.0
+        )
+
+
+def moment(text: str) -> datetime:
+    """A time as the API writes it."""
+    return datetime.fromisoformat(text)

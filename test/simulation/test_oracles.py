@@ -1,0 +1,81 @@
+"""Oracles are worth what they find: each of these bugs, put into the operator, must not survive a handful of seeds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from api.v1 import constants as c
+from controller.leaderelection import Fence
+from controller.tfjob import lifecycle, plan, status
+from controller.tfjob.status_writer import StatusWriter
+from simulation.scenarios.leaders import one_leader_writes
+from simulation.scenarios.operators import operators_are_in_time, operators_keep_their_promises
+from simulation.weather import CALM
+from simulation.world import OracleError, run_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from simulation.weather import Weather
+    from simulation.world import Scenario
+
+SEEDS = 400
+
+
+def _play(scenario: Scenario, weather: Weather | None = None) -> None:
+    for seed in range(SEEDS):
+        run_seed(scenario, seed, weather=weather)
+
+
+async def _believe(_writer: StatusWriter, _job: object) -> None:
+    """Act on whatever the cache shows."""
+
+
+def _worker_first(specs: Any) -> str | None:
+    return c.WORKER if c.WORKER in specs else None
+
+
+@pytest.mark.usefixtures("logged_errors")
+@pytest.mark.parametrize(
+    ("place", "name", "bug", "found"),
+    [
+        pytest.param(StatusWriter, "confirm", _believe, "never confirmed", id="a view is not confirmed"),
+        pytest.param(lifecycle, "deciding_type", _worker_first, "have succeeded", id="a worker decides, not the chief"),
+        pytest.param(plan, "to_clean_up", lambda *_: [], "has ended as", id="nothing is cleaned up"),
+        pytest.param(plan, "to_clean_up", lambda _, pods: [*pods], "clean-up policy", id="everything is cleaned up"),
+        pytest.param(plan, "account", lambda *_: (), "restarts", id="restarts are not counted"),
+        pytest.param(plan, "_until_deadline", lambda *_: None, "until its deadline", id="deadlines are ignored"),
+        pytest.param(status, "remembered", lambda *_: {}, "succeeded", id="successes are not remembered"),
+    ],
+)
+def test_a_bug_is_found(
+    monkeypatch: pytest.MonkeyPatch, place: object, name: str, bug: Callable[..., object], found: str
+) -> None:
+    """Mutants of the operator die."""
+    monkeypatch.setattr(place, name, bug)
+    with pytest.raises(OracleError, match=found):
+        _play(operators_keep_their_promises)
+
+
+@pytest.mark.usefixtures("logged_errors")
+def test_writes_without_the_lease_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the scenario in which leaders do little else than stall and write: operators are rarely so unlucky (B32)."""
+    monkeypatch.setattr(Fence, "check", lambda _: 60.0)
+    with pytest.raises(OracleError, match="while the lease names"):
+        _play(one_leader_writes)
+
+
+@pytest.mark.usefixtures("logged_errors")
+def test_dawdling_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deadline that nothing wakes the job for is noticed too late (B46)."""
+    until_deadline = plan._until_deadline
+
+    def forgotten(*args: Any) -> float | None:
+        left = until_deadline(*args)
+        return left if left is None or left <= 0 else left + 10.0
+
+    monkeypatch.setattr(plan, "_until_deadline", forgotten)
+    with pytest.raises(OracleError, match="too late"):
+        _play(operators_are_in_time, CALM)

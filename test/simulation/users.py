@@ -1,0 +1,201 @@
+"""Users of a simulated cluster: jobs of every kind, and what people do to them, drawn from a seed.
+
+Everything is a timer that talks to the server as any client does; no fault of the network reaches it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from api.client.transport import Request
+from api.core import PODS
+from api.v1.constants import TFJOBS
+from simulation import scripts
+from simulation.model.network import NETWORK
+from simulation.wishes import FOREIGN, INVALID
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from simulation.model.storage import Body
+    from simulation.world import World
+
+NAMESPACES: Final = ("team", "lab")
+FIRST_DAY_S: Final = 50.0
+"""Users are through with creating jobs by then, and with editing them a little later."""
+
+SHAPES: Final = (
+    {"Worker": (1, 4)},
+    {"Worker": (1, 4)},
+    {"Chief": (1, 1), "Worker": (1, 3)},
+    {"Master": (1, 1), "Worker": (0, 2), "PS": (1, 2)},
+    {"PS": (1, 2), "Worker": (1, 3)},
+    {"Chief": (1, 1), "Worker": (1, 2), "Evaluator": (1, 1)},
+    {"PS": (1, 2)},
+    {"Evaluator": (1, 1)},
+)
+"""How many replicas of which types, at least and at most."""
+
+MISTAKES: Final[tuple[dict[str, Any], ...]] = (
+    {"tfReplicaSpecs": None},
+    {"runPolicy": {"backoffLimit": -1}},
+    {"successPolicy": "Sometimes"},
+    {"runPolicy": {"cleanPodPolicy": 3}},
+    {"tfReplicaSpecs": {"Worker": 5}},
+    {"tfReplicaSpecs": {"Worker": {"template": {"spec": {"containers": []}}}}},
+    {"tfReplicaSpecs": {"Captain": {"template": {}}}},
+)
+"""What makes a specification wrong when it is laid over one that is right."""
+
+
+class Users:
+    """Create `jobs` jobs and, if `busy`, edit, suspend, scale, break and delete them and their pods."""
+
+    def __init__(self, world: World, random: Random, *, jobs: int, busy: bool) -> None:
+        self._world = world
+        self._random = random
+        self._busy = busy
+        self.done_at = 0.0
+        for number in range(jobs):
+            # Two namespaces may hold jobs of one name, which must not be taken for each other (B19).
+            place = (random.choice(NAMESPACES), f"job-{number // 2}" if random.random() < 0.3 else f"run-{number}")
+            self._at(random.random() * FIRST_DAY_S, self._create, place)
+
+    def _at(self, seconds: float, act: Any, *args: Any) -> None:
+        due = self._world.time + seconds
+        self.done_at = max(self.done_at, due)
+        asyncio.get_running_loop().call_at(due, act, *args, context=NETWORK)
+
+    def _create(self, place: tuple[str, str]) -> None:
+        namespace, name = place
+        if self._send("POST", TFJOBS.path(namespace), a_job(self._random, name)) >= 300 or not self._busy:
+            return
+        for _ in range(self._random.choice((0, 0, 1, 1, 2, 4))):
+            act = self._random.choice(
+                (*(self._suspend, self._scale, self._delete_pod) * 2, self._delete, self._retire, self._break)
+            )
+            self._at(self._random.uniform(0.0, 40.0), act, place)
+
+    def _suspend(self, place: tuple[str, str]) -> None:
+        """Suspend a job; mostly it is resumed later."""
+        self._patch(place, {"spec": {"runPolicy": {"suspend": True}}})
+        if self._random.random() < 0.8:
+            change = {"spec": {"runPolicy": {"suspend": self._random.choice((None, False))}}}
+            self._at(self._random.uniform(0.0, 25.0), self._patch, place, change)
+
+    def _scale(self, place: tuple[str, str]) -> None:
+        job = self._job(place)
+        if job is not None and INVALID not in job["metadata"].get("annotations", {}):
+            kind = self._random.choice(sorted(job["spec"]["tfReplicaSpecs"]))
+            count = 1 if kind.lower() in {"chief", "master"} else self._random.randint(1, 4)
+            self._patch(place, {"spec": {"tfReplicaSpecs": {kind: {"replicas": count}}}})
+
+    def _retire(self, place: tuple[str, str]) -> None:
+        """Change a TTL, perhaps after the end (B45)."""
+        self._patch(place, {"spec": {"runPolicy": {"ttlSecondsAfterFinished": self._random.choice((None, 1, 30))}}})
+
+    def _break(self, place: tuple[str, str]) -> None:
+        """Edit a mistake into a specification."""
+        if self._random.random() < 0.4:
+            self._patch(place, _broken(self._random))
+
+    def _delete(self, place: tuple[str, str]) -> None:
+        """Delete a job, and sometimes make another of that name, at once or a little later (B12)."""
+        options = {"propagationPolicy": self._random.choice(("Background", "Background", "Foreground"))}
+        self._send("DELETE", TFJOBS.path(*place), options)
+        if self._random.random() < 0.6:
+            self._at(self._random.choice((0.0, 0.5, 8.0)), self._create, place)
+
+    def _delete_pod(self, place: tuple[str, str]) -> None:
+        """Delete one pod of a job, whatever state it is in (B41, B42)."""
+        job = self._job(place)
+        pods = self._world.server.storage.collections["pods"].objects
+        uid = job["metadata"]["uid"] if job else ""
+        own = [
+            key
+            for key, pod in pods.items()
+            if any(owner["uid"] == uid for owner in pod.body["metadata"].get("ownerReferences", ()))
+        ]
+        if own:
+            options = self._random.choice(({}, {}, {"gracePeriodSeconds": 0}))
+            self._send("DELETE", PODS.path(*self._random.choice(own)), options)
+
+    def _patch(self, place: tuple[str, str], change: dict[str, Any]) -> None:
+        self._send("PATCH", TFJOBS.path(*place), change)
+
+    def _job(self, place: tuple[str, str]) -> Body | None:
+        found = self._world.server.storage.collections["tfjobs"].objects.get(place)
+        return found.body if found else None
+
+    def _send(self, method: str, path: str, body: dict[str, Any]) -> int:
+        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        request = Request(method, path, {}, msgspec.json.encode(body), content_type)
+        status = self._world.server.exchange(request, "user").status
+        self._world.note("user", method, path, body, status)
+        return status
+
+
+def a_job(random: Random, name: str) -> dict[str, Any]:
+    """A job of some kind."""
+    run_policy: dict[str, Any] = {}
+    spec: dict[str, Any] = {"runPolicy": run_policy}
+    limit = random.choice((None, None, None, 0, 1, 3))
+    deadline = random.choice((None, None, None, None, 5, 20, 45))
+    optional = {
+        "backoffLimit": limit,
+        "activeDeadlineSeconds": deadline,
+        "ttlSecondsAfterFinished": random.choice((None, None, None, 0, 3, 20)),
+        "suspend": random.choice((None, None, None, None, None, False, True)),
+        "managedBy": FOREIGN if random.random() < 0.06 else None,
+    }
+    run_policy |= {name: value for name, value in optional.items() if value is not None}
+    if random.random() < 0.75:
+        where = random.choice((spec, run_policy))  # both places are good (B08)
+        where["cleanPodPolicy"] = random.choice(("All", "Running", "None"))
+    if random.random() < 0.3:
+        spec["successPolicy"] = "AllWorkers"
+    shape = random.choice(SHAPES)
+    spec["tfReplicaSpecs"] = {
+        _spelled(random, kind): _replicas(random, kind, sizes, limited=limit is not None)
+        for kind, sizes in shape.items()
+    }
+    job = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": name}, "spec": spec}
+    if random.random() < 0.05:
+        mistake = _broken(random)
+        job["metadata"] = {"name": name, **mistake["metadata"]}
+        job["spec"] = spec | mistake["spec"]
+    return job
+
+
+def _broken(random: Random) -> dict[str, Any]:
+    return {"metadata": {"annotations": {INVALID: "yes"}}, "spec": random.choice(MISTAKES)}
+
+
+def _spelled(random: Random, kind: str) -> str:
+    return kind if random.random() < 0.9 else kind.lower()
+
+
+def _replicas(random: Random, kind: str, sizes: tuple[int, int], *, limited: bool) -> dict[str, Any]:
+    tempers = [scripts.STEADY, scripts.STEADY, scripts.RETRYING, scripts.FLAKY, scripts.ENDLESS]
+    if kind == "PS":
+        tempers += [scripts.ENDLESS] * 6
+    if limited:
+        tempers += [scripts.BROKEN] * 3
+    annotations = {scripts.TEMPER: random.choice(tempers)}
+    containers = [{"name": "tensorflow", "image": "train"}]
+    policy = random.choice((None, "Never", "OnFailure", "Always", "ExitCode", "ExitCode"))
+    if random.random() < 0.1:
+        containers.append({"name": "sidecar", "image": "proxy"})
+        # A sidecar that ends under Always would be restarted as the main container is, which this model leaves out.
+        ends = [] if policy in {"Always", "OnFailure"} else [scripts.ENDING, scripts.FAILING]
+        annotations[scripts.SIDECAR] = random.choice([scripts.STAYING, *ends])
+    replicas: dict[str, Any] = {
+        "replicas": random.randint(*sizes),
+        "template": {"metadata": {"annotations": annotations}, "spec": {"containers": containers}},
+    }
+    if policy is not None:
+        replicas["restartPolicy"] = policy
+    return replicas

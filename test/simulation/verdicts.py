@@ -1,0 +1,92 @@
+"""Whether what a status says is true, by the rules that users are told and by what has happened. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from simulation.records import is_final, moment
+from simulation.wishes import ending_of, finished_of, restarts_of, wish_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from simulation.model.storage import Body
+    from simulation.records import Records
+
+
+TICK_S: Final = 0.01
+"""So much the simulated wall clock may be ahead of the server's: no two readings of it are equal."""
+
+
+def justify(job: Body, records: Records, now: datetime) -> Iterator[str]:
+    """What is wrong with the end that is written on a job just now."""
+    wish, ending, uid = wish_of(job), ending_of(job), job["metadata"]["uid"]
+    assert ending is not None
+    reason, message = ending["reason"], ending["message"]
+    if wish.suspend and not wish.invalid:
+        yield "a suspended job does not end"
+    if wish.invalid != (reason == "InvalidTFJobSpec"):
+        yield f"the end is {reason}, and the specification is {'wrong' if wish.invalid else 'right'}"
+    if wish.invalid:
+        return
+    succeeded = records.succeeded(uid)
+    if ending["type"] == "Succeeded":
+        if not wish.is_done(succeeded):
+            yield f"only {sorted(succeeded)} have succeeded"
+    elif reason == "TFJobFailed":
+        wanted = ((fate, wish.replicas[fate.slot[0]][1]) for fate in records.all_fates(uid) if fate.slot in wish.slots)
+        if not any(is_final(fate, policy) for fate, policy in wanted):
+            yield f"no replica has failed for good: {records.all_fates(uid)}"
+    elif "backoff" in message:
+        restarts = sum(records.most_restarts(uid, slot) for slot in records.pods[uid])
+        if wish.backoff_limit is None or restarts <= wish.backoff_limit:
+            yield f"there were {restarts} restarts of {wish.backoff_limit} allowed"
+    elif wish.deadline_s is None or now < moment(job["status"]["startTime"]) + timedelta(
+        seconds=wish.deadline_s - TICK_S
+    ):
+        yield f"the deadline of {wish.deadline_s} s after {job['status']['startTime']} is not over"
+
+
+def status_mistakes(old: Body, new: Body, records: Records) -> Iterator[str]:
+    """What is wrong with a new status, as such and after the old one."""
+    uid = new["metadata"]["uid"]
+    if wish_of(new).foreign:
+        yield "the job is somebody else's"
+    before, after = old.get("status") or {}, new["status"]
+    if ending_of(old) is not None:
+        for name in ("conditions", "completionTime", "startTime"):
+            if before.get(name) != after.get(name):
+                yield f"{name} changed after the end from {before.get(name)} to {after.get(name)}"
+    if lost := finished_of(old) - finished_of(new):
+        yield f"{sorted(lost)} had succeeded, and that is forgotten"
+    if untrue := finished_of(new) - records.succeeded(uid):
+        yield f"{sorted(untrue)} have not succeeded"
+    counted = restarts_of(new)
+    for slot, restarts in restarts_of(old).items():
+        if counted.get(slot, 0) < restarts:
+            yield f"the restarts of {slot} fell from {restarts} to {counted.get(slot, 0)}"
+    for slot, restarts in counted.items():
+        if restarts > records.most_restarts(uid, slot):
+            yield f"{slot} was restarted {records.most_restarts(uid, slot)} times, not {restarts}"
+    yield from _condition_mistakes(new)
+    resumed = _is_true(before, "Suspended") and not _is_true(after, "Suspended")
+    if before.get("startTime") not in {None, after.get("startTime")} and not resumed:
+        yield f"the start moved from {before['startTime']} to {after.get('startTime')}"
+
+
+def _condition_mistakes(job: Body) -> Iterator[str]:
+    status = job["status"]
+    conditions = status["conditions"]
+    true = [each["type"] for each in conditions if each["status"] == "True"]
+    if not true or conditions[-1]["type"] != true[-1]:
+        yield f"the last condition is not True: {conditions}"
+    if len({"Succeeded", "Failed", "Suspended", "Running", "Restarting"}.intersection(true)) > 1:
+        yield f"more than one state is True: {true}"
+    if (ending_of(job) is None) != ("completionTime" not in status):
+        yield f"completionTime is {status.get('completionTime')}, and the conditions say {true}"
+
+
+def _is_true(status: dict[str, Any], condition: str) -> bool:
+    return any(each["type"] == condition and each["status"] == "True" for each in status.get("conditions") or ())

@@ -1,0 +1,259 @@
+"""Looks at every write at the moment in which the server accepts it, and says which of them should never have been made.
+
+An operator's word is measured against what the server told it: nothing is made or deleted for a job on a view of it that the
+server has not confirmed, and the last confirmed one must justify the deed. What has changed while a request
+was on its way nobody can help.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from api.core import EVENTS, PODS, SERVICES
+from api.v1.constants import TFJOBS
+from fakes.virtual_loop import EPOCH
+from simulation.feed import Feed
+from simulation.lives import End
+from simulation.records import Records, is_final, moment
+from simulation.slots import slot_of
+from simulation.verdicts import TICK_S, justify, status_mistakes
+from simulation.wishes import ending_of, finished_of, restarts_of, wish_of
+
+if TYPE_CHECKING:
+    from api.client.transport import Request
+    from simulation.kubelet import Kubelet
+    from simulation.lives import Fate
+    from simulation.model.server import Answer, Write
+    from simulation.model.storage import Body, Change
+    from simulation.world import World
+
+OPERATOR: Final = "operator-"
+"""The names of operators as clients, which are also their names in the election, begin with this."""
+LEASE: Final = ("kube-system", "tf-operator")
+
+
+def _seconds(text: str) -> float:
+    return (moment(text) - EPOCH).total_seconds()
+
+
+def is_deletion(change: Change) -> bool:
+    """Whether an object was deleted here, or told to go."""
+    told = "deletionTimestamp" in change.new.body["metadata"]
+    before = change.old is not None and "deletionTimestamp" in change.old.body["metadata"]
+    return not before and (change.gone or told)
+
+
+class Watchman:
+    """Keeps `records`, and `violations` of what must never happen."""
+
+    def __init__(self, world: World, kubelet: Kubelet, *, forgivable_s: float = math.inf) -> None:
+        """`forgivable_s`: how long a pod may have stood there as succeeded, until somebody deletes it, and be missed."""
+        self._forgivable_s = forgivable_s
+        self.records = Records(kubelet)
+        self.violations: list[str] = []
+        self._world = world
+        self._kubelet = kubelet
+        self._storage = world.server.storage
+        self._jobs, self._pods, self._services, self._events = (
+            Feed(self._storage, resource) for resource in (TFJOBS, PODS, SERVICES, EVENTS)
+        )
+        self._confirmed: dict[tuple[str, str], Body] = {}
+        """A job as the server last showed it to a client on demand, by client and UID."""
+        self._free_since: dict[tuple[str, str], float] = {}
+        """When a pod last went that was made for a job of this name, by namespace and name: it may have stood in the way."""
+        world.server.on_change.append(self._look)
+        world.server.on_answer.append(self._hear)
+
+    def holder(self) -> str:
+        """Whom the lease names."""
+        lease = self._storage.collections["leases"].objects.get(LEASE)
+        return str((lease.body.get("spec") or {}).get("holderIdentity") or "") if lease is not None else ""
+
+    def _hear(self, request: Request, client: str, answer: Answer) -> None:
+        if answer.status != 200 or request.method not in {"GET", "PATCH"} or not client.startswith(OPERATOR):
+            return
+        match request.path.split("/"):
+            case ["", "apis", TFJOBS.group, _, _, namespace, TFJOBS.plural, name, *_]:
+                job = self._storage.collections["tfjobs"].objects[namespace, name].body
+                self._confirmed[client, job["metadata"]["uid"]] = job
+
+    def _look(self) -> None:
+        write = self._world.server.writes[-1]
+        by_operator = write.client.startswith(OPERATOR)
+        if by_operator and self.holder() not in {write.client, ""}:
+            self._accuse(write, f"while the lease names {self.holder()}")
+        for change in self._jobs.news():
+            self._see_job(change, write, by_operator=by_operator)
+        for change in self._pods.news():
+            self._see_pod(change, write, by_operator=by_operator)
+        for change in self._services.news():
+            if by_operator:
+                self._see_service(change, write)
+        for change in self._events.news():
+            if by_operator:
+                self._check_not_foreign(change.new.body["involvedObject"]["uid"], write)
+
+    def _accuse(self, write: Write, what: str) -> None:
+        self._world.note("VIOLATION", write.client, write.method, write.path, what)
+        self.violations.append(f"at {write.at:.3f} s {write.client} {write.method} {write.path}: {what}")
+
+    def _see_job(self, change: Change, write: Write, *, by_operator: bool) -> None:
+        body, records, now = change.new.body, self.records, self._world.time
+        uid = body["metadata"]["uid"]
+        records.jobs[uid] = body
+        old = change.old.body if change.old is not None else None
+        if is_deletion(change):
+            records.removed_at[uid] = now
+            if by_operator:
+                self._check_expiry(body, write)
+            return
+        if old is None or old["spec"] != body["spec"]:
+            records.edited_at[uid] = now
+            if by_operator:
+                self._accuse(write, "specifications are the users'")
+        if old is None or old.get("status") == body.get("status"):
+            return
+        if ending_of(old) is None and ending_of(body) is not None:
+            records.ended_at[uid] = now
+            self._note_delay("end", self._due(body), body)
+            for problem in justify(body, records, self._world.server.now()):
+                self._accuse(write, problem)
+        for problem in status_mistakes(old, body, records):
+            self._accuse(write, problem)
+
+    def _check_expiry(self, job: Body, write: Write) -> None:
+        """The operator deletes a job only when its TTL is over."""
+        wish, ending = wish_of(job), ending_of(job)
+        if wish.foreign or ending is None or wish.ttl_s is None:
+            self._accuse(write, "nothing asked for this deletion")
+            return
+        due = _seconds(job["status"]["completionTime"]) + wish.ttl_s
+        if self._world.time + TICK_S < due:
+            self._accuse(write, f"the TTL of {wish.ttl_s} s after {job['status']['completionTime']} is not over")
+        self._note_delay("deletion", due, job)
+
+    def _due(self, job: Body) -> float:
+        """When a job should have ended that ends now."""
+        wish, ending, uid = wish_of(job), ending_of(job), job["metadata"]["uid"]
+        assert ending is not None
+        if ending["type"] == "Succeeded":
+            return self.records.done_at(uid, wish)
+        if "deadline" in ending["message"]:
+            return _seconds(job["status"]["startTime"]) + (wish.deadline_s or 0)
+        return self.records.lost_at(uid, wish) if ending["reason"] == "TFJobFailed" else self._world.time
+
+    def _note_delay(self, what: str, due: float, job: Body) -> None:
+        """Note how long something took that could be done since `due`, or since the job was edited."""
+        meta = job["metadata"]
+        since = max(due, self.records.edited_at[meta["uid"]])
+        self.records.delays.append((self._world.time - since, f"{what} of {meta['namespace']}/{meta['name']}"))
+
+    def _see_pod(self, change: Change, write: Write, *, by_operator: bool) -> None:
+        meta = change.new.body["metadata"]
+        owner, slot = meta["ownerReferences"][0]["uid"], slot_of(meta)
+        if change.old is None:
+            if by_operator:
+                self._check_creation(owner, change, write)
+                self._check_first(owner, change, write)
+            self.records.pods[owner][slot].append(meta["uid"])
+            if by_operator:
+                job = self.records.jobs[owner]
+                place = (meta["namespace"], job["metadata"]["name"])
+                self._note_delay(f"creation of {meta['name']}", self._free_since.get(place, 0.0), job)
+        elif is_deletion(change):
+            if by_operator:
+                self._check_deletion(owner, change, write)
+            self.records.removers[meta["uid"]] = write.client
+            self.records.pod_removed_at[meta["uid"]] = self._world.time
+        if change.gone:
+            self._free_since[meta["namespace"], meta["ownerReferences"][0]["name"]] = self._world.time
+
+    def _see_service(self, change: Change, write: Write) -> None:
+        owner = change.new.body["metadata"]["ownerReferences"][0]["uid"]
+        if change.old is None:
+            self._check_creation(owner, change, write)
+        elif is_deletion(change):
+            job = self._confirmed.get((write.client, owner)) or self.records.jobs[owner]
+            wish = wish_of(job)
+            needed = slot_of(change.new.body["metadata"]) in wish.slots - finished_of(job)
+            if needed and not wish.suspend and ending_of(self.records.jobs[owner]) is None:
+                self._accuse(write, "the service is needed")
+
+    def _check_creation(self, owner: str, change: Change, write: Write) -> None:
+        """No child for a job that does not want it, as far as the operator could know."""
+        job = self._confirmed.get((write.client, owner))
+        if job is None:
+            self._accuse(write, "acted on a view of the job that was never confirmed")
+            return
+        self._check_not_foreign(owner, write)
+        wish, slot = wish_of(job), slot_of(change.new.body["metadata"])
+        reasons = {
+            "the job is being deleted": "deletionTimestamp" in job["metadata"],
+            "the job has ended": ending_of(job) is not None,
+            "the job is suspended": wish.suspend,
+            "the specification is wrong": wish.invalid,
+            "nobody asked for this replica": slot not in wish.slots,
+            "this replica has succeeded": slot in finished_of(job),
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                self._accuse(write, reason)
+
+    def _check_first(self, owner: str, change: Change, write: Write) -> None:
+        """Never two pods for one replica, and no second run of one that has succeeded.
+
+        A success is lost when others delete the pod before the operator can see it (B42), or when it comes in the last
+        moments of a pod that was told to go. The operator itself deletes nothing that it has not seen.
+        """
+        slot = slot_of(change.new.body["metadata"])
+        for fate in self.records.fates(owner, slot):
+            remover = self.records.removers.get(fate.uid, "")
+            if not remover:
+                self._accuse(write, f"there is another pod of {slot}")
+            stood_s = self.records.pod_removed_at.get(fate.uid, 0.0) - fate.ended_at
+            seen = remover.startswith(OPERATOR) or stood_s > self._forgivable_s
+            if fate.end is End.SUCCEEDED and not fate.leaving and seen:
+                self._accuse(
+                    write, f"{slot} has ended well at {fate.ended_at:.3f} s, {stood_s:.3f} s before {remover} took it"
+                )
+
+    def _check_deletion(self, owner: str, change: Change, write: Write) -> None:
+        """A pod is deleted because its job has ended, is suspended, shrinks, or makes it again."""
+        self._check_not_foreign(owner, write)
+        fate = self._kubelet.fates[change.new.body["metadata"]["uid"]]
+        current = self.records.jobs[owner]
+        if owner in self.records.removed_at:
+            return
+        if ending_of(current) is not None:
+            self._check_clean_up(current, fate, change.new.body["status"]["phase"], write)
+            return
+        job = self._confirmed.get((write.client, owner))
+        if job is None:
+            self._accuse(write, "acted on a view of the job that was never confirmed")
+            return
+        wish = wish_of(job)
+        if wish.suspend or fate.slot not in wish.slots:
+            return
+        _, policy = wish.replicas[fate.slot[0]]
+        if fate.end in {None, End.SUCCEEDED} or is_final(fate, policy):
+            self._accuse(write, f"the pod was wanted as it is: {fate}")
+        if fate.counts:
+            self.records.replaced[owner][fate.slot] += 1
+            failures, counted = self.records.replaced[owner][fate.slot], restarts_of(current).get(fate.slot, 0)
+            if counted < failures:
+                self._accuse(write, f"failure {failures} of {fate.slot}, and {counted} restarts are on record")
+
+    def _check_clean_up(self, job: Body, fate: Fate, phase: str, write: Write) -> None:
+        wish, ending = wish_of(job), ending_of(job)
+        if wish.invalid or fate.slot not in wish.slots:
+            return
+        by_limit = ending is not None and ending["reason"] == "JobFailed"
+        if wish.clean_pod_policy == "None" and not by_limit:
+            self._accuse(write, "the clean-up policy is None")
+        if wish.clean_pod_policy != "All" and phase in {"Succeeded", "Failed"}:
+            self._accuse(write, f"the pod has ended, and the clean-up policy is {wish.clean_pod_policy}: {fate}")
+
+    def _check_not_foreign(self, owner: str, write: Write) -> None:
+        if owner in self.records.jobs and wish_of(self.records.jobs[owner]).foreign:
+            self._accuse(write, "the job is somebody else's")

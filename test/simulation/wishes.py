@@ -1,0 +1,104 @@
+"""What a job asks for, read apart from the code under test: as little of the API as the simulated users write.
+
+Whether a specification is wrong, and whose a job is, its user says in an annotation and a field: nobody has to find out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from simulation.slots import REPLICA_TYPES, Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from simulation.model.storage import Body
+
+INVALID: Final = "simulation/invalid"
+"""The annotation of a job whose specification has a mistake."""
+FOREIGN: Final = "kueue.x-k8s.io/multikueue"
+"""The manager of jobs that are not the operator's."""
+RETRYABLE: Final = frozenset({130, 137, 138, 143})
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A specification. `replicas`: count and restart policy by type."""
+
+    replicas: Mapping[str, tuple[int, str]]
+    all_workers: bool
+    clean_pod_policy: str
+    backoff_limit: int | None
+    deadline_s: int | None
+    ttl_s: int | None
+    suspend: bool
+    foreign: bool
+    invalid: bool
+
+    @property
+    def slots(self) -> set[Slot]:
+        """All replicas that are asked for."""
+        return {(name, index) for name, (count, _) in self.replicas.items() for index in range(count)}
+
+    def is_done(self, finished: Collection[Slot]) -> bool:
+        """Whether a job has succeeded when these replicas have: the chief decides if there is one, then the workers."""
+        for decider in ("Chief", "Master", "Worker"):
+            count, _ = self.replicas.get(decider, (0, ""))
+            if count:
+                if decider == "Worker" and not self.all_workers and ("Worker", 0) in finished:
+                    return True
+                return all((decider, index) in finished for index in range(count))
+        return bool(self.slots) and self.slots <= set(finished)
+
+
+def wish_of(job: Body) -> Wish:
+    """Read a job."""
+    meta, spec = job["metadata"], job["spec"]
+    run_policy: dict[str, Any] = spec.get("runPolicy") or {}
+
+    def policy(name: str) -> Any:
+        return run_policy.get(name, spec.get(name))
+
+    invalid = INVALID in (meta.get("annotations") or {})
+    replicas = {} if invalid else spec["tfReplicaSpecs"]
+    return Wish(
+        replicas={
+            REPLICA_TYPES[name.lower()]: (each.get("replicas", 1), each.get("restartPolicy", "Never"))
+            for name, each in replicas.items()
+        },
+        all_workers=spec.get("successPolicy") == "AllWorkers",
+        clean_pod_policy=policy("cleanPodPolicy") or "Running",
+        backoff_limit=policy("backoffLimit"),
+        deadline_s=policy("activeDeadlineSeconds"),
+        ttl_s=policy("ttlSecondsAfterFinished"),
+        suspend=bool(run_policy.get("suspend")),
+        foreign=run_policy.get("managedBy") == FOREIGN,
+        invalid=invalid,
+    )
+
+
+def ending_of(job: Body) -> dict[str, Any] | None:
+    """The condition that says that a job has ended, if it has."""
+    conditions = (job.get("status") or {}).get("conditions") or []
+    return next(
+        (each for each in conditions if each["type"] in {"Succeeded", "Failed"} and each["status"] == "True"), None
+    )
+
+
+def finished_of(job: Body) -> set[Slot]:
+    """The replicas that, by the status, have succeeded."""
+    found: set[Slot] = set()
+    for name, text in ((job.get("status") or {}).get("finishedIndices") or {}).items():
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            found.update((name, index) for index in range(int(first), int(last or first) + 1))
+    return found
+
+
+def restarts_of(job: Body) -> dict[Slot, int]:
+    """How often, by the status, each replica was restarted."""
+    return {
+        (each["type"], each["index"]): each.get("carried", 0) + each.get("inPlace", 0) + bool(each.get("replaced"))
+        for each in (job.get("status") or {}).get("restarts") or ()
+    }
