@@ -1,8 +1,9 @@
-"""Freeze an operator's memory into a hashable value, and thaw it into new objects: so one memory can live many futures.
+"""Freeze what an operator remembers into a hashable value, and restore it: so that one memory can live many futures.
 
-Generic on purpose: whatever objects the controller comes to hold, all their fields are in the frozen value, and nobody has to
-remember to add a new one here. What is special is listed: surroundings (clients, clocks) are shared, times are relative to now
-and rounded to what can matter, and versions of the job stand apart, since their numbers mean nothing.
+Generic on purpose: whatever the controller comes to hold, it is in the frozen value, and nobody has to remember to add a field
+here. The objects that are there from the beginning stay (the graph); what is frozen and restored is what their fields hold.
+Special are only these: surroundings (clients, clocks) are left alone; times are taken relative to now and rounded to what can
+matter; and versions of the job stand apart, since their numbers mean nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import dataclasses
 import enum
 from collections import OrderedDict, deque
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -20,31 +21,175 @@ from api.v1.types import TFJob
 from worlds.values import LONG_S, Rv
 from workqueue.delaying import DelayingQueue
 
-_PLAIN: Final = (type(None), bool, int, bytes, enum.Enum, type, FunctionType, BuiltinFunctionType)
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PLAIN: Final = (type(None), bool, int, bytes, enum.Enum, type, FunctionType, BuiltinFunctionType, asyncio.Event)
 _RV: Final = "rv"
+_AS_IT_IS, _NUMBERED, _TUPLE, _TAKEN_APART = range(4)
+_OF_DELAYING: Final = frozenset({"_heap", "_live", "_sequence", "_timer"})
 
 
 class Freezer:
-    """Freezes and thaws graphs of objects around the same `surroundings`, which are kept as they are."""
+    """Freezes and restores the graph of objects below `root`; `surroundings` are classes whose objects are left alone."""
 
-    def __init__(self, surroundings: tuple[type, ...]) -> None:
+    def __init__(self, root: object, surroundings: tuple[type, ...]) -> None:
         self._surroundings = surroundings
+        self._sorts: dict[type, int] = {}
+        self._fields: dict[type, tuple[str, ...]] = {}
         self._values: dict[int, int] = {}  # id of an immutable object -> its number; the object lives on in `_kept`
         self._numbers: dict[tuple[type, bytes], int] = {}
         self._kept: list[Any] = []
         self._jobs: dict[tuple[int, Rv], TFJob] = {}
-        self._fields: dict[type, tuple[str, ...]] = {}
+        self._same: dict[Any, Any] = {}
+        self._fixtures: dict[int, Any] = {}
+        self._fixed: list[tuple[Any, str, Any]] = []
+        self._variable: list[tuple[Any, str]] = []
+        self._delaying: list[DelayingQueue[str]] = []
+        self._explore(root)
 
-    def freeze(self, root: Any, now: float) -> tuple[Any, tuple[Rv, ...]]:
-        """The graph below `root` as a hashable value, and the versions of the job in it."""
-        run = _Freezing(self, now)
-        return run.freeze(root), tuple(run.rvs)
+    def freeze(self, now: float) -> tuple[Any, tuple[Rv, ...]]:
+        """What the graph holds, as a hashable value, and the versions of the job in it."""
+        for owner, name, value in self._fixed:
+            assert getattr(owner, name) is value, f"{owner}.{name} was thought to be fixed"
+        rvs: list[Rv] = []
+        parts = [self._freeze(getattr(owner, name), now, rvs) for owner, name in self._variable]
+        for queue in self._delaying:  # its heap keeps what was superseded: all that matters is what is due when
+            parts.append(tuple(sorted((_relative(entry[0] - now), item) for item, entry in queue._live.items())))
+        return tuple([self._same.setdefault(part, part) for part in parts]), tuple(rvs)
 
-    def thaw(self, frozen: Any, rvs: tuple[Rv, ...]) -> Any:
-        """A new graph. Needs the running loop, whose time is taken as now = 0."""
-        return _Thawing(self, rvs).thaw(frozen)
+    def restore(self, frozen: Any, rvs: tuple[Rv, ...]) -> None:
+        """Let the graph hold this again. Needs the running loop, whose time is taken as now = 0."""
+        versions = iter(rvs)
+        parts = iter(frozen)
+        for owner, name in self._variable:
+            setattr(owner, name, self._thaw(next(parts), versions))
+        for queue in self._delaying:
+            queue._heap, queue._live, queue._sequence, queue._timer = [], {}, 0, None
+            for due, item in next(parts):
+                queue.add_after(item, due)
 
-    def number_of(self, value: Any) -> int:
+    def _explore(self, value: Any) -> None:
+        """Find the objects that are there from the beginning, and which of their fields can change."""
+        if id(value) in self._fixtures or self._sort_of(type(value)) != _TAKEN_APART:
+            return
+        if isinstance(value, (dict, list, set, deque)):
+            for part in (*value, *(value.values() if isinstance(value, dict) else ())):
+                self._explore(part)
+            return
+        self._fixtures[id(value)] = value
+        if isinstance(value, MethodType):
+            self._explore(value.__self__)
+            return
+        left_out = frozenset[str]()
+        if isinstance(value, DelayingQueue):
+            self._delaying.append(value)
+            left_out = _OF_DELAYING
+        for name in self._names(value):
+            if name in left_out:
+                continue
+            held = getattr(value, name)
+            self._explore(held)
+            if id(held) in self._fixtures or isinstance(held, self._surroundings):
+                self._fixed.append((value, name, held))
+            else:
+                self._variable.append((value, name))
+
+    def _names(self, value: Any) -> Iterator[str]:
+        kind = type(value)
+        if kind not in self._fields:
+            slots = [getattr(base, "__slots__", ()) for base in kind.__mro__]
+            names = {name for found in slots for name in ([found] if isinstance(found, str) else found)}
+            self._fields[kind] = tuple(sorted(name for name in names if not name.startswith("__")))
+        yield from self._fields[kind]
+        for name in getattr(value, "__dict__", ()):
+            if name != "__orig_class__":  # what Generic leaves behind
+                yield name
+
+    def _sort_of(self, kind: type) -> int:
+        sort = self._sorts.get(kind)
+        if sort is None:
+            sort = self._sorts[kind] = self._find_sort(kind)
+        return sort
+
+    def _find_sort(self, kind: type) -> int:
+        if issubclass(kind, tuple):
+            return _TUPLE
+        if kind in {Rv, float} or issubclass(kind, msgspec.Struct):
+            return _NUMBERED
+        if issubclass(kind, (*_PLAIN, str, *self._surroundings)):
+            return _AS_IT_IS
+        if dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+            return _NUMBERED
+        return _TAKEN_APART
+
+    def _freeze(self, value: Any, now: float, rvs: list[Rv]) -> Any:
+        kind = type(value)
+        sort = self._sort_of(kind)
+        if sort == _AS_IT_IS:
+            if kind is str and _is_version(value):
+                rvs.append(Rv(value[2:]))
+                return (_RV,)
+            return value
+        if sort == _TUPLE:
+            return ("tuple", kind, *[self._freeze(part, now, rvs) for part in value])
+        if sort == _NUMBERED:
+            return self._freeze_value(value, kind, now, rvs)
+        if id(value) in self._fixtures:
+            return ("fixture", id(value))
+        if kind is dict:  # in which order a cache lists its objects is left out of account
+            return (
+                "dict",
+                *[(self._freeze(key, now, rvs), self._freeze(value[key], now, rvs)) for key in sorted(value, key=_order)],
+            )
+        if kind is OrderedDict:
+            return ("ordered", *[(key, self._freeze(part, now, rvs)) for key, part in value.items()])
+        if kind is set:
+            return ("set", kind, *[self._freeze(part, now, rvs) for part in sorted(value, key=_order)])
+        if kind in {list, deque}:
+            return ("list", kind, *[self._freeze(part, now, rvs) for part in value])
+        return ("object", kind, *[(name, self._freeze(getattr(value, name), now, rvs)) for name in self._names(value)])
+
+    def _freeze_value(self, value: Any, kind: type, now: float, rvs: list[Rv]) -> Any:
+        if kind is float:
+            return ("time", _relative(value - now))
+        if kind is Rv:
+            rvs.append(value)
+            return ("number",)
+        if kind is TFJob:
+            rvs.append(Rv(value.metadata.resource_version[2:]))
+            return ("job", self._number_of_job(value))
+        return ("value", self._number_of(value))
+
+    def _thaw(self, frozen: Any, rvs: Iterator[Rv]) -> Any:  # noqa: C901, PLR0911, PLR0912 - a list of kinds, one return each
+        if type(frozen) is not tuple:
+            return frozen
+        kind = frozen[0]
+        if kind == "dict":
+            return {self._thaw(key, rvs): self._thaw(value, rvs) for key, value in frozen[1:]}
+        if kind == _RV:
+            return f"{_RV}{next(rvs)}"
+        if kind == "number":
+            return next(rvs)
+        if kind == "time":
+            return float(frozen[1])
+        if kind == "job":
+            return self._job_of(frozen[1], next(rvs))
+        if kind == "value":
+            return self._kept[frozen[1]]
+        if kind == "fixture":
+            return self._fixtures[frozen[1]]
+        if kind == "ordered":
+            return OrderedDict((key, self._thaw(value, rvs)) for key, value in frozen[1:])
+        if kind == "object":
+            made = object.__new__(frozen[1])
+            for name, value in frozen[2:]:
+                setattr(made, name, self._thaw(value, rvs))
+            return made
+        parts = [self._thaw(part, rvs) for part in frozen[2:]]
+        return frozen[1](*parts) if hasattr(frozen[1], "_fields") else frozen[1](parts)
+
+    def _number_of(self, value: Any) -> int:
         """The number of an immutable object: the same for all that are equal."""
         known = self._values.get(id(value))
         if known is not None:
@@ -56,166 +201,39 @@ class Freezer:
             self._values[id(value)] = number
         return number
 
-    def value_of(self, number: int) -> Any:
-        """The object of that number."""
-        return self._kept[number]
+    def _number_of_job(self, job: TFJob) -> int:
+        """The number of a job without its version."""
+        known = self._values.get(id(job))
+        if known is None:
+            meta = msgspec.structs.replace(job.metadata, resource_version="")
+            known = self._number_of(msgspec.structs.replace(job, metadata=meta))
+        return known
 
-    def job_of(self, number: int, rv: Rv) -> TFJob:
+    def _job_of(self, number: int, rv: Rv) -> TFJob:
         """The job of that number in that version; always the same object."""
         job = self._jobs.get((number, rv))
         if job is None:
             blank: TFJob = self._kept[number]
             meta = msgspec.structs.replace(blank.metadata, resource_version=f"{_RV}{rv}")
             job = self._jobs[number, rv] = msgspec.structs.replace(blank, metadata=meta)
+            self._values[id(job)] = number
         return job
 
-    def is_surrounding(self, value: Any) -> bool:
-        """Whether an object stays as it is."""
-        return isinstance(value, self._surroundings)
 
-    def fields_of(self, kind: type) -> tuple[str, ...]:
-        """The names of the slots of a class."""
-        if kind not in self._fields:
-            slots = [getattr(base, "__slots__", ()) for base in kind.__mro__]
-            names = [name for found in slots for name in ([found] if isinstance(found, str) else found)]
-            self._fields[kind] = tuple(sorted({name for name in names if not name.startswith("__")}))
-        return self._fields[kind]
+def _relative(seconds: float) -> int:
+    """Seconds from now, as far as they can make a difference: nothing here has a period but one second, and long."""
+    since = int(seconds)
+    if since < -1:
+        return -1 if since > -300 else -LONG_S
+    return since if since <= 1 else LONG_S
 
 
-class _Freezing:
-    def __init__(self, freezer: Freezer, now: float) -> None:
-        self._freezer = freezer
-        self._now = now
-        self._met: dict[int, int] = {}
-        self.rvs: list[Rv] = []
-
-    def freeze(self, value: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - a list of kinds, one return each
-        if isinstance(value, str):
-            if value.startswith(_RV) and value[2:].isdigit():
-                self.rvs.append(Rv(value[2:]))
-                return ("rv",)
-            return value
-        if isinstance(value, Rv):
-            self.rvs.append(value)
-            return ("number",)
-        if isinstance(value, float):
-            return ("time", self._relative(value))
-        if isinstance(value, _PLAIN):
-            return value
-        if isinstance(value, TFJob):
-            self.rvs.append(Rv(value.metadata.resource_version[2:]))
-            meta = msgspec.structs.replace(value.metadata, resource_version="")
-            return ("job", self._freezer.number_of(msgspec.structs.replace(value, metadata=meta)))
-        if isinstance(value, msgspec.Struct):
-            return ("value", self._freezer.number_of(value))
-        if dataclasses.is_dataclass(value) and type(value).__dataclass_params__.frozen:  # type: ignore[attr-defined]
-            return ("value", self._freezer.number_of(value))
-        if self._freezer.is_surrounding(value):
-            return ("surrounding", value)
-        if isinstance(value, tuple):
-            return ("tuple", type(value), tuple([self.freeze(part) for part in value]))
-        return self._freeze_mutable(value)
-
-    def _freeze_mutable(self, value: Any) -> Any:
-        met = self._met.get(id(value))
-        if met is not None:
-            return ("met", met)
-        self._met[id(value)] = len(self._met)
-        if isinstance(value, OrderedDict):
-            return ("dict", OrderedDict, tuple([(self.freeze(k), self.freeze(v)) for k, v in value.items()]))
-        if isinstance(value, dict):  # in which order a cache lists its objects is left out of account
-            return ("dict", dict, tuple([(self.freeze(k), self.freeze(value[k])) for k in _ordered(value)]))
-        if isinstance(value, set):
-            return ("set", set, tuple([self.freeze(part) for part in _ordered(value)]))
-        if isinstance(value, (list, deque)):
-            return ("list", type(value), tuple([self.freeze(part) for part in value]))
-        if isinstance(value, MethodType):
-            return ("method", value.__func__, self.freeze(value.__self__))
-        if isinstance(value, asyncio.Event):
-            return ("event",)
-        if isinstance(value, DelayingQueue):
-            return self._freeze_delaying(value)
-        return ("object", type(value), self._fields(value))
-
-    def _fields(self, value: Any, leave_out: frozenset[str] = frozenset()) -> tuple[tuple[str, Any], ...]:
-        names = [name for name in self._freezer.fields_of(type(value)) if name not in leave_out]
-        names += sorted(getattr(value, "__dict__", ()))
-        return tuple([(name, self.freeze(getattr(value, name))) for name in names])
-
-    def _freeze_delaying(self, queue: DelayingQueue[Any]) -> Any:
-        """Its heap keeps what was superseded, and numbers for order: all that matters is what is due when."""
-        due = tuple(sorted((self._relative(entry[0]), item) for item, entry in queue._live.items()))
-        left_out = frozenset({"_heap", "_live", "_sequence", "_timer"})
-        return ("delaying", type(queue), self._fields(queue, left_out), due)
-
-    def _relative(self, time: float) -> int:
-        """Seconds from now, as far as they can make a difference: nothing here has a period but one second, and long."""
-        since = int(time - self._now)
-        if since < -1:
-            return -1 if since > -300 else -LONG_S
-        return since if since <= 1 else LONG_S
-
-
-class _Thawing:
-    def __init__(self, freezer: Freezer, rvs: tuple[Rv, ...]) -> None:
-        self._freezer = freezer
-        self._rvs = iter(rvs)
-        self._met: list[Any] = []
-
-    def thaw(self, frozen: Any) -> Any:  # noqa: C901, PLR0911, PLR0912 - as above
-        if not isinstance(frozen, tuple):
-            return frozen
-        kind = frozen[0]
-        if kind == "rv":
-            return f"{_RV}{next(self._rvs)}"
-        if kind == "number":
-            return next(self._rvs)
-        if kind == "time":
-            return float(frozen[1])
-        if kind == "job":
-            return self._freezer.job_of(frozen[1], next(self._rvs))
-        if kind == "value":
-            return self._freezer.value_of(frozen[1])
-        if kind == "surrounding":
-            return frozen[1]
-        if kind == "tuple":
-            parts = [self.thaw(part) for part in frozen[2]]
-            return tuple(parts) if frozen[1] is tuple else frozen[1](*parts)
-        if kind == "met":
-            return self._met[frozen[1]]
-        place = len(self._met)
-        self._met.append(None)
-        if kind == "method":
-            method = self._met[place] = MethodType(frozen[1], self.thaw(frozen[2]))
-            return method
-        if kind == "event":
-            event = self._met[place] = asyncio.Event()
-            return event
-        made = self._met[place] = object.__new__(frozen[1]) if kind in {"object", "delaying"} else frozen[1]()
-        if kind == "dict":
-            for key, value in frozen[2]:
-                name = self.thaw(key)
-                made[name] = self.thaw(value)
-        elif kind == "set":
-            made.update([self.thaw(part) for part in frozen[2]])
-        elif kind == "list":
-            made.extend([self.thaw(part) for part in frozen[2]])
-        else:
-            for name, value in frozen[2]:
-                setattr(made, name, self.thaw(value))
-        if kind == "delaying":
-            made._heap, made._live, made._sequence, made._timer = [], {}, 0, None
-            for due, item in frozen[3]:
-                made.add_after(item, due)
-        return made
-
-
-def _ordered(parts: Any) -> list[Any]:
-    return sorted(parts, key=_order)
+def _is_version(text: str) -> bool:
+    return text.startswith(_RV) and text[2:].isdigit()
 
 
 def _order(part: Any) -> tuple[int, str]:
     """Versions by their number, so that the order of their shapes does not depend on how many digits they have."""
-    if isinstance(part, str) and part.startswith(_RV) and part[2:].isdigit():
-        return int(part[2:]), part
-    return 0, part if isinstance(part, str) else repr(part)
+    if isinstance(part, str):
+        return (int(part[2:]) if _is_version(part) else 0), part
+    return 0, repr(part)

@@ -268,12 +268,13 @@ class Operator:
         self._clock = _Clock(self._loop)
         self._client = _WaitingClient()
         self._recorder = _SilentRecorder(self._client, self._clock)
-        self._freezer = Freezer((RestClient, EventRecorder, NoJobMetrics, _Clock, _OneSecond))
+        self._body = self._build()
+        self._freezer = Freezer(self._body, (RestClient, EventRecorder, NoJobMetrics, _Clock, _OneSecond))
         self._minds: dict[Any, Mind] = {}
         self._shapes: dict[Any, int] = {}
         self._steps: dict[Any, Mind] = {}
         self._errors: list[str] = []
-        self._blank = self._freezer.freeze(self._build(), 0.0)
+        self._blank = self._freezer.freeze(0.0)
         self._logging = structlog.get_config()
         structlog.configure(processors=[self._log], wrapper_class=structlog.make_filtering_bound_logger("error"))
 
@@ -306,7 +307,8 @@ class Operator:
         return found
 
     def _play_birth(self, epoch: int, cached: tuple[tuple[Job | Child, ...], ...]) -> Mind:
-        body = self._wake(*self._blank, epoch)
+        body = self._body
+        self._wake(*self._blank, epoch)
         for resource, items in zip(RESOURCES, cached, strict=True):
             for item in items:
                 body.stores[resource].put(item, initial=True)
@@ -315,7 +317,8 @@ class Operator:
     def _play(self, mind: Mind, epoch: int, heard: tuple[Any, ...]) -> Mind:
         start, before = (mind, ()) if mind.start is None else (mind.start, mind.heard)
         history = (*before, heard)
-        body = self._wake(start.memory, start.memory_rvs, epoch)
+        body = self._body
+        self._wake(start.memory, start.memory_rvs, epoch)
         work: asyncio.Task[None] | None = None
         for each in history:
             if each[0] == "start":
@@ -339,6 +342,7 @@ class Operator:
         elif what == "replace":
             body.stores[details[0]].replace(details[1])
         elif what == "answer":
+            assert details[0] in self._client.waiting, f"a replay went another way: {self._errors}"
             call, future = self._client.waiting.pop(details[0])
             self._client.log.append((call, details[1]))
             future.set_result(details[1])
@@ -348,20 +352,20 @@ class Operator:
             self._loop.pass_time(1.0 if what == "second" else LONG_S)
         self._loop.settle()
 
-    def _wake(self, memory: Any, rvs: tuple[Rv, ...], epoch: int) -> _Body:
+    def _wake(self, memory: Any, rvs: tuple[Rv, ...], epoch: int) -> None:
         self._loop.reset()
         self._client.begin()
         self._clock.epoch = epoch
         asyncio.events._set_running_loop(self._loop)
         try:
-            return cast("_Body", self._freezer.thaw(memory, rvs))
+            self._freezer.restore(memory, rvs)
         finally:
             asyncio.events._set_running_loop(None)
 
     def _fall_asleep(self, body: _Body, epoch: int, start: Mind | None, history: tuple[Any, ...]) -> Mind:
         if self._errors:
             raise CrashError("\n".join(self._errors))
-        memory, memory_rvs = self._freezer.freeze(body, self._loop.now)
+        memory, memory_rvs = self._freezer.freeze(self._loop.now)
         calls = None
         log: tuple[Any, ...] = ()
         if start is not None:

@@ -9,6 +9,7 @@ import msgspec
 
 from api.v1 import constants as c
 from fakes.jobs import replica
+from worlds.world import create_job, delete_job, edit_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +37,6 @@ class Setting:
     script: tuple[Callable[[World], World], ...] = ()
     lags: frozenset[str] = frozenset({"tfjobs", "pods"})
     open: frozenset[tuple[str, str]] = frozenset({("patch", "tfjobs"), ("create", "pods"), ("delete", "pods")})
-    runs_at_once: bool = False
     has_stranger: bool = False
     never_ends: frozenset[str] = field(default_factory=lambda: frozenset({"PS"}))
 
@@ -61,4 +61,84 @@ def with_policy(given: dict[str, Any], **policy: Any) -> dict[str, Any]:
     return given | {"runPolicy": given.get("runPolicy", {}) | policy}
 
 
-PLAIN: Final = spec(Worker=(1, c.EXIT_CODE))
+def edit(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[World], World]:
+    """An edit of the specification by the user."""
+
+    def made(world: World) -> World:
+        if world.job is None:
+            return world
+        return edit_job(world, encoded(change(msgspec.json.decode(world.job.spec))))
+
+    return made
+
+
+SUSPEND: Final = edit(lambda given: with_policy(given, suspend=True))
+RESUME: Final = edit(lambda given: with_policy(given, suspend=False))
+
+
+def scale(replica_type: str, count: int) -> Callable[[World], World]:
+    """The user asks for another number of replicas."""
+
+    def change(given: dict[str, Any]) -> dict[str, Any]:
+        replicas = given["tfReplicaSpecs"]
+        return given | {"tfReplicaSpecs": replicas | {replica_type: replicas[replica_type] | {"replicas": count}}}
+
+    return edit(change)
+
+
+def delete(world: World) -> World:
+    """The user deletes the job; its children are collected afterwards."""
+    return delete_job(world)
+
+
+def delete_children_first(world: World) -> World:
+    """The user deletes the job with its children before it."""
+    return delete_job(world, foreground=True)
+
+
+def create_again(given: dict[str, Any]) -> Callable[[World], World]:
+    """The user makes another job of the same name, unless there is one still."""
+    return lambda world: world if world.job is not None else create_job(world, "job-2", encoded(given))
+
+
+ONE: Final = spec(Worker=(1, c.EXIT_CODE))
+TWO: Final = spec(Worker=(2, c.EXIT_CODE)) | {"successPolicy": c.ALL_WORKERS}
+PAIR: Final = {policy: spec(Chief=(1, policy), Worker=(1, policy)) for policy in c.RESTART_POLICIES}
+CLUSTER: Final = ("crash", "lose", "relist", "remove", "evict")
+ALL: Final = frozenset({"tfjobs", "pods", "services"})
+EVERY_CALL: Final = frozenset((verb, resource) for verb in ("create", "delete", "patch", "get") for resource in ALL)
+NOT_PODS: Final = frozenset({("patch", "tfjobs")})
+
+SETTINGS: Final = (
+    Setting("one worker, everything apart", ONE, (*CLUSTER, "killed", "error", "refuse"), lags=ALL, open=EVERY_CALL),
+    Setting("chief and worker, Never", PAIR[c.NEVER], (*CLUSTER, "error")),
+    Setting("chief and worker, ExitCode", PAIR[c.EXIT_CODE], (*CLUSTER, "killed")),
+    Setting("chief and worker, OnFailure", PAIR[c.ON_FAILURE], (*CLUSTER, "restart")),
+    Setting("chief and worker, Always", PAIR[c.ALWAYS], (*CLUSTER, "restart")),
+    Setting("a parameter server and a worker", spec(PS=(1, c.EXIT_CODE), Worker=(1, c.EXIT_CODE)), (*CLUSTER, "killed")),
+    Setting(
+        "three workers, of which all count",
+        spec(Worker=(3, c.NEVER)) | {"successPolicy": c.ALL_WORKERS},
+        ("crash", "evict"),
+        surprises=0,
+        deep=1,
+        open=NOT_PODS,
+    ),
+    Setting("suspended and resumed", ONE, (*CLUSTER, "killed"), script=(SUSPEND, RESUME)),
+    Setting("two workers, suspended and resumed", TWO, ("crash",), 0, 1, script=(SUSPEND, RESUME)),
+    Setting("scaled down and up", TWO, ("crash",), 0, 1, script=(scale("Worker", 1), scale("Worker", 2))),
+    Setting("deleted and made again", ONE, (*CLUSTER, "killed"), script=(delete, create_again(ONE))),
+    Setting("deleted with its children", ONE, (*CLUSTER, "killed"), script=(delete_children_first, create_again(ONE))),
+    Setting("a stranger in the way", ONE, CLUSTER, has_stranger=True),
+    Setting(
+        "limits of its own",
+        with_policy(ONE, backoffLimit=1, activeDeadlineSeconds=300, ttlSecondsAfterFinished=300),
+        ("killed", "leap", "crash"),
+        surprises=2,
+        deep=4,
+    ),
+    Setting("all is cleaned up", with_policy(PAIR[c.NEVER], cleanPodPolicy="All"), CLUSTER),
+    Setting("nothing is cleaned up", with_policy(PAIR[c.NEVER], cleanPodPolicy="None"), CLUSTER),
+    Setting("an invalid specification", spec(Worker=(1, "Sometimes")), CLUSTER, 2, 4, script=(SUSPEND, delete)),
+    Setting("another's job", with_policy(ONE, managedBy="kueue.x-k8s.io/multikueue"), CLUSTER, 2, 4, script=(delete,)),
+)
