@@ -68,15 +68,22 @@ class Rules:
                 yield move, self._settled(world, after)
 
     def _settled(self, before: World, world: World) -> World:
-        """Bring what does not lag, judge what was done, and note what the job stands for."""
-        for resource, field in PENDING.items():
-            if resource not in self.setting.lags:
-                for event in getattr(world, field):
-                    mind = self._operator.step(world.mind, world.epoch, "deliver", resource, event)
-                    world = world._replace(mind=mind)
-                world = world._replace(**{field: ()})
+        """Do what does not lag at once, judge what was done, and note what the job stands for."""
         judge_step(before, world)
-        return observed(world)
+        world = observed(world)
+        for resource, field in PENDING.items():
+            pending = getattr(world, field)
+            spare = len(pending) - (self.setting.lag if resource in self.setting.lags else 0)
+            if spare > 0:
+                mind = world.mind
+                for event in pending[:spare]:
+                    mind = self._operator.step(mind, world.epoch, "deliver", resource, event)
+                world = world._replace(mind=mind, **{field: pending[spare:]})
+        for call in world.mind.calls or ():
+            if call.resource not in self.setting.lags:
+                after, answer = carry_out(world, call)
+                return self._settled(world, self._answer(after, call, answer))
+        return world
 
     def _of_the_operator(self, world: World) -> Iterator[tuple[Move, World]]:
         mind = world.mind

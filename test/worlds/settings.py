@@ -25,8 +25,9 @@ class Setting:
     """A job, and what may happen to it.
 
     `surprises` are how many of the moves listed in `may` may happen altogether, `deep` how many with --deep. `script` are the
-    user's edits, in their order, each at any moment. Events of resources not in `lags` are heard of at once; calls whose verb
-    and resource are not in `open` are answered at once when they were carried out.
+    user's edits, in their order, each at any moment. What concerns resources not in `lags` takes no time: their events are heard of
+    and calls carried out and answered at once; of the others at most `lag` events are on their way. A call whose verb and resource
+    are not in `open` is answered at once when it was carried out. With --deep the lag has no bound.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Setting:
     surprises: int = 1
     deep: int = 2
     script: tuple[Callable[[World], World], ...] = ()
+    lag: int = 2
     lags: frozenset[str] = frozenset({"tfjobs", "pods"})
     open: frozenset[tuple[str, str]] = frozenset({("patch", "tfjobs"), ("create", "pods"), ("delete", "pods")})
     has_stranger: bool = False
