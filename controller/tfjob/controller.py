@@ -60,7 +60,8 @@ class _Memory:
     """What is remembered of a job between syncs. All of it can be lost: it saves work, it decides nothing.
 
     `spec` is valid for `generation`. `written` is the job as our last status write left it, and stands in for the versions in
-    `superseded` until the cache has caught up. `unwritten` is a status that waits for `counters_since` to be long enough ago.
+    `superseded` until the cache has caught up. `unwritten` is the last status that was computed and is not known to be written:
+    its write failed, or it waits for `counters_since` to be long enough ago.
     """
 
     generation: int = -1
@@ -216,6 +217,9 @@ class TFJobController:
             if wait > 0:
                 self._queue.add_after(key, wait)
                 return False
+        # The write may fail, and may have succeeded even so: what was observed stays in memory until the answer is here. An older
+        # observation, left there in its stead, would later undo what is in the status.
+        memory.unwritten = status
         written = await self._status_writer.write(known, status, decided.events)
         memory.unwritten = None
         memory.superseded.add(known.metadata.resource_version)
