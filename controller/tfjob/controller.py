@@ -19,6 +19,7 @@ from api.core import Pod, Service
 from api.v1 import conditions
 from api.v1.types import TFJobSpec
 from api.v1.validation import read_spec
+from controller.tfjob import status as statuses
 from controller.tfjob.executor import POD, SERVICE, RefusedError
 from controller.tfjob.handlers import ChildHandler, JobHandler
 from controller.tfjob.plan import plan, plan_invalid
@@ -76,10 +77,7 @@ def _with_unwritten(job: TFJob, unwritten: JobStatus | None) -> TFJob:
     """The job with what was observed but is not written yet: a replica has succeeded, though its pod may be gone by now."""
     if unwritten is None:
         return job
-    known = msgspec.structs.replace(
-        job.status, finished_indices=unwritten.finished_indices, restarts=unwritten.restarts
-    )
-    return msgspec.structs.replace(job, status=known)
+    return msgspec.structs.replace(job, status=statuses.with_memory_of(job.status, unwritten))
 
 
 class TFJobController:
@@ -217,9 +215,7 @@ class TFJobController:
             if wait > 0:
                 self._queue.add_after(key, wait)
                 return False
-        # The write may fail, and may have succeeded even so: what was observed stays in memory until the answer is here. An older
-        # observation, left there in its stead, would later undo what is in the status.
-        memory.unwritten = status
+        memory.unwritten = status  # the write may fail, and the pod that showed what is in it may be gone at the next try
         written = await self._status_writer.write(known, status, decided.events)
         memory.unwritten = None
         memory.superseded.add(known.metadata.resource_version)

@@ -44,6 +44,28 @@ def account(
     return tuple(found[place] for place in sorted(found))
 
 
+def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) -> tuple[IndexRestarts, ...]:
+    """What two accounts of the same replicas amount to, neither of which need be the newer one: nothing is counted twice or lost.
+
+    Of two records about one pod the larger counts are true; of records about different pods the one that counts more is the
+    later, since each new pod carries what was counted before.
+    """
+    found = {(record.type, record.index): record for record in records}
+    for other in others:
+        place = (other.type, other.index)
+        record = found.get(place, other)
+        if record.pod == other.pod:
+            found[place] = msgspec.structs.replace(
+                record,
+                carried=max(record.carried, other.carried),
+                in_place=max(record.in_place, other.in_place),
+                replaced=record.replaced or other.replaced,
+            )
+        elif other.total > record.total:
+            found[place] = other
+    return tuple(found[place] for place in sorted(found))
+
+
 def in_place_restarts(pod: Pod) -> int:
     """How often the kubelet restarted containers of this pod: all of them, init containers too (B37)."""
     statuses = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))

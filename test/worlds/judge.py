@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 from api.v1 import constants as c
 from worlds.values import NO_STATUS, now_at, spec_of, status_of
-from worlds.world import PODS, SERVICES, STRANGER, TFJOBS, finished_in, mode_of, require, written_as_finished
+from worlds.world import (
+    PODS,
+    SERVICES,
+    STRANGER,
+    TFJOBS,
+    children,
+    finished_in,
+    mode_of,
+    require,
+    written_as_finished,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,6 +58,9 @@ def judge_sent(world: World, calls: Iterable[Call]) -> None:
 
 def _judge_create(world: World, call: Call) -> None:
     owner, replica_type, index = call.body
+    there = next((each for each in children(world, call.resource) if each.name == call.name), None)
+    unseen = there is not None and (call.resource, there.uid) in world.made
+    require(not unseen, f"create of {call.resource} {call.name}, which this operator has made, and only has not seen yet")
     reasons = set()
     for each in world.postures:
         spec = spec_of(each.spec)
@@ -82,18 +95,18 @@ def _judge_delete(world: World, call: Call) -> None:
         surplus or child.phase == "Failed" or modes & {"suspended", "ended"},
         f"delete of pod {call.name}, which is {child.phase}, of a job that is {', '.join(sorted(modes))}",
     )
-    if modes & {"live", "suspended"} and not surplus:
-        _judge_evidence(world, child)
+    if modes <= {"live", "suspended"} and not surplus:
+        _judge_evidence(world, child, live=modes == {"live"})
 
 
-def _judge_evidence(world: World, child: Child) -> None:
+def _judge_evidence(world: World, child: Child, *, live: bool) -> None:
     """A delete destroys evidence: what it proves must have been written before."""
     job = world.job
     if job is None or job.uid != child.owner:
         return
     known_success = child.slot in world.known and child.phase == "Succeeded"
     require(not known_success or child.slot in written_as_finished(world), f"the success of {child.name} is not written")
-    if child.phase == "Failed" and not child.reason and mode_of(job) == "live":
+    if live and child.phase == "Failed" and not child.reason:
         records = [each for each in status_of(job.status).restarts if (each.type, each.index) == child.slot[1:]]
         counted = any(each.pod == child.uid and each.replaced for each in records)
         require(counted, f"the failure of {child.name} is not written before its pod is deleted")

@@ -79,6 +79,10 @@ class Rules:
                 for event in pending[:spare]:
                     mind = self._operator.step(mind, world.epoch, "deliver", resource, event)
                 world = world._replace(mind=mind, **{field: pending[spare:]})
+        if self.setting.runs_at_once:
+            waiting = next((pod for pod in world.pods if pod.phase == "Pending"), None)
+            if waiting is not None:
+                return self._settled(world, put_child(world, PODS, waiting._replace(phase="Running")))
         for call in world.mind.calls or ():
             if call.resource not in self.setting.lags:
                 after, answer = carry_out(world, call)
@@ -114,7 +118,9 @@ class Rules:
     def _start(self, world: World) -> World:
         """A worker takes the key. What the cache shows as a success is known from here on."""
         mind = self._operator.step(world.mind, world.epoch, "start")
-        after = observed(world._replace(mind=mind, known=world.known | _recognised(world)))
+        seen = _recognised(world)
+        after = world._replace(mind=mind, known=world.known | seen, finished=world.finished | seen)
+        after = observed(after)
         judge_sent(after, mind.calls or ())
         return after
 
@@ -123,6 +129,9 @@ class Rules:
         mind = self._operator.step(world.mind, world.epoch, "answer", call.number, answer)
         left = tuple(each for each in world.answered if each[0] != call.number)
         new = [sent for sent in mind.calls or () if sent not in before]
+        if call.verb == "create" and not answer.error:
+            made = {(call.resource, child.uid) for child in children(world, call.resource) if child.name == call.name}
+            world = world._replace(made=world.made | made)
         judge_sent(observed(world), new)
         return world._replace(mind=mind, answered=left)
 
@@ -184,7 +193,7 @@ class Rules:
                     yield (SURPRISE, "relist", resource), world._replace(mind=after, **{field: ()})
         if "leap" in may and mind.calls is None:
             after = self._operator.step(mind, world.epoch + 1, "leap")
-            yield (SURPRISE, "leap"), world._replace(mind=after, epoch=world.epoch + 1)
+            yield (SURPRISE, "leap"), world._replace(mind=after, epoch=world.epoch + 1, made=frozenset())
         for pod in world.pods:
             yield from self._misfortunes(world, pod)
 
@@ -219,6 +228,7 @@ class Rules:
             finished=world.finished & (there | written_as_finished(world)),
             known=frozenset(),
             postures=frozenset(),
+            made=frozenset(),
         )
 
     def _lose(self, world: World, call: Call) -> World:
@@ -235,7 +245,7 @@ def _recognised(world: World) -> frozenset[Slot]:
         return frozenset()
     job = cast("Job", jobs[0])
     seen = {pod.slot for pod in cast("tuple[Child, ...]", pods) if pod.phase == "Succeeded"}
-    return world.finished & seen & wanted(job)
+    return wanted(job) & seen
 
 
 def _runs(pod: Child) -> bool:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from api.v1 import conditions
-from api.v1.constants import MANAGED_BY_US
+from api.v1.constants import FAILED, MANAGED_BY_US, SUCCEEDED
 from api.v1.validation import child_name
 from worlds.values import JOB, NO_STATUS, Answer, Call, Child, Event, Job, Rv, spec_of, status_of
 
@@ -42,7 +41,8 @@ class World(NamedTuple):
     has given up. `births` number the children of a name, `script` counts the user's edits, `epoch` the leaps of time.
 
     For judgement only: `finished`, the replicas that must not run again; `known`, those of them that this life of the operator has
-    seen; `failures`, how often each replica failed by its own doing; `postures`, what the job stood for since this sync began.
+    seen; `failures`, how often each replica failed by its own doing; `postures`, what the job stood for since this sync began;
+    `made`, the children (resource, UID) of which this life of the operator was told that they are made, and not yet by a watch.
     """
 
     mind: Mind
@@ -62,6 +62,7 @@ class World(NamedTuple):
     known: frozenset[Slot] = frozenset()
     failures: tuple[tuple[Slot, int], ...] = ()
     postures: frozenset[Posture] = frozenset()
+    made: frozenset[tuple[str, str]] = frozenset()
 
 
 PENDING: Final = {TFJOBS: "pending_jobs", PODS: "pending_pods", SERVICES: "pending_services"}
@@ -90,7 +91,7 @@ def mode_of(job: Job) -> str:
     spec = spec_of(job.spec)
     if job.deleting:
         return "deleting"
-    if conditions.is_finished(status_of(job.status)):
+    if any(each.type in {SUCCEEDED, FAILED} and each.status == "True" for each in status_of(job.status).conditions):
         return "ended"
     if spec is None:
         return "invalid"
@@ -100,7 +101,12 @@ def mode_of(job: Job) -> str:
 
 
 def observed(world: World) -> World:
-    """Note what the job stands for, while a sync is under way."""
+    """Note what the job stands for, while a sync is under way, and which children the operator has heard of."""
+    if world.made:
+        unheard = {(PODS, event.item.uid) for event in world.pending_pods if event.type == "ADDED"}
+        unheard |= {(SERVICES, event.item.uid) for event in world.pending_services if event.type == "ADDED"}
+        if not world.made <= unheard:
+            world = world._replace(made=world.made & unheard)
     if world.mind.calls is None:
         return world._replace(postures=frozenset()) if world.postures else world
     now = posture(world)
@@ -252,4 +258,5 @@ def _on_job(world: World, call: Call) -> tuple[World, Answer]:
     if call.body == job.status:
         return world, Answer(value=job.rv)
     written = job._replace(rv=_next(world), status=call.body)
+    world = world._replace(finished=world.finished | finished_in(written))
     return _with_job(world, written, "MODIFIED"), Answer(value=written.rv)

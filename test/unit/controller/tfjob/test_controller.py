@@ -11,7 +11,7 @@ import pytest
 from api.client.errors import ConflictError, ConnectionLostError, ForbiddenError, InvalidError, NotFoundError
 from api.core import Pod, Service
 from api.meta import meta_key
-from api.v1.types import JobStatus, TFJob
+from api.v1.types import IndexRestarts, JobStatus, TFJob
 from controller.tfjob.controller import COUNTER_WINDOW_S, OWNER_INDEX, TFJobController, index_by_owner
 from controller.tfjob.executor import Executor
 from controller.tfjob.expectations import Expectations
@@ -317,6 +317,33 @@ async def test_a_success_whose_write_lost_its_answer_is_not_forgotten_again() ->
     await world.sync()
     assert STATUS not in world.taken()
     assert world.client.bodies[STATUS][1]["value"]["finishedIndices"] == {"Chief": "0"}
+
+
+async def test_what_an_earlier_life_of_the_operator_has_written_is_not_undone() -> None:
+    """B42: a new life begins on an old view, and counters wait; then the view shows what the earlier one wrote at its end."""
+    world = World()
+    tfjob = job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"})
+    for place in (0, 1):
+        world.pods.put(pod("Worker", place))
+        world.services.put(service("Worker", place))
+    world.jobs.put(tfjob)
+    await world.sync()
+    world.observe_status()
+    world.pods.put(pod("Worker", 0, "Pending"))
+    await world.sync()  # the counter waits
+    held = cast("TFJob", world.jobs.indexer.get(KEY))
+    restarts = (IndexRestarts(type="Worker", index=0, pod="another", carried=2),)
+    written = msgspec.structs.replace(held.status, finished_indices={"Worker": "1"}, restarts=restarts)
+    newer = msgspec.structs.replace(held.metadata, resource_version="3")
+    world.jobs.put(msgspec.structs.replace(held, metadata=newer, status=written))
+    world.pods.remove(pod("Worker", 1))
+    await asyncio.sleep(COUNTER_WINDOW_S)
+    world.taken()
+    await world.sync()
+    body = world.client.bodies[STATUS][1]["value"]
+    assert body["finishedIndices"] == {"Worker": "1"}
+    assert body["restarts"] == [{"type": "Worker", "index": 0, "pod": "uid-mnist-worker-0", "carried": 2}]
+    assert ("create", "pods", "mnist-worker-1") not in world.taken()
 
 
 async def test_a_success_whose_write_failed_is_remembered_though_its_pod_is_gone() -> None:
