@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from api.v1.types import JobStatus
     from worlds.values import Call, Child, Job
-    from worlds.world import Slot, World
+    from worlds.world import Posture, Slot, World
 
 
 def wanted(job: Job) -> frozenset[Slot]:
@@ -50,10 +50,15 @@ def judge_sent(world: World, calls: Iterable[Call]) -> None:
         elif call.verb == "delete" and call.resource != TFJOBS:
             _judge_delete(world, call)
         elif call.verb == "delete":
-            require(any(each.mode == "ended" for each in world.postures), "a job is deleted that has not ended")
-            ttl = [each for each in map(spec_of, [each.spec for each in world.postures]) if each and each.ttl_s is not None]
-            require(ttl and world.epoch > 0, "a job is deleted before its time")
+            due = world.epoch > 0 and any(_has_ttl(each) for each in world.postures if each.mode == "ended")
+            gone = any(each.uid != call.uid for each in world.postures)
+            require(due or gone, "a job is deleted that has not ended, or before its time")
         require(all(each.mode != "foreign" for each in world.postures), f"a job of another controller: {call}")
+
+
+def _has_ttl(stand: Posture) -> bool:
+    spec = spec_of(stand.spec)
+    return spec is not None and spec.ttl_s is not None
 
 
 def _judge_create(world: World, call: Call) -> None:
@@ -78,8 +83,8 @@ def _judge_create(world: World, call: Call) -> None:
 def _judge_delete(world: World, call: Call) -> None:
     kind = world.pods if call.resource == PODS else world.services
     child = next((each for each in kind if each.uid == call.uid and each.name == call.name), None)
-    if child is None:
-        return
+    if child is None or any(each.uid != child.owner for each in world.postures):
+        return  # it is gone, or goes with its job
     modes = {each.mode for each in world.postures if each.uid == child.owner}
     surplus = any(
         (spec := spec_of(each.spec)) is not None

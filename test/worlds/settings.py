@@ -26,7 +26,8 @@ class Setting:
 
     `surprises` are how many of the moves listed in `may` may happen altogether. `script` are the user's edits, in their order, each at any moment. What concerns resources not in `lags` takes no time: their events are heard of
     and calls carried out and answered at once; of the others at most `lag` events are on their way. A call whose verb and resource
-    are not in `open` is answered at once when it was carried out. `runs_at_once` spares a pod the time in which it waits for its node.
+    are not in `open` is answered at once when it was carried out. `runs_at_once` spares a pod the time in which it waits for its node. Settings that are not for `everyday`
+    are for --deep.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Setting:
     lags: frozenset[str] = frozenset({"tfjobs", "pods"})
     open: frozenset[tuple[str, str]] = frozenset({("patch", "tfjobs")})
     runs_at_once: bool = False
+    everyday: bool = True
     has_stranger: bool = False
     never_ends: frozenset[str] = field(default_factory=lambda: frozenset({"PS"}))
 
@@ -112,10 +114,10 @@ EVERY_CALL: Final = frozenset((verb, resource) for verb in ("create", "delete", 
 SETTINGS: Final = (
     Setting("one worker, everything apart", ONE, (*CLUSTER, "killed", "error", "refuse"), lags=ALL, open=EVERY_CALL),
     Setting("chief and worker, pods take time", PAIR[c.NEVER], (*CLUSTER, "error"), surprises=0),
-    Setting("chief and worker, Never", PAIR[c.NEVER], ("crash", "error"), runs_at_once=True),
-    Setting("chief and worker, ExitCode", PAIR[c.EXIT_CODE], ("killed", "relist"), runs_at_once=True),
-    Setting("chief and worker, OnFailure", PAIR[c.ON_FAILURE], ("restart", "evict"), runs_at_once=True),
-    Setting("chief and worker, Always", PAIR[c.ALWAYS], ("restart", "remove"), runs_at_once=True),
+    Setting("chief and worker, Never", PAIR[c.NEVER], ("crash",), runs_at_once=True),
+    Setting("chief and worker, ExitCode", PAIR[c.EXIT_CODE], ("killed",), runs_at_once=True),
+    Setting("chief and worker, OnFailure", PAIR[c.ON_FAILURE], ("evict",), runs_at_once=True),
+    Setting("chief and worker, Always", PAIR[c.ALWAYS], ("restart",), runs_at_once=True),
     Setting(
         "a parameter server and a worker",
         spec(PS=(1, c.EXIT_CODE), Worker=(1, c.EXIT_CODE)),
@@ -131,8 +133,18 @@ SETTINGS: Final = (
     ),
     Setting("suspended and resumed", ONE, (*CLUSTER, "killed"), 0, script=(SUSPEND, RESUME)),
     Setting("suspended and resumed at once", ONE, ("crash",), script=(SUSPEND, RESUME), runs_at_once=True),
-    Setting("two workers suspended", TWO, ("crash",), 0, script=(SUSPEND,), runs_at_once=True),
-    Setting("scaled down and up", TWO, ("crash",), 0, script=(scale("Worker", 1), scale("Worker", 2)), runs_at_once=True),
+    Setting("scaled down", TWO, ("crash",), 0, script=(scale("Worker", 1),), runs_at_once=True),
+    Setting("scaled up", ONE, ("crash",), 0, script=(scale("Worker", 2),), runs_at_once=True),
+    Setting("two workers suspended", TWO, ("crash",), 0, script=(SUSPEND,), runs_at_once=True, everyday=False),
+    Setting(
+        "scaled down and up",
+        TWO,
+        ("crash",),
+        0,
+        script=(scale("Worker", 1), scale("Worker", 2)),
+        runs_at_once=True,
+        everyday=False,
+    ),
     Setting("deleted and made again", ONE, (*CLUSTER, "killed"), 0, script=(delete, create_again(ONE))),
     Setting("deleted with its children", ONE, (*CLUSTER, "killed"), 0, script=(delete_children_first, create_again(ONE))),
     Setting("a stranger in the way", ONE, CLUSTER, has_stranger=True),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from api.v1 import conditions
 from controller.tfjob import controller, plan, status
 from controller.tfjob.controller import TFJobController
 from controller.tfjob.expectations import Expectations
@@ -63,8 +64,8 @@ def failures_are_not_counted(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_end_is_not_final(patch: pytest.MonkeyPatch) -> None:
-    """A job that has ended is planned like any other."""
-    patch.setattr(plan.conditions, "is_finished", lambda _status: False)
+    """A job that has ended is treated like any other."""
+    patch.setattr(conditions, "_has_ended", lambda _: False)
 
 
 def deletions_are_not_seen(patch: pytest.MonkeyPatch) -> None:
@@ -88,20 +89,20 @@ def a_failed_sync_is_dropped(patch: pytest.MonkeyPatch) -> None:
     ("bug", "setting", "complaint"),
     [
         (expectations_are_ignored, Setting("", ONE, (), 0), "only has not seen yet"),
-        (views_are_not_proved, Setting("", ONE, ("lose",), 1, (SUSPEND,)), "is suspended"),
+        (views_are_not_proved, Setting("", ONE, ("lose",), 1, (SUSPEND,), runs_at_once=True), "is suspended"),
         (the_status_comes_last, Setting("", ONE, (), 0, (SUSPEND,)), "is suspended"),
-        (successes_are_not_written, Setting("", ONE, (), 0), "success"),
+        (successes_are_not_written, Setting("", TWO, (), 0, runs_at_once=True), "success"),
         (successes_are_not_kept_in_memory, Setting("", TWO, ("remove",), 1, runs_at_once=True), "finished"),
         (failures_are_not_counted, Setting("", ONE, ("killed",), 1), "failure of j-worker-0 is not written"),
-        (an_end_is_not_final, Setting("", ONE, (), 0), "ended"),
+        (an_end_is_not_final, Setting("", ONE, ("leap",), 1), "ends a second time"),
         (deletions_are_not_seen, Setting("", ONE, ("remove",), 1), "needed are"),
         (a_failed_sync_is_dropped, Setting("", ONE, ("lose",), 1), "invalid|pods of|service is missing|observed"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
 def test_it_finds(bug: Bug, setting: Setting, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the bug the very same search finds nothing."""
-    search(setting, setting.surprises)
+    """It stops at the first wrong step, and shows the way there."""
     bug(monkeypatch)
-    with pytest.raises(WrongError, match=complaint):
+    with pytest.raises(WrongError, match=complaint) as caught:
         search(setting, setting.surprises)
+    assert "(0, 'deliver', 'tfjobs')" in caught.value.__notes__[-1]

@@ -342,7 +342,7 @@ async def test_what_an_earlier_life_of_the_operator_has_written_is_not_undone() 
     await world.sync()
     body = world.client.bodies[STATUS][1]["value"]
     assert body["finishedIndices"] == {"Worker": "1"}
-    assert body["restarts"] == [{"type": "Worker", "index": 0, "pod": "uid-mnist-worker-0", "carried": 2}]
+    assert list(body["restarts"]) == [{"type": "Worker", "index": 0, "pod": "uid-mnist-worker-0", "carried": 2}]
     assert ("create", "pods", "mnist-worker-1") not in world.taken()
 
 
