@@ -215,7 +215,9 @@ class TFJobController:
             if wait > 0:
                 self._queue.add_after(key, wait)
                 return False
-        memory.unwritten = status  # the write may fail, and the pod that showed what is in it may be gone at the next try
+        memory.unwritten = (
+            status  # the write may fail, and the pod that showed what is in it may be gone at the next try
+        )
         written = await self._status_writer.write(known, status, decided.events)
         memory.unwritten = None
         memory.superseded.add(known.metadata.resource_version)

@@ -1,8 +1,8 @@
 """How far the worlds are walked.
 
-    pytest test/worlds             within the bounds of `worlds.settings`: about a minute on one core
-    pytest test/worlds --deep 0    with watches that lag as far as they like, and pods that take their time
-    pytest test/worlds --deep 1    and with one surprise more (minutes to hours, gigabytes)
+pytest test/worlds             within the bounds of `worlds.settings`: about a minute on one core
+pytest test/worlds --deep 0    with watches that lag as far as they like, and pods that take their time
+pytest test/worlds --deep 1    and with one surprise more (minutes to hours, gigabytes)
 """
 
 from __future__ import annotations

@@ -140,7 +140,10 @@ class Freezer:
         if kind is dict:  # in which order a cache lists its objects is left out of account
             return (
                 "dict",
-                *[(self._freeze(key, now, rvs), self._freeze(value[key], now, rvs)) for key in sorted(value, key=_order)],
+                *[
+                    (self._freeze(key, now, rvs), self._freeze(value[key], now, rvs))
+                    for key in sorted(value, key=_order)
+                ],
             )
         if kind is OrderedDict:
             return ("ordered", *[(key, self._freeze(part, now, rvs)) for key, part in value.items()])

@@ -65,7 +65,9 @@ def _judge_create(world: World, call: Call) -> None:
     owner, replica_type, index = call.body
     there = next((each for each in children(world, call.resource) if each.name == call.name), None)
     unseen = there is not None and (call.resource, there.uid) in world.made
-    require(not unseen, f"create of {call.resource} {call.name}, which this operator has made, and only has not seen yet")
+    require(
+        not unseen, f"create of {call.resource} {call.name}, which this operator has made, and only has not seen yet"
+    )
     reasons = set()
     for each in world.postures:
         spec = spec_of(each.spec)
@@ -94,7 +96,9 @@ def _judge_delete(world: World, call: Call) -> None:
     )
     if call.resource == SERVICES:
         done = any(child.slot in each.finished for each in world.postures)
-        require(surplus or done or modes & {"suspended", "ended"}, f"delete of service {call.name} of a job that needs it")
+        require(
+            surplus or done or modes & {"suspended", "ended"}, f"delete of service {call.name} of a job that needs it"
+        )
         return
     require(
         surplus or child.phase == "Failed" or modes & {"suspended", "ended"},
@@ -110,7 +114,9 @@ def _judge_evidence(world: World, child: Child, *, live: bool) -> None:
     if job is None or job.uid != child.owner:
         return
     known_success = child.slot in world.known and child.phase == "Succeeded"
-    require(not known_success or child.slot in written_as_finished(world), f"the success of {child.name} is not written")
+    require(
+        not known_success or child.slot in written_as_finished(world), f"the success of {child.name} is not written"
+    )
     if live and child.phase == "Failed" and not child.reason:
         records = [each for each in status_of(job.status).restarts if (each.type, each.index) == child.slot[1:]]
         counted = any(each.pod == child.uid and each.replaced for each in records)
@@ -142,7 +148,9 @@ def judge_step(before: World, after: World) -> None:
         slot = new.uid, each.type, each.index
         require(totals.get(slot, 0) >= each.total, f"restarts of {slot} are forgotten")
     for slot, total in totals.items():
-        require(total <= failures.get(slot, 0), f"{slot} has failed {failures.get(slot, 0)} times, and {total} are counted")
+        require(
+            total <= failures.get(slot, 0), f"{slot} has failed {failures.get(slot, 0)} times, and {total} are counted"
+        )
 
 
 # What must be in the end.
@@ -207,7 +215,9 @@ def _judge_live(job: Job, pods: list[Child], world: World) -> None:
     written = written_as_finished(world)
     require({pod.slot for pod in pods if pod.phase == "Succeeded"} <= written, "a success is not in the status")
     needed = wanted(job) - written
-    require({pod.slot for pod in pods if pod.phase != "Succeeded"} == needed, f"pods of {pods}, and needed are {needed}")
+    require(
+        {pod.slot for pod in pods if pod.phase != "Succeeded"} == needed, f"pods of {pods}, and needed are {needed}"
+    )
     require(needed <= {service.slot for service in world.services}, "a service is missing")
     require(all(pod.phase in {"Running", "Succeeded"} and not pod.terminating for pod in pods), f"not running: {pods}")
     require(not _has_succeeded(job, written), "all that decides has succeeded, and the job goes on")

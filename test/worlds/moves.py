@@ -186,8 +186,10 @@ class Rules:
             for resource, field in PENDING.items():
                 if len(getattr(world, field)) > 1:
                     there = (world.job,) if world.job else ()
-                    items = there if resource == TFJOBS else tuple(
-                        child for child in children(world, resource) if child.uid != STRANGER
+                    items = (
+                        there
+                        if resource == TFJOBS
+                        else tuple(child for child in children(world, resource) if child.uid != STRANGER)
                     )
                     after = self._operator.step(mind, world.epoch, "replace", resource, items)
                     yield (SURPRISE, "relist", resource), world._replace(mind=after, **{field: ()})

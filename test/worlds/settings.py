@@ -146,7 +146,9 @@ SETTINGS: Final = (
         everyday=False,
     ),
     Setting("deleted and made again", ONE, (*CLUSTER, "killed"), 0, script=(delete, create_again(ONE))),
-    Setting("deleted with its children", ONE, (*CLUSTER, "killed"), 0, script=(delete_children_first, create_again(ONE))),
+    Setting(
+        "deleted with its children", ONE, (*CLUSTER, "killed"), 0, script=(delete_children_first, create_again(ONE))
+    ),
     Setting("a stranger in the way", ONE, CLUSTER, has_stranger=True),
     Setting(
         "limits of its own",

@@ -24,7 +24,10 @@ UNBOUNDED = 1000
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_every_world_is_safe_and_leads_to_rest(
-    setting: Setting, deep: int | None, record_property: Callable[[str, object], None], capsys: pytest.CaptureFixture[str]
+    setting: Setting,
+    deep: int | None,
+    record_property: Callable[[str, object], None],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """B42, EX-04, EX-06, EX-08: never two pods for an index, none for a finished one or for a job that wants none, no end left."""
     surprises = setting.surprises
