@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from api.v1.types import TFJob
-from worlds.values import LONG_S, Rv
 from workqueue.delaying import DelayingQueue
+from worlds.values import LONG_S, Child, Rv
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +44,7 @@ class Freezer:
         self._same: dict[Any, Any] = {}
         self._fixtures: dict[int, Any] = {}
         self._fixed: list[tuple[Any, str, Any]] = []
+        self._furniture: list[tuple[Any, str, Any]] = []
         self._variable: list[tuple[Any, str]] = []
         self._delaying: list[DelayingQueue[str]] = []
         self._explore(root)
@@ -52,10 +53,15 @@ class Freezer:
         """What the graph holds, as a hashable value, and the versions of the job in it."""
         for owner, name, value in self._fixed:
             assert getattr(owner, name) is value, f"{owner}.{name} was thought to be fixed"
+        for owner, name, value in self._furniture:
+            assert getattr(owner, name) == value, f"{owner}.{name} was thought to be fixed"
         rvs: list[Rv] = []
         parts = [self._freeze(getattr(owner, name), now, rvs) for owner, name in self._variable]
-        for queue in self._delaying:  # its heap keeps what was superseded: all that matters is what is due when
-            parts.append(tuple(sorted((_relative(entry[0] - now), item) for item, entry in queue._live.items())))
+        # The heap of a queue keeps what was superseded: all that matters is what is due when.
+        parts += [
+            tuple(sorted((_relative(entry[0] - now), item) for item, entry in queue._live.items()))
+            for queue in self._delaying
+        ]
         return tuple([self._same.setdefault(part, part) for part in parts]), tuple(rvs)
 
     def restore(self, frozen: Any, rvs: tuple[Rv, ...]) -> None:
@@ -92,8 +98,15 @@ class Freezer:
             self._explore(held)
             if id(held) in self._fixtures or isinstance(held, self._surroundings):
                 self._fixed.append((value, name, held))
+            elif self._is_furniture(held):
+                self._furniture.append((value, name, held.copy()))
             else:
                 self._variable.append((value, name))
+
+    def _is_furniture(self, held: Any) -> bool:
+        """Whether a field lists parts of the graph, such as handlers: then nothing is added later."""
+        parts = held.values() if isinstance(held, dict) else held if isinstance(held, list) else ()
+        return bool(parts) and all(id(part) in self._fixtures or isinstance(part, FunctionType) for part in parts)
 
     def _names(self, value: Any) -> Iterator[str]:
         kind = type(value)
@@ -113,6 +126,8 @@ class Freezer:
         return sort
 
     def _find_sort(self, kind: type) -> int:
+        if kind is Child:
+            return _AS_IT_IS
         if issubclass(kind, tuple):
             return _TUPLE
         if kind in {Rv, float} or issubclass(kind, msgspec.Struct):
@@ -137,21 +152,19 @@ class Freezer:
             return self._freeze_value(value, kind, now, rvs)
         if id(value) in self._fixtures:
             return ("fixture", id(value))
+        return self._freeze_object(value, kind, now, rvs)
+
+    def _freeze_object(self, value: Any, kind: type, now: float, rvs: list[Rv]) -> Any:
+        freeze = self._freeze
         if kind is dict:  # in which order a cache lists its objects is left out of account
-            return (
-                "dict",
-                *[
-                    (self._freeze(key, now, rvs), self._freeze(value[key], now, rvs))
-                    for key in sorted(value, key=_order)
-                ],
-            )
+            return ("dict", *[(freeze(key, now, rvs), freeze(value[key], now, rvs)) for key in _ordered(value)])
         if kind is OrderedDict:
-            return ("ordered", *[(key, self._freeze(part, now, rvs)) for key, part in value.items()])
+            return ("ordered", *[(key, freeze(part, now, rvs)) for key, part in value.items()])
         if kind is set:
-            return ("set", kind, *[self._freeze(part, now, rvs) for part in sorted(value, key=_order)])
+            return ("set", kind, *[freeze(part, now, rvs) for part in _ordered(value)])
         if kind in {list, deque}:
-            return ("list", kind, *[self._freeze(part, now, rvs) for part in value])
-        return ("object", kind, *[(name, self._freeze(getattr(value, name), now, rvs)) for name in self._names(value)])
+            return ("list", kind, *[freeze(part, now, rvs) for part in value])
+        return ("object", kind, *[(name, freeze(getattr(value, name), now, rvs)) for name in self._names(value)])
 
     def _freeze_value(self, value: Any, kind: type, now: float, rvs: list[Rv]) -> Any:
         if kind is float:
@@ -164,7 +177,7 @@ class Freezer:
             return ("job", self._number_of_job(value))
         return ("value", self._number_of(value))
 
-    def _thaw(self, frozen: Any, rvs: Iterator[Rv]) -> Any:  # noqa: C901, PLR0911, PLR0912 - a list of kinds, one return each
+    def _thaw(self, frozen: Any, rvs: Iterator[Rv]) -> Any:  # noqa: PLR0911 - a list of kinds, one return each
         if type(frozen) is not tuple:
             return frozen
         kind = frozen[0]
@@ -233,6 +246,10 @@ def _relative(seconds: float) -> int:
 
 def _is_version(text: str) -> bool:
     return text.startswith(_RV) and text[2:].isdigit()
+
+
+def _ordered(parts: Any) -> Any:
+    return sorted(parts, key=_order) if len(parts) > 1 else parts
 
 
 def _order(part: Any) -> tuple[int, str]:

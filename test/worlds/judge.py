@@ -63,7 +63,7 @@ def _has_ttl(stand: Posture) -> bool:
 
 def _judge_create(world: World, call: Call) -> None:
     owner, replica_type, index = call.body
-    there = next((each for each in children(world, call.resource) if each.name == call.name), None)
+    there = next((each for each in children(world, call.resource) if each.slot == call.body), None)
     unseen = there is not None and (call.resource, there.uid) in world.made
     require(
         not unseen, f"create of {call.resource} {call.name}, which this operator has made, and only has not seen yet"
@@ -90,7 +90,7 @@ def _judge_delete(world: World, call: Call) -> None:
     modes = {each.mode for each in world.postures if each.uid == child.owner}
     surplus = any(
         (spec := spec_of(each.spec)) is not None
-        and (child.type not in spec.replicas or child.index >= spec.replicas[child.type].replicas)
+        and (child.type not in spec.replicas or child.place >= spec.replicas[child.type].replicas)
         for each in world.postures
         if each.uid == child.owner
     )
@@ -182,7 +182,7 @@ def judge_rest(world: World) -> None:
     if mode == "foreign":
         require(not pods and not world.services and job.status == NO_STATUS, "a job of another controller was touched")
         return
-    require(mode != "invalid" and mode != "deleting", f"a job is left {mode}")
+    require(mode not in {"invalid", "deleting"}, f"a job is left {mode}")
     require(status.observed_generation == job.generation, "the last edit was not observed")
     if mode == "suspended":
         require(told(status)[-1] == c.SUSPENDED, f"suspended, but {told(status)}")

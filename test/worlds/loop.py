@@ -36,8 +36,8 @@ class StepLoop(asyncio.BaseEventLoop):
         try:
             while self._ready:
                 handle = self._ready.popleft()
-                if not handle._cancelled:  # type: ignore[attr-defined]
-                    handle._run()  # type: ignore[attr-defined]
+                if not handle._cancelled:
+                    handle._run()
         finally:
             events._set_running_loop(before)
 

@@ -35,9 +35,9 @@ from worlds.world import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from worlds.operator import Operator
+    from worlds.operator import Mind, Operator
     from worlds.settings import Setting
-    from worlds.values import Job
+    from worlds.values import Event, Job
     from worlds.world import Slot
 
 PROGRESS: Final = 0
@@ -78,7 +78,7 @@ class Rules:
                 mind = world.mind
                 for event in pending[:spare]:
                     mind = self._operator.step(mind, world.epoch, "deliver", resource, event)
-                world = world._replace(mind=mind, **{field: pending[spare:]})
+                world = _heard(world, mind, field, pending[spare:])
         if self.setting.runs_at_once:
             waiting = next((pod for pod in world.pods if pod.phase == "Pending"), None)
             if waiting is not None:
@@ -94,8 +94,8 @@ class Rules:
         for resource, field in PENDING.items():
             pending = getattr(world, field)
             if pending:
-                after = self._operator.step(mind, world.epoch, "deliver", resource, pending[0])
-                yield (PROGRESS, "deliver", resource), world._replace(mind=after, **{field: pending[1:]})
+                heard = self._operator.step(mind, world.epoch, "deliver", resource, pending[0])
+                yield (PROGRESS, "deliver", resource), _heard(world, heard, field, pending[1:])
         if mind.due == 1:
             yield (PROGRESS, "second"), world._replace(mind=self._operator.step(mind, world.epoch, "second"))
         if mind.calls is None:
@@ -191,11 +191,11 @@ class Rules:
                         if resource == TFJOBS
                         else tuple(child for child in children(world, resource) if child.uid != STRANGER)
                     )
-                    after = self._operator.step(mind, world.epoch, "replace", resource, items)
-                    yield (SURPRISE, "relist", resource), world._replace(mind=after, **{field: ()})
+                    heard = self._operator.step(mind, world.epoch, "replace", resource, items)
+                    yield (SURPRISE, "relist", resource), _heard(world, heard, field, ())
         if "leap" in may and mind.calls is None:
-            after = self._operator.step(mind, world.epoch + 1, "leap")
-            yield (SURPRISE, "leap"), world._replace(mind=after, epoch=world.epoch + 1, made=frozenset())
+            leapt = self._operator.step(mind, world.epoch + 1, "leap")
+            yield (SURPRISE, "leap"), world._replace(mind=leapt, epoch=world.epoch + 1, made=frozenset())
         for pod in world.pods:
             yield from self._misfortunes(world, pod)
 
@@ -238,6 +238,11 @@ class Rules:
         if call.number not in dict(world.answered) and call.verb != "get":
             world = world._replace(adrift=(*world.adrift, call))
         return self._answer(world, call, Answer("ConnectionLostError"))
+
+
+def _heard(world: World, mind: Mind, field: str, left: tuple[Event, ...]) -> World:
+    changed: Any = {field: left}
+    return world._replace(mind=mind, **changed)
 
 
 def _recognised(world: World) -> frozenset[Slot]:

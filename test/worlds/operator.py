@@ -134,7 +134,7 @@ class _WaitingClient(RestClient):
         return answer
 
     async def get(self, resource: Resource, namespace: str, name: str) -> bytes:
-        return cast("bytes", msgspec.json.encode(_json_of((await self._ask("get", resource, name)).value)))
+        return msgspec.json.encode(_json_of((await self._ask("get", resource, name)).value))
 
     async def create(self, resource: Resource, namespace: str, body: object, *, dry_run: bool = False) -> bytes:
         metadata = cast("dict[str, Any]", body)["metadata"]
@@ -148,7 +148,7 @@ class _WaitingClient(RestClient):
         fence, write = cast("list[dict[str, Any]]", body)
         rv = Rv(fence["value"].removeprefix("rv"))
         answer = await self._ask("patch", resource, name, rv=rv, body=msgspec.json.encode(write["value"]))
-        return cast("bytes", msgspec.json.encode(_json_of(answer.value)))
+        return msgspec.json.encode(_json_of(answer.value))
 
     async def delete(self, resource: Resource, namespace: str, name: str, **options: Any) -> bytes:
         version = options.get("resource_version")
@@ -399,7 +399,7 @@ class Operator:
         client, metrics = self._client, NoJobMetrics()
         expectations = Expectations(self._clock)
         queue = _GatedQueue()
-        indices = ({}, {OWNER_INDEX: index_by_owner}, {OWNER_INDEX: index_by_owner})
+        indices: tuple[dict[str, Any], ...] = ({}, {OWNER_INDEX: index_by_owner}, {OWNER_INDEX: index_by_owner})
         stores = {
             resource: _Store(resource, Indexer(index), client)
             for resource, index in zip(RESOURCES, indices, strict=True)

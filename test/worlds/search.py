@@ -15,7 +15,7 @@ from worlds.judge import at_rest, judge_rest
 from worlds.moves import PROGRESS, SURPRISE, Rules
 from worlds.operator import CrashError, Operator
 from worlds.values import Rv, shape
-from worlds.world import World, WrongError, create_job, require
+from worlds.world import World, WrongError, create_job, require, stranger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,8 +90,6 @@ class Search:
         return self.report
 
     def _beginning(self) -> World:
-        from worlds.world import stranger  # noqa: PLC0415
-
         world = World(self._operator.born(0))
         if self._setting.has_stranger:
             world = world._replace(pods=(stranger("Worker", 0),))
@@ -119,9 +117,9 @@ class Search:
     def _stays_at_rest(self, world: World) -> None:
         """Neither an event without a reason nor a new life may find anything to do."""
         for mind in (world.mind, self._operator.born(world.epoch, world.mind.cached)):
-            mind = self._operator.step(mind, world.epoch, "nudge")
-            mind = self._operator.step(mind, world.epoch, "start")
-            require(mind.calls is None, f"at rest, and looked at again: {mind.calls}")
+            nudged = self._operator.step(mind, world.epoch, "nudge")
+            looked = self._operator.step(nudged, world.epoch, "start")
+            require(looked.calls is None, f"at rest, and looked at again: {looked.calls}")
 
     def _meet(self, parent: int, move: Move, world: World, spent: int) -> int:
         key = self._key(world)

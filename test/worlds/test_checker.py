@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -40,10 +41,11 @@ def the_status_comes_last(patch: pytest.MonkeyPatch) -> None:
     """Children are made before the write that would have shown the view to be old."""
     write = TFJobController._write_status
 
-    async def late(self: Any, key: str, known: Any, job: Any, memory: Any, decided: Any, *, at_once: bool) -> bool:
+    async def late(self: Any, *arguments: Any, at_once: bool) -> bool:
+        _key, _known, job, memory, decided = arguments
         if at_once:
             await self._executor.create_children(job, memory.spec, decided)
-        return await write(self, key, known, job, memory, decided, at_once=at_once)
+        return await write(self, *arguments, at_once=at_once)
 
     patch.setattr(TFJobController, "_write_status", late)
 
@@ -77,10 +79,8 @@ def a_failed_sync_is_dropped(patch: pytest.MonkeyPatch) -> None:
     """The key of a sync that failed does not come back."""
 
     async def once(self: TFJobController, key: str) -> None:
-        try:
+        with contextlib.suppress(Exception):
             await self.sync(key)
-        except Exception:  # noqa: BLE001, S110 - the bug
-            pass
 
     patch.setattr(TFJobController, "_sync_safely", once)
 

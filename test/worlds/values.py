@@ -7,7 +7,7 @@ equality alone, by the operator as by the API server, so two worlds that differ 
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -49,14 +49,14 @@ class Job(NamedTuple):
 
 
 class Child(NamedTuple):
-    """A pod or a service on the server; `owner` is the UID of its controller. For a service `phase` is empty."""
+    """A pod or a service on the server; `owner` is the UID of its controller, `place` its index. For a service `phase` is empty."""
 
     name: str
     uid: str
     owner: str
     owner_kind: str
     type: str
-    index: int
+    place: int
     phase: str = ""
     exit_code: int | None = None
     reason: str = ""
@@ -66,7 +66,7 @@ class Child(NamedTuple):
     @property
     def slot(self) -> tuple[str, str, int]:
         """Whose replica it is."""
-        return self.owner, self.type, self.index
+        return self.owner, self.type, self.place
 
 
 class Event(NamedTuple):
@@ -100,20 +100,20 @@ def now_at(epoch: int) -> datetime:
     return EPOCH + timedelta(seconds=LONG_S * epoch)
 
 
-@lru_cache(maxsize=None)
+@cache
 def spec_of(spec: bytes) -> TFJobSpec | None:
     """What the API says that a specification means; None if it is invalid."""
     found = read_spec(JOB, spec)
     return found if isinstance(found, TFJobSpec) else None
 
 
-@lru_cache(maxsize=None)
+@cache
 def status_of(status: bytes) -> JobStatus:
     """A status as the operator reads it."""
     return msgspec.json.decode(status, type=JobStatus)
 
 
-@lru_cache(maxsize=None)
+@cache
 def job_struct(job: Job) -> TFJob:
     """The job as the informer would decode it."""
     meta = ObjectMeta(
@@ -127,7 +127,7 @@ def job_struct(job: Job) -> TFJob:
     return TFJob(metadata=meta, spec=msgspec.Raw(job.spec), status=status_of(job.status))
 
 
-@lru_cache(maxsize=None)
+@cache
 def pod_struct(child: Child) -> Pod:
     """The pod as the informer would decode it."""
     statuses = None
@@ -140,7 +140,7 @@ def pod_struct(child: Child) -> Pod:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def service_struct(child: Child) -> Service:
     """The service as the informer would decode it."""
     return Service(metadata=_meta(child))
@@ -151,7 +151,7 @@ def _meta(child: Child) -> ObjectMeta:
         name=child.name,
         namespace=NAMESPACE,
         uid=child.uid,
-        labels={c.LABEL_REPLICA_TYPE: child.type.lower(), c.LABEL_REPLICA_INDEX: str(child.index)},
+        labels={c.LABEL_REPLICA_TYPE: child.type.lower(), c.LABEL_REPLICA_INDEX: str(child.place)},
         owner_references=(OwnerReference(kind=child.owner_kind, name=JOB, uid=child.owner, controller=True),),
         deletion_timestamp=EPOCH if child.terminating else None,
     )

@@ -47,7 +47,7 @@ class World(NamedTuple):
 
     mind: Mind
     job: Job | None = None
-    head: Rv = Rv(0)  # noqa: RUF009 - a number
+    head: Rv = Rv(0)
     pods: tuple[Child, ...] = ()
     services: tuple[Child, ...] = ()
     pending_jobs: tuple[Event, ...] = ()
@@ -183,7 +183,7 @@ def end_child(world: World, resource: str, child: Child) -> World:
 
 def _with_children(world: World, resource: str, found: tuple[Child, ...], event: Event) -> World:
     ordered = tuple(sorted(found))
-    if event.item.uid == STRANGER:  # type: ignore[union-attr]
+    if event.item.uid == STRANGER:
         return world._replace(pods=ordered)  # it does not bear our labels, so no watch of ours tells of it
     if resource == PODS:
         return world._replace(pods=ordered, pending_pods=(*world.pending_pods, event))
