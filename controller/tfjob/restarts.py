@@ -45,7 +45,7 @@ def account(
 
 
 def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) -> tuple[IndexRestarts, ...]:
-    """What two accounts of the same replicas amount to, neither of which need be the newer one: nothing is counted twice or lost.
+    """What two accounts of the same replicas amount to, neither of which need be the newer: nothing counts twice or is lost.
 
     Of two records about one pod the larger counts are true; of records about different pods the one that counts more is the
     later, since each new pod carries what was counted before.

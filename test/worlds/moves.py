@@ -1,10 +1,10 @@
 """Every move that can be made in a world, and where it leads.
 
 Three sorts. *Progress* is what a cluster that is left alone does sooner or later: events arrive, requests are carried out and
-answered, a worker takes the key, a second passes, pods start and stop, garbage is collected. *Choices* may happen and may not: a
+answered, a worker takes the key, a second passes, pods start and stop, garbage is collected. *Choices* may happen or not: a
 pod succeeds, the user makes the next edit. *Surprises* are what goes wrong, and are counted.
 
-Left out, knowingly: a request takes effect at one moment; each watch keeps its order; a leap of time falls between syncs; caches
+Left out, knowingly: a request takes effect at one moment; each watch keeps its order; a leap of time is between syncs; caches
 list their objects in the order of their names; a restarted operator begins at its predecessor's place in each watch or later.
 """
 

@@ -1,7 +1,7 @@
 """The real operator, one step at a time: given what it remembers and what it hears next, what it remembers then and asks for.
 
-What runs is the product: controller, worker, queue, handlers, stores, expectations, plan, executor, status writer. The client is
-where it stops: each call waits until somebody outside says what the answer is. A `Mind` is all that there is of the operator at
+What runs is the product: controller, worker, queue, handlers, stores, expectations, plan, executor, status writer. At the client
+it stops: each call waits until somebody outside says what the answer is. A `Mind` is all that there is of the operator at
 such a moment. Its memory is frozen; a coroutine can not be, so a mind in the middle of a sync is kept as the memory at the
 sync's start and what the operator has heard since, which is played again to go on from there.
 
@@ -67,8 +67,8 @@ _CODES: Final = {"NotFoundError": 404, "ConflictError": 409, "AlreadyExistsError
 class Mind:
     """All that there is of the operator at one moment. There is only one object of each, so minds are compared by identity.
 
-    `shape` numbers it up to the versions of the job in it, which are `rvs`. `due` is in how many seconds the queue will bring the
-    key by itself; `ready` says that it waits for a worker. `calls` are under way; None when no sync is.
+    `shape` numbers it up to the versions of the job in it, which are `rvs`. `due` is in how many seconds the queue brings the key
+    by itself; `ready` says that it waits for a worker. `calls` are under way; None when no sync is.
     """
 
     shape: int

@@ -1,7 +1,7 @@
 """Walks every world that can be reached, once each, and then asks of every one whether it comes to rest.
 
-Worlds are visited in the order of how many surprises it takes to get there, so that each is seen first with the fewest, and needs
-to be seen only then. A world is known by its key: all of it, but for the numbers of the job's versions.
+Worlds are visited in the order of how many surprises it takes to get there, so that each is seen first with the fewest, and once is
+enough. A world is known by its key: all of it, but for the numbers of the job's versions.
 """
 
 from __future__ import annotations

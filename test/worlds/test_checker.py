@@ -1,4 +1,4 @@
-"""The checker can fail: with each of these bugs in the operator, every one of which operators have had, it says what is wrong."""
+"""The checker can fail: with each of these bugs in the operator, all of which operators have had, it says what is wrong."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Job(NamedTuple):
 
 
 class Child(NamedTuple):
-    """A pod or a service on the server; `owner` is the UID of its controller, `place` its index. For a service `phase` is empty."""
+    """A pod or a service on the server. `owner` is the UID of its controller, `place` its index; services have no `phase`."""
 
     name: str
     uid: str
