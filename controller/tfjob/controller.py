@@ -78,8 +78,9 @@ class _Memory:
     """What is remembered of a job between syncs. All of it can be lost: it saves work, it decides nothing.
 
     `spec`, and whether the job is `ours`, are valid for `generation`. `written` is the job as our last status write left it,
-    and stands in for the versions in `superseded` until the cache has caught up. `unwritten` is a status that waits until the
-    clock shows `write_at`. `told` are the troubles of pods that were made events of.
+    and stands in for the versions in `superseded` until the cache has caught up. `unwritten` is the last status that was
+    computed and is not known to be written: its write failed, or it waits until the clock shows `write_at`. `told` are the
+    troubles of pods that were made events of.
     """
 
     generation: int = -1
@@ -99,12 +100,7 @@ def _with_unwritten(job: TFJob, unwritten: JobStatus | None) -> TFJob:
     """
     if unwritten is None:
         return job
-    known = msgspec.structs.replace(
-        job.status,
-        finished_indices=statuses.joined(job.status.finished_indices, unwritten.finished_indices),
-        restarts=restarts.joined(job.status.restarts, unwritten.restarts),
-    )
-    return msgspec.structs.replace(job, status=known)
+    return msgspec.structs.replace(job, status=statuses.with_memory_of(job.status, unwritten))
 
 
 class TFJobController:
@@ -305,6 +301,7 @@ class TFJobController:
             if memory.write_at > now:
                 self._queue.add_after(key, memory.write_at - now)
                 return False
+        memory.unwritten = status  # the write may fail, and the pod that showed what is in it be gone at the next try
         written = await self._status_writer.write(known, status, decided.events)
         memory.unwritten = None
         memory.superseded.add(known.metadata.resource_version)

@@ -54,13 +54,25 @@ def taken_over(before: Iterable[IndexRestarts], after: Iterable[IndexRestarts]) 
     return [record for record in after if pods.get((record.type, record.index), record.pod) != record.pod]
 
 
-def joined(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) -> tuple[IndexRestarts, ...]:
-    """The records of two statuses of one job: for each replica the one that knows of more."""
+def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) -> tuple[IndexRestarts, ...]:
+    """What two accounts of the same replicas amount to, neither of which need be the newer: nothing counts twice or is lost.
+
+    Of two records about one pod the larger counts are true; of records about different pods the one that counts more is the
+    later, since each new pod carries what was counted before.
+    """
     found = {(record.type, record.index): record for record in records}
-    for record in others:
-        place = (record.type, record.index)
-        if place not in found or record.total > found[place].total:
-            found[place] = record
+    for other in others:
+        place = (other.type, other.index)
+        record = found.get(place, other)
+        if record.pod == other.pod:
+            found[place] = msgspec.structs.replace(
+                record,
+                carried=max(record.carried, other.carried),
+                in_place=max(record.in_place, other.in_place),
+                replaced=record.replaced or other.replaced,
+            )
+        elif other.total > record.total:
+            found[place] = other
     return tuple(found[place] for place in sorted(found))
 
 

@@ -11,6 +11,7 @@ from api.v1 import constants as c
 from api.v1.types import JobStatus, ReplicaStatus
 from controller.tfjob.indices import format_indices, parse_indices
 from controller.tfjob.replicas import Outcome, count
+from controller.tfjob.restarts import merged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,14 +54,22 @@ def remembered(status: JobStatus, finished: Finished) -> dict[str, str]:
     return written
 
 
-def joined(one: Mapping[str, str], other: Mapping[str, str]) -> dict[str, str]:
-    """Finished indices of two statuses: what either of them remembers."""
-    return {
-        name: format_indices(
-            parse_indices(one.get(name, ""), MAX_INDEX) | parse_indices(other.get(name, ""), MAX_INDEX)
+def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
+    """The status with what `observed` knows of finished replicas and restarts. Neither need be the newer of the two.
+
+    The memory may be of an older version of the job: another life of the operator may have written since.
+    """
+    finished = {
+        name: set().union(
+            *(parse_indices(each.finished_indices.get(name, ""), below=MAX_INDEX) for each in (status, observed))
         )
-        for name in sorted({*one, *other})
+        for name in status.finished_indices | observed.finished_indices
     }
+    return msgspec.structs.replace(
+        status,
+        finished_indices={name: format_indices(indices) for name, indices in finished.items()},
+        restarts=merged(status.restarts, observed.restarts),
+    )
 
 
 MAX_INDEX = 100_000

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import msgspec
 import pytest
 
-from api.client.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
+from api.client.errors import ConflictError, ConnectionLostError, ForbiddenError, InvalidError, NotFoundError
 from api.core import PodCondition
 from api.v1.types import IndexRestarts, JobStatus
 from controller.tfjob.controller import CHILD_INDEXERS, COUNTER_WINDOW_S, OWNER_INDEX, START_WINDOW_S
@@ -314,6 +314,72 @@ async def test_a_job_is_deleted_when_its_ttl_is_over() -> None:
     assert world.recorder.reasons[-1] == "SuccessfulDeleteJob"
     world.queue.shut_down()
     await workers
+
+
+async def test_a_success_whose_write_lost_its_answer_is_not_forgotten_again() -> None:
+    """B42: counters waited to be written; then an end was, but the answer was lost. What waited must not undo the end."""
+    world = World()
+    world.jobs.put(job({"tfReplicaSpecs": {"Chief": replica(1), "Worker": replica(1)}}))
+    for kind in ("Chief", "Worker"):
+        world.pods.put(pod(kind, 0))
+        world.services.put(service(kind, 0))
+    await world.sync()
+    world.observe_status()
+    world.pods.put(pod("Worker", 0, "Pending"))
+    await world.sync()  # the counter waits
+    world.pods.put(pod("Chief", 0, "Succeeded", 0))
+    world.client.fail[STATUS] = ConnectionLostError("the connection broke")
+    with pytest.raises(ConnectionLostError):
+        await world.sync()
+    del world.client.fail[STATUS]
+    world.observe_status()
+    world.taken()
+    await world.sync()
+    assert STATUS not in world.taken()
+    assert world.client.bodies[STATUS][1]["value"]["finishedIndices"] == {"Chief": "0"}
+
+
+async def test_what_an_earlier_life_of_the_operator_has_written_is_not_undone() -> None:
+    """B42: a new life begins on an old view, and counters wait; then the view shows what the earlier one wrote at its end."""
+    world = World()
+    tfjob = job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"})
+    for place in (0, 1):
+        world.pods.put(pod("Worker", place))
+        world.services.put(service("Worker", place))
+    world.jobs.put(tfjob)
+    await world.sync()
+    world.observe_status()
+    world.pods.put(pod("Worker", 0, "Pending"))
+    await world.sync()  # the counter waits
+    held = cast("TFJob", world.jobs.indexer.get(KEY))
+    restarts = (IndexRestarts(type="Worker", index=0, pod="another", carried=2),)
+    written = msgspec.structs.replace(held.status, finished_indices={"Worker": "1"}, restarts=restarts)
+    newer = msgspec.structs.replace(held.metadata, resource_version="3")
+    world.jobs.put(msgspec.structs.replace(held, metadata=newer, status=written))
+    world.pods.remove(pod("Worker", 1))
+    await asyncio.sleep(COUNTER_WINDOW_S)
+    world.taken()
+    await world.sync()
+    body = world.client.bodies[STATUS][1]["value"]
+    assert body["finishedIndices"] == {"Worker": "1"}
+    assert list(body["restarts"]) == [{"type": "Worker", "index": 0, "pod": "another", "carried": 2}]
+    assert ("create", "pods", "mnist-worker-1") not in world.taken()
+
+
+async def test_a_success_whose_write_failed_is_remembered_though_its_pod_is_gone() -> None:
+    """B42: seen once, it is known, whether or not the server could be reached just then."""
+    world = World()
+    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"}))
+    for child in (pod("Worker", 0), pod("Worker", 1, "Succeeded", 0)):
+        world.pods.put(child)
+    world.client.fail[STATUS] = ConnectionLostError("the connection broke")
+    with pytest.raises(ConnectionLostError):
+        await world.sync()
+    del world.client.fail[STATUS]
+    world.pods.remove(pod("Worker", 1, "Succeeded", 0))
+    await world.sync()
+    assert world.client.bodies[STATUS][1]["value"]["finishedIndices"] == {"Worker": "1"}
+    assert ("create", "pods", "mnist-worker-1") not in world.taken()
 
 
 async def test_a_job_that_waits_for_quota_has_started_and_is_tried_again() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from api.core import ContainerStatus
 from api.v1.types import IndexRestarts
 from controller.tfjob.replicas import Outcome, Replica
-from controller.tfjob.restarts import account, in_place_restarts, joined, taken_over
+from controller.tfjob.restarts import account, in_place_restarts, merged, taken_over
 from fakes.jobs import pod
 
 
@@ -80,7 +80,7 @@ def test_of_two_memories_the_one_that_knows_more_restarts_counts() -> None:
     one = account((), [replica("a", 2), replica("b", 1, index=1)], ())
     other = account((), [replica("a", 1), replica("b", 3, index=1), replica("c", 1, index=2)], ())
     assert (
-        [record.total for record in joined(one, other)] == [2, 3, 1] == [record.total for record in joined(other, one)]
+        [record.total for record in merged(one, other)] == [2, 3, 1] == [record.total for record in merged(other, one)]
     )
 
 
@@ -94,3 +94,24 @@ def test_counts_never_fall_and_looking_twice_changes_nothing(history: list[tuple
         records = account(records, seen, own_doing)
         assert total(records) >= before
         assert account(records, seen, own_doing) == records
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=8), st.data())
+def test_an_older_account_adds_nothing_to_a_newer_one(history: list[tuple[int, bool]], data: st.DataObject) -> None:
+    """B36: what one life of the operator remembers may be older than what another has written, or the other way round."""
+    records: tuple[IndexRestarts, ...] = ()
+    accounts = [records]
+    for number, (restarts, failed) in enumerate(history):
+        uid = f"pod-{number}"
+        records = account(records, [replica(uid, restarts)], {uid} if failed else set())
+        accounts.append(records)
+    older = data.draw(st.sampled_from(accounts))
+    assert total(merged(older, accounts[-1])) == total(accounts[-1])
+    assert total(merged(accounts[-1], older)) == total(accounts[-1])
+
+
+def test_two_accounts_of_one_pod_make_a_whole() -> None:
+    """One has seen its containers restart, the other has seen it fail."""
+    restarted, failed = account((), [replica("a", 1)], ()), account((), [replica("a")], {"a"})
+    assert total(merged(restarted, failed)) == 2
+    assert merged(restarted, failed) == merged(failed, restarted)

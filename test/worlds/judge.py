@@ -1,0 +1,256 @@
+"""What must never be, and what must be in the end. Written from the promises to users, without the operator's own code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from api.v1 import constants as c
+from worlds.values import NO_STATUS, now_at, spec_of, status_of
+from worlds.world import (
+    PODS,
+    SERVICES,
+    STRANGER,
+    TFJOBS,
+    children,
+    finished_in,
+    mode_of,
+    require,
+    written_as_finished,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from api.v1.types import JobStatus
+    from worlds.values import Call, Child, Job
+    from worlds.world import Posture, Slot, World
+
+
+def wanted(job: Job) -> frozenset[Slot]:
+    """The replicas that a job's specification asks for."""
+    spec = spec_of(job.spec)
+    if spec is None:
+        return frozenset()
+    return frozenset((job.uid, each.type, index) for each in spec.replicas.values() for index in range(each.replicas))
+
+
+def told(status: JobStatus) -> list[str]:
+    """The conditions that are True."""
+    return [condition.type for condition in status.conditions if condition.status == "True"]
+
+
+# What the operator asks for.
+
+
+def judge_sent(world: World, calls: Iterable[Call]) -> None:
+    """Judge requests as they leave. Each must have been right at one moment at least since the sync began."""
+    for call in calls:
+        if call.verb == "create":
+            _judge_create(world, call)
+        elif call.verb == "delete" and call.resource != TFJOBS:
+            _judge_delete(world, call)
+        elif call.verb == "delete":
+            due = world.epoch > 0 and any(_has_ttl(each) for each in world.postures if each.mode == "ended")
+            gone = any(each.uid != call.uid for each in world.postures)
+            require(due or gone, "a job is deleted that has not ended, or before its time")
+        require(all(each.mode != "foreign" for each in world.postures), f"a job of another controller: {call}")
+
+
+def _has_ttl(stand: Posture) -> bool:
+    spec = spec_of(stand.spec)
+    return spec is not None and spec.ttl_s is not None
+
+
+def _judge_create(world: World, call: Call) -> None:
+    owner, replica_type, index = call.body
+    there = next((each for each in children(world, call.resource) if each.slot == call.body), None)
+    unseen = there is not None and (call.resource, there.uid) in world.made
+    require(
+        not unseen, f"create of {call.resource} {call.name}, which this operator has made, and only has not seen yet"
+    )
+    reasons = set()
+    for each in world.postures:
+        spec = spec_of(each.spec)
+        if each.uid != owner or each.mode != "live" or spec is None:
+            reasons.add(each.mode)
+        elif replica_type not in spec.replicas or index >= spec.replicas[replica_type].replicas:
+            reasons.add("not wanted")
+        elif call.body in each.finished and all(pod.slot != call.body for pod in world.pods):
+            reasons.add("finished")  # while its pod is there the name is taken, and no harm is done
+        else:
+            return
+    require(False, f"create of {call.resource} {call.name} for a job or replica that is {', '.join(sorted(reasons))}")
+
+
+def _judge_delete(world: World, call: Call) -> None:
+    kind = world.pods if call.resource == PODS else world.services
+    child = next((each for each in kind if each.uid == call.uid and each.name == call.name), None)
+    if child is None or any(each.uid != child.owner for each in world.postures):
+        return  # it is gone, or goes with its job
+    modes = {each.mode for each in world.postures if each.uid == child.owner}
+    surplus = any(
+        (spec := spec_of(each.spec)) is not None
+        and (child.type not in spec.replicas or child.place >= spec.replicas[child.type].replicas)
+        for each in world.postures
+        if each.uid == child.owner
+    )
+    if call.resource == SERVICES:
+        done = any(child.slot in each.finished for each in world.postures)
+        require(
+            surplus or done or modes & {"suspended", "ended"}, f"delete of service {call.name} of a job that needs it"
+        )
+        return
+    require(
+        surplus or child.phase == "Failed" or modes & {"suspended", "ended"},
+        f"delete of pod {call.name}, which is {child.phase}, of a job that is {', '.join(sorted(modes))}",
+    )
+    if modes <= {"live", "suspended"} and not surplus:
+        _judge_evidence(world, child, live=modes == {"live"})
+
+
+def _judge_evidence(world: World, child: Child, *, live: bool) -> None:
+    """A delete destroys evidence: what it proves must have been written before."""
+    job = world.job
+    if job is None or job.uid != child.owner:
+        return
+    known_success = child.slot in world.known and child.phase == "Succeeded"
+    require(
+        not known_success or child.slot in written_as_finished(world), f"the success of {child.name} is not written"
+    )
+    if live and child.phase == "Failed" and not child.reason:
+        records = [each for each in status_of(job.status).restarts if (each.type, each.index) == child.slot[1:]]
+        counted = any(each.pod == child.uid and each.replaced for each in records)
+        require(counted, f"the failure of {child.name} is not written before its pod is deleted")
+
+
+# What stands on the server.
+
+
+def judge_step(before: World, after: World) -> None:
+    """Judge one step of the world."""
+    if after.pods is not before.pods:
+        slots = [pod.slot for pod in after.pods if pod.owner_kind == "TFJob"]
+        require(len(slots) == len(set(slots)), "two pods for one index")
+    old, new = before.job, after.job
+    if old is None or new is None or old.uid != new.uid or old.status == new.status:
+        return
+    was, now = status_of(old.status), status_of(new.status)
+    ends = {c.SUCCEEDED, c.FAILED}
+    if ends & set(told(was)):
+        require(told(now) == told(was), f"a job that has ended goes on: {told(was)}, then {told(now)}")
+        require(now.completion_time == was.completion_time, "a job ends a second time")
+    require(not ends <= set(told(now)), "a job has two ends")
+    require(len({c.RUNNING, c.RESTARTING} & set(told(now))) < 2, "Running and Restarting at once")
+    require(finished_in(old) <= finished_in(new), "a finished replica is forgotten")
+    failures = dict(after.failures)
+    totals = {(new.uid, each.type, each.index): each.total for each in now.restarts}
+    for each in was.restarts:
+        slot = new.uid, each.type, each.index
+        require(totals.get(slot, 0) >= each.total, f"restarts of {slot} are forgotten")
+    for slot, total in totals.items():
+        require(
+            total <= failures.get(slot, 0), f"{slot} has failed {failures.get(slot, 0)} times, and {total} are counted"
+        )
+
+
+# What must be in the end.
+
+
+def at_rest(world: World) -> bool:
+    """Whether the operator has nothing to do and nothing to hear."""
+    mind = world.mind
+    return not (
+        mind.calls is not None
+        or mind.ready
+        or mind.due == 1
+        or world.pending_jobs
+        or world.pending_pods
+        or world.pending_services
+        or world.adrift
+    )
+
+
+def judge_rest(world: World) -> None:
+    """Judge a world in which nothing more happens by itself: it must be what the user asked for."""
+    job = world.job
+    uid = job.uid if job is not None else None
+    pods = [pod for pod in world.pods if pod.uid != STRANGER]
+    require(all(child.owner == uid for child in (*pods, *world.services)), "children have outlived their job")
+    if job is None:
+        return
+    status, mode = status_of(job.status), mode_of(job)
+    if mode == "foreign":
+        require(not pods and not world.services and job.status == NO_STATUS, "a job of another controller was touched")
+        return
+    require(mode not in {"invalid", "deleting"}, f"a job is left {mode}")
+    require(status.observed_generation == job.generation, "the last edit was not observed")
+    if mode == "suspended":
+        require(told(status)[-1] == c.SUSPENDED, f"suspended, but {told(status)}")
+        require(not pods and not world.services, "a suspended job has children")
+    elif mode == "ended":
+        _judge_ended(job, pods, world)
+    else:
+        _judge_live(job, pods, world)
+    _judge_counters(job, status, mode, pods)
+
+
+def _judge_ended(job: Job, pods: list[Child], world: World) -> None:
+    spec, status = spec_of(job.spec), status_of(job.status)
+    require(status.completion_time is not None, "an end without a time")
+    policy = spec.clean_pod_policy if spec is not None else c.CLEAN_RUNNING
+    going = [pod.name for pod in pods if pod.phase in {"Pending", "Running"}]
+    limited = any(condition.reason == c.REASON_LIMIT for condition in status.conditions)
+    require(not going or (policy == c.CLEAN_NONE and not limited), f"ended, but there is {going}")
+    require(policy != c.CLEAN_ALL or not pods, "not cleaned up")
+    if policy != c.CLEAN_NONE:
+        orphans = {service.name for service in world.services} - {pod.name for pod in pods}
+        require(not orphans, f"services without pods: {orphans}")
+    if spec is not None and spec.ttl_s is not None and status.completion_time is not None:
+        require(now_at(world.epoch) == status.completion_time, "the job has outlived its TTL")
+
+
+def _judge_live(job: Job, pods: list[Child], world: World) -> None:
+    spec, status = spec_of(job.spec), status_of(job.status)
+    assert spec is not None
+    written = written_as_finished(world)
+    require({pod.slot for pod in pods if pod.phase == "Succeeded"} <= written, "a success is not in the status")
+    needed = wanted(job) - written
+    require(
+        {pod.slot for pod in pods if pod.phase != "Succeeded"} == needed, f"pods of {pods}, and needed are {needed}"
+    )
+    require(needed <= {service.slot for service in world.services}, "a service is missing")
+    require(all(pod.phase in {"Running", "Succeeded"} and not pod.terminating for pod in pods), f"not running: {pods}")
+    require(not _has_succeeded(job, written), "all that decides has succeeded, and the job goes on")
+    require(c.RUNNING in told(status), f"running, but {told(status)}")
+    require(spec.active_deadline_s is None or status.start_time == now_at(world.epoch), "the deadline has passed")
+    if spec.backoff_limit is not None:
+        require(sum(each.total for each in status.restarts) <= spec.backoff_limit, "over the back-off limit")
+
+
+def _has_succeeded(job: Job, finished: frozenset[Slot]) -> bool:
+    spec = spec_of(job.spec)
+    assert spec is not None
+    left = {(name, index) for _, name, index in wanted(job) - finished}
+    types = {name for _, name, _ in wanted(job)}
+    deciding = next((name for name in ("Chief", "Master", "Worker") if name in types), None)
+    if deciding is None:
+        return not left
+    if deciding == "Worker" and spec.success_policy != c.ALL_WORKERS and ("Worker", 0) not in left:
+        return True
+    return all(name != deciding for name, _ in left)
+
+
+def _judge_counters(job: Job, status: JobStatus, mode: str, pods: list[Child]) -> None:
+    spec = spec_of(job.spec)
+    if spec is None:
+        return
+    for name in spec.replicas:
+        mine = [pod for pod in pods if pod.type == name and pod.slot in wanted(job)]
+        told_of = status.replica_statuses[name]
+        running = sum(pod.phase == "Running" for pod in mine)
+        require(told_of.active == running, f"{name}: {running} run, and active is {told_of.active}")
+        if mode != "ended":
+            done = len([slot for slot in finished_in(job) & wanted(job) if slot[1] == name])
+            require(told_of.succeeded == done, f"{name}: {done} have succeeded, and succeeded is {told_of.succeeded}")
+            failed = sum(pod.phase == "Failed" for pod in mine)
+            require(told_of.failed == failed, f"{name}: {failed} have failed, and failed is {told_of.failed}")

@@ -1,0 +1,429 @@
+"""The real operator, one step at a time: given what it remembers and what it hears next, what it remembers then and asks for.
+
+What runs is the product: controller, worker, queue, handlers, stores, expectations, plan, executor, status writer. At the
+client it stops: each call waits until somebody outside says what the answer is. A `Mind` is all that there is of the operator
+at such a moment. Its memory is frozen; a coroutine can not be, so a mind in the middle of a sync is kept as the memory at the
+sync's start and what the operator has heard since, which is played again to go on from there.
+
+Two minds in one sync are the same if the sync began from the same memory, has heard the same from outside by its own asking,
+and memory is the same now: the coroutine's variables can come from nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+import structlog
+
+from api.client import RestClient
+from api.client import errors as api_errors
+from api.core import PODS, SERVICES
+from api.meta import meta_key
+from api.v1 import constants as c
+from api.v1.constants import TFJOBS
+from controller.events.recorder import EventRecorder
+from controller.tfjob.controller import CHILD_INDEXERS, TFJobController
+from controller.tfjob.executor import Executor
+from controller.tfjob.expectations import Expectations
+from controller.tfjob.metrics import NoJobMetrics
+from controller.tfjob.ref_manager import RefManager
+from controller.tfjob.status_writer import StatusWriter
+from fakes.api import status_error
+from informers import Indexer, Tombstone
+from workqueue import RateLimitingQueue
+from worlds.frozen import Freezer
+from worlds.loop import StepLoop
+from worlds.values import (
+    KEY,
+    LONG_S,
+    Answer,
+    Call,
+    Child,
+    Event,
+    Job,
+    Rv,
+    job_struct,
+    now_at,
+    pod_struct,
+    service_struct,
+    shape,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from api.meta import Resource
+    from informers import EventHandler
+    from workqueue import Clock
+
+RESOURCES: Final = (TFJOBS.plural, PODS.plural, SERVICES.plural)
+_STRUCT_OF: Final[dict[str, Any]] = dict(zip(RESOURCES, (job_struct, pod_struct, service_struct), strict=True))
+_CODES: Final = {"NotFoundError": 404, "ConflictError": 409, "AlreadyExistsError": 409, "InvalidError": 422}
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Mind:
+    """All that there is of the operator at one moment. There is only one object of each, so minds are compared by identity.
+
+    `shape` numbers it up to the versions of the job in it, which are `rvs`. `due` is in how many seconds the queue brings the
+    key by itself; `ready` says that it waits for a worker. `calls` are under way; None when no sync is.
+    """
+
+    shape: int
+    rvs: tuple[Rv, ...]
+    epoch: int
+    memory: Any
+    memory_rvs: tuple[Rv, ...]
+    start: Mind | None
+    heard: tuple[tuple[Any, ...], ...]
+    calls: tuple[Call, ...] | None
+    ready: bool
+    due: int | None
+    cached: tuple[tuple[Job | Child, ...], ...]
+
+
+class CrashError(AssertionError):
+    """The operator has logged an error of its own: a bug."""
+
+
+class _Clock:
+    """The wall clock is set by the world; the other one is the loop's."""
+
+    def __init__(self, loop: StepLoop) -> None:
+        self._loop = loop
+        self.epoch = 0
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+    def now(self) -> datetime:
+        return now_at(self.epoch)
+
+
+class _SilentRecorder(EventRecorder):
+    def __init__(self, client: RestClient, clock: Clock) -> None:
+        super().__init__(client, component="worlds", clock=clock)
+
+    def event(self, *_: Any) -> None:
+        """Events change nothing."""
+
+
+class _WaitingClient(RestClient):
+    """Hands each call to the world, and waits for what it answers. `log` is what a sync has heard by asking."""
+
+    def __init__(self) -> None:
+        super().__init__(cast("Any", None))
+        self.begin()
+
+    def begin(self) -> None:
+        self.waiting: dict[int, tuple[Call, asyncio.Future[Answer]]] = {}
+        self.log: list[Any] = []
+        self.made = 0
+
+    async def _ask(self, verb: str, resource: Resource, name: str, **fields: Any) -> Answer:
+        self.made += 1
+        call = Call(self.made, verb, resource.plural, name, **fields)
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.waiting[call.number] = call, future
+        answer = await future
+        if answer.error:
+            kind = getattr(api_errors, answer.error)
+            raise status_error(kind, _CODES[answer.error]) if answer.error in _CODES else kind("lost")
+        return answer
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> bytes:
+        return msgspec.json.encode(_json_of((await self._ask("get", resource, name)).value))
+
+    async def create(self, resource: Resource, namespace: str, body: object, *, dry_run: bool = False) -> bytes:
+        metadata = cast("dict[str, Any]", body)["metadata"]
+        labels, owner = metadata["labels"], metadata["ownerReferences"][0]["uid"]
+        slot = owner, _TYPES[labels["replica-type"]], int(labels["replica-index"])
+        await self._ask("create", resource, metadata["name"], body=slot)
+        return b"{}"
+
+    async def patch(self, resource: Resource, namespace: str, name: str, body: object, **options: Any) -> bytes:
+        assert options.get("subresource") == "status", "the worlds know no other patch"
+        fence, write = cast("list[dict[str, Any]]", body)
+        rv = Rv(fence["value"].removeprefix("rv"))
+        answer = await self._ask("patch", resource, name, rv=rv, body=msgspec.json.encode(write["value"]))
+        return msgspec.json.encode(_json_of(answer.value))
+
+    async def delete(self, resource: Resource, namespace: str, name: str, **options: Any) -> bytes:
+        version = options.get("resource_version")
+        if resource == c.TFJOBS:
+            rv = None if version is None else Rv(version.removeprefix("rv"))
+            await self._ask("delete", resource, name, uid=options.get("uid"), rv=rv)
+        else:
+            await self._ask("delete", resource, name, uid=options.get("uid"), body=version)
+        return b"{}"
+
+
+_TYPES: Final = {"chief": "Chief", "master": "Master", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
+
+
+def _json_of(value: Rv | Child) -> dict[str, Any]:
+    if isinstance(value, Rv):
+        return {"metadata": {"resourceVersion": f"rv{value}"}}
+    return {"metadata": pod_struct(value).metadata}
+
+
+class _Store:
+    """An informer whose watch is the world. What a sync reads of it after its first call is written into the client's log."""
+
+    def __init__(self, resource: str, indexer: Indexer[Any], client: _WaitingClient) -> None:
+        self._resource = resource
+        self._indexer = indexer
+        self._client = client
+        self._handlers: list[EventHandler[Any]] = []
+        self.held: dict[str, Job | Child] = {}
+
+    @property
+    def indexer(self) -> Indexer[Any]:
+        if self._client.made:
+            self._client.log.append((self._resource, tuple(self.held.values())))
+        return self._indexer
+
+    def add_event_handler(self, handler: EventHandler[Any]) -> None:
+        self._handlers.append(handler)
+
+    def deliver(self, event: Event) -> None:
+        """One event of the watch."""
+        if event.type == "DELETED":
+            self._remove(event.item, tombstone=False)
+        else:
+            self.put(event.item)
+
+    def replace(self, items: tuple[Job | Child, ...]) -> None:
+        """What a list after a lost watch says: what is gone is told by tombstones, and in between nothing was seen."""
+        keep = {_name(item) for item in items}
+        for name, item in list(self.held.items()):
+            if name not in keep:
+                self._remove(item, tombstone=True)
+        for item in items:
+            self.put(item)
+
+    def put(self, item: Job | Child, *, initial: bool = False) -> None:
+        struct = _STRUCT_OF[self._resource](item)
+        old = self._indexer.put(meta_key(struct.metadata), struct)
+        self.held[_name(item)] = item
+        for handler in self._handlers:
+            if old is None:
+                handler.on_add(struct, initial)
+            else:
+                handler.on_update(old, struct)
+
+    def _remove(self, item: Job | Child, *, tombstone: bool) -> None:
+        struct = _STRUCT_OF[self._resource](item)
+        key = meta_key(struct.metadata)
+        self._indexer.remove(key)
+        del self.held[_name(item)]
+        for handler in self._handlers:
+            handler.on_delete(Tombstone(key, struct) if tombstone else struct)
+
+
+def _name(item: Job | Child) -> str:
+    return "" if isinstance(item, Job) else item.name
+
+
+class _OneSecond:
+    """The limiter of the worlds: every retry comes after a second. How long it is makes no difference here."""
+
+    def when(self, _item: str) -> float:
+        return 1.0
+
+    def forget(self, _item: str) -> None:
+        """Nothing is counted."""
+
+    def num_requeues(self, _item: str) -> int:
+        return 0
+
+
+class _GatedQueue(RateLimitingQueue[str]):
+    """The real queue behind a gate: a worker gets its next key when the world lets it."""
+
+    def __init__(self) -> None:
+        super().__init__(_OneSecond())
+        self.open = False
+
+    async def get(self) -> str:
+        if not self.open:
+            await asyncio.get_running_loop().create_future()
+        self.open = False
+        return await super().get()
+
+
+@dataclass(slots=True)
+class _Body:
+    """The operator's objects."""
+
+    controller: TFJobController
+    queue: _GatedQueue
+    stores: dict[str, _Store] = field(default_factory=dict)
+
+
+class Operator:
+    """Steps of the operator, each computed once. Close it at the end."""
+
+    def __init__(self) -> None:
+        self._loop = StepLoop()
+        self._clock = _Clock(self._loop)
+        self._client = _WaitingClient()
+        self._recorder = _SilentRecorder(self._client, self._clock)
+        self._body = self._build()
+        self._freezer = Freezer(self._body, (RestClient, EventRecorder, NoJobMetrics, _Clock, _OneSecond))
+        self._minds: dict[Any, Mind] = {}
+        self._shapes: dict[Any, int] = {}
+        self._steps: dict[Any, Mind] = {}
+        self._errors: list[str] = []
+        self._blank = self._freezer.freeze(0.0)
+        self._logging = structlog.get_config()
+        structlog.configure(processors=[self._log], wrapper_class=structlog.make_filtering_bound_logger("error"))
+
+    def close(self) -> None:
+        """Give back what was borrowed of the process."""
+        structlog.configure(**self._logging)
+        self._loop.close()
+
+    def born(self, epoch: int, cached: tuple[tuple[Job | Child, ...], ...] = ((), (), ())) -> Mind:
+        """A new life of the operator, whose first lists have brought `cached`."""
+        return self._memoised(("born", epoch, cached), lambda: self._play_birth(epoch, cached))
+
+    def step(self, mind: Mind, epoch: int, *heard: Any) -> Mind:
+        """What becomes of `mind` when it hears something. One of:
+
+        ("start",) a worker takes the key; ("deliver", resource, event); ("replace", resource, objects); ("answer", number,
+        answer); ("second",) or ("leap",) pass; ("nudge",) the key is added without a reason.
+        """
+        return self._memoised((mind, epoch, heard), lambda: self._play(mind, epoch, heard))
+
+    @property
+    def played(self) -> int:
+        """How many different steps there were."""
+        return len(self._steps)
+
+    def _memoised(self, key: Any, make: Any) -> Mind:
+        found = self._steps.get(key)
+        if found is None:
+            found = self._steps[key] = make()
+        return found
+
+    def _play_birth(self, epoch: int, cached: tuple[tuple[Job | Child, ...], ...]) -> Mind:
+        body = self._body
+        self._wake(*self._blank, epoch)
+        for resource, items in zip(RESOURCES, cached, strict=True):
+            for item in items:
+                body.stores[resource].put(item, initial=True)
+        return self._fall_asleep(body, epoch, None, ())
+
+    def _play(self, mind: Mind, epoch: int, heard: tuple[Any, ...]) -> Mind:
+        start, before = (mind, ()) if mind.start is None else (mind.start, mind.heard)
+        history = (*before, heard)
+        body = self._body
+        self._wake(start.memory, start.memory_rvs, epoch)
+        work: asyncio.Task[None] | None = None
+        for each in history:
+            if each[0] == "start":
+                body.queue.open = True
+                work = self._loop.create_task(body.controller.run(1))
+                self._loop.settle()
+            else:
+                self._hear(body, *each)
+        syncing = work is not None and bool(self._client.waiting)
+        if syncing:
+            asleep = self._fall_asleep(body, epoch, start, history)
+        if work is not None:
+            work.cancel()
+            self._loop.settle()
+            assert work.done(), "the worker does not end"
+        return asleep if syncing else self._fall_asleep(body, epoch, None, ())
+
+    def _hear(self, body: _Body, what: str, *details: Any) -> None:
+        if what == "deliver":
+            body.stores[details[0]].deliver(details[1])
+        elif what == "replace":
+            body.stores[details[0]].replace(details[1])
+        elif what == "answer":
+            assert details[0] in self._client.waiting, f"a replay went another way: {self._errors}"
+            call, future = self._client.waiting.pop(details[0])
+            self._client.log.append((call, details[1]))
+            future.set_result(details[1])
+        elif what == "nudge":
+            body.queue.add(KEY)
+        else:
+            self._loop.pass_time(1.0 if what == "second" else LONG_S)
+        self._loop.settle()
+
+    def _wake(self, memory: Any, rvs: tuple[Rv, ...], epoch: int) -> None:
+        self._loop.reset()
+        self._client.begin()
+        self._clock.epoch = epoch
+        asyncio.events._set_running_loop(self._loop)
+        try:
+            self._freezer.restore(memory, rvs)
+        finally:
+            asyncio.events._set_running_loop(None)
+
+    def _fall_asleep(self, body: _Body, epoch: int, start: Mind | None, history: tuple[Any, ...]) -> Mind:
+        if self._errors:
+            raise CrashError("\n".join(self._errors))
+        memory, memory_rvs = self._freezer.freeze(self._loop.now)
+        calls = None
+        log: tuple[Any, ...] = ()
+        if start is not None:
+            calls = tuple(call for call, _ in self._client.waiting.values())
+            log = tuple(self._client.log)
+        key = (start, log, calls, memory, memory_rvs, epoch)
+        mind = self._minds.get(key)
+        if mind is None:
+            rvs = list(start.rvs if start is not None else ())
+            form = (start and start.shape, shape(log, rvs), shape(calls, rvs), memory, epoch)
+            mind = self._minds[key] = Mind(
+                shape=self._shapes.setdefault(form, len(self._shapes)),
+                rvs=(*rvs, *memory_rvs),
+                epoch=epoch,
+                memory=memory,
+                memory_rvs=memory_rvs,
+                start=start,
+                heard=history,
+                calls=calls,
+                ready=len(body.queue) > 0,
+                due=self._due(),
+                cached=tuple(tuple(sorted(store.held.values())) for store in map(body.stores.__getitem__, RESOURCES)),
+            )
+        return mind
+
+    def _due(self) -> int | None:
+        timers = [handle.when() - self._loop.now for handle in self._loop._scheduled if not handle.cancelled()]
+        return None if not timers else 1 if min(timers) <= 1.0 else LONG_S
+
+    def _build(self) -> _Body:
+        client, metrics = self._client, NoJobMetrics()
+        expectations = Expectations(self._clock)
+        queue = _GatedQueue()
+        indices: tuple[dict[str, Any], ...] = ({}, dict(CHILD_INDEXERS), dict(CHILD_INDEXERS))
+        stores = {
+            resource: _Store(resource, Indexer(index), client)
+            for resource, index in zip(RESOURCES, indices, strict=True)
+        }
+        jobs, pods, services = (cast("Any", store) for store in stores.values())
+        controller = TFJobController(
+            jobs=jobs,
+            pods=pods,
+            services=services,
+            queue=queue,
+            executor=Executor(client, self._recorder, expectations),
+            ref_manager=RefManager(client, expectations),
+            status_writer=StatusWriter(client, self._recorder, metrics),
+            expectations=expectations,
+            metrics=metrics,
+            clock=self._clock,
+        )
+        return _Body(controller, queue, stores)
+
+    def _log(self, _logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        self._errors.append(f"{event} {traceback.format_exc()}")
+        raise structlog.DropEvent

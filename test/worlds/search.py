@@ -1,0 +1,195 @@
+"""Walks every world that can be reached, once each, and then asks of every one whether it comes to rest.
+
+Worlds are visited in the order of how many surprises it takes to get there, so that each is seen first with the fewest, and
+once is enough. A world is known by its key: all of it, but for the numbers of the job's versions.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from worlds.judge import at_rest, judge_rest
+from worlds.moves import PROGRESS, SURPRISE, Rules
+from worlds.operator import CrashError, Operator
+from worlds.values import Rv, shape
+from worlds.world import World, WrongError, create_job, require, stranger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from worlds.moves import Move
+    from worlds.settings import Setting
+
+MOST: Final = 20_000_000
+"""Worlds; more do not fit into memory."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What a search has seen: different worlds, moves between them, worlds at rest, and different steps of the operator."""
+
+    setting: str
+    surprises: int
+    worlds: int = 0
+    moves: int = 0
+    at_rest: int = 0
+    steps: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.setting}, {self.surprises} surprises: {self.worlds} worlds ({self.at_rest} at rest), {self.moves} moves, "
+            f"{self.steps} steps of the operator"
+        )
+
+
+@dataclass(slots=True)
+class _Node:
+    """A world on the way: where it came from, and which worlds progress leads to."""
+
+    parent: int
+    move: Move
+    world: World | None
+    surprises: int
+    onward: list[int] = field(default_factory=list)
+
+
+class Search:
+    """One search."""
+
+    def __init__(self, setting: Setting, operator: Operator, surprises: int) -> None:
+        self._setting = setting
+        self._operator = operator
+        self._rules = Rules(setting, operator)
+        self._surprises = surprises
+        self._nodes: list[_Node] = []
+        self._numbers: dict[Any, int] = {}
+        self._shapes: dict[Any, tuple[Any, tuple[Rv, ...]]] = {}
+        self._waiting: list[deque[int]] = [deque() for _ in range(surprises + 1)]
+        self.report = Report(setting.name, surprises)
+
+    def run(self) -> Report:
+        """Visit every world. Raises WrongError, with the way that leads there, for the first one that is wrong."""
+        self._meet(-1, (), self._beginning(), 0)
+        resting = []
+        for spent, waiting in enumerate(self._waiting):
+            while waiting:
+                number = waiting.popleft()
+                world = self._nodes[number].world
+                if world is None:  # seen before, with fewer surprises
+                    continue
+                self._visit(number, world, spent)
+                if at_rest(world) and not self._nodes[number].onward:
+                    resting.append(number)
+                self._nodes[number].world = None
+        self._all_come_to_rest(resting)
+        self.report.worlds, self.report.at_rest = len(self._nodes), len(resting)
+        self.report.steps = self._operator.played
+        return self.report
+
+    def _beginning(self) -> World:
+        world = World(self._operator.born(0))
+        if self._setting.has_stranger:
+            world = world._replace(pods=(stranger("Worker", 0),))
+        return create_job(world, "job-1", self._setting.raw)
+
+    def _visit(self, number: int, world: World, spent: int) -> None:
+        node = self._nodes[number]
+        move: Move = ()
+        try:
+            for move, after in self._rules.moves(world, surprises=spent < self._surprises):
+                met = self._meet(number, move, after, spent + (move[0] == SURPRISE))
+                if move[0] == PROGRESS and met != number:
+                    node.onward.append(met)
+                self.report.moves += 1
+            if not node.onward and at_rest(world):
+                move = ("at rest",)
+                judge_rest(world)
+                self._stays_at_rest(world)
+        except (WrongError, CrashError) as error:
+            error.add_note(f"in: {world._replace(mind=None)}")  # type: ignore[arg-type]
+            error.add_note(f"cache: {world.mind.cached}")
+            error.add_note("\n".join(f"{step}" for step in (*self._way_to(number), f"after {move}")))
+            raise
+
+    def _stays_at_rest(self, world: World) -> None:
+        """Neither an event without a reason nor a new life may find anything to do."""
+        for mind in (world.mind, self._operator.born(world.epoch, world.mind.cached)):
+            nudged = self._operator.step(mind, world.epoch, "nudge")
+            looked = self._operator.step(nudged, world.epoch, "start")
+            require(looked.calls is None, f"at rest, and looked at again: {looked.calls}")
+
+    def _meet(self, parent: int, move: Move, world: World, spent: int) -> int:
+        key = self._key(world)
+        number = self._numbers.setdefault(key, len(self._nodes))
+        if number == len(self._nodes):
+            require(number < MOST, "too many worlds")
+            self._nodes.append(_Node(parent, move, world, spent))
+            self._waiting[spent].append(number)
+        else:
+            node = self._nodes[number]
+            if spent < node.surprises and node.world is not None:
+                node.parent, node.move, node.surprises = parent, move, spent
+                self._waiting[spent].append(number)
+        return number
+
+    def _key(self, world: World) -> Any:
+        """The world, with the job's versions in it numbered in their order."""
+        versioned = (world.job, world.pending_jobs, world.answered, world.adrift)
+        known = self._shapes.get(versioned)
+        if known is None:
+            rvs: list[Rv] = []
+            known = self._shapes[versioned] = (shape(versioned, rvs), tuple(rvs))
+        rvs_of_all = world.mind.rvs + known[1]
+        order = {rv: place for place, rv in enumerate(sorted(set(rvs_of_all)))}
+        return (
+            world.mind.shape,
+            known[0],
+            tuple([order[rv] for rv in rvs_of_all]),
+            world.pods,
+            world.services,
+            world.pending_pods,
+            world.pending_services,
+            world[10:],
+        )
+
+    def _way_to(self, number: int) -> Iterator[Move]:
+        way = []
+        while number >= 0:
+            node = self._nodes[number]
+            way.append(node.move)
+            number = node.parent
+        return reversed(way[:-1])
+
+    def _all_come_to_rest(self, resting: list[int]) -> None:
+        """From every world progress alone can lead to rest: then, as nothing waits for ever, it does."""
+        before: list[list[int]] = [[] for _ in self._nodes]
+        for number, node in enumerate(self._nodes):
+            for onward in node.onward:
+                before[onward].append(number)
+        reached = bytearray(len(self._nodes))
+        todo = list(resting)
+        while todo:
+            number = todo.pop()
+            if not reached[number]:
+                reached[number] = 1
+                todo.extend(before[number])
+        lost = reached.find(0)
+        if lost >= 0:
+            error = WrongError(f"no way leads from here to rest ({reached.count(0)} such worlds)")
+            error.add_note("\n".join(str(step) for step in self._way_to(lost)))
+            raise error
+
+
+def search(setting: Setting, surprises: int) -> Report:
+    """Search all worlds of one setting."""
+    operator = Operator()
+    gc.collect()
+    gc.disable()
+    try:
+        return Search(setting, operator, surprises).run()
+    finally:
+        gc.enable()
+        operator.close()

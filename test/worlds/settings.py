@@ -1,0 +1,165 @@
+"""The small jobs whose worlds are exhausted, and what may happen to each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from api.v1 import constants as c
+from fakes.jobs import replica
+from worlds.world import create_job, delete_job, edit_job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from worlds.world import World
+
+FAILURES: Final = {"error": 1, "killed": 137}
+"""Ways for a pod to fail by its own doing, with exit codes: for good, and such that ExitCode restarts it."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A job, and what may happen to it.
+
+    `surprises` are how many of the moves listed in `may` may happen altogether; `script` are the user's edits, in their order,
+    each at any moment. What concerns resources not in `lags` takes no time: their events are heard of, and calls about them
+    carried out and answered, at once; of the others at most `lag` events are on their way. A call whose verb and resource are
+    not in `open` is answered at once when it was carried out. `runs_at_once` spares a pod the time in which it waits for its
+    node. Settings that are not for `everyday` take minutes.
+    """
+
+    name: str
+    spec: dict[str, Any]
+    may: tuple[str, ...]
+    surprises: int = 1
+    script: tuple[Callable[[World], World], ...] = ()
+    lag: int = 1
+    lags: frozenset[str] = frozenset({"tfjobs", "pods"})
+    open: frozenset[tuple[str, str]] = frozenset({("patch", "tfjobs")})
+    runs_at_once: bool = False
+    everyday: bool = True
+    has_stranger: bool = False
+    never_ends: frozenset[str] = field(default_factory=lambda: frozenset({"PS"}))
+
+    @property
+    def raw(self) -> bytes:
+        """The specification as JSON."""
+        return encoded(self.spec)
+
+
+def encoded(spec: dict[str, Any]) -> bytes:
+    """A specification as the server keeps it."""
+    return msgspec.json.encode(spec)
+
+
+def spec(**replicas: tuple[int, str]) -> dict[str, Any]:
+    """A specification by replica type: how many, and which restart policy."""
+    return {"tfReplicaSpecs": {name: replica(count, policy) for name, (count, policy) in replicas.items()}}
+
+
+def with_policy(given: dict[str, Any], **policy: Any) -> dict[str, Any]:
+    """With another run policy."""
+    return given | {"runPolicy": given.get("runPolicy", {}) | policy}
+
+
+def edit(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[World], World]:
+    """An edit of the specification by the user."""
+
+    def made(world: World) -> World:
+        if world.job is None:
+            return world
+        return edit_job(world, encoded(change(msgspec.json.decode(world.job.spec))))
+
+    return made
+
+
+SUSPEND: Final = edit(lambda given: with_policy(given, suspend=True))
+RESUME: Final = edit(lambda given: with_policy(given, suspend=False))
+
+
+def scale(replica_type: str, count: int) -> Callable[[World], World]:
+    """The user asks for another number of replicas."""
+
+    def change(given: dict[str, Any]) -> dict[str, Any]:
+        replicas = given["tfReplicaSpecs"]
+        return given | {"tfReplicaSpecs": replicas | {replica_type: replicas[replica_type] | {"replicas": count}}}
+
+    return edit(change)
+
+
+def delete(world: World) -> World:
+    """The user deletes the job; its children are collected afterwards."""
+    return delete_job(world)
+
+
+def delete_children_first(world: World) -> World:
+    """The user deletes the job with its children before it."""
+    return delete_job(world, foreground=True)
+
+
+def create_again(given: dict[str, Any]) -> Callable[[World], World]:
+    """The user makes another job of the same name, unless there is one still."""
+    return lambda world: world if world.job is not None else create_job(world, "job-2", encoded(given))
+
+
+ONE: Final = spec(Worker=(1, c.EXIT_CODE))
+TWO: Final = spec(Worker=(2, c.EXIT_CODE)) | {"successPolicy": c.ALL_WORKERS}
+PAIR: Final = {policy: spec(Chief=(1, policy), Worker=(1, policy)) for policy in c.RESTART_POLICIES}
+CLUSTER: Final = ("crash", "lose", "relist", "remove", "evict")
+ALL: Final = frozenset({"tfjobs", "pods", "services"})
+VIEWS_OF_PODS: Final = frozenset({"pods"})
+EVERY_CALL: Final = frozenset((verb, resource) for verb in ("create", "delete", "patch", "get") for resource in ALL)
+
+SETTINGS: Final = (
+    Setting("one worker, everything apart", ONE, (*CLUSTER, "killed", "error", "refuse"), lags=ALL, open=EVERY_CALL),
+    Setting("chief and worker, pods take time", PAIR[c.NEVER], (*CLUSTER, "error"), surprises=0),
+    Setting("chief and worker, Never", PAIR[c.NEVER], ("crash",), runs_at_once=True),
+    Setting("chief and worker, ExitCode", PAIR[c.EXIT_CODE], ("killed",), runs_at_once=True, lags=VIEWS_OF_PODS),
+    Setting(
+        "chief and worker, OnFailure", PAIR[c.ON_FAILURE], ("restart", "evict"), runs_at_once=True, lags=VIEWS_OF_PODS
+    ),
+    Setting("chief and worker, Always", PAIR[c.ALWAYS], ("restart", "remove"), runs_at_once=True, lags=VIEWS_OF_PODS),
+    Setting(
+        "a parameter server and a worker",
+        spec(PS=(1, c.EXIT_CODE), Worker=(1, c.EXIT_CODE)),
+        ("killed",),
+        runs_at_once=True,
+    ),
+    Setting(
+        "three workers, of which all count",
+        spec(Worker=(3, c.NEVER)) | {"successPolicy": c.ALL_WORKERS},
+        ("crash", "evict", "remove"),
+        surprises=0,
+        runs_at_once=True,
+    ),
+    Setting("suspended and resumed", ONE, (*CLUSTER, "killed"), 0, (SUSPEND, RESUME)),
+    Setting("suspended and resumed, crash", ONE, ("crash",), 1, (SUSPEND, RESUME), runs_at_once=True, everyday=False),
+    Setting("two workers suspended", TWO, ("crash",), 0, (SUSPEND,), runs_at_once=True, everyday=False),
+    Setting("scaled up", ONE, ("crash",), 0, (scale("Worker", 2),), runs_at_once=True),
+    Setting("scaled down", TWO, ("crash",), 0, (scale("Worker", 1),), runs_at_once=True),
+    Setting("scaled down and up", TWO, ("crash",), 0, (scale("Worker", 1), scale("Worker", 2)), everyday=False),
+    Setting("deleted and made again", ONE, (*CLUSTER, "killed"), 0, (delete, create_again(ONE)), runs_at_once=True),
+    Setting(
+        "deleted after its children",
+        ONE,
+        (*CLUSTER, "killed"),
+        0,
+        (delete_children_first, create_again(ONE)),
+        runs_at_once=True,
+    ),
+    Setting("a stranger in the way", ONE, CLUSTER, has_stranger=True),
+    Setting(
+        "limits of its own",
+        with_policy(ONE, backoffLimit=1, activeDeadlineSeconds=300, ttlSecondsAfterFinished=300),
+        ("killed", "leap"),
+        surprises=2,
+        runs_at_once=True,
+    ),
+    Setting("all is cleaned up", with_policy(PAIR[c.NEVER], cleanPodPolicy="All"), CLUSTER, 0, runs_at_once=True),
+    Setting("nothing is cleaned up", with_policy(PAIR[c.NEVER], cleanPodPolicy="None"), CLUSTER, 0, runs_at_once=True),
+    Setting("an invalid specification", spec(Worker=(1, "Sometimes")), CLUSTER, 2, script=(SUSPEND, delete)),
+    Setting("another's job", with_policy(ONE, managedBy="kueue.x-k8s.io/multikueue"), CLUSTER, 2, script=(delete,)),
+)

@@ -1,0 +1,177 @@
+"""What a world is made of: objects, events and calls as small hashable tuples, and the structs that the operator sees.
+
+A world is compared with every other one, so its parts are plain tuples. Versions of the job are `Rv`s: they are compared for
+equality alone, by the operator as by the API server, so two worlds that differ in their numbers alone are one world.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from api.core import ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus, Service
+from api.meta import ObjectMeta, OwnerReference
+from api.v1 import constants as c
+from api.v1.types import JobStatus, TFJob, TFJobSpec
+from api.v1.validation import read_spec
+from fakes.virtual_loop import EPOCH
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+NAMESPACE: Final = "ns"
+JOB: Final = "j"
+KEY: Final = f"{NAMESPACE}/{JOB}"
+LONG_S: Final = 400
+"""A leap in time: more than expectations live, and than the limits of the jobs here."""
+
+NO_STATUS: Final = b"{}"
+
+
+class Rv(int):
+    """A version of the job. Its number says nothing; `shape` takes it out of what is compared."""
+
+    __slots__ = ()
+
+
+class Job(NamedTuple):
+    """The job on the server. `spec` is the JSON of its specification, `status` that of its status."""
+
+    rv: Rv
+    uid: str
+    generation: int
+    spec: bytes
+    status: bytes
+    deleting: bool
+
+
+class Child(NamedTuple):
+    """A pod or a service on the server. `owner` is the UID of its controller, `place` its index; services have no `phase`."""
+
+    name: str
+    uid: str
+    owner: str
+    owner_kind: str
+    type: str
+    place: int
+    phase: str = ""
+    exit_code: int | None = None
+    reason: str = ""
+    restarts: int = 0
+    terminating: bool = False
+
+    @property
+    def slot(self) -> tuple[str, str, int]:
+        """Whose replica it is."""
+        return self.owner, self.type, self.place
+
+    @property
+    def version(self) -> str:
+        """Changes with it, and with nothing else: a number would tell apart worlds that are the same."""
+        return f"{self.phase}.{self.exit_code}.{self.reason}.{self.restarts}.{self.terminating}"
+
+
+class Event(NamedTuple):
+    """An event of a watch: ADDED, MODIFIED or DELETED."""
+
+    type: str
+    item: Job | Child
+
+
+class Call(NamedTuple):
+    """A request of the operator, the `number`th of its sync. `body` is what is written: a status, or owner, type and index;
+    of a child that is deleted its version.
+    """
+
+    number: int
+    verb: str
+    resource: str
+    name: str
+    uid: str | None = None
+    rv: Rv | None = None
+    body: Any = None
+
+
+class Answer(NamedTuple):
+    """What the operator hears: an error by the name of its class, or a value."""
+
+    error: str = ""
+    value: Any = None
+
+
+def now_at(epoch: int) -> datetime:
+    """The wall clock: it stands still, so that no two worlds differ by a time stamp, but for leaps."""
+    return EPOCH + timedelta(seconds=LONG_S * epoch)
+
+
+@cache
+def spec_of(spec: bytes) -> TFJobSpec | None:
+    """What the API says that a specification means; None if it is invalid, or if there is none."""
+    if not spec:
+        return None
+    found = read_spec(JOB, spec)
+    return found if isinstance(found, TFJobSpec) else None
+
+
+@cache
+def status_of(status: bytes) -> JobStatus:
+    """A status as the operator reads it."""
+    return msgspec.json.decode(status, type=JobStatus)
+
+
+@cache
+def job_struct(job: Job) -> TFJob:
+    """The job as the informer would decode it."""
+    meta = ObjectMeta(
+        name=JOB,
+        namespace=NAMESPACE,
+        uid=job.uid,
+        resource_version=f"rv{job.rv}",
+        generation=job.generation,
+        deletion_timestamp=EPOCH if job.deleting else None,
+    )
+    return TFJob(metadata=meta, spec=msgspec.Raw(job.spec), status=status_of(job.status))
+
+
+@cache
+def pod_struct(child: Child) -> Pod:
+    """The pod as the informer would decode it."""
+    statuses = None
+    if child.exit_code is not None or child.phase == "Running":
+        ended = ContainerStateTerminated(exit_code=child.exit_code) if child.exit_code is not None else None
+        state = ContainerState(terminated=ended)
+        statuses = (ContainerStatus(name=c.CONTAINER_NAME, restart_count=child.restarts, state=state),)
+    return Pod(
+        metadata=_meta(child), status=PodStatus(phase=child.phase, reason=child.reason, container_statuses=statuses)
+    )
+
+
+@cache
+def service_struct(child: Child) -> Service:
+    """The service as the informer would decode it."""
+    return Service(metadata=_meta(child))
+
+
+def _meta(child: Child) -> ObjectMeta:
+    return ObjectMeta(
+        name=child.name,
+        namespace=NAMESPACE,
+        uid=child.uid,
+        resource_version=child.version,
+        labels={c.LABEL_REPLICA_TYPE: child.type.lower(), c.LABEL_REPLICA_INDEX: str(child.place)},
+        owner_references=(OwnerReference(kind=child.owner_kind, name=JOB, uid=child.owner, controller=True),),
+        deletion_timestamp=EPOCH if child.terminating else None,
+    )
+
+
+def shape(value: Any, rvs: list[Rv]) -> Any:
+    """The value without its versions, which go into `rvs` in the order in which they stand in it."""
+    if isinstance(value, Rv):
+        rvs.append(value)
+        return Rv
+    if isinstance(value, tuple):
+        return tuple([shape(part, rvs) for part in value])
+    return value

@@ -1,0 +1,264 @@
+"""The world outside the operator: API server, kubelet, garbage collector, user; and what has to be remembered to judge.
+
+Everything here is a function from worlds to worlds. What the server answers is what the real one would; what is left out is
+listed in `worlds.moves`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from api.v1.constants import FAILED, MANAGED_BY_US, SUCCEEDED
+from api.v1.validation import child_name
+from worlds.values import JOB, NO_STATUS, Answer, Call, Child, Event, Job, Rv, spec_of, status_of
+
+if TYPE_CHECKING:
+    from worlds.operator import Mind
+
+PODS: Final = "pods"
+SERVICES: Final = "services"
+TFJOBS: Final = "tfjobs"
+
+Slot = tuple[str, str, int]
+"""UID of a job, replica type, index."""
+
+
+class Posture(NamedTuple):
+    """What the server's job stands for at one moment: what may be done for it then. `mode` is live, suspended, ended, deleting,
+    foreign, invalid or gone; `finished` are the replicas that have succeeded."""
+
+    uid: str
+    mode: str
+    spec: bytes
+    finished: frozenset[Slot]
+
+
+class World(NamedTuple):
+    """One state of everything.
+
+    `pending` are the events that the operator has not heard of yet, for each resource. Of the calls of the operator's sync
+    those in `answered` were carried out, and wait to be heard of; `adrift` are calls of which nobody will hear: their sender
+    is dead or has given up. `births` number the children of a name, `script` counts the user's edits, `epoch` the leaps of
+    time.
+
+    For judgement only: `finished`, the replicas that must not run again; `known`, those of them that this life of the operator
+    has seen; `failures`, how often each replica failed by its own doing; `postures`, what the job stood for since this sync
+    began; `made`, the children (resource, UID) of which this life of the operator was told that they are made, and not yet by
+    a watch.
+    """
+
+    mind: Mind
+    job: Job | None = None
+    head: Rv = Rv(0)
+    pods: tuple[Child, ...] = ()
+    services: tuple[Child, ...] = ()
+    pending_jobs: tuple[Event, ...] = ()
+    pending_pods: tuple[Event, ...] = ()
+    pending_services: tuple[Event, ...] = ()
+    answered: tuple[tuple[int, Answer], ...] = ()
+    adrift: tuple[Call, ...] = ()
+    births: tuple[tuple[str, int], ...] = ()
+    script: int = 0
+    epoch: int = 0
+    finished: frozenset[Slot] = frozenset()
+    known: frozenset[Slot] = frozenset()
+    failures: tuple[tuple[Slot, int], ...] = ()
+    postures: frozenset[Posture] = frozenset()
+    made: frozenset[tuple[str, str]] = frozenset()
+
+
+PENDING: Final = {TFJOBS: "pending_jobs", PODS: "pending_pods", SERVICES: "pending_services"}
+
+
+class WrongError(AssertionError):
+    """The operator has done something that it must never do."""
+
+
+def require(condition: object, message: str) -> None:
+    """What must be true."""
+    if not condition:
+        raise WrongError(message)
+
+
+def posture(world: World) -> Posture:
+    """What the job stands for now."""
+    job = world.job
+    if job is None:
+        return Posture("", "gone", b"", frozenset())
+    return Posture(job.uid, mode_of(job), job.spec, world.finished)
+
+
+def mode_of(job: Job) -> str:
+    """See `Posture`."""
+    spec = spec_of(job.spec)
+    if job.deleting:
+        return "deleting"
+    if any(each.type in {SUCCEEDED, FAILED} and each.status == "True" for each in status_of(job.status).conditions):
+        return "ended"
+    if spec is None:
+        return "invalid"
+    if spec.managed_by not in MANAGED_BY_US:
+        return "foreign"
+    return "suspended" if spec.suspend else "live"
+
+
+def observed(world: World) -> World:
+    """Note what the job stands for, while a sync is under way, and which children the operator has heard of."""
+    if world.made:
+        unheard = {(PODS, event.item.uid) for event in world.pending_pods if event.type == "ADDED"}
+        unheard |= {(SERVICES, event.item.uid) for event in world.pending_services if event.type == "ADDED"}
+        if not world.made <= unheard:
+            world = world._replace(made=world.made & unheard)
+    if world.mind.calls is None:
+        return world._replace(postures=frozenset()) if world.postures else world
+    now = posture(world)
+    return world if now in world.postures else world._replace(postures=world.postures | {now})
+
+
+# The user.
+
+
+def create_job(world: World, uid: str, spec: bytes) -> World:
+    """A user creates the job."""
+    job = Job(_next(world), uid, 1, spec, NO_STATUS, deleting=False)
+    return _with_job(world, job, "ADDED")
+
+
+def edit_job(world: World, spec: bytes) -> World:
+    """A user edits the specification."""
+    job = world.job
+    if job is None or job.spec == spec:
+        return world
+    return _with_job(world, job._replace(rv=_next(world), generation=job.generation + 1, spec=spec), "MODIFIED")
+
+
+def delete_job(world: World, *, foreground: bool = False) -> World:
+    """Delete the job: at once, or once its children are gone, which the garbage collector sees to in either case."""
+    job = world.job
+    if job is None or (foreground and job.deleting):
+        return world
+    if foreground and any(child.owner == job.uid for child in (*world.pods, *world.services)):
+        return _with_job(world, job._replace(rv=_next(world), deleting=True), "MODIFIED")
+    rv = _next(world)
+    gone = Event("DELETED", job._replace(rv=rv))
+    return world._replace(job=None, head=rv, pending_jobs=(*world.pending_jobs, gone))
+
+
+def _next(world: World) -> Rv:
+    return Rv(world.head + 1)
+
+
+def _with_job(world: World, job: Job, event: str) -> World:
+    return world._replace(job=job, head=job.rv, pending_jobs=(*world.pending_jobs, Event(event, job)))
+
+
+# Children.
+
+
+def children(world: World, resource: str) -> tuple[Child, ...]:
+    """The pods or the services."""
+    return world.pods if resource == PODS else world.services
+
+
+def put_child(world: World, resource: str, child: Child) -> World:
+    """Store a child, in the place of the one of that name."""
+    others = tuple(other for other in children(world, resource) if other.name != child.name)
+    event = "MODIFIED" if len(others) < len(children(world, resource)) else "ADDED"
+    return _with_children(world, resource, (*others, child), Event(event, child))
+
+
+def remove_child(world: World, resource: str, child: Child) -> World:
+    """A child is gone. If it was a success that nobody has noted, then nobody can know of it any more."""
+    others = tuple(other for other in children(world, resource) if other != child)
+    world = _with_children(world, resource, others, Event("DELETED", child))
+    if child.slot in world.finished and child.slot not in written_as_finished(world) | world.known:
+        return world._replace(finished=world.finished - {child.slot})
+    return world
+
+
+def end_child(world: World, resource: str, child: Child) -> World:
+    """Delete a child: a pod that runs has to be ended by its kubelet first."""
+    if child.phase == "Running":
+        return world if child.terminating else put_child(world, resource, child._replace(terminating=True))
+    return remove_child(world, resource, child)
+
+
+def _with_children(world: World, resource: str, found: tuple[Child, ...], event: Event) -> World:
+    ordered = tuple(sorted(found))
+    if event.item.uid == STRANGER:
+        return world._replace(pods=ordered)  # it does not bear our labels, so no watch of ours tells of it
+    if resource == PODS:
+        return world._replace(pods=ordered, pending_pods=(*world.pending_pods, event))
+    return world._replace(services=ordered, pending_services=(*world.pending_services, event))
+
+
+STRANGER: Final = "stranger"
+"""The UID of a pod that bears the name of one of ours, and is somebody else's."""
+
+
+def stranger(replica_type: str, index: int) -> Child:
+    """Such a pod."""
+    name = child_name(JOB, replica_type, index)
+    return Child(name, STRANGER, "another", "ReplicaSet", replica_type, index, "Running")
+
+
+def written_as_finished(world: World) -> frozenset[Slot]:
+    """The replicas that the job's status says have succeeded."""
+    if world.job is None:
+        return frozenset()
+    return finished_in(world.job)
+
+
+def finished_in(job: Job) -> frozenset[Slot]:
+    """The replicas that a job's status says have succeeded, read without the operator's help."""
+    found = set()
+    for name, text in status_of(job.status).finished_indices.items():
+        for part in filter(None, text.split(",")):
+            first, _, last = part.partition("-")
+            found |= {(job.uid, name, index) for index in range(int(first), int(last or first) + 1)}
+    return frozenset(found)
+
+
+# The server.
+
+
+def carry_out(world: World, call: Call) -> tuple[World, Answer]:
+    """What the server makes of a request, and what it answers."""
+    if call.resource == TFJOBS:
+        return _on_job(world, call)
+    present = next((child for child in children(world, call.resource) if child.name == call.name), None)
+    if call.verb == "create":
+        if present is not None:
+            return world, Answer("AlreadyExistsError")
+        owner, replica_type, index = call.body
+        births = dict(world.births)
+        what = f"{call.resource}/{call.name}"
+        number = births.get(what, 0)
+        phase = "Pending" if call.resource == PODS else ""
+        child = Child(call.name, f"{call.name}.{number}", owner, "TFJob", replica_type, index, phase)
+        world = world._replace(births=tuple(sorted((births | {what: number + 1}).items())))
+        return put_child(world, call.resource, child), Answer()
+    if present is None:
+        return world, Answer("NotFoundError")
+    if call.verb == "get":
+        return world, Answer(value=present)
+    if (call.uid is not None and call.uid != present.uid) or (call.body is not None and call.body != present.version):
+        return world, Answer("ConflictError")
+    return end_child(world, call.resource, present), Answer()
+
+
+def _on_job(world: World, call: Call) -> tuple[World, Answer]:
+    job = world.job
+    if job is None:
+        return world, Answer("NotFoundError")
+    if call.verb == "get":
+        return world, Answer(value=job.rv)
+    if (call.rv is not None and call.rv != job.rv) or (call.uid is not None and call.uid != job.uid):
+        return world, Answer("ConflictError")
+    if call.verb == "delete":
+        return delete_job(world), Answer()
+    if call.body == job.status:
+        return world, Answer(value=job.rv)
+    written = job._replace(rv=_next(world), status=call.body)
+    world = world._replace(finished=world.finished | finished_in(written))
+    return _with_job(world, written, "MODIFIED"), Answer(value=written.rv)
