@@ -49,7 +49,7 @@ class Endpoints(Struct, frozen=True):
     subsets: tuple[Subset, ...] = ()
 
 
-class NamedServiceSpec(Struct, frozen=True, rename="camel"):
+class NamedServiceSpec(Struct, frozen=True, rename={"cluster_ip": "clusterIP"}):
     """How a service is reached."""
 
     cluster_ip: str = ""
@@ -87,8 +87,8 @@ async def run(settings: Settings, address: str, file: Path) -> None:
     server = await asyncio.create_subprocess_exec(
         *("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-hosts", "--no-resolv", "--user=root"),
         *("--pid-file=", f"--listen-address={address}", "--bind-interfaces"),
-        # Nothing is asked of anybody else, and no answer may be kept: the next one may differ.
-        *(f"--local=/{CLUSTER_DOMAIN}/", f"--addn-hosts={file}", "--local-ttl=0"),
+        # What is not in the list does not exist, and no answer may be kept: the next one may differ.
+        *(f"--addn-hosts={file}", "--address=/#/", "--local-ttl=0"),
     )
     async with AiohttpTransport(settings) as transport, asyncio.TaskGroup() as tasks:
         factory = SharedInformerFactory(RestClient(transport))
