@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from api.v1 import constants as c
+from api.v1.constants import RUNNING
 from hack.control_plane import ControlPlane
 from integration.audit import AuditLog, Fact, allowed
 
@@ -134,34 +134,10 @@ def job(name: str, run: str, **policy: Any) -> dict[str, Any]:
     return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec}
 
 
-def orphans(name: str) -> list[dict[str, Any]]:
-    """A pod and a service that nobody controls, with the labels of a job's worker."""
-    labels = {
-        c.LABEL_GROUP_NAME: "kubeflow.org",
-        c.LABEL_JOB_NAME: name,
-        c.LABEL_REPLICA_TYPE: "worker",
-        c.LABEL_REPLICA_INDEX: "0",
-    }
-    meta = {"name": f"{name}-worker-0", "labels": labels}
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": meta,
-            "spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": meta,
-            "spec": {"clusterIP": "None", "selector": labels, "ports": [{"port": 2222}]},
-        },
-    ]
-
-
-def strangers(name: str, kind: str) -> list[dict[str, Any]]:
+def stranger(kind: str, job: str) -> dict[str, Any]:
     """Somebody else's object with the name of a job's worker."""
-    return [{**item, "metadata": {"name": item["metadata"]["name"]}} for item in orphans(name) if item["kind"] == kind]
+    specs = {"Pod": {"containers": [{"name": "other", "image": "other:1"}]}, "Service": {"ports": [{"port": 80}]}}
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": f"{job}-worker-0"}, "spec": specs[kind]}
 
 
 def test_every_right_of_the_operator_is_used_and_none_is_missing(
@@ -169,20 +145,22 @@ def test_every_right_of_the_operator_is_used_and_none_is_missing(
 ) -> None:
     """Jobs that end, expire, lose pods, find their names taken or their children orphaned: all that the operator can meet."""
     world = World(plane)
-    world.create(*orphans("adopts"), *strangers("blocked-pod", "Pod"), *strangers("blocked-service", "Service"))
+    world.create(stranger("Pod", "blocked-by-a-pod"), stranger("Service", "blocked-by-a-service"))
     with operator(kubeconfig, tmp_path / "operator.log"), node(plane):
         world.create(
             job("expires", "1s:0", ttlSecondsAfterFinished=0, cleanPodPolicy="All"),
             job("runs", "forever"),
-            job("blocked-pod", "forever"),
-            job("blocked-service", "forever"),
-            job("adopts", "forever"),
+            job("blocked-by-a-pod", "forever"),
+            job("blocked-by-a-service", "forever"),
         )
-        eventually(lambda: world.state("runs") == c.RUNNING, "a job runs")
+        eventually(lambda: world.state("runs") == RUNNING, "a job runs")
         for _ in range(2):  # the second time, the events are counted rather than written
             uid = world.uid("pod", "runs-worker-0")
             world.kubectl("delete", "pod", "runs-worker-0", "--grace-period=0", "--force")
             eventually(lambda uid=uid: world.uid("pod", "runs-worker-0") not in {"", uid}, "the pod is made again")
+        disown = json.dumps([{"op": "remove", "path": "/metadata/ownerReferences"}])
+        for child in ("pod/runs-worker-0", "service/runs-worker-0"):
+            world.kubectl("patch", child, "--type=json", "-p", disown)
         eventually(lambda: not world.exists("tfjob", "expires"), "a finished job is deleted")
         may = allowed(MANIFESTS / "cluster-wide" / "role.yaml", MANIFESTS / "base" / "lease-role.yaml") - {FINALIZERS}
         eventually(lambda: may <= audit.asked(), f"all rights are used; yet unused: {sorted(may - audit.asked())}")
