@@ -5,7 +5,7 @@ PYTEST := $(PYTHON) -m pytest
 SOURCES := api controller informers workqueue hack test
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit integration lint format control-plane bench bench-operator clean
+.PHONY: help demo test unit integration image e2e lint format control-plane bench bench-operator clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,12 @@ unit: venv ## Run the unit tests alone; they need no API server and take seconds
 integration: venv ## Run the integration tests alone
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(PYTEST) test/integration
+
+image: venv ## Build the operator's image as an OCI archive in build/, without a registry (root)
+	@$(PYTHON) -m hack.image
+
+e2e: image ## Run the end-to-end tests on a real node: kubelet, containers, cluster DNS (root)
+	@$(PYTHON) -m hack.real_node run -- $(PYTEST) test/e2e
 
 lint: venv ## Check style, types, formatting (ruff, mypy), and that every behaviour has its test
 	@$(PYTHON) -m ruff check $(SOURCES)
