@@ -8,7 +8,7 @@ SOURCES := api controller informers workqueue hack test
 .PHONY: help demo test unit integration image e2e lint format control-plane bench bench-operator clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: venv ## Show the operator at work on a real API server: the example jobs from creation to deletion
 	@$(PYTHON) -m hack.demo
