@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hack import packages
 from hack.control_plane.apt import debian_sources
-from hack.control_plane.commands import LoggedRunner
+from hack.control_plane.commands import LoggedRunner, output_of
 from hack.control_plane.errors import ControlPlaneError
 from hack.control_plane.progress import Progress
 from hack.image import archive, layers
@@ -88,7 +88,7 @@ def _dependencies(work: Path, runner: LoggedRunner, progress: Progress) -> Layer
     progress.say("installing the operator's dependencies into a layer of their own")
     site = work / "dependencies" / SITE
     _pip(runner, "install", f"--target={site}", "--constraint", str(constraints), *_requirements())
-    _strip(site)
+    _finish(site)
     return layers.pack(work / "dependencies", kept)
 
 
@@ -107,7 +107,7 @@ def _operator(work: Path, runner: LoggedRunner) -> Layer:
     )
     site = work / "operator" / SITE
     _pip(runner, "install", f"--target={site}", "--no-deps", *map(str, wheels.glob("*.whl")))
-    _strip(site)
+    _finish(site)
     return layers.pack(work / "operator", work / "operator.tar")
 
 
@@ -123,7 +123,10 @@ def _requirements() -> list[str]:
     return settings["options"]["install_requires"].split("\n")[1:]
 
 
-def _strip(site: Path) -> None:
-    for unused in (site / "bin", *site.rglob("__pycache__"), *site.rglob("tests")):
+def _finish(site: Path) -> None:
+    for unused in (site / "bin", *site.rglob("tests")):
         shutil.rmtree(unused, ignore_errors=True)
-
+    # The image is read-only when it runs, and without bytecode a start takes seconds. Layers have no times, hence the mode.
+    # A Python of another version than the image's leaves bytecode that is not used, and a slow start.
+    compile_ = ("-m", "compileall", "-q", "--invalidation-mode=unchecked-hash", "-s", str(site), "-p", f"/{SITE}", str(site))
+    output_of(sys.executable, *compile_, limit_s=600.0)
