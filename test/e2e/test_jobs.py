@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from e2e.cluster import Cluster
 
 FOREVER = "while true; do sleep 1; done"
+DIE = "python3 -c 'import os; os.kill(os.getpid(), {})'; exit $?"
+"""A process that dies of a signal; the shell around it, the container's first process, exits with 128 and the signal's number."""
 
 SERVER = """
 import json, os, socket
@@ -68,11 +70,9 @@ def test_replicas_find_each_other_by_the_names_in_tf_config(cluster: Cluster) ->
         pytest.param("ExitCode", "test $RUN -ge 2 || exit 137", c.SUCCEEDED, 2, 2, id="exitcode-137"),
         pytest.param("ExitCode", "test $RUN -ge 2 || exit 138", c.SUCCEEDED, 2, 2, id="exitcode-138"),
         pytest.param(
-            "ExitCode", "test $RUN -ge 2 || { sh -c 'kill -TERM $$'; exit $?; }", c.SUCCEEDED, 2, 2, id="exitcode-sigterm"
+            "ExitCode", f"test $RUN -ge 2 || {{ {DIE.format(15)}; }}", c.SUCCEEDED, 2, 2, id="exitcode-sigterm"
         ),
-        pytest.param(
-            "ExitCode", "sh -c 'kill -SEGV $$'; exit $?", c.FAILED, 1, 1, id="exitcode-sigsegv"
-        ),
+        pytest.param("ExitCode", DIE.format(11), c.FAILED, 1, 1, id="exitcode-sigsegv"),
     ],
 )
 def test_what_a_process_exits_with_decides_by_its_policy(
