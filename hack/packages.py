@@ -38,7 +38,7 @@ def install(packages: Sequence[str]) -> None:
 
 
 def unpack(package: str) -> Path:
-    """Return the folder with the files of a package (`usr/bin/...`), fetched if it is not in the cache. Raises ControlPlaneError."""
+    """Return the folder with a package's files (`usr/bin/...`), fetched if it is not in the cache. Raises ControlPlaneError."""
     target = root() / "unpacked" / package
     if target.is_dir():
         return target

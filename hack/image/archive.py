@@ -31,7 +31,7 @@ def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str,
         for layer in layers:
             archive.add(layer.path, arcname=f"blobs/sha256/{layer.digest}", filter=_bare)
         image = {
-            "architecture": output_of("dpkg", "--print-architecture").strip(),  # Debian's names are OCI's for amd64 and arm64
+            "architecture": output_of("dpkg", "--print-architecture").strip(),  # Debian's names are OCI's
             "os": "linux",
             "config": dict(config),
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.digest}" for layer in layers]},

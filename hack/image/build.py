@@ -128,5 +128,15 @@ def _finish(site: Path) -> None:
         shutil.rmtree(unused, ignore_errors=True)
     # The image is read-only when it runs, and without bytecode a start takes seconds. Layers have no times, hence the mode.
     # A Python of another version than the image's leaves bytecode that is not used, and a slow start.
-    compile_ = ("-m", "compileall", "-q", "--invalidation-mode=unchecked-hash", "-s", str(site), "-p", f"/{SITE}", str(site))
+    compile_ = (
+        "-m",
+        "compileall",
+        "-q",
+        "--invalidation-mode=unchecked-hash",
+        "-s",
+        str(site),
+        "-p",
+        f"/{SITE}",
+        str(site),
+    )
     output_of(sys.executable, *compile_, limit_s=600.0)

@@ -14,15 +14,16 @@ from hack.real_node import machine, sandbox, tools
 
 def main() -> int:
     """Run one command; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m hack.real_node", description="A real Kubernetes node, in a sandbox.")
+    parser = argparse.ArgumentParser(
+        prog="python -m hack.real_node", description="A real Kubernetes node, in a sandbox."
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("check", help="tell whether this machine can run one")
     run = verbs.add_parser("run", help="run a command in the sandbox")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     given = parser.parse_args()
     try:
-        if lacking := machine.lacking():
-            raise ControlPlaneError("this machine cannot run a real node:\n" + "\n".join(f"  - {x}" for x in lacking))
+        _check()
         if given.verb == "check":
             return 0
         command = given.command[1:] if given.command[:1] == ["--"] else given.command
@@ -32,6 +33,11 @@ def main() -> int:
     except ControlPlaneError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+
+
+def _check() -> None:
+    if lacking := machine.lacking():
+        raise ControlPlaneError("this machine cannot run a real node:\n" + "\n".join(f"  - {x}" for x in lacking))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
     python -m hack.real_node.dns KUBECONFIG ADDRESS HOSTS_FILE
 
-A headless service's name leads to the addresses of its ready endpoints, that of any other one to its ClusterIP. The whole list
-is one key of the work queue: however many endpoints change at once, it is written once. Ends with SIGTERM, and when dnsmasq does.
+A headless service's name leads to the addresses of its ready endpoints, that of any other one to its ClusterIP. The whole
+list is one key of the work queue: however many endpoints change at once, it is written once. Ends with SIGTERM, and when
+dnsmasq does.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def hosts(services: Iterable[NamedService], endpoints: Iterable[Endpoints]) -> s
 
 async def run(settings: Settings, address: str, file: Path) -> None:
     """Serve names until SIGTERM. Raises what ends a task of it."""
-    file.write_text("")
+    file.write_text("")  # noqa: ASYNC240 - a small file, nobody else on this loop
     server = await asyncio.create_subprocess_exec(
         *("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-hosts", "--no-resolv", "--user=root"),
         *("--pid-file=", f"--listen-address={address}", "--bind-interfaces"),
@@ -110,7 +111,7 @@ async def run(settings: Settings, address: str, file: Path) -> None:
                     key = await queue.get()
                 except ShutDown:
                     return
-                file.write_text(hosts(services.indexer.list(), endpoints.indexer.list()))
+                file.write_text(hosts(services.indexer.list(), endpoints.indexer.list()))  # noqa: ASYNC240 - as above
                 server.send_signal(signal.SIGHUP)  # dnsmasq reads its list again
                 queue.done(key)
 

@@ -1,4 +1,6 @@
-"""From inside, before the command: the mounts and the network of the sandbox. `python -m hack.real_node.inside FOLDER COMMAND...`
+"""From inside, before the command: the mounts and the network of the sandbox.
+
+    python -m hack.real_node.inside FOLDER COMMAND...
 
 - Whatever a node's programs write below /etc, /run and /var, by paths that cannot be set, lands in the folder (overlays).
 - The kubelet sets a handful of the kernel's settings that are not of any namespace; it gets plain files in their place.

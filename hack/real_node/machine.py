@@ -17,13 +17,16 @@ if TYPE_CHECKING:
 
 NAMESPACES: Final = ("--net", "--mount", "--pid", "--ipc", "--uts")
 TRY_LIMIT_S: Final = 20.0
+OVERLAY: Final = (
+    "mount -t tmpfs none /mnt && mkdir /mnt/a /mnt/b /mnt/c /mnt/d"
+    " && mount -t overlay -o lowerdir=/mnt/a,upperdir=/mnt/b,workdir=/mnt/c none /mnt/d"
+)
 # What each attempt needs of the kernel, and the attempt itself, as the node will do it later.
 ATTEMPTS: Final = (
     ("network bridges (CONFIG_BRIDGE)", "ip link add try0 type bridge"),
     ("pairs of virtual network cards (CONFIG_VETH)", "ip link add try1 type veth peer name try2"),
-    ("overlay mounts (CONFIG_OVERLAY_FS)", "mount -t tmpfs none /mnt && mkdir /mnt/a /mnt/b /mnt/c /mnt/d"
-     " && mount -t overlay -o lowerdir=/mnt/a,upperdir=/mnt/b,workdir=/mnt/c none /mnt/d"),
-)  # fmt: skip
+    ("overlay mounts (CONFIG_OVERLAY_FS)", OVERLAY),
+)
 
 
 def lacking() -> list[str]:

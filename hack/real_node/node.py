@@ -112,7 +112,14 @@ class RealNode:
         self.start_kubelet()
         proxy = self.plane.kubeconfig_for("system:kube-proxy")
         self._launch("kube-proxy", parts.kube_proxy_command(tools.kube_proxy, proxy))
-        names = [sys.executable, "-m", "hack.real_node.dns", str(self.plane.kubeconfig), NODE_ADDRESS, str(places.hosts)]
+        names = [
+            sys.executable,
+            "-m",
+            "hack.real_node.dns",
+            str(self.plane.kubeconfig),
+            NODE_ADDRESS,
+            str(places.hosts),
+        ]
         self._launch("dns", names)
         self._until(self.is_ready, "the node is ready")
 

@@ -37,7 +37,15 @@ def run(command: Sequence[str], tools: Tools) -> int:
     try:
         done = subprocess.run(
             [
-                *("unshare", *machine.NAMESPACES, "--fork", "--mount-proc", "--kill-child", "--propagation=private", "--"),
+                *(
+                    "unshare",
+                    *machine.NAMESPACES,
+                    "--fork",
+                    "--mount-proc",
+                    "--kill-child",
+                    "--propagation=private",
+                    "--",
+                ),
                 # The first process of a PID namespace has to bury orphans, which neither Python nor pytest does.
                 *(str(tools.catatonit), "-g", "--"),
                 *(sys.executable, "-m", "hack.real_node.inside", str(folder), *command),
@@ -58,7 +66,9 @@ def _groups() -> list[Path]:
 def _remove_groups(before: set[Path]) -> None:
     """Remove the control groups that came during the run and have no process: a neighbour's living ones stay."""
     deadline = time.monotonic() + REMOVE_LIMIT_S
-    while (left := [path for path in _groups() if path not in before and _is_ours(path)]) and time.monotonic() < deadline:
+    while (
+        left := [path for path in _groups() if path not in before and _is_ours(path)]
+    ) and time.monotonic() < deadline:
         for path in left:
             with contextlib.suppress(OSError):
                 path.rmdir()

@@ -1,7 +1,7 @@
-"""The programs of a node: from Debian's packages, and from its source of Kubernetes. Fetched outside of the sandbox, which has no network.
+"""The programs of a node: from Debian's packages, and from its source of Kubernetes.
 
-`iptables` and the others of `INSTALLED` are plain programs and get installed. containerd comes with a service, so it is unpacked
-into the cache and run from there.
+They are fetched outside of the sandbox, which has no network. `iptables` and the others of `INSTALLED` are plain programs and
+get installed. containerd comes with a service, so it is unpacked into the cache and run from there.
 """
 
 from __future__ import annotations

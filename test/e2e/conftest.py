@@ -1,4 +1,4 @@
-"""The real node of a session, with the operator on it as its users install it; skipped, with the reason, outside of the sandbox."""
+"""The real node of a session, with the operator on it as its users install it. Outside of the sandbox all is skipped."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from hack.real_node.inside import FOLDER_VARIABLE
 from hack.real_node.node import RealNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
 IMAGE = PROJECT / "build" / "tfjob-operator.tar"
+FIGURES = pytest.StashKey[list[str]]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,6 +30,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.e2e)
             if outside:
                 item.add_marker(pytest.mark.skip(reason="needs the sandbox of a real node: make e2e"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what was measured."""
+    for figure in config.stash.get(FIGURES, []):
+        terminalreporter.write_line(figure)
+
+
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Tell something that was measured; it is printed at the end of the session."""
+    return request.config.stash.setdefault(FIGURES, []).append
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 FOREVER = "while true; do sleep 1; done"
 DIE = "python3 -c 'import os; os.kill(os.getpid(), {})'; exit $?"
-"""A process that dies of a signal; the shell around it, the container's first process, exits with 128 and the signal's number."""
+"""A process that dies of a signal; the shell around it, the first process, exits with 128 and the signal's number."""
 
 SERVER = """
 import json, os, socket
@@ -57,33 +57,43 @@ def test_replicas_find_each_other_by_the_names_in_tf_config(cluster: Cluster) ->
     cluster.delete("talks")
 
 
-@pytest.mark.parametrize(
-    ("policy", "then", "state", "starts", "pods"),
-    [
-        pytest.param("Never", "exit 0", c.SUCCEEDED, 1, 1, id="never-0"),
-        pytest.param("Never", "exit 1", c.FAILED, 1, 1, id="never-1"),
-        pytest.param("Never", "exit 137", c.FAILED, 1, 1, id="never-137"),
-        pytest.param("OnFailure", "test $RUN -ge 2", c.SUCCEEDED, 2, 1, id="onfailure-1"),
-        pytest.param("OnFailure", "test $RUN -ge 2 || exit 137", c.SUCCEEDED, 2, 1, id="onfailure-137"),
-        pytest.param("ExitCode", "exit 0", c.SUCCEEDED, 1, 1, id="exitcode-0"),
-        pytest.param("ExitCode", "exit 1", c.FAILED, 1, 1, id="exitcode-1"),
-        pytest.param("ExitCode", "test $RUN -ge 2 || exit 137", c.SUCCEEDED, 2, 2, id="exitcode-137"),
-        pytest.param("ExitCode", "test $RUN -ge 2 || exit 138", c.SUCCEEDED, 2, 2, id="exitcode-138"),
-        pytest.param(
-            "ExitCode", f"test $RUN -ge 2 || {{ {DIE.format(15)}; }}", c.SUCCEEDED, 2, 2, id="exitcode-sigterm"
-        ),
-        pytest.param("ExitCode", DIE.format(11), c.FAILED, 1, 1, id="exitcode-sigsegv"),
-    ],
+class Ending(NamedTuple):
+    """How a worker's process ends, and what is to become of it: the job's state, starts of the process, pods."""
+
+    name: str
+    policy: str
+    then: str
+    state: str
+    starts: int = 1
+    pods: int = 1
+
+
+ENDINGS = (
+    Ending("never-0", "Never", "exit 0", c.SUCCEEDED),
+    Ending("never-1", "Never", "exit 1", c.FAILED),
+    Ending("never-137", "Never", "exit 137", c.FAILED),
+    Ending("onfailure-1", "OnFailure", "test $RUN -ge 2", c.SUCCEEDED, starts=2),
+    Ending("onfailure-137", "OnFailure", "test $RUN -ge 2 || exit 137", c.SUCCEEDED, starts=2),
+    Ending("exitcode-0", "ExitCode", "exit 0", c.SUCCEEDED),
+    Ending("exitcode-1", "ExitCode", "exit 1", c.FAILED),
+    Ending("exitcode-137", "ExitCode", "test $RUN -ge 2 || exit 137", c.SUCCEEDED, starts=2, pods=2),
+    Ending("exitcode-138", "ExitCode", "test $RUN -ge 2 || exit 138", c.SUCCEEDED, starts=2, pods=2),
+    Ending(
+        "exitcode-sigterm", "ExitCode", f"test $RUN -ge 2 || {{ {DIE.format(15)}; }}", c.SUCCEEDED, starts=2, pods=2
+    ),
+    Ending("exitcode-sigsegv", "ExitCode", DIE.format(11), c.FAILED),
 )
-def test_what_a_process_exits_with_decides_by_its_policy(
-    cluster: Cluster, request: pytest.FixtureRequest, policy: str, then: str, state: str, starts: int, pods: int
-) -> None:
+
+
+@pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.name)
+def test_what_a_process_exits_with_decides_by_its_policy(cluster: Cluster, ending: Ending) -> None:
     """In one pod where the kubelet restarts the container, in another one where the operator does."""
-    name = f"ends-{request.node.callspec.id}"
-    cluster.create(job(name, {"Worker": replica(script(name, then=then), policy=policy)}, cleanPodPolicy="None"))
-    cluster.wait_for(name, state)
-    assert runs(name) == starts
-    assert cluster.pod(f"{name}-worker-0")[1] == starts - pods, "restarts of the last pod's container"
+    name = f"ends-{ending.name}"
+    worker = replica(script(name, then=ending.then), policy=ending.policy)
+    cluster.create(job(name, {"Worker": worker}, cleanPodPolicy="None"))
+    cluster.wait_for(name, ending.state)
+    assert runs(name) == ending.starts
+    assert cluster.pod(f"{name}-worker-0")[1] == ending.starts - ending.pods, "restarts of the last pod's container"
     cluster.delete(name)
 
 
@@ -129,9 +139,7 @@ def test_a_deleted_pod_is_made_again(cluster: Cluster) -> None:
     cluster.delete("robbed")
 
 
-@pytest.mark.parametrize(
-    ("policy", "left"), [("All", []), ("Running", ["worker-0"]), ("None", ["ps-0", "worker-0"])]
-)
+@pytest.mark.parametrize(("policy", "left"), [("All", []), ("Running", ["worker-0"]), ("None", ["ps-0", "worker-0"])])
 def test_the_clean_up_policy_says_which_pods_go(cluster: Cluster, policy: str, left: list[str]) -> None:
     """What has ended keeps its log unless it is told otherwise; what runs is ended for good."""
     name = f"cleans-{policy.lower()}"

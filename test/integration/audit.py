@@ -1,7 +1,7 @@
 """What an account asked an API server for, and what its roles allow: two sets of the same facts, to be compared.
 
-A fact is (API group, resource with its subresource, verb), in the words of RBAC. The first set comes out of the server's audit log,
-the second out of manifests.
+A fact is (API group, resource with its subresource, verb), in the words of RBAC. The first set comes out of the server's
+audit log, the second out of manifests.
 """
 
 from __future__ import annotations

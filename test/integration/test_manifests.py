@@ -48,12 +48,44 @@ def test_an_installation_is_applied_and_deleted_again(plane: ControlPlane, overl
         plane.run_kubectl("create", "namespace", "kubeflow")
 
 
+def test_monitoring_is_applied_where_there_is_a_prometheus_operator(plane: ControlPlane) -> None:
+    """Beside any installation; its kinds are played by CRDs that take everything."""
+    for kind, plural in (("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")):
+        plane.run_kubectl("apply", "-f", "-", input=json.dumps(open_crd("monitoring.coreos.com", kind, plural)))
+        plane.run_kubectl("wait", "--for=condition=Established", f"crd/{plural}.monitoring.coreos.com")
+    plane.run_kubectl("apply", "-k", str(MANIFESTS / "overlays" / "monitoring"))
+    selector = "grafana_dashboard=1"
+    found = plane.run_kubectl("get", "configmaps", "-n", "kubeflow", "-l", selector, "-o", "json").stdout
+    (dashboard,) = json.loads(found)["items"]
+    assert json.loads(dashboard["data"]["dashboard.json"])["title"] == "TFJob operator"
+
+
+def open_crd(group: str, kind: str, plural: str) -> dict[str, Any]:
+    """A CRD without a schema."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
+
+
 def test_an_installation_for_one_namespace_can_be_put_into_any(plane: ControlPlane, tmp_path: Path) -> None:
     """The account, its roles and what binds them follow the namespace of a kustomization around it; no right leads out."""
     relative = Path("../" * len(tmp_path.parts)) / (MANIFESTS / "overlays" / "namespaced").relative_to("/")
     (tmp_path / "kustomization.yaml").write_text(json.dumps({"namespace": "team-a", "bases": [str(relative)]}))
     made = built(plane, tmp_path)
-    placed = {item["metadata"].get("namespace") for item in made if item["kind"] not in {"ClusterRole", "CustomResourceDefinition"}}
+    placed = {
+        item["metadata"].get("namespace")
+        for item in made
+        if item["kind"] not in {"ClusterRole", "CustomResourceDefinition"}
+    }
     assert placed == {"team-a"}
     bindings = [item for item in made if item["kind"].endswith("Binding")]
     assert {item["kind"] for item in bindings} == {"RoleBinding"}

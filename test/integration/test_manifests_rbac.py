@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -107,7 +108,9 @@ class World:
 
     def create(self, *objects: dict[str, Any]) -> None:
         """Create objects."""
-        self.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+        self.kubectl(
+            "create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+        )
 
     def exists(self, kind: str, name: str) -> bool:
         """Tell whether an object is there."""
@@ -116,6 +119,10 @@ class World:
     def uid(self, kind: str, name: str) -> str:
         """The UID of an object, empty when it is not there."""
         return self.kubectl("get", kind, name, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
+
+    def is_other(self, kind: str, name: str, uids: set[str]) -> bool:
+        """Tell whether an object is none of those."""
+        return self.uid(kind, name) not in uids
 
     def state(self, job: str) -> str:
         """What the STATE column shows."""
@@ -156,9 +163,9 @@ def test_every_right_of_the_operator_is_used_and_none_is_missing(
         )
         eventually(lambda: world.state("runs") == RUNNING, "a job runs")
         for _ in range(2):  # the second time, the events are counted rather than written
-            uid = world.uid("pod", "runs-worker-0")
+            gone = {"", world.uid("pod", "runs-worker-0")}
             world.kubectl("delete", "pod", "runs-worker-0", "--grace-period=0", "--force")
-            eventually(lambda uid=uid: world.uid("pod", "runs-worker-0") not in {"", uid}, "the pod is made again")
+            eventually(functools.partial(world.is_other, "pod", "runs-worker-0", gone), "the pod is made again")
         disown = json.dumps([{"op": "remove", "path": "/metadata/ownerReferences"}])
         for child in ("pod/runs-worker-0", "service/runs-worker-0"):
             world.kubectl("patch", child, "--type=json", "-p", disown)

@@ -104,13 +104,12 @@ def test_a_real_prometheus_scrapes_the_operator_and_answers_every_panel(
 ) -> None:
     """No panel and no alert asks for a metric or a label that the operator does not have."""
     bad = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "bad"}, "spec": {}}
-    control_plane.run_kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(bad))
     with Prometheus.start(tmp_path, {"tf-job-operator": operator}, rules) as prometheus:
+        _until(lambda: prometheus.query("tf_operator_is_leader == 1"), "the operator is scraped, and leads")
+        control_plane.run_kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(bad))
         failed = f'increase(training_operator_jobs_failed_total{{job_namespace="{namespace}"}}[1m]) > 0'
         _until(lambda: prometheus.query(failed), "the failed job is counted")
-        empty = [
-            (title, query) for title, asked in queries().items() for query in asked if not prometheus.query(query)
-        ]
+        empty = [(title, query) for title, asked in queries().items() for query in asked if not prometheus.query(query)]
         assert empty == []
         for rule in alerts():
             for metric, matchers in re.findall(r"(\w+)\{([^}]*)\}", rule["expr"]):
