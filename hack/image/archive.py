@@ -24,7 +24,10 @@ MEDIA = "application/vnd.oci.image"
 
 
 def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str, Any]) -> None:
-    """Write the archive of an image for this machine's architecture. `config` is the OCI configuration's `config` (User, Entrypoint, Env, Labels ...)."""
+    """Write the archive of an image for this machine's architecture.
+
+    `config` is the part of that name in OCI's configuration: User, Entrypoint, Env, Labels. Raises ControlPlaneError.
+    """
     draft = target.with_name(f"{target.name}.draft")
     with tarfile.open(draft, "w") as archive:
         _add(archive, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
