@@ -7,9 +7,12 @@ import functools
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,6 +178,31 @@ def test_every_right_of_the_operator_is_used_and_none_is_missing(
         eventually(lambda: used <= audit.asked() or audit.refused(), "rights are used", lambda: used - audit.asked())
     assert audit.refused() == []
     assert audit.asked() == may
+
+
+def test_requests_of_the_operator_go_with_those_of_kubernetes_own_controllers(
+    plane: ControlPlane, kubeconfig: Path
+) -> None:
+    """With the addon for this server's version: the server itself says by which flow schema it took a request."""
+    plane.run_kubectl("apply", "-k", str(MANIFESTS / "addons" / "flow-control-v1beta1"))
+    token = json.loads(kubeconfig.read_text())["users"][0]["user"]["token"]
+    context = ssl.create_default_context(cafile=str(plane.directory / "pki" / "ca.crt"))
+
+    def schema(path: str) -> str:
+        request = urllib.request.Request(f"{plane.server}{path}", headers={"Authorization": f"Bearer {token}"})
+        try:
+            with urllib.request.urlopen(request, context=context) as answer:
+                headers = answer.headers
+        except urllib.error.HTTPError as error:  # there is no lease before an operator ran
+            headers = error.headers
+        return str(headers["X-Kubernetes-PF-FlowSchema-UID"])
+
+    def uid(name: str) -> str:
+        return plane.run_kubectl("get", "flowschema", name, "-o", "jsonpath={.metadata.uid}").stdout
+
+    lease = "/apis/coordination.k8s.io/v1/namespaces/kubeflow/leases/tf-operator"
+    eventually(lambda: schema("/apis/kubeflow.org/v1/tfjobs") == uid("tf-job-operator"), "jobs are workload-high")
+    eventually(lambda: schema(lease) == uid("tf-job-operator-leader-election"), "the lease has a level of its own")
 
 
 def test_a_child_that_blocks_the_deletion_of_its_job_needs_the_right_over_finalizers(
