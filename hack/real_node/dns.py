@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from api.client import AiohttpTransport, RestClient, load_settings
+from api.client import HttpTransport, RestClient, load_settings
 from api.meta import ObjectMeta, Resource, Struct
 from hack.real_node.parts import CLUSTER_DOMAIN
 from informers import Codec, EventHandlerFuncs, SharedInformerFactory
@@ -91,7 +91,7 @@ async def run(settings: Settings, address: str, file: Path) -> None:
         # What is not in the list does not exist, and no answer may be kept: the next one may differ.
         *(f"--addn-hosts={file}", "--address=/#/", "--local-ttl=0"),
     )
-    async with AiohttpTransport(settings) as transport, asyncio.TaskGroup() as tasks:
+    async with HttpTransport(settings) as transport, asyncio.TaskGroup() as tasks:
         factory = SharedInformerFactory(RestClient(transport))
         services = factory.informer(Codec(SERVICES, NamedService))
         endpoints = factory.informer(Codec(ENDPOINTS, Endpoints))
