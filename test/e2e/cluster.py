@@ -77,10 +77,13 @@ class Cluster:
         status = self.get("pod", pod, namespace)["status"]["containerStatuses"][0]
         self.node.containers.kill(status["containerID"].removeprefix("containerd://"))
 
+    def holder(self) -> str:
+        """Who leads, by the lease: a pod and, since processes in it may come and go, a number; empty when nobody does."""
+        return str(self.get("lease", "tf-operator", "kubeflow").get("spec", {}).get("holderIdentity", ""))
+
     def leader(self) -> str:
-        """The pod that leads, by the lease; empty when nobody does."""
-        holder = self.get("lease", "tf-operator", "kubeflow").get("spec", {}).get("holderIdentity", "")
-        return str(holder).rpartition("_")[0]
+        """The pod that leads; empty when none does."""
+        return self.holder().rpartition("_")[0]
 
     def wait_for_operator(self) -> None:
         """Wait until both replicas of the operator are ready, and one of them leads."""
