@@ -27,7 +27,9 @@ integration: venv ## Run the integration tests alone
 image: venv ## Build the operator's image as an OCI archive in build/, without a registry (root)
 	@$(PYTHON) -m hack.image
 
-e2e: image ## Run the end-to-end tests on a real node: kubelet, containers, cluster DNS (root)
+e2e: venv ## Run the end-to-end tests on a real node: kubelet, containers, cluster DNS (root)
+	@$(PYTHON) -m hack.real_node check
+	@$(PYTHON) -m hack.image
 	@$(PYTHON) -m hack.real_node run -- $(PYTEST) test/e2e
 
 lint: venv ## Check style, types, formatting (ruff, mypy), and that every behaviour has its test

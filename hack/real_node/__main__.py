@@ -1,15 +1,19 @@
 """The command line: `python -m hack.real_node check` and `python -m hack.real_node run -- COMMAND...`.
 
-Exit codes: that of the command; 1 when this machine cannot do it, with the reason in plain words; 2 wrong usage.
+Exit codes: that of the command; 1 when this machine cannot do it, with the reason in plain words; 2 wrong usage; 130
+interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 from hack.control_plane.errors import ControlPlaneError
 from hack.real_node import machine, sandbox, tools
+
+INTERRUPTED = 130
 
 
 def main() -> int:
@@ -22,6 +26,7 @@ def main() -> int:
     run = verbs.add_parser("run", help="run a command in the sandbox")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clear up after a polite kill as after Ctrl-C
     try:
         _check()
         if given.verb == "check":
@@ -33,6 +38,8 @@ def main() -> int:
     except ControlPlaneError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def _check() -> None:

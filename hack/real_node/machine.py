@@ -41,8 +41,8 @@ def _lacking() -> Iterator[str]:
     if os.geteuid() != 0:
         yield "root is needed: a node makes namespaces, mounts and network devices (run it with sudo)"
         return
-    if shutil.which("unshare") is None:
-        yield "unshare is needed: install the package util-linux"
+    if shutil.which("unshare") is None or shutil.which("setpriv") is None:
+        yield "unshare and setpriv are needed: install the package util-linux"
         return
     if not any(Path("/sys/fs/cgroup").iterdir()):
         yield "control groups are needed: nothing is mounted at /sys/fs/cgroup"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from hack.control_plane import folders
 from hack.real_node import machine
 from hack.real_node.inside import TOOLS_FILE
 
@@ -25,27 +25,25 @@ if TYPE_CHECKING:
 
     from hack.real_node.tools import Tools
 
+UNSHARE: Final = ("--fork", "--mount-proc", "--kill-child", "--propagation=private")
 CGROUPS: Final = Path("/sys/fs/cgroup")
 REMOVE_LIMIT_S: Final = 10.0  # a control group goes when the kernel has buried its last process
 
 
 def run(command: Sequence[str], tools: Tools) -> int:
     """Run the command in a new sandbox until it ends; return its exit code."""
-    folder = Path(tempfile.mkdtemp(prefix="tfjob-real-node-"))
+    folders.sweep()
+    # On a disk: containers' layers lie in it, as overlays, which cannot lie on the private overlays of /var.
+    held = folders.make_private("real-node", Path(tempfile.gettempdir()))
+    folder = held.path
     (folder / TOOLS_FILE).write_text(json.dumps(tools.to_json()))
     before = set(_groups())
     try:
         done = subprocess.run(
             [
-                *(
-                    "unshare",
-                    *machine.NAMESPACES,
-                    "--fork",
-                    "--mount-proc",
-                    "--kill-child",
-                    "--propagation=private",
-                    "--",
-                ),
+                # Should we be killed, the sandbox ends too, and the next start removes its folder.
+                *("setpriv", "--pdeathsig=KILL"),
+                *("unshare", *machine.NAMESPACES, *UNSHARE, "--"),
                 # The first process of a PID namespace has to bury orphans, which neither Python nor pytest does.
                 *(str(tools.catatonit), "-g", "--"),
                 *(sys.executable, "-m", "hack.real_node.inside", str(folder), *command),
@@ -54,7 +52,7 @@ def run(command: Sequence[str], tools: Tools) -> int:
         )
     finally:
         _remove_groups(before)
-        shutil.rmtree(folder, ignore_errors=True)
+        held.remove()
     return done.returncode
 
 
