@@ -29,6 +29,8 @@ ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
 NAMESPACE = "team-a"
 LIMIT_S = 60.0
+POD_GROUPS = {"volcano": "scheduling.volcano.sh/v1beta1", "coscheduling": "scheduling.x-k8s.io/v1alpha1"}
+"""Gang schedulers, and the API of their pod groups."""
 FINALIZERS = Fact("kubeflow.org", "tfjobs/finalizers", "update")
 """Never asked for by a request: an admission plugin asks it of the authorizer, when an owner is written into a child."""
 
@@ -65,9 +67,9 @@ def kubeconfig(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @contextlib.contextmanager
-def operator(kubeconfig: Path, log: Path) -> Iterator[None]:
+def operator(kubeconfig: Path, log: Path, *flags: str) -> Iterator[None]:
     """Run an operator under the account."""
-    command = (sys.executable, "-m", "controller", f"--kubeconfig={kubeconfig}", "--monitoring-port=0")
+    command = (sys.executable, "-m", "controller", f"--kubeconfig={kubeconfig}", "--monitoring-port=0", *flags)
     environment = {**os.environ, "KUBEFLOW_NAMESPACE": "kubeflow"}
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment) as process:
         try:
@@ -180,6 +182,41 @@ def test_every_right_of_the_operator_is_used_and_none_is_missing(
     assert audit.asked() == may
 
 
+@pytest.mark.parametrize("scheduler", POD_GROUPS)
+def test_every_right_over_pod_groups_is_used_and_none_is_missing(
+    plane: ControlPlane, audit: AuditLog, kubeconfig: Path, tmp_path: Path, scheduler: str
+) -> None:
+    """With the addon for gang scheduling: a group is made, follows its job, finds its name taken, and goes."""
+    plane.run_kubectl("apply", "-f", str(ROOT / "test" / "integration" / "data" / f"{scheduler}-podgroups.yaml"))
+    plane.run_kubectl("apply", "-k", str(MANIFESTS / "addons" / "gang-scheduling"))
+    group = POD_GROUPS[scheduler]
+    resource, _, _ = group.partition("/")
+    plane.run_kubectl("wait", "--for=condition=Established", f"crd/podgroups.{resource}")
+    role = allowed(MANIFESTS / "addons" / "gang-scheduling" / "role.yaml")
+    may = {fact for fact in role if fact.group == resource}
+    world = World(plane)
+    name, blocked = f"gang-{scheduler}", f"blocked-{scheduler}"
+    taken = {"apiVersion": group, "kind": "PodGroup", "metadata": {"name": blocked}, "spec": {"minMember": 1}}
+    flags = ("--enable-gang-scheduling", f"--gang-scheduler-name={scheduler}")
+    asked = functools.partial(_asked_of, audit, resource)
+    with operator(kubeconfig, tmp_path / "operator.log", *flags):
+        world.create(taken, job(name, "forever"), job(blocked, "forever"))
+        eventually(lambda: world.exists(f"podgroup.{resource}", name), "the group is there")
+        scale = json.dumps({"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 2}}}})
+        world.kubectl("patch", "tfjob", name, "--type=merge", "-p", scale)
+        eventually(lambda: "patch" in asked(), "the group follows")
+        suspend = json.dumps({"spec": {"runPolicy": {"suspend": True}}})
+        world.kubectl("patch", "tfjob", name, "--type=merge", "-p", suspend)
+        used = {fact.verb for fact in may} - {"watch"}
+        eventually(lambda: used <= asked() or audit.refused(), "rights are used", lambda: used - asked())
+    assert audit.refused() == []
+    assert asked() == {fact.verb for fact in may}
+
+
+def _asked_of(audit: AuditLog, group: str) -> set[str]:
+    return {fact.verb for fact in audit.asked() if fact.group == group}
+
+
 def test_requests_of_the_operator_go_with_those_of_kubernetes_own_controllers(
     plane: ControlPlane, kubeconfig: Path
 ) -> None:
@@ -237,3 +274,4 @@ def test_a_child_that_blocks_the_deletion_of_its_job_needs_the_right_over_finali
     change = json.dumps([{"op": "remove", "path": f"/rules/{place}"}])
     plane.run_kubectl("patch", "clusterrole", "tf-job-operator", "--type=json", "-p", change)
     eventually(lambda: "cannot set blockOwnerDeletion" in create().stderr, "the rule is missed")
+    plane.run_kubectl("apply", "-k", str(MANIFESTS / "overlays" / "standalone"))  # for whichever test comes next
