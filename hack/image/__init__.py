@@ -4,7 +4,3 @@ For machines that reach a Debian mirror and a package index but no image registr
 the Dockerfile in the project's root makes the image. Reading order: `build` (what goes in), `layers` (files to layers),
 `archive` (layers to one OCI archive).
 """
-
-from hack.image.build import IMAGE, build
-
-__all__ = ["IMAGE", "build"]

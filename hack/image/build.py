@@ -71,7 +71,9 @@ def _debian(work: Path, runner: LoggedRunner, progress: Progress) -> Layer:
     progress.say(f"debootstrap: Debian {RELEASE} with Python, about a minute")
     mirror = next((source.uri for source in debian_sources() if source.release == RELEASE), None)
     if mirror is None:
-        raise ControlPlaneError(f"apt on this machine knows no source of Debian {RELEASE}")
+        raise ControlPlaneError(
+            f"apt on this machine knows no source of Debian {RELEASE}; has `apt-get update` been run?"
+        )
     tree = work / "debian"
     runner.run("debootstrap", "--variant=minbase", "--include=python3", RELEASE, str(tree), mirror, limit_s=1800.0)
     for unused in UNUSED:
