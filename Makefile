@@ -5,10 +5,10 @@ PYTEST := $(PYTHON) -m pytest
 SOURCES := api controller informers workqueue hack test
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit integration lint format control-plane bench bench-operator clean
+.PHONY: help demo test unit integration image e2e lint format control-plane bench bench-operator clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: venv ## Show the operator at work on a real API server: the example jobs from creation to deletion
 	@$(PYTHON) -m hack.demo
@@ -23,6 +23,14 @@ unit: venv ## Run the unit tests alone; they need no API server and take seconds
 integration: venv ## Run the integration tests alone
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(PYTEST) test/integration
+
+image: venv ## Build the operator's image as an OCI archive in build/, without a registry (root)
+	@$(PYTHON) -m hack.image
+
+e2e: venv ## Run the end-to-end tests on a real node: kubelet, containers, cluster DNS (root)
+	@$(PYTHON) -m hack.real_node check
+	@$(PYTHON) -m hack.image
+	@$(PYTHON) -m hack.real_node run -- $(PYTEST) test/e2e
 
 lint: venv ## Check style, types, formatting (ruff, mypy), and that every behaviour has its test
 	@$(PYTHON) -m ruff check $(SOURCES)

@@ -99,6 +99,11 @@ def keyring_of_stanza(text: str, number: int) -> str:
     return found[1] if found else ""
 
 
+def debian_sources() -> list[AptSource]:
+    """Return what apt on this machine knows of Debian's archive; empty where it has fetched no indexes yet."""
+    return parse_index_targets(output_of("apt-get", "indextargets", "--format", TARGET_FORMAT, env=QUIET_ENV))
+
+
 class PrivateApt:
     """apt-get over a private source list; invariant: nothing below /etc/apt or apt's own state is written by it."""
 
@@ -170,8 +175,7 @@ class PrivateApt:
     def _known_sources(self) -> list[AptSource]:
         if shutil.which("apt-get") is None:
             raise ControlPlaneError("this recipe needs Debian's apt-get; elsewhere set KUBEBUILDER_ASSETS")
-        command = ("apt-get", "indextargets", "--format", TARGET_FORMAT)
-        sources = parse_index_targets(output_of(*command, env=QUIET_ENV))
+        sources = debian_sources()
         if sources:
             return sources
         # A fresh image carries no indexes, and then apt does not tell which of its sources are Debian's.
@@ -184,7 +188,7 @@ class PrivateApt:
             failure: ControlPlaneError | None = error
         else:
             failure = None
-        sources = parse_index_targets(output_of(*command, env=QUIET_ENV))
+        sources = debian_sources()
         if not sources:
             raise ControlPlaneError(
                 "apt knows no Debian archive (no source with Origin: Debian); add one or set KUBEBUILDER_ASSETS"

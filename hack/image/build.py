@@ -1,0 +1,144 @@
+"""What goes into the operator's image, and the build of it.
+
+Three layers, the slow ones kept in the cache: Debian with its Python (debootstrap; made again when it is a month old, for
+Debian's security updates), the dependencies at the versions of hack/constraints.txt (made again when those change), and
+the operator itself.
+"""
+
+from __future__ import annotations
+
+import configparser
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hack import packages
+from hack.control_plane.apt import debian_sources
+from hack.control_plane.commands import LoggedRunner, output_of
+from hack.control_plane.errors import ControlPlaneError
+from hack.control_plane.progress import Progress
+from hack.image import archive, layers
+
+if TYPE_CHECKING:
+    from hack.image.layers import Layer
+
+PROJECT: Final = Path(__file__).resolve().parents[2]
+IMAGE: Final = "docker.io/library/tfjob-operator:0.1.0"
+"""What a container runtime makes of the manifests' `tfjob-operator:0.1.0`; the archive is found under this name."""
+RELEASE: Final = "bookworm"
+PYTHON: Final = "3.11"  # the release's own
+USER: Final = "65532:65532"
+SITE: Final = "opt/tfjob-operator"
+RENEWED_AFTER_S: Final = 30 * 86400.0
+SOURCES: Final = ("api", "controller", "informers", "workqueue", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+UNUSED: Final = ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache/apt", "var/lib/apt/lists", "var/log")
+CONFIG: Final[dict[str, Any]] = {
+    "User": USER,
+    "Entrypoint": ["/usr/bin/python3", "-m", "controller"],
+    "Env": ["PATH=/usr/local/bin:/usr/bin:/bin", f"PYTHONPATH=/{SITE}", "PYTHONDONTWRITEBYTECODE=1"],
+    "WorkingDir": "/",
+    "Labels": {
+        "org.opencontainers.image.title": "tfjob-operator",
+        "org.opencontainers.image.description": "A Kubernetes operator for TFJob",
+        "org.opencontainers.image.licenses": "Apache-2.0",
+    },
+}
+
+
+def build(target: Path) -> None:
+    """Write the image to `target`, an OCI archive. Raises ControlPlaneError: not root, no Debian mirror, a failing tool."""
+    if os.geteuid() != 0:
+        raise ControlPlaneError("root is needed to build the image: debootstrap makes files of all kinds")
+    progress = Progress("image")
+    runner = LoggedRunner(packages.root() / "image.log", progress)
+    with tempfile.TemporaryDirectory(prefix="image-", dir=packages.root()) as name:
+        work = Path(name)
+        made = [_debian(work, runner, progress), _dependencies(work, runner, progress), _operator(work, runner)]
+        archive.write(target, IMAGE, made, CONFIG)
+    progress.say(f"{target}: {target.stat().st_size / 1e6:.0f} MB")
+
+
+def _debian(work: Path, runner: LoggedRunner, progress: Progress) -> Layer:
+    kept = packages.root() / f"image-{RELEASE}.tar"
+    if kept.exists() and time.time() - kept.stat().st_mtime < RENEWED_AFTER_S:
+        return layers.read(kept)
+    packages.install(["debootstrap"])
+    progress.say(f"debootstrap: Debian {RELEASE} with Python, about a minute")
+    mirror = next((source.uri for source in debian_sources() if source.release == RELEASE), None)
+    if mirror is None:
+        raise ControlPlaneError(
+            f"apt on this machine knows no source of Debian {RELEASE}; has `apt-get update` been run?"
+        )
+    tree = work / "debian"
+    runner.run("debootstrap", "--variant=minbase", "--include=python3", RELEASE, str(tree), mirror, limit_s=1800.0)
+    for unused in UNUSED:
+        shutil.rmtree(tree / unused, ignore_errors=True)
+    return layers.pack(tree, kept)
+
+
+def _dependencies(work: Path, runner: LoggedRunner, progress: Progress) -> Layer:
+    constraints = PROJECT / "hack" / "constraints.txt"
+    wanted = b"".join(path.read_bytes() for path in (PROJECT / "setup.cfg", constraints))
+    kept = packages.root() / f"image-dependencies-{hashlib.sha256(wanted).hexdigest()[:16]}.tar"
+    if kept.exists():
+        return layers.read(kept)
+    progress.say("installing the operator's dependencies into a layer of their own")
+    site = work / "dependencies" / SITE
+    _pip(runner, "install", f"--target={site}", "--constraint", str(constraints), *_requirements())
+    _finish(site)
+    return layers.pack(work / "dependencies", kept)
+
+
+def _operator(work: Path, runner: LoggedRunner) -> Layer:
+    # Built in a copy: setuptools leaves folders beside the sources.
+    sources = work / "sources"
+    sources.mkdir()
+    for name in SOURCES:
+        path = PROJECT / name
+        copy = shutil.copytree if path.is_dir() else shutil.copy
+        copy(path, sources / name)
+    wheels = work / "wheels"
+    runner.run(
+        *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={wheels}", str(sources)),
+        limit_s=600.0,
+    )
+    site = work / "operator" / SITE
+    _pip(runner, "install", f"--target={site}", "--no-deps", *map(str, wheels.glob("*.whl")))
+    _finish(site)
+    return layers.pack(work / "operator", work / "operator.tar")
+
+
+def _pip(runner: LoggedRunner, *arguments: str) -> None:
+    # For the image's Python, which need not be the one that builds it.
+    target = ("--only-binary=:all:", f"--python-version={PYTHON}", "--no-compile", "--quiet")
+    runner.run(sys.executable, "-m", "pip", *arguments, *target, limit_s=900.0)
+
+
+def _requirements() -> list[str]:
+    settings = configparser.ConfigParser(interpolation=None)
+    settings.read(PROJECT / "setup.cfg")
+    return settings["options"]["install_requires"].split("\n")[1:]
+
+
+def _finish(site: Path) -> None:
+    for unused in (site / "bin", *site.rglob("tests")):
+        shutil.rmtree(unused, ignore_errors=True)
+    # The image is read-only when it runs, and without bytecode a start takes seconds. Layers have no times, hence the mode.
+    # A Python of another version than the image's leaves bytecode that is not used, and a slow start.
+    compile_ = (
+        "-m",
+        "compileall",
+        "-q",
+        "--invalidation-mode=unchecked-hash",
+        "-s",
+        str(site),
+        "-p",
+        f"/{SITE}",
+        str(site),
+    )
+    output_of(sys.executable, *compile_, limit_s=600.0)

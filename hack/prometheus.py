@@ -1,0 +1,121 @@
+"""A real Prometheus on loopback for tests: Debian's, unpacked and not installed, since its package starts a service.
+
+with Prometheus.start(folder, targets={"tf-job-operator": "127.0.0.1:8443"}, rules=file) as prometheus:
+    prometheus.query("up")
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from hack import packages
+from hack.control_plane.errors import ControlPlaneError
+from hack.control_plane.ports import choose
+from hack.control_plane.processes import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+READY_LIMIT_S: Final = 60.0  # a second on a quiet machine
+PERIOD: Final = "1s"
+"""How often targets are scraped and rules evaluated: a test has no minutes to wait."""
+
+
+def programs() -> Path:
+    """Return the folder with `prometheus` and `promtool`. Raises ControlPlaneError."""
+    return packages.unpack("prometheus") / "usr" / "bin"
+
+
+def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run promtool."""
+    return subprocess.run(
+        [str(programs() / "promtool"), *arguments], check=False, capture_output=True, text=True, timeout=60.0
+    )
+
+
+class Prometheus:
+    """A running Prometheus; invariant: after `stop` it has ended."""
+
+    def __init__(self, part: Part, port: int) -> None:
+        """Use `start`."""
+        self._part = part
+        self._url = f"http://127.0.0.1:{port}"
+
+    @classmethod
+    def start(cls, folder: Path, targets: Mapping[str, str], rules: Path) -> Self:
+        """Start one that scrapes `targets` (job: host and port) and evaluates the rules of a file; return when it answers."""
+        port = choose().etcd
+        settings = {
+            "global": {"scrape_interval": PERIOD, "scrape_timeout": PERIOD, "evaluation_interval": PERIOD},
+            "rule_files": [str(rules)],
+            "scrape_configs": [
+                {"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in targets.items()
+            ],
+        }
+        (folder / "prometheus.yaml").write_text(json.dumps(settings))
+        part = Part("prometheus", folder / "prometheus.log")
+        part.start(
+            [
+                str(programs() / "prometheus"),
+                f"--config.file={folder / 'prometheus.yaml'}",
+                f"--storage.tsdb.path={folder / 'prometheus'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            folder,
+        )
+        prometheus = cls(part, port)
+        try:
+            prometheus._until_ready()
+        except BaseException:
+            prometheus.stop()
+            raise
+        return prometheus
+
+    def stop(self) -> None:
+        """End it."""
+        self._part.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Return the series that an expression has now. Raises ControlPlaneError when it is not valid."""
+        found: list[dict[str, Any]] = self._get(f"query?{urllib.parse.urlencode({'query': expression})}")["result"]
+        return found
+
+    def rules(self) -> list[dict[str, Any]]:
+        """Return the rules with their health."""
+        return [rule for group in self._get("rules")["groups"] for rule in group["rules"]]
+
+    def _get(self, path: str) -> dict[str, Any]:
+        try:
+            with urllib.request.urlopen(f"{self._url}/api/v1/{path}", timeout=30.0) as answer:  # noqa: S310 - our own
+                data: dict[str, Any] = json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            raise ControlPlaneError(f"Prometheus refused {urllib.parse.unquote(path)}: {error.read()!r}") from error
+        return data
+
+    def _until_ready(self) -> None:
+        deadline = time.monotonic() + READY_LIMIT_S
+        while True:
+            self._part.check()
+            try:
+                with urllib.request.urlopen(f"{self._url}/-/ready", timeout=5.0):  # noqa: S310 - our own
+                    return
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise ControlPlaneError(f"Prometheus is not ready in {READY_LIMIT_S:.0f} s") from error
+            time.sleep(0.1)

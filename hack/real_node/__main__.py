@@ -1,0 +1,51 @@
+"""The command line: `python -m hack.real_node check` and `python -m hack.real_node run -- COMMAND...`.
+
+Exit codes: that of the command; 1 when this machine cannot do it, with the reason in plain words; 2 wrong usage; 130
+interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+
+from hack.control_plane.errors import ControlPlaneError
+from hack.real_node import machine, sandbox, tools
+
+INTERRUPTED = 130
+
+
+def main() -> int:
+    """Run one command; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m hack.real_node", description="A real Kubernetes node, in a sandbox."
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("check", help="tell whether this machine can run one")
+    run = verbs.add_parser("run", help="run a command in the sandbox")
+    run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clear up after a polite kill as after Ctrl-C
+    try:
+        _check()
+        if given.verb == "check":
+            return 0
+        command = given.command[1:] if given.command[:1] == ["--"] else given.command
+        if not command:
+            parser.error("run needs a command")
+        return sandbox.run(command, tools.prepare())
+    except ControlPlaneError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _check() -> None:
+    if lacking := machine.lacking():
+        raise ControlPlaneError("this machine cannot run a real node:\n" + "\n".join(f"  - {x}" for x in lacking))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

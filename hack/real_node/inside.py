@@ -1,0 +1,78 @@
+"""From inside, before the command: the mounts and the network of the sandbox.
+
+    python -m hack.real_node.inside FOLDER COMMAND...
+
+- Whatever a node's programs write below /etc, /run and /var, by paths that cannot be set, lands in the folder (overlays).
+- The kubelet sets a handful of the kernel's settings that are not of any namespace; it gets plain files in their place.
+- The node's address is on a bridge without ports, so that it is neither a loopback address, which endpoints may not have, nor
+  reachable from anywhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+FOLDER_VARIABLE: Final = "TFJOB_REAL_NODE"
+"""Set in the sandbox: the folder, on a disk, that goes with it."""
+TOOLS_FILE: Final = "tools.json"
+NODE_ADDRESS: Final = "172.30.0.1"
+PRIVATE: Final = ("/etc", "/run", "/var")
+KERNEL_SETTINGS: Final = (
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxkeys",
+    "kernel/keys/root_maxbytes",
+)
+
+
+def main() -> None:
+    """Furnish the sandbox and become the command."""
+    folder, command = Path(sys.argv[1]), sys.argv[2:]
+    _mounts(folder)
+    _network()
+    os.environ[FOLDER_VARIABLE] = str(folder)
+    os.execvp(command[0], command)  # noqa: S606 - it is the caller's own command
+
+
+def _mounts(folder: Path) -> None:
+    for place in PRIVATE:
+        upper, work = folder / "private" / place[1:], folder / "private" / f"{place[1:]}.work"
+        upper.mkdir(parents=True)
+        work.mkdir()
+        _do("mount", "-t", "overlay", f"-olowerdir={place},upperdir={upper},workdir={work}", "overlay", place)
+    for setting in KERNEL_SETTINGS:
+        real = Path("/proc/sys") / setting
+        if not real.exists():
+            continue
+        stand_in = folder / "private" / setting.replace("/", ".")
+        stand_in.write_text(real.read_text())
+        _do("mount", "--bind", str(stand_in), str(real))
+    _do("mount", "--make-rshared", "/")  # as every init does: volumes of containers need it
+
+
+def _network() -> None:
+    _do("ip", "link", "set", "lo", "up")
+    _do("ip", "link", "add", "node0", "type", "bridge")
+    _do("ip", "address", "add", f"{NODE_ADDRESS}/24", "dev", "node0")
+    _do("ip", "link", "set", "node0", "up")
+    # Packets to the addresses of services need a route before kube-proxy's rules see them; there is no other way out.
+    _do("ip", "route", "add", "default", "dev", "node0")
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    for setting in Path("/proc/sys/net/bridge").glob("bridge-nf-call-iptables"):
+        setting.write_text("1")
+
+
+def _do(*command: str) -> None:
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"error: cannot furnish the sandbox: `{' '.join(command)}`: {done.stderr.strip()}")
+
+
+if __name__ == "__main__":
+    main()

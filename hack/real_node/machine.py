@@ -1,0 +1,63 @@
+"""Whether this machine can run a node, found out by trying, and said in plain words.
+
+In: nothing. Out: what is lacking, empty when it can be done. Every attempt is made in namespaces of its own and leaves nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAMESPACES: Final = ("--net", "--mount", "--pid", "--ipc", "--uts")
+TRY_LIMIT_S: Final = 20.0
+OVERLAY: Final = (
+    "mount -t tmpfs none /mnt && mkdir /mnt/a /mnt/b /mnt/c /mnt/d"
+    " && mount -t overlay -o lowerdir=/mnt/a,upperdir=/mnt/b,workdir=/mnt/c none /mnt/d"
+)
+# What each attempt needs of the kernel, and the attempt itself, as the node will do it later.
+ATTEMPTS: Final = (
+    ("network bridges (CONFIG_BRIDGE)", "ip link add try0 type bridge"),
+    ("pairs of virtual network cards (CONFIG_VETH)", "ip link add try1 type veth peer name try2"),
+    ("overlay mounts (CONFIG_OVERLAY_FS)", OVERLAY),
+)
+
+
+def lacking() -> list[str]:
+    """Return what this machine lacks for a real node."""
+    return list(_lacking())
+
+
+def _lacking() -> Iterator[str]:
+    if sys.platform != "linux" or shutil.which("apt-get") is None:
+        yield "a Debian is needed: the node's programs come from its packages"
+        return
+    if os.geteuid() != 0:
+        yield "root is needed: a node makes namespaces, mounts and network devices (run it with sudo)"
+        return
+    if shutil.which("unshare") is None or shutil.which("setpriv") is None:
+        yield "unshare and setpriv are needed: install the package util-linux"
+        return
+    if not any(Path("/sys/fs/cgroup").iterdir()):
+        yield "control groups are needed: nothing is mounted at /sys/fs/cgroup"
+    if complaint := _try("true"):
+        yield f"the kernel does not let this user make namespaces: {complaint}"
+        return
+    for what, attempt in ATTEMPTS:
+        if complaint := _try(attempt):
+            yield f"the kernel does not give us {what}: {complaint}"
+
+
+def _try(script: str) -> str:
+    command = ("unshare", *NAMESPACES, "--fork", "--mount-proc", "sh", "-c", script)
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=TRY_LIMIT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return (done.stderr.strip() or f"exit code {done.returncode}") if done.returncode else ""

@@ -1,0 +1,77 @@
+"""From outside: run a command in namespaces of its own, and take away what they cannot.
+
+In: a command, the programs. Out: its exit code. The kernel ends every process of the sandbox with its first one, and takes
+network devices, rules and mounts with the last. Two things are left for us: the folder, and the control groups of containers,
+which live in a tree that all of the machine shares.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hack.control_plane import folders
+from hack.real_node import machine
+from hack.real_node.inside import TOOLS_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hack.real_node.tools import Tools
+
+UNSHARE: Final = ("--fork", "--mount-proc", "--kill-child", "--propagation=private")
+CGROUPS: Final = Path("/sys/fs/cgroup")
+REMOVE_LIMIT_S: Final = 10.0  # a control group goes when the kernel has buried its last process
+
+
+def run(command: Sequence[str], tools: Tools) -> int:
+    """Run the command in a new sandbox until it ends; return its exit code."""
+    folders.sweep()
+    # On a disk: containers' layers lie in it, as overlays, which cannot lie on the private overlays of /var.
+    held = folders.make_private("real-node", Path(tempfile.gettempdir()))
+    folder = held.path
+    (folder / TOOLS_FILE).write_text(json.dumps(tools.to_json()))
+    before = set(_groups())
+    try:
+        done = subprocess.run(
+            [
+                # Should we be killed, the sandbox ends too, and the next start removes its folder.
+                *("setpriv", "--pdeathsig=KILL"),
+                *("unshare", *machine.NAMESPACES, *UNSHARE, "--"),
+                # The first process of a PID namespace has to bury orphans, which neither Python nor pytest does.
+                *(str(tools.catatonit), "-g", "--"),
+                *(sys.executable, "-m", "hack.real_node.inside", str(folder), *command),
+            ],
+            check=False,
+        )
+    finally:
+        _remove_groups(before)
+        held.remove()
+    return done.returncode
+
+
+def _groups() -> list[Path]:
+    """The control groups of this machine, the inner ones first."""
+    return sorted((path.parent for path in CGROUPS.rglob("cgroup.procs")), reverse=True)
+
+
+def _remove_groups(before: set[Path]) -> None:
+    """Remove the control groups that came during the run and have no process: a neighbour's living ones stay."""
+    deadline = time.monotonic() + REMOVE_LIMIT_S
+    while (
+        left := [path for path in _groups() if path not in before and _is_ours(path)]
+    ) and time.monotonic() < deadline:
+        for path in left:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        time.sleep(0.1)
+
+
+def _is_ours(path: Path) -> bool:
+    return any(part == "k8s.io" or (len(part) == 64 and part.isalnum()) for part in path.relative_to(CGROUPS).parts)

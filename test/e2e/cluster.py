@@ -1,0 +1,144 @@
+"""A cluster with a real node and the operator, as somebody with kubectl sees it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hack.real_node.node import RealNode
+
+NAMESPACE = "default"
+OPERATOR = "deployment/tf-job-operator"
+LIMIT_S = 180.0  # a pod starts within two seconds here; on a busy machine, after fifty others, it takes its time
+RUNS = Path("/var/tfjob-e2e")
+"""A folder of the node, private to its sandbox, which jobs see as /runs: what they leave there outlives pods."""
+
+
+class Cluster:
+    """The cluster of a session; jobs are in the namespace `default`."""
+
+    def __init__(self, node: RealNode) -> None:
+        self.node = node
+        RUNS.mkdir(exist_ok=True)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
+        """Run kubectl, as the administrator."""
+        return self.node.plane.run_kubectl(*arguments, input=stdin, check=check).stdout
+
+    def get(self, kind: str, name: str, namespace: str = NAMESPACE) -> dict[str, Any]:
+        """One object, or nothing."""
+        text = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
+        found: dict[str, Any] = json.loads(text) if text else {}
+        return found
+
+    def create(self, *jobs: dict[str, Any]) -> None:
+        """Create jobs, all in one call."""
+        self.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": jobs}))
+
+    def delete(self, name: str) -> None:
+        """Delete a job; what it leaves goes too, but is not waited for."""
+        self.kubectl("delete", "tfjob", name, "--wait=false", "--ignore-not-found")
+
+    def state(self, name: str) -> str:
+        """What the STATE column shows."""
+        conditions = self.get("tfjob", name).get("status", {}).get("conditions", [])
+        return str(conditions[-1]["type"]) if conditions else ""
+
+    def wait_for(self, name: str, state: str, limit_s: float = LIMIT_S) -> dict[str, Any]:
+        """Wait until a job is in a state; answers its status."""
+        self.eventually(lambda: self.state(name) == state, f"{name} is {state}", limit_s, lambda: self.state(name))
+        status: dict[str, Any] = self.get("tfjob", name)["status"]
+        return status
+
+    def pod(self, name: str) -> tuple[str, int]:
+        """The UID of a pod and how often its container was restarted in it; "" and 0 when it is not there."""
+        found = self.get("pod", name)
+        statuses = found.get("status", {}).get("containerStatuses", [])
+        return found.get("metadata", {}).get("uid", ""), sum(status["restartCount"] for status in statuses)
+
+    def is_running(self, pod: str) -> bool:
+        """Tell whether a pod runs."""
+        return bool(self.get("pod", pod).get("status", {}).get("phase") == "Running")
+
+    def pods_of(self, job: str) -> list[str]:
+        """The names of a job's pods that nobody is deleting."""
+        items = json.loads(self.kubectl("get", "pods", "-n", NAMESPACE, "-l", f"job-name={job}", "-o", "json"))["items"]
+        return sorted(item["metadata"]["name"] for item in items if "deletionTimestamp" not in item["metadata"])
+
+    def kill_container(self, pod: str, namespace: str = NAMESPACE) -> None:
+        """Kill the first process of a pod's container, from the node's side, as the kernel does when memory runs out."""
+        status = self.get("pod", pod, namespace)["status"]["containerStatuses"][0]
+        self.node.containers.kill(status["containerID"].removeprefix("containerd://"))
+
+    def holder(self) -> str:
+        """Who leads, by the lease: a pod and, since processes in it may come and go, a number; empty when nobody does."""
+        return str(self.get("lease", "tf-operator", "kubeflow").get("spec", {}).get("holderIdentity", ""))
+
+    def leader(self) -> str:
+        """The pod that leads; empty when none does."""
+        return self.holder().rpartition("_")[0]
+
+    def wait_for_operator(self) -> None:
+        """Wait until both replicas of the operator are ready, and one of them leads."""
+        self.kubectl("rollout", "status", OPERATOR, "-n", "kubeflow", f"--timeout={LIMIT_S:.0f}s")
+        self.eventually(lambda: self.leader() in self.operators(), "somebody leads")
+
+    def operators(self) -> list[str]:
+        """The pods of the operator that nobody is deleting, found as the trouble-shooting guide finds them."""
+        items = json.loads(
+            self.kubectl("get", "pods", "-n", "kubeflow", "--selector=name=tf-job-operator", "-o", "json")
+        )["items"]
+        return [item["metadata"]["name"] for item in items if "deletionTimestamp" not in item["metadata"]]
+
+    def eventually(
+        self, holds: Callable[[], Any], what: str, limit_s: float = LIMIT_S, yet: Callable[[], object] = str
+    ) -> float:
+        """Ask until the answer is true; answers the seconds that it took."""
+        start = time.monotonic()
+        while not holds():
+            if time.monotonic() > start + limit_s:
+                pytest.fail(f"not within {limit_s:.0f} s: {what} {yet()}")
+            time.sleep(0.1)
+        return time.monotonic() - start
+
+
+def runs(job: str) -> int:
+    """How often the processes of a job have been started, over all its pods."""
+    file = RUNS / job
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+def script(job: str, *, then: str) -> list[str]:
+    """A command that notes its start, and goes on as told; `$RUN` is the number of the start, from 1."""
+    return ["sh", "-c", f'echo run >> /runs/{job}; RUN=$(wc -l < /runs/{job}); echo "run $RUN of {job}"; {then}']
+
+
+def replica(command: list[str], *, policy: str = "Never", replicas: int = 1) -> dict[str, Any]:
+    """A replica that runs a command, in the only image that the node has: the operator's, with its shell and its Python."""
+    container = {
+        "name": "tensorflow",
+        "image": "tfjob-operator:0.1.0",
+        "command": command,
+        "volumeMounts": [{"name": "runs", "mountPath": "/runs"}],
+    }
+    pod = {
+        "securityContext": {"runAsUser": 0},  # the folder is root's
+        "terminationGracePeriodSeconds": 1,
+        "containers": [container],
+        "volumes": [{"name": "runs", "hostPath": {"path": str(RUNS)}}],
+    }
+    return {"replicas": replicas, "restartPolicy": policy, "template": {"spec": pod}}
+
+
+def job(name: str, replicas: dict[str, dict[str, Any]], **policy: Any) -> dict[str, Any]:
+    """A TFJob."""
+    spec = {"runPolicy": policy, "tfReplicaSpecs": replicas}
+    meta = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": meta, "spec": spec}

@@ -1,0 +1,150 @@
+"""Jobs with real processes: they talk to each other, end in all ways, and are restarted by the real kubelet or the operator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from api.v1 import constants as c
+from e2e.cluster import job, replica, runs, script
+
+if TYPE_CHECKING:
+    from e2e.cluster import Cluster
+
+FOREVER = "while true; do sleep 1; done"
+DIE = "python3 -c 'import os; os.kill(os.getpid(), {})'; exit $?"
+"""A process that dies of a signal; the shell around it, the first process, exits with 128 and the signal's number."""
+
+SERVER = """
+import json, os, socket
+place = json.loads(os.environ["TF_CONFIG"])
+with socket.create_server(("", 2222)) as server:
+    while True:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"parameters")
+"""
+WORKER = """
+import json, os, socket, sys, time
+place = json.loads(os.environ["TF_CONFIG"])
+for address in place["cluster"]["ps"]:
+    host, port = address.split(":")
+    for attempt in range(60):
+        try:
+            with socket.create_connection((host, int(port)), timeout=5) as connection:
+                print("worker", place["task"]["index"], "got", connection.recv(99).decode(), "from", address)
+                break
+        except OSError:
+            time.sleep(0.5)
+    else:
+        sys.exit(f"no way to {address}")
+"""
+
+
+def test_replicas_find_each_other_by_the_names_in_tf_config(cluster: Cluster) -> None:
+    """Workers reach the parameter servers through headless services and the cluster's DNS; `kubectl logs` tells of it."""
+    servers = replica(["python3", "-c", SERVER], policy="Always", replicas=2)
+    workers = replica(["python3", "-uc", WORKER], policy="OnFailure", replicas=2)
+    cluster.create(job("talks", {"PS": servers, "Worker": workers}, cleanPodPolicy="Running"))
+    cluster.wait_for("talks", c.SUCCEEDED)
+    for index in (0, 1):
+        log = cluster.kubectl("logs", f"talks-worker-{index}")
+        assert [line for line in log.splitlines() if line.startswith("worker")] == [
+            f"worker {index} got parameters from talks-ps-{server}.default.svc:2222" for server in (0, 1)
+        ]
+    cluster.eventually(lambda: cluster.pods_of("talks") == ["talks-worker-0", "talks-worker-1"], "servers are gone")
+    cluster.delete("talks")
+
+
+class Ending(NamedTuple):
+    """How a worker's process ends, and what is to become of it: the job's state, starts of the process, pods."""
+
+    name: str
+    policy: str
+    then: str
+    state: str
+    starts: int = 1
+    pods: int = 1
+
+
+ENDINGS = (
+    Ending("never-0", "Never", "exit 0", c.SUCCEEDED),
+    Ending("never-1", "Never", "exit 1", c.FAILED),
+    Ending("never-137", "Never", "exit 137", c.FAILED),
+    Ending("onfailure-1", "OnFailure", "test $RUN -ge 2", c.SUCCEEDED, starts=2),
+    Ending("onfailure-137", "OnFailure", "test $RUN -ge 2 || exit 137", c.SUCCEEDED, starts=2),
+    Ending("exitcode-0", "ExitCode", "exit 0", c.SUCCEEDED),
+    Ending("exitcode-1", "ExitCode", "exit 1", c.FAILED),
+    Ending("exitcode-137", "ExitCode", "test $RUN -ge 2 || exit 137", c.SUCCEEDED, starts=2, pods=2),
+    Ending("exitcode-138", "ExitCode", "test $RUN -ge 2 || exit 138", c.SUCCEEDED, starts=2, pods=2),
+    Ending(
+        "exitcode-sigterm", "ExitCode", f"test $RUN -ge 2 || {{ {DIE.format(15)}; }}", c.SUCCEEDED, starts=2, pods=2
+    ),
+    Ending("exitcode-sigsegv", "ExitCode", DIE.format(11), c.FAILED),
+)
+
+
+@pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.name)
+def test_what_a_process_exits_with_decides_by_its_policy(cluster: Cluster, ending: Ending) -> None:
+    """In one pod where the kubelet restarts the container, in another one where the operator does."""
+    name = f"ends-{ending.name}"
+    worker = replica(script(name, then=ending.then), policy=ending.policy)
+    cluster.create(job(name, {"Worker": worker}, cleanPodPolicy="None"))
+    cluster.wait_for(name, ending.state)
+    assert runs(name) == ending.starts
+    assert cluster.pod(f"{name}-worker-0")[1] == ending.starts - ending.pods, "restarts of the last pod's container"
+    cluster.delete(name)
+
+
+def test_always_runs_a_process_again_that_ended_well(cluster: Cluster) -> None:
+    """In place, and the job goes on."""
+    cluster.create(job("always", {"PS": replica(script("always", then="sleep 1"), policy="Always"),
+                                  "Worker": replica(["sh", "-c", FOREVER])}))  # fmt: skip
+    cluster.eventually(lambda: runs("always") >= 3, "it runs again and again")
+    assert cluster.state("always") == c.RUNNING
+    cluster.delete("always")
+
+
+def test_a_killed_container_is_restarted_in_its_pod(cluster: Cluster) -> None:
+    """SIGKILL from outside, as when memory runs out: the pod stays, and the restart is counted against no limit but its own."""
+    cluster.create(job("shot", {"Worker": replica(script("shot", then=FOREVER), policy="OnFailure")}))
+    cluster.eventually(lambda: runs("shot") == 1 and cluster.is_running("shot-worker-0"), "it runs")
+    uid, _ = cluster.pod("shot-worker-0")
+    cluster.kill_container("shot-worker-0")
+    cluster.eventually(lambda: cluster.pod("shot-worker-0") == (uid, 1), "it was restarted in place")
+    cluster.wait_for("shot", c.RUNNING)
+    cluster.delete("shot")
+
+
+def test_a_killed_container_gets_a_new_pod_by_its_exit_code(cluster: Cluster) -> None:
+    """137 is worth another try, and ExitCode leaves that to the operator."""
+    then = f"test $RUN -ge 2 || {FOREVER}"
+    cluster.create(job("replaced", {"Worker": replica(script("replaced", then=then), policy="ExitCode")}))
+    cluster.eventually(lambda: runs("replaced") == 1 and cluster.is_running("replaced-worker-0"), "it runs")
+    cluster.kill_container("replaced-worker-0")
+    cluster.wait_for("replaced", c.SUCCEEDED)
+    assert runs("replaced") == 2
+    cluster.delete("replaced")
+
+
+def test_a_deleted_pod_is_made_again(cluster: Cluster) -> None:
+    """Somebody's `kubectl delete pod` costs a run and not the job."""
+    then = f"test $RUN -ge 2 || {FOREVER}"
+    cluster.create(job("robbed", {"Worker": replica(script("robbed", then=then), policy="OnFailure")}))
+    cluster.eventually(lambda: runs("robbed") == 1 and cluster.is_running("robbed-worker-0"), "it runs")
+    cluster.kubectl("delete", "pod", "robbed-worker-0")
+    cluster.wait_for("robbed", c.SUCCEEDED)
+    assert runs("robbed") == 2
+    cluster.delete("robbed")
+
+
+@pytest.mark.parametrize(("policy", "left"), [("All", []), ("Running", ["worker-0"]), ("None", ["ps-0", "worker-0"])])
+def test_the_clean_up_policy_says_which_pods_go(cluster: Cluster, policy: str, left: list[str]) -> None:
+    """What has ended keeps its log unless it is told otherwise; what runs is ended for good."""
+    name = f"cleans-{policy.lower()}"
+    replicas = {"PS": replica(["sh", "-c", FOREVER]), "Worker": replica(script(name, then="sleep 1"))}
+    cluster.create(job(name, replicas, cleanPodPolicy=policy))
+    cluster.wait_for(name, c.SUCCEEDED)
+    cluster.eventually(lambda: cluster.pods_of(name) == [f"{name}-{pod}" for pod in left], f"left are {left}")
+    cluster.delete(name)

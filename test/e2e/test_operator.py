@@ -1,0 +1,159 @@
+"""The operator's own troubles: its leader dies, its node is lost, a new version is rolled out."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from api.v1 import constants as c
+from e2e.cluster import OPERATOR, job, replica, runs, script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from e2e.cluster import Cluster
+
+JOBS = 50
+FOREVER = "while true; do sleep 1; done"
+LEASE_S = 15.0
+RETRY_S = 2.0
+NODE_LOST_LIMIT_S = 120.0  # the API server's controllers give a silent node 40 s, and its pods TOLERATION_S more
+
+
+def test_the_trouble_shooting_guide_works_as_written(cluster: Cluster) -> None:
+    """Find the operator's pod by its label and look for the line about an invalid job; seed 4."""
+    cluster.create(job("wrong", {"Worker": {"replicas": 1, "template": {"spec": {"containers": []}}}}))
+    cluster.wait_for("wrong", c.FAILED)
+
+    def lines() -> list[str]:
+        logs = [cluster.kubectl("logs", "-n", "kubeflow", pod) for pod in cluster.operators()]
+        return [line for log in logs for line in log.splitlines() if "default/wrong" in line]
+
+    cluster.eventually(lambda: any("InvalidTFJobSpec" in line for line in lines()), "a line tells", 10.0, lines)
+    assert "InvalidTFJobSpec" in cluster.kubectl("describe", "tfjobs", "wrong")
+    cluster.delete("wrong")
+
+
+def test_an_idle_operator_fits_its_requests(cluster: Cluster, figure: Callable[[str], None]) -> None:
+    """The memory that a replica asks for is what it needs, with room for jobs."""
+    asked = 128e6
+    for pod in cluster.operators():
+        used = cluster.node.containers.memory(container_id(cluster, pod))
+        figure(f"memory of an idle operator: {used / 1e6:.0f} MB")
+        assert used < asked
+
+
+def container_id(cluster: Cluster, pod: str) -> str:
+    """The container of an operator's pod."""
+    status = cluster.get("pod", pod, "kubeflow")["status"]["containerStatuses"][0]
+    return str(status["containerID"]).removeprefix("containerd://")
+
+
+@pytest.mark.parametrize("how", ["killed", "deleted"])
+def test_fifty_jobs_run_once_though_the_leader_goes(cluster: Cluster, how: str, figure: Callable[[str], None]) -> None:
+    """No job is lost and none run twice; a leader that is told to go hands over, a dead one costs the rest of its lease."""
+    cluster.wait_for_operator()
+    names = [f"{how}-{number}" for number in range(JOBS)]
+    for half in (names[: JOBS // 2], names[JOBS // 2 :]):
+        cluster.create(*(job(name, {"Worker": replica(script(name, then="sleep 1"))}) for name in half))
+        if half[0] == names[0]:
+            old, pod = cluster.holder(), cluster.leader()
+            if how == "killed":
+                cluster.kill_container(pod, "kubeflow")
+            else:
+                cluster.kubectl("delete", "pod", pod, "-n", "kubeflow", "--wait=false")
+            left = time.monotonic()
+    cluster.eventually(lambda: cluster.holder() not in {"", old}, "another one leads", LEASE_S + 4 * RETRY_S)
+    figure(f"hand-over from a leader that was {how}: {time.monotonic() - left:.1f} s")
+
+    def states() -> dict[str, int]:
+        items: list[dict[str, Any]] = json.loads(cluster.kubectl("get", "tfjobs", "-o", "json"))["items"]
+        found = [item["status"]["conditions"][-1]["type"] if "status" in item else "" for item in items]
+        return {state: found.count(state) for state in set(found)}
+
+    cluster.eventually(lambda: states().get(c.SUCCEEDED, 0) >= JOBS, "all have succeeded", 400.0, states)
+    assert [name for name in names if runs(name) != 1] == []
+    cluster.kubectl("delete", "tfjobs", *names, "--wait=false")
+    cluster.wait_for_operator()
+
+
+def test_jobs_do_not_notice_a_new_version_of_the_operator(cluster: Cluster) -> None:
+    """A rolling update: one pod more than usual, never one fewer, and a job that runs goes on in its pod."""
+    cluster.create(job("goes-on", {"Worker": replica(script("goes-on", then="sleep 20"))}))
+    cluster.wait_for("goes-on", c.RUNNING)
+    before = cluster.operators()
+    cluster.kubectl("rollout", "restart", OPERATOR, "-n", "kubeflow")
+    fewest = 2
+
+    def is_renewed() -> bool:
+        nonlocal fewest
+        status = cluster.get("deployment", "tf-job-operator", "kubeflow")["status"]
+        fewest = min(fewest, status.get("readyReplicas", 0))
+        return not set(before) & set(cluster.operators()) and cluster.leader() in cluster.operators()
+
+    cluster.eventually(is_renewed, "all replicas are new, and one leads")
+    cluster.wait_for_operator()
+    assert fewest == 2
+    cluster.wait_for("goes-on", c.SUCCEEDED)
+    assert runs("goes-on") == 1
+    cluster.delete("goes-on")
+
+
+class SpareNode:
+    """A node without room, by name only, that seems to live as long as somebody beats.
+
+    With a single node the lost one would be all there are; then Kubernetes takes itself for cut off, and evicts nobody.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        ready = {"type": "Ready", "status": "True", "reason": "Spare", "message": "made by a test"}
+        node = {"kind": "Node", "metadata": {"name": "spare"}, "spec": {"unschedulable": True}}
+        self._apply("create", {"apiVersion": "v1", **node, "status": {"conditions": [ready]}})
+        self._lease("create")
+
+    def beat(self) -> None:
+        """Renew the node's lease, as a kubelet does every ten seconds."""
+        self._lease("replace")
+
+    def _lease(self, verb: str) -> None:
+        now = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": "spare", "leaseDurationSeconds": 40, "renewTime": now}
+        meta = {"name": "spare", "namespace": "kube-node-lease"}
+        self._apply(verb, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec})
+
+    def _apply(self, verb: str, content: dict[str, Any]) -> None:
+        self._cluster.kubectl(verb, "-f", "-", stdin=json.dumps(content))
+
+
+def test_a_job_outlives_the_loss_of_its_node(cluster: Cluster) -> None:
+    """A silent node's pods are evicted, but may run on: no other one is started before the node says that they ended."""
+    then = f"test $RUN -ge 2 || {FOREVER}"
+    cluster.create(job("stranded", {"Worker": replica(script("stranded", then=then), policy="OnFailure")}))
+    cluster.eventually(lambda: runs("stranded") == 1 and cluster.is_running("stranded-worker-0"), "it runs")
+    spare = SpareNode(cluster)
+
+    def is_evicted() -> bool:
+        spare.beat()
+        return not cluster.pods_of("stranded")
+
+    cluster.node.stop_kubelet()
+    try:
+        cluster.eventually(is_evicted, "its pod is to go", NODE_LOST_LIMIT_S)
+        assert not cluster.node.is_ready()
+        uid, _ = cluster.pod("stranded-worker-0")
+        assert uid
+        assert cluster.state("stranded") == c.RUNNING
+    finally:
+        cluster.node.start_kubelet()
+        cluster.kubectl("delete", "node", "spare")
+    cluster.eventually(cluster.node.is_ready, "the node is back")
+    cluster.wait_for("stranded", c.SUCCEEDED, NODE_LOST_LIMIT_S)
+    assert runs("stranded") == 2
+    assert cluster.pod("stranded-worker-0")[0] != uid
+    cluster.delete("stranded")
+    cluster.wait_for_operator()

@@ -1,0 +1,91 @@
+"""What an account asked an API server for, and what its roles allow: two sets of the same facts, to be compared.
+
+A fact is (API group, resource with its subresource, verb), in the words of RBAC. The first set comes out of the server's
+audit log, the second out of manifests.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+ACCOUNT = "system:serviceaccount:kubeflow:tf-job-operator"
+
+
+class Fact(NamedTuple):
+    """Something that an account does or may do."""
+
+    group: str
+    resource: str
+    verb: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLog:
+    """The audit log of an API server; invariant of its policy: only requests of `ACCOUNT` stand in it."""
+
+    policy: Path
+    file: Path
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> AuditLog:
+        """Write the policy for a log in a folder."""
+        policy = folder / "audit-policy.json"
+        rules = [{"level": "Metadata", "users": [ACCOUNT]}, {"level": "None"}]
+        stages = ["RequestReceived"]
+        kind = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy"}
+        policy.write_text(json.dumps({**kind, "omitStages": stages, "rules": rules}))
+        return cls(policy, folder / "audit.log")
+
+    def apiserver_arguments(self) -> tuple[str, ...]:
+        """Return the flags with which an API server writes this log, each line before its answer."""
+        policy, log = f"--audit-policy-file={self.policy}", f"--audit-log-path={self.file}"
+        return (policy, log, "--audit-log-mode=blocking-strict")
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return all whole lines so far."""
+        text = self.file.read_text() if self.file.exists() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def asked(self) -> set[Fact]:
+        """Return what the account asked for, allowed or not."""
+        return {fact_of(event["objectRef"], event["verb"]) for event in self.events() if "objectRef" in event}
+
+    def refused(self) -> list[str]:
+        """Return the requests that the server refused because the account has no right to them."""
+        refused = [event for event in self.events() if event["responseStatus"]["code"] == 403]
+        # A namespace that is being deleted refuses creations with the same code; that is nobody's missing right.
+        return [
+            f"{event['verb']} {event['requestURI']}"
+            for event in refused
+            if event["annotations"]["authorization.k8s.io/decision"] == "forbid"
+        ]
+
+
+def fact_of(reference: dict[str, str], verb: str) -> Fact:
+    """Return what RBAC calls a request for that object."""
+    subresource = reference.get("subresource")
+    resource = f"{reference['resource']}/{subresource}" if subresource else reference["resource"]
+    return Fact(reference.get("apiGroup", ""), resource, verb)
+
+
+def allowed(*files: Path) -> set[Fact]:
+    """Return what the roles in manifests allow."""
+    roles = [
+        document
+        for file in files
+        for document in yaml.safe_load_all(file.read_text())
+        if document["kind"] in {"Role", "ClusterRole"}
+    ]
+    return {
+        Fact(group, resource, verb)
+        for role in roles
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }

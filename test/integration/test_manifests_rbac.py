@@ -1,0 +1,277 @@
+"""The operator under its own account: what it asks for and what its roles allow, by the server's audit log, are the same."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from api.v1.constants import RUNNING
+from hack.control_plane import ControlPlane
+from integration.audit import AuditLog, Fact, allowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).parents[2]
+MANIFESTS = ROOT / "manifests"
+NAMESPACE = "team-a"
+LIMIT_S = 60.0
+POD_GROUPS = {"volcano": "scheduling.volcano.sh/v1beta1", "coscheduling": "scheduling.x-k8s.io/v1alpha1"}
+"""Gang schedulers, and the API of their pod groups."""
+FINALIZERS = Fact("kubeflow.org", "tfjobs/finalizers", "update")
+"""Never asked for by a request: an admission plugin asks it of the authorizer, when an owner is written into a child."""
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
+    """The audit log of this module's API server."""
+    return AuditLog.in_folder(tmp_path_factory.mktemp("audit"))
+
+
+@pytest.fixture(scope="module")
+def plane(audit: AuditLog) -> Iterator[ControlPlane]:
+    """An API server that logs what the operator's account asks, with the operator's roles as people apply them."""
+    arguments = (*audit.apiserver_arguments(), "--enable-admission-plugins=OwnerReferencesPermissionEnforcement")
+    with ControlPlane.start("rbac", extra_apiserver_args=arguments) as plane:
+        plane.run_kubectl("apply", "-k", str(MANIFESTS / "overlays" / "standalone"))
+        plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+        plane.restart_controller_manager()  # its garbage collector knows TFJobs now
+        plane.create_namespace(NAMESPACE)
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A kubeconfig with a token of the operator's account."""
+    path = "/api/v1/namespaces/kubeflow/serviceaccounts/tf-job-operator/token"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    made = plane.run_kubectl("create", "--raw", path, "-f", "-", input=json.dumps(body)).stdout
+    config = json.loads(plane.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": json.loads(made)["status"]["token"]}
+    file = tmp_path_factory.mktemp("account") / "kubeconfig"
+    file.write_text(json.dumps(config))
+    return file
+
+
+@contextlib.contextmanager
+def operator(kubeconfig: Path, log: Path, *flags: str) -> Iterator[None]:
+    """Run an operator under the account."""
+    command = (sys.executable, "-m", "controller", f"--kubeconfig={kubeconfig}", "--monitoring-port=0", *flags)
+    environment = {**os.environ, "KUBEFLOW_NAMESPACE": "kubeflow"}
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment) as process:
+        try:
+            yield
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(15) == 0, log.read_text()
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+@contextlib.contextmanager
+def node(plane: ControlPlane) -> Iterator[None]:
+    """Run a hollow node, as the administrator."""
+    command = (sys.executable, "-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}")
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+def eventually(holds: Callable[[], Any], what: str, yet: Callable[[], object] = str) -> None:
+    """Ask until the answer is true; `yet` tells what is missing when it does not get so."""
+    deadline = time.monotonic() + LIMIT_S
+    while not holds():
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {LIMIT_S:.0f} s: {what} {yet()}")
+        time.sleep(0.1)
+
+
+class World:
+    """What people and chance do to the operator's jobs."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl as the administrator, in the jobs' namespace."""
+        return self._plane.run_kubectl(*arguments, "-n", NAMESPACE, input=stdin).stdout
+
+    def create(self, *objects: dict[str, Any]) -> None:
+        """Create objects."""
+        self.kubectl(
+            "create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+        )
+
+    def exists(self, kind: str, name: str) -> bool:
+        """Tell whether an object is there."""
+        return bool(self.kubectl("get", kind, name, "--ignore-not-found", "-o", "name"))
+
+    def uid(self, kind: str, name: str) -> str:
+        """The UID of an object, empty when it is not there."""
+        return self.kubectl("get", kind, name, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
+
+    def is_other(self, kind: str, name: str, uids: set[str]) -> bool:
+        """Tell whether an object is none of those."""
+        return self.uid(kind, name) not in uids
+
+    def state(self, job: str) -> str:
+        """What the STATE column shows."""
+        return self.kubectl("get", "tfjob", job, "-o", "jsonpath={.status.conditions[-1:].type}")
+
+
+def job(name: str, run: str, **policy: Any) -> dict[str, Any]:
+    """A job of one worker and one parameter server."""
+
+    def replica(script: str) -> dict[str, Any]:
+        meta = {"annotations": {"hollow.tfjob.kubeflow.org/run": script}}
+        template = {"metadata": meta, "spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
+        return {"replicas": 1, "restartPolicy": "OnFailure", "template": template}
+
+    spec = {"runPolicy": policy, "tfReplicaSpecs": {"Worker": replica(run), "PS": replica("forever")}}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec}
+
+
+def stranger(kind: str, job: str) -> dict[str, Any]:
+    """Somebody else's object with the name of a job's worker."""
+    specs = {"Pod": {"containers": [{"name": "other", "image": "other:1"}]}, "Service": {"ports": [{"port": 80}]}}
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": f"{job}-worker-0"}, "spec": specs[kind]}
+
+
+def test_every_right_of_the_operator_is_used_and_none_is_missing(
+    plane: ControlPlane, audit: AuditLog, kubeconfig: Path, tmp_path: Path
+) -> None:
+    """Jobs that end, expire, lose pods, find their names taken or their children orphaned: all that the operator can meet."""
+    world = World(plane)
+    world.create(stranger("Pod", "blocked-by-a-pod"), stranger("Service", "blocked-by-a-service"))
+    with operator(kubeconfig, tmp_path / "operator.log"), node(plane):
+        world.create(
+            job("expires", "1s:0", ttlSecondsAfterFinished=0),
+            job("ends", "1s:0", cleanPodPolicy="All"),
+            job("runs", "forever"),
+            job("blocked-by-a-pod", "forever"),
+            job("blocked-by-a-service", "forever"),
+        )
+        eventually(lambda: world.state("runs") == RUNNING, "a job runs")
+        for _ in range(2):  # the second time, the events are counted rather than written
+            gone = {"", world.uid("pod", "runs-worker-0")}
+            world.kubectl("delete", "pod", "runs-worker-0", "--grace-period=0", "--force")
+            eventually(functools.partial(world.is_other, "pod", "runs-worker-0", gone), "the pod is made again")
+        disown = json.dumps([{"op": "remove", "path": "/metadata/ownerReferences"}])
+        for child in ("pod/runs-worker-0", "service/runs-worker-0"):
+            world.kubectl("patch", child, "--type=json", "-p", disown)
+        eventually(lambda: not world.exists("tfjob", "expires"), "a finished job is deleted")
+        may = allowed(MANIFESTS / "cluster-wide" / "role.yaml", MANIFESTS / "base" / "lease-role.yaml") - {FINALIZERS}
+        used = {fact for fact in may if fact.verb != "watch"}  # a watch is logged at its end
+        eventually(lambda: used <= audit.asked() or audit.refused(), "rights are used", lambda: used - audit.asked())
+    assert audit.refused() == []
+    assert audit.asked() == may
+
+
+@pytest.mark.parametrize("scheduler", POD_GROUPS)
+def test_every_right_over_pod_groups_is_used_and_none_is_missing(
+    plane: ControlPlane, audit: AuditLog, kubeconfig: Path, tmp_path: Path, scheduler: str
+) -> None:
+    """With the addon for gang scheduling: a group is made, follows its job, finds its name taken, and goes."""
+    plane.run_kubectl("apply", "-f", str(ROOT / "test" / "integration" / "data" / f"{scheduler}-podgroups.yaml"))
+    plane.run_kubectl("apply", "-k", str(MANIFESTS / "addons" / "gang-scheduling"))
+    group = POD_GROUPS[scheduler]
+    resource, _, _ = group.partition("/")
+    plane.run_kubectl("wait", "--for=condition=Established", f"crd/podgroups.{resource}")
+    role = allowed(MANIFESTS / "addons" / "gang-scheduling" / "role.yaml")
+    may = {fact for fact in role if fact.group == resource}
+    world = World(plane)
+    name, blocked = f"gang-{scheduler}", f"blocked-{scheduler}"
+    taken = {"apiVersion": group, "kind": "PodGroup", "metadata": {"name": blocked}, "spec": {"minMember": 1}}
+    flags = ("--enable-gang-scheduling", f"--gang-scheduler-name={scheduler}")
+    asked = functools.partial(_asked_of, audit, resource)
+    with operator(kubeconfig, tmp_path / "operator.log", *flags):
+        world.create(taken, job(name, "forever"), job(blocked, "forever"))
+        eventually(lambda: world.exists(f"podgroup.{resource}", name), "the group is there")
+        scale = json.dumps({"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 2}}}})
+        world.kubectl("patch", "tfjob", name, "--type=merge", "-p", scale)
+        eventually(lambda: "patch" in asked(), "the group follows")
+        suspend = json.dumps({"spec": {"runPolicy": {"suspend": True}}})
+        world.kubectl("patch", "tfjob", name, "--type=merge", "-p", suspend)
+        used = {fact.verb for fact in may} - {"watch"}
+        eventually(lambda: used <= asked() or audit.refused(), "rights are used", lambda: used - asked())
+    assert audit.refused() == []
+    assert asked() == {fact.verb for fact in may}
+
+
+def _asked_of(audit: AuditLog, group: str) -> set[str]:
+    return {fact.verb for fact in audit.asked() if fact.group == group}
+
+
+def test_requests_of_the_operator_go_with_those_of_kubernetes_own_controllers(
+    plane: ControlPlane, kubeconfig: Path
+) -> None:
+    """With the addon for this server's version: the server itself says by which flow schema it took a request."""
+    plane.run_kubectl("apply", "-k", str(MANIFESTS / "addons" / "flow-control-v1beta1"))
+    token = json.loads(kubeconfig.read_text())["users"][0]["user"]["token"]
+    context = ssl.create_default_context(cafile=str(plane.directory / "pki" / "ca.crt"))
+
+    def schema(path: str) -> str:
+        request = urllib.request.Request(f"{plane.server}{path}", headers={"Authorization": f"Bearer {token}"})
+        try:
+            with urllib.request.urlopen(request, context=context) as answer:
+                headers = answer.headers
+        except urllib.error.HTTPError as error:  # there is no lease before an operator ran
+            headers = error.headers
+        return str(headers["X-Kubernetes-PF-FlowSchema-UID"])
+
+    def uid(name: str) -> str:
+        return plane.run_kubectl("get", "flowschema", name, "-o", "jsonpath={.metadata.uid}").stdout
+
+    lease = "/apis/coordination.k8s.io/v1/namespaces/kubeflow/leases/tf-operator"
+    eventually(lambda: schema("/apis/kubeflow.org/v1/tfjobs") == uid("tf-job-operator"), "jobs are workload-high")
+    eventually(lambda: schema(lease) == uid("tf-job-operator-leader-election"), "the lease has a level of its own")
+
+
+def test_a_child_that_blocks_the_deletion_of_its_job_needs_the_right_over_finalizers(
+    plane: ControlPlane, kubeconfig: Path
+) -> None:
+    """Where owners' permissions are enforced; without the rule the operator could create no pod there."""
+    world = World(plane)
+    world.create(job("owner", "forever"))
+    owner = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "name": "owner",
+        "uid": world.uid("tfjob", "owner"),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "owned", "ownerReferences": [owner]},
+        "spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]},
+    }
+    as_operator = ("--kubeconfig", str(kubeconfig), "create", "--dry-run=server", "-n", NAMESPACE, "-f", "-")
+    command = [str(plane.kubectl), *as_operator]
+
+    def create() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, input=json.dumps(pod), capture_output=True, text=True, check=False)
+
+    assert create().returncode == 0
+    rules = json.loads(plane.run_kubectl("get", "clusterrole", "tf-job-operator", "-o", "json").stdout)["rules"]
+    place = next(index for index, rule in enumerate(rules) if rule["resources"] == ["tfjobs/finalizers"])
+    change = json.dumps([{"op": "remove", "path": f"/rules/{place}"}])
+    plane.run_kubectl("patch", "clusterrole", "tf-job-operator", "--type=json", "-p", change)
+    eventually(lambda: "cannot set blockOwnerDeletion" in create().stderr, "the rule is missed")
+    plane.run_kubectl("apply", "-k", str(MANIFESTS / "overlays" / "standalone"))  # for whichever test comes next

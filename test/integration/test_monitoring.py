@@ -1,0 +1,125 @@
+"""Alerts and the dashboard, held to a real Prometheus and to the metrics that the operator really has."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from hack.control_plane.ports import choose
+from hack.prometheus import Prometheus, promtool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hack.control_plane import ControlPlane
+
+ROOT = Path(__file__).parents[2]
+MONITORING = ROOT / "manifests" / "overlays" / "monitoring"
+LIMIT_S = 60.0
+VARIABLES = {"$__rate_interval": "30s", "$__range": "1m", "$job_namespace": ".*"}
+"""What Grafana puts into queries."""
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    """The rules as a file of Prometheus' own, out of the object that its operator reads."""
+    spec = yaml.safe_load((MONITORING / "rules.yaml").read_text())["spec"]
+    file = tmp_path / "rules.yaml"
+    file.write_text(json.dumps(spec))
+    return file
+
+
+def alerts() -> list[dict[str, Any]]:
+    """All alerts."""
+    groups = yaml.safe_load((MONITORING / "rules.yaml").read_text())["spec"]["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def queries() -> dict[str, list[str]]:
+    """The queries of the dashboard by its panels' titles, as Grafana sends them."""
+    found: dict[str, list[str]] = {}
+    for panel in json.loads((MONITORING / "dashboard.json").read_text())["panels"]:
+        for target in panel.get("targets", ()):
+            expression = target["expr"]
+            for name, value in VARIABLES.items():
+                expression = expression.replace(name, value)
+            found.setdefault(panel["title"], []).append(expression)
+    return found
+
+
+def test_the_alerts_are_valid_and_fire_when_they_should(rules: Path, tmp_path: Path) -> None:
+    """By promtool's own unit tests, each alert once in trouble and once in peace."""
+    checked = promtool("check", "rules", str(rules))
+    assert checked.returncode == 0, checked.stderr
+    cases = yaml.safe_load((ROOT / "test" / "integration" / "alerts.yaml").read_text())
+    names = {rule["alert"] for rule in alerts()}
+    expected = [test for case in cases["tests"] for test in case["alert_rule_test"]]
+    assert {test["alertname"] for test in expected if "exp_alerts" in test} == names
+    assert {test["alertname"] for test in cases["tests"][0]["alert_rule_test"]} == names
+    # promtool compares annotations too, down to the digits in them; what is to be tested is when an alert fires.
+    spec = json.loads(rules.read_text())
+    for rule in spec["groups"][0]["rules"]:
+        del rule["annotations"]
+    (tmp_path / "bare.yaml").write_text(json.dumps(spec))
+    (tmp_path / "tests.yaml").write_text(json.dumps({**cases, "rule_files": ["bare.yaml"]}))
+    tested = promtool("test", "rules", str(tmp_path / "tests.yaml"))
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_every_alert_has_an_entry_among_the_runbooks() -> None:
+    """A person who is woken up has a page to go to, and the page is about alerts that there are."""
+    headings = set(re.findall(r"^## (TFJob\w+)$", (ROOT / "docs" / "runbooks.md").read_text(), re.MULTILINE))
+    assert headings == {rule["alert"] for rule in alerts()}
+    for rule in alerts():
+        assert rule["annotations"]["runbook"] == f"docs/runbooks.md#{rule['alert'].lower()}"
+
+
+@pytest.fixture
+def operator(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[str]:
+    """An operator at work; answers where its metrics are."""
+    control_plane.run_kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
+    control_plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+    port = choose().etcd
+    flags = (f"--kubeconfig={control_plane.kubeconfig}", f"--namespace={namespace}", f"--monitoring-port={port}")
+    with (
+        (tmp_path / "operator.log").open("wb") as log,
+        subprocess.Popen([sys.executable, "-m", "controller", *flags], stdout=log, stderr=log, cwd=ROOT) as process,
+    ):
+        try:
+            yield f"127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+def test_a_real_prometheus_scrapes_the_operator_and_answers_every_panel(
+    control_plane: ControlPlane, namespace: str, operator: str, rules: Path, tmp_path: Path
+) -> None:
+    """No panel and no alert asks for a metric or a label that the operator does not have."""
+    bad = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "bad"}, "spec": {}}
+    with Prometheus.start(tmp_path, {"tf-job-operator": operator}, rules) as prometheus:
+        _until(lambda: prometheus.query("tf_operator_is_leader == 1"), "the operator is scraped, and leads")
+        control_plane.run_kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(bad))
+        failed = f'increase(training_operator_jobs_failed_total{{job_namespace="{namespace}"}}[1m]) > 0'
+        _until(lambda: prometheus.query(failed), "the failed job is counted")
+        empty = [(title, query) for title, asked in queries().items() for query in asked if not prometheus.query(query)]
+        assert empty == []
+        for rule in alerts():
+            for metric, matchers in re.findall(r"(\w+)\{([^}]*)\}", rule["expr"]):
+                labels = re.sub(r'(code|name)=~?"[^"]*"', r'\1!=""', matchers)
+                assert prometheus.query(f"{metric}{{{labels}}}"), f"{rule['alert']}: no {metric}{{{labels}}}"
+        _until(lambda: all(rule["health"] == "ok" for rule in prometheus.rules()), "all rules were evaluated")
+
+
+def _until(holds: Any, what: str) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.5)

@@ -1,0 +1,69 @@
+"""Folders to layers, layers to an OCI archive."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tarfile
+from typing import TYPE_CHECKING, Any
+
+from hack.image import archive, layers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def a_tree(folder: Path, *, modified: float) -> Path:
+    """A folder with a program and a link, as old as told."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "tool").write_text("#!/bin/sh\n")
+    (folder / "bin" / "tool").chmod(0o755)
+    (folder / "bin" / "alias").symlink_to("tool")
+    os.utime(folder / "bin" / "tool", (modified, modified))
+    return folder
+
+
+def test_the_same_content_is_the_same_layer(tmp_path: Path) -> None:
+    """Whoever packed it and whenever: a layer's name is its content's digest, and nodes keep what they have."""
+    first = layers.pack(a_tree(tmp_path / "a", modified=1.0), tmp_path / "a.tar")
+    second = layers.pack(a_tree(tmp_path / "b", modified=2e9), tmp_path / "b.tar")
+    assert (first.digest, first.size) == (second.digest, second.size)
+    with tarfile.open(first.path) as packed:
+        tool = packed.getmember("bin/tool")
+        assert (tool.uid, tool.gid, tool.mtime, tool.mode & 0o777) == (0, 0, 0, 0o755)
+        assert packed.getmember("bin/alias").linkname == "tool"
+
+
+def test_every_blob_of_an_archive_is_named_by_its_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OCI image specification 1.0: from the index to the manifest, from there to the configuration and the layers."""
+    monkeypatch.setattr(archive, "output_of", lambda *_: "amd64\n")
+    layer = layers.pack(a_tree(tmp_path / "a", modified=1.0), tmp_path / "a.tar")
+    target = tmp_path / "image.tar"
+    archive.write(target, "example/tool:7", [layer], {"User": "65532:65532"})
+    with tarfile.open(target) as packed:
+
+        def read(name: str) -> bytes:
+            file = packed.extractfile(name)
+            assert file is not None
+            return file.read()
+
+        def blob(described: dict[str, Any]) -> bytes:
+            algorithm, _, digest = described["digest"].partition(":")
+            content = read(f"blobs/{algorithm}/{digest}")
+            assert hashlib.sha256(content).hexdigest() == digest
+            assert len(content) == described["size"]
+            return content
+
+        assert json.loads(read("oci-layout")) == {"imageLayoutVersion": "1.0.0"}
+        (described,) = json.loads(read("index.json"))["manifests"]
+        assert described["annotations"]["io.containerd.image.name"] == "example/tool:7"
+        manifest = json.loads(blob(described))
+        config = json.loads(blob(manifest["config"]))
+        assert config["config"] == {"User": "65532:65532"}
+        assert config["architecture"] == "amd64"
+        assert [f"sha256:{hashlib.sha256(blob(x)).hexdigest()}" for x in manifest["layers"]] == config["rootfs"][
+            "diff_ids"
+        ]
