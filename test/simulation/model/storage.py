@@ -69,8 +69,6 @@ class Collection:
     objects: dict[Key, Version] = field(default_factory=dict)
     log: list[Change] = field(default_factory=list)
     seen: int = 0
-    forgotten: int = 0
-    """The newest change that is not in the log any more: whoever has seen that can still be told everything."""
     frozen: bool = False
     stirred: bool = False
     """Whether the cache has seen anything happen since the server started: before that there are no bookmarks."""
@@ -147,10 +145,7 @@ class Storage:
             return
         self.compacted = rv
         for collection in self.collections.values():
-            kept = collection.since(rv)
-            if len(kept) < len(collection.log):
-                collection.forgotten = collection.log[-len(kept) - 1].rv
-            collection.log = kept
+            collection.log = collection.since(rv)
 
     def freeze(self, collection: Collection, at: int | None = None) -> None:
         """Let the cache of a collection stand still, now, or as that of another server did at an earlier version."""

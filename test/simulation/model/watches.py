@@ -69,7 +69,7 @@ class Watch:
             self._after = collection.seen
             for version in collection.cached().values():
                 self._offer_version("ADDED", version)
-        elif self._after < collection.forgotten:
+        elif self._after < self._storage.compacted:
             refusal = expired(f"too old resource version: {self._version} ({self._storage.compacted})")
             self.fail(refusal)
             return
