@@ -124,7 +124,7 @@ class ModelServer:
     def restart(self) -> None:
         """Break every open watch, and begin with fresh watch caches."""
         for collection in self.storage.collections.values():
-            collection.stirred = False
+            collection.begin_anew(self.storage.rv)
         for watch in [*self._watches]:
             watch.lose()
 
@@ -160,7 +160,7 @@ class ModelServer:
         if target.name:
             return Answer(200, get(target.collection, target.namespace, target.name))
         if request.query.get("watch") == "true":
-            return Answer(200, watch=Watch(self.storage, target.collection, target.namespace, request.query))
+            return Answer(200, watch=Watch(target.collection, target.namespace, request.query))
         page = list_objects(self.storage, target.collection, target.namespace, request.query, self.lag)
         return Answer(200, page)
 

@@ -69,6 +69,8 @@ class Collection:
     objects: dict[Key, Version] = field(default_factory=dict)
     log: list[Change] = field(default_factory=list)
     seen: int = 0
+    forgotten: int = 0
+    """The cache can tell everything after this version: the one it began at, or that of the last change it dropped."""
     frozen: bool = False
     stirred: bool = False
     """Whether the cache has seen anything happen since the server started: before that there are no bookmarks."""
@@ -93,6 +95,12 @@ class Collection:
         """What exists as far as the cache has seen."""
         return self.at(self.seen) if self.frozen else self.objects
 
+    def begin_anew(self, rv: int) -> None:
+        """A fresh cache, filled at `rv`; that of a server that etcd does not reach can not be filled."""
+        self.stirred = False
+        if not self.frozen:
+            self.seen = self.forgotten = rv
+
     def catch_up(self) -> None:
         """Let the cache see, and tell, what happened, unless it is frozen."""
         if self.frozen:
@@ -114,7 +122,9 @@ class Storage:
     def __init__(self, first_version: int = 100) -> None:
         self.rv = first_version
         self.compacted = 0
-        self.collections = {kind.resource.plural: Collection(kind, seen=first_version) for kind in KINDS}
+        self.collections = {
+            kind.resource.plural: Collection(kind, seen=first_version, forgotten=first_version) for kind in KINDS
+        }
         self._uids = 0
 
     def new_uid(self) -> str:
@@ -145,7 +155,10 @@ class Storage:
             return
         self.compacted = rv
         for collection in self.collections.values():
-            collection.log = collection.since(rv)
+            kept = collection.since(rv)
+            if len(kept) < len(collection.log):
+                collection.forgotten = max(collection.forgotten, collection.log[-len(kept) - 1].rv)
+            collection.log = kept
 
     def freeze(self, collection: Collection, at: int | None = None) -> None:
         """Let the cache of a collection stand still, now, or as that of another server did at an earlier version."""

@@ -15,7 +15,7 @@ from simulation.model.selectors import matcher
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from simulation.model.storage import Change, Collection, Storage, Version
+    from simulation.model.storage import Change, Collection, Version
 
 BOOKMARK_S: Final = 60.0
 """SV-03."""
@@ -42,9 +42,8 @@ class Sink(Protocol):
 class Watch:
     """One open watch. Invariant: between `open` and its end it hears of every change after `after` that matches, once."""
 
-    def __init__(self, storage: Storage, collection: Collection, namespace: str, query: Mapping[str, str]) -> None:
+    def __init__(self, collection: Collection, namespace: str, query: Mapping[str, str]) -> None:
         """Read the query. Raises Refusal for one that is never answered with a stream."""
-        self._storage = storage
         self._collection = collection
         self._namespace = namespace
         self._version = query.get("resourceVersion", "")
@@ -69,8 +68,8 @@ class Watch:
             self._after = collection.seen
             for version in collection.cached().values():
                 self._offer_version("ADDED", version)
-        elif self._after < self._storage.compacted:
-            refusal = expired(f"too old resource version: {self._version} ({self._storage.compacted})")
+        elif self._after < collection.forgotten:
+            refusal = expired(f"too old resource version: {self._version} ({collection.forgotten})")
             self.fail(refusal)
             return
         else:

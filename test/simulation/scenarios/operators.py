@@ -41,8 +41,9 @@ QUIET_S: Final = (60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 700.0)
 PROMPT_S: Final = 2.0
 CALM_S: Final = 12.0
 """Without a write, and under one leader, for so long, the world may be at rest: events are sent again after ten."""
-LOST_S: Final = 60.0
-"""So long a request that was lost in the last moment of bad weather may keep its sender waiting."""
+LOST_S: Final = 140.0
+"""So long the last moment of bad weather may be felt: a watch that froze then is taken for dead after 90 s, or later
+by the 40 s for which its process stands still."""
 
 
 async def operators_keep_their_promises(world: World) -> None:
