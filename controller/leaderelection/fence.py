@@ -89,9 +89,7 @@ class FencedTransport:
         if request.method in READS:
             return await self._transport.send(request)
         remaining = self._fence.check()
-        # For the API server, which would go on for up to a minute, also after we have been stopped. It takes zero for "as long
-        # as you like".
-        query = {**request.query, "timeout": f"{max(1, int(remaining * 1000))}ms"}
+        query = {**request.query, "timeout": _timeout_of(remaining)}
         limit = asyncio.timeout(remaining)
         try:
             # The head of the answer comes after the deed, so reading the body needs no limit of ours.
@@ -104,3 +102,12 @@ class FencedTransport:
             if isinstance(error, TimeoutError) and limit.expired():
                 raise RequestTimeoutError("the lease ended before the answer came", request=str(request)) from error
             raise
+
+
+def _timeout_of(remaining: float) -> str:
+    """What the API server is told of a write, on which it would work for up to a minute, also after we have been stopped.
+
+    Never more than what remains, and in steps of a tenth of a second, so that the writes of one moment are encoded once. Not
+    zero, which to the server means "as long as you like".
+    """
+    return f"{int(remaining * 10) * 100 or max(1, int(remaining * 1000))}ms"

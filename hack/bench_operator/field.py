@@ -29,7 +29,8 @@ AGENT: Final = "tfjob-operator"
 """The operator's User-Agent."""
 LIMIT_S: Final = 180.0
 READY_S: Final = 60.0
-TICK_S: Final = 0.01
+TICK_S: Final = 0.05
+"""A count of a thousand objects costs etcd a millisecond, which is taken from what is measured."""
 
 
 class Field:
@@ -52,6 +53,7 @@ class Field:
             # the ceiling's pods, whose owner does not exist.
             os.kill(self.plane.pids()["kube-controller-manager"], signal.SIGKILL)
             self.target = Target.of(self.plane.kubeconfig)
+            self._etcd = stack.enter_context(contextlib.closing(self.plane.connect_to_etcd()))
             self._scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tfjob-bench-")))
             self._stack = stack.pop_all()
         return self
@@ -75,7 +77,8 @@ class Field:
         return found
 
     def count(self, *prefixes: str) -> int:
-        """How many objects etcd holds below these prefixes. Costs the API server nothing."""
+        """How many objects etcd holds below these prefixes. Costs the API server nothing, and the machine little: on a
+        connection of its own, since a new one for each question took a quarter of the machine that is measured."""
         total = 0
         for prefix in prefixes:
             start = f"/registry/{prefix}/".encode()
@@ -85,7 +88,12 @@ class Field:
                 "range_end": base64.b64encode(end).decode(),
                 "count_only": True,
             }
-            total += int(str(self.plane.etcd_call("kv/range", body).get("count", "0")))
+            self._etcd.request("POST", "/v3/kv/range", json.dumps(body), {"Content-Type": "application/json"})
+            answer = self._etcd.getresponse()
+            text = answer.read()
+            if answer.status != 200:
+                raise MeasureError(f"etcd does not count: {text[:500]!r}")
+            total += int(json.loads(text).get("count", "0"))
         return total
 
     def children(self, namespace: str) -> int:

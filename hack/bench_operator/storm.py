@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from hack.bench.bench import Bench
 
 JOBS: Final = 200
-ROUNDS: Final = 3
-SETTLE_S: Final = 5.0
-"""Longer than events wait behind creates, and counters for each other."""
+ROUNDS: Final = 7
+SETTLE_S: Final = 8.0
+"""Longer than 2,200 events take, and than counters wait for each other."""
 CHILDREN: Final = JOBS * 5 * 2
 
 

@@ -27,6 +27,7 @@ from hack.control_plane.probes import Requester
 from hack.control_plane.state import State
 
 if TYPE_CHECKING:
+    import http.client
     from collections.abc import Sequence
     from pathlib import Path
     from types import TracebackType
@@ -164,14 +165,23 @@ class ControlPlane:
 
     def etcd_call(self, method: str, body: dict[str, object]) -> dict[str, object]:
         """Call etcd's own API past the API server (`kv/compaction`, `maintenance/status`); bytes are base64."""
-        port = urlsplit(self.etcd_endpoint).port or 0
-        credential = Credential(self.directory / "pki" / "etcd-client.crt", self.directory / "pki" / "etcd-client.key")
-        requester = Requester(self._authority.certificate, credential, timeout_s=30.0)
-        status, answer = requester.post(port, f"/v3/{method}", json.dumps(body).encode())
+        status, answer = self._etcd_requester().post(self._etcd_port, f"/v3/{method}", json.dumps(body).encode())
         if status != 200:
             raise ControlPlaneError(f"etcd refused {method} ({status}): {answer.decode(errors='replace')[:500]}")
         content: dict[str, object] = json.loads(answer)
         return content
+
+    def connect_to_etcd(self) -> http.client.HTTPSConnection:
+        """A connection to etcd, for those who ask it often; it is the caller's to close."""
+        return self._etcd_requester().connect(self._etcd_port)
+
+    @property
+    def _etcd_port(self) -> int:
+        return urlsplit(self.etcd_endpoint).port or 0
+
+    def _etcd_requester(self) -> Requester:
+        credential = Credential(self.directory / "pki" / "etcd-client.crt", self.directory / "pki" / "etcd-client.key")
+        return Requester(self._authority.certificate, credential, timeout_s=30.0)
 
     def _account_tokens(self, namespace: str) -> list[object] | None:
         port = urlsplit(self.server).port or 0

@@ -19,7 +19,7 @@ NO_ANSWER = 0
 
 
 class Requester:
-    """Asks the servers of one control plane under one client certificate; a new connection for every request."""
+    """Asks the servers of one control plane under one client certificate; a new connection for every request, or as told."""
 
     def __init__(self, authority: Path, credential: Credential, timeout_s: float = 5.0) -> None:
         self._context = ssl.create_default_context(cafile=str(authority))
@@ -34,8 +34,12 @@ class Requester:
         """Return the status and the body of a POST of JSON."""
         return self._ask("POST", port, path, body)
 
+    def connect(self, port: int) -> http.client.HTTPSConnection:
+        """A connection for many requests; opens with the first, and is the caller's to close."""
+        return http.client.HTTPSConnection("127.0.0.1", port, timeout=self._timeout, context=self._context)
+
     def _ask(self, method: str, port: int, path: str, body: bytes | None) -> tuple[int, bytes]:
-        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=self._timeout, context=self._context)
+        connection = self.connect(port)
         try:
             connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
             answer = connection.getresponse()
