@@ -116,7 +116,7 @@ class RawLoad:
             connection = _Connection(target)
             number = connection.socket.fileno()
             self._connections[number] = connection
-            self._poll.register(number, select.EPOLLIN)
+            self._poll.register(number, 0)
 
     def __enter__(self) -> Self:
         return self
@@ -129,14 +129,21 @@ class RawLoad:
     def send(self, requests: Iterable[bytes]) -> None:
         """Send all requests, on all connections at once. Raises LoadError at the first answer that is not a success."""
         waiting = iter(requests)
-        busy = sum(self._start(connection, waiting) for connection in self._connections.values())
+        busy = 0
+        for number, connection in self._connections.items():
+            if self._start(connection, waiting):
+                self._poll.modify(number, select.EPOLLIN)
+                busy += 1
         while busy:
             for number, _ in self._poll.poll():
                 connection = self._connections[number]
                 if connection.read():
                     if not connection.answer.startswith(b"HTTP/1.1 20"):
                         raise LoadError(connection.answer[:1000].decode(errors="replace"))
-                    busy -= not self._start(connection, waiting)
+                    if not self._start(connection, waiting):
+                        # What still comes, a TLS session ticket for example, is not an answer that could be waited for.
+                        self._poll.modify(number, 0)
+                        busy -= 1
 
     @staticmethod
     def _start(connection: _Connection, waiting: Iterator[bytes]) -> bool:
