@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -36,10 +35,6 @@ def main() -> int:
     except ConfigError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)  # noqa: T201 - as for a wrong flag
         return 2
-    # What exists by now, modules most of all, stays to the end. Looking through it for garbage over and over took a sixth of the
-    # operator's time in a burst of work.
-    gc.collect()
-    gc.freeze()
     try:
         asyncio.run(_run(options, settings))
     except (LeadershipLostError, ListenError) as error:

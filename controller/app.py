@@ -34,6 +34,7 @@ from controller.tfjob.metrics import NoJobMetrics, NoReconcileMetrics
 from controller.tfjob.pod_group_cache import PodGroupCache
 from controller.tfjob.ref_manager import RefManager
 from controller.tfjob.status_writer import StatusWriter
+from controller.tfjob.tenure import Tenure
 from informers import Codec, SharedInformerFactory
 from workqueue import LoopClock, RateLimitingQueue, TokenBucket, default_controller_rate_limiter
 
@@ -135,6 +136,7 @@ def build(
         metrics=metrics.jobs,
         reconciles=metrics.reconciles,
         clock=clock,
+        tenure=Tenure(reader, namespace) if options.election is not None else None,
     )
 
     def elector(

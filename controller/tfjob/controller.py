@@ -7,6 +7,7 @@ out. What goes wrong in one sync costs that job a retry after a growing delay, a
 from __future__ import annotations
 
 import asyncio
+import math
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from controller.tfjob.pod_group_cache import PodGroupCache
     from controller.tfjob.ref_manager import RefManager
     from controller.tfjob.status_writer import StatusWriter
+    from controller.tfjob.tenure import Tenure
     from informers import SharedIndexInformer
     from informers.store import IndexFunction
     from workqueue import Clock, RateLimitingQueue
@@ -79,8 +81,8 @@ class _Memory:
 
     `spec`, and whether the job is `ours`, are valid for `generation`. `written` is the job as our last status write left it,
     and stands in for the versions in `superseded` until the cache has caught up. `unwritten` is the last status that was
-    computed and is not known to be written: its write failed, or it waits until the clock shows `write_at`. `told` are the
-    troubles of pods that were made events of.
+    computed and is not known to be written: its write failed, or it waits until the clock shows `write_at`. `touched` says that
+    a write was tried. `told` are the troubles of pods that were made events of.
     """
 
     generation: int = -1
@@ -90,6 +92,7 @@ class _Memory:
     superseded: set[str] = field(default_factory=set)
     unwritten: JobStatus | None = None
     write_at: float = 0.0
+    touched: bool = False
     told: set[TroubleKey] = field(default_factory=set)
 
 
@@ -125,10 +128,11 @@ class TFJobController:
         clock: Clock,
         pod_groups: PodGroupCache | None = None,
         reconciles: ReconcileMetrics | None = None,
+        tenure: Tenure | None = None,
     ) -> None:
         """Register the handlers; `pods` and `services` must have `CHILD_INDEXERS`.
 
-        `pod_groups` is None where no gang scheduler is in use.
+        `pod_groups` is None where no gang scheduler is in use, and `tenure` where others may work on jobs at the same time.
         """
         self._jobs = jobs
         self._pods = pods
@@ -142,6 +146,7 @@ class TFJobController:
         self._reconciles = reconciles or NoReconcileMetrics()
         self._clock = clock
         self._pod_groups = pod_groups
+        self._tenure = tenure
         self._memory: dict[str, _Memory] = {}
         jobs.add_event_handler(JobHandler(queue, self._forget))
         pods.add_event_handler(ChildHandler[Pod](POD, queue, expectations))
@@ -152,6 +157,8 @@ class TFJobController:
     async def run(self, workers: int) -> None:
         """Sync keys with `workers` tasks until the queue is shut down."""
         async with asyncio.TaskGroup() as group:
+            if self._tenure is not None:
+                group.create_task(self._tenure.begin(), name="tenure")
             for number in range(workers):
                 group.create_task(self._work(), name=f"tfjob-worker-{number}")
 
@@ -226,7 +233,10 @@ class TFJobController:
             self._queue.add_after(key, decided.look_again_s)
         await self._confirm_restarts(job, decided)
         acts = may_act and decided.acts
-        written = await self._write_status(key, known, job, memory, decided, at_once=acts)
+        untouched = self._tenure is not None and not memory.touched and self._tenure.is_untouched(known)
+        written = await self._write_status(
+            key, known, job, memory, decided, at_once=acts and not untouched, may_wait=untouched
+        )
         for trouble in untold(decided.troubles, memory.told):
             memory.told.add(trouble.key)
             self._executor.record(job, trouble.event.type, trouble.event.reason, trouble.event.message)
@@ -234,8 +244,9 @@ class TFJobController:
             self._wake_when_expired(key, job.metadata.uid)
             return
         # A view may be old: after a restart, or from a lagging cache of the API server. Acting on one could run again what has
-        # ended. A write that went through proves it new, and so does a look; an end needs no proof, since it is final.
-        if not written and not conditions.is_finished(job.status):
+        # ended. A write that went through proves it new, and so does a look; an end needs no proof, since it is final, nor does
+        # a job that nobody else can have worked on.
+        if not (written or untouched or conditions.is_finished(job.status)):
             await self._status_writer.confirm(known)
         if isinstance(spec, TFJobSpec):
             try:
@@ -280,12 +291,21 @@ class TFJobController:
             self._queue.add_after(key, wait)
 
     async def _write_status(
-        self, key: str, known: TFJob, job: TFJob, memory: _Memory, decided: Plan, *, at_once: bool
+        self,
+        key: str,
+        known: TFJob,
+        job: TFJob,
+        memory: _Memory,
+        decided: Plan,
+        *,
+        at_once: bool,
+        may_wait: bool = False,
     ) -> bool:
         """Write what differs from `known`, which is what the server has; `job` is that with what was not written yet.
 
         Answers whether a write went through, which proves that `known` was the newest version. Mere counters wait for each
-        other, unless it is wanted `at_once`.
+        other, unless it is wanted `at_once`. That a job is created or running, if that `may_wait`, waits for the pods of other
+        jobs: in a burst they come first, and mostly both can be said in one write.
         """
         status = decided.status
         if status is None and job.status != known.status:
@@ -293,15 +313,19 @@ class TFJobController:
         if status is None:
             memory.unwritten = None
             return False
-        if status.conditions == known.status.conditions and not at_once:
+        backs_off = may_wait and len(self._queue) > 0 and statuses.is_beginning(status)
+        if (backs_off or status.conditions == known.status.conditions) and not at_once:
             now = self._clock.monotonic()
-            latest = now + (START_WINDOW_S if statuses.only_starts(known.status, status) else COUNTER_WINDOW_S)
+            starts = backs_off or statuses.only_starts(known.status, status)
+            latest = now + (START_WINDOW_S if starts else COUNTER_WINDOW_S)
             memory.write_at = latest if memory.unwritten is None else min(latest, memory.write_at)
             memory.unwritten = status
             if memory.write_at > now:
-                self._queue.add_after(key, memory.write_at - now)
+                # By then the queue may be empty, and nothing left that would wake the job.
+                self._queue.add_after(key, min(memory.write_at - now, COUNTER_WINDOW_S if backs_off else math.inf))
                 return False
         memory.unwritten = status  # the write may fail, and the pod that showed what is in it be gone at the next try
+        memory.touched = True
         written = await self._status_writer.write(known, status, decided.events)
         memory.unwritten = None
         memory.superseded.add(known.metadata.resource_version)

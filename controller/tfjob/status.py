@@ -97,6 +97,11 @@ def only_starts(written: JobStatus, status: JobStatus) -> bool:
     )
 
 
+def is_beginning(status: JobStatus) -> bool:
+    """Whether `status` says of a job's life no more than that it has begun."""
+    return all(each.type in {c.CREATED, c.RUNNING} for each in status.conditions)
+
+
 def created(job: TFJob, status: JobStatus, now: datetime) -> JobStatus:
     """With the Created condition, and what an autoscaler asks the scale subresource for."""
     name, kind = c.LABEL_PREFIX + c.LABEL_JOB_NAME, c.LABEL_PREFIX + c.LABEL_REPLICA_TYPE
