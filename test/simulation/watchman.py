@@ -1,8 +1,8 @@
 """Looks at every write at the moment in which the server accepts it, and says which of them should never have been made.
 
 An operator's word is measured against what the server told it: nothing is made or deleted for a job on a view of it that the
-server has not confirmed, and the last confirmed one must justify the deed. What has changed while a request
-was on its way nobody can help.
+server has not confirmed, and the last confirmed one must justify the deed. A job that nobody has ever written a status to needs
+no confirmation: any version of it will do. What has changed while a request was on its way nobody can help.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from simulation.lives import Fate
     from simulation.model.server import Answer, Write
     from simulation.model.storage import Body, Change
+    from simulation.slots import Slot
     from simulation.world import World
 
 OPERATOR: Final = "operator-"
@@ -60,6 +61,8 @@ class Watchman:
         )
         self._confirmed: dict[tuple[str, str], Body] = {}
         """A job as the server last showed it to a client on demand, by client and UID."""
+        self._untouched: dict[str, list[Body]] = {}
+        """The versions of a job while nobody has written a status to it, by UID."""
         self._free_since: dict[tuple[str, str], float] = {}
         """When a pod last went that was made for a job of this name, by namespace and name: it may have stood in the way."""
         world.server.on_change.append(self._look)
@@ -102,6 +105,10 @@ class Watchman:
         body, records, now = change.new.body, self.records, self._world.time
         uid = body["metadata"]["uid"]
         records.jobs[uid] = body
+        if not (body.get("status") or {}).get("conditions"):
+            self._untouched.setdefault(uid, []).append(body)
+        else:
+            self._untouched.pop(uid, None)
         old = change.old.body if change.old is not None else None
         if is_deletion(change):
             records.removed_at[uid] = now
@@ -182,12 +189,26 @@ class Watchman:
 
     def _check_creation(self, owner: str, change: Change, write: Write) -> None:
         """No child for a job that does not want it, as far as the operator could know."""
-        job = self._confirmed.get((write.client, owner))
-        if job is None:
+        views = self._views(owner, write)
+        if not views:
             self._accuse(write, "acted on a view of the job that was never confirmed")
             return
         self._check_not_foreign(owner, write)
-        wish, slot = wish_of(job), slot_of(change.new.body["metadata"])
+        slot = slot_of(change.new.body["metadata"])
+        objections = [self._objections(job, slot) for job in views]
+        if all(objections):
+            for reason in objections[-1]:
+                self._accuse(write, reason)
+
+    def _views(self, owner: str, write: Write) -> list[Body]:
+        """The versions of a job that whoever wrote may have acted on."""
+        confirmed = self._confirmed.get((write.client, owner))
+        return [confirmed] if confirmed is not None else self._untouched.get(owner, [])
+
+    @staticmethod
+    def _objections(job: Body, slot: Slot) -> list[str]:
+        """Why this version of a job wants no child for a replica."""
+        wish = wish_of(job)
         reasons = {
             "the job is being deleted": "deletionTimestamp" in job["metadata"],
             "the job has ended": ending_of(job) is not None,
@@ -196,9 +217,7 @@ class Watchman:
             "nobody asked for this replica": slot not in wish.slots,
             "this replica has succeeded": slot in finished_of(job),
         }
-        for reason, holds in reasons.items():
-            if holds:
-                self._accuse(write, reason)
+        return [reason for reason, holds in reasons.items() if holds]
 
     def _check_first(self, owner: str, change: Change, write: Write) -> None:
         """Never two pods for one replica, and no second run of one that has succeeded.
@@ -226,13 +245,16 @@ class Watchman:
         if owner in self.records.removed_at:
             return
         if ending_of(current) is not None:
+            confirmed = self._confirmed.get((write.client, owner))
+            if confirmed is not None and fate.slot not in wish_of(confirmed).slots:
+                return  # it was not asked for when the operator looked, whatever is asked for by now
             self._check_clean_up(current, fate, change.new.body["status"]["phase"], write)
             return
-        job = self._confirmed.get((write.client, owner))
-        if job is None:
+        views = self._views(owner, write)
+        if not views:
             self._accuse(write, "acted on a view of the job that was never confirmed")
             return
-        wish = wish_of(job)
+        wish = wish_of(views[-1])
         if wish.suspend or fate.slot not in wish.slots:
             return
         _, policy = wish.replicas[fate.slot[0]]
