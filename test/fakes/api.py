@@ -12,6 +12,7 @@ from api.client.errors import Status, StatusError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from api.client.rest import ListOptions
     from api.client.transport import Request, Response
     from api.meta import Resource
 
@@ -26,7 +27,7 @@ class _NoTransport:
 class FakeClient(RestClient):
     """Records actions as ("create", "pods", "name"). `fail` maps such an action to the error it raises.
 
-    `bodies` holds what was sent, by the same action; `objects` answers `get`.
+    `bodies` holds what was sent, by the same action; `objects` answers `get`, and `list_version` is that of every list.
     """
 
     def __init__(self) -> None:
@@ -35,6 +36,7 @@ class FakeClient(RestClient):
         self.bodies: dict[tuple[str, str, str], Any] = {}
         self.fail: dict[tuple[str, str, str], Exception] = {}
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self.list_version = "1"
         self.before: Callable[[tuple[str, str, str]], None] = lambda _action: None
 
     def _act(self, verb: str, resource: Resource, name: str, body: object = None) -> None:
@@ -48,6 +50,10 @@ class FakeClient(RestClient):
     async def get(self, resource: Resource, namespace: str, name: str) -> bytes:
         self._act("get", resource, name)
         return msgspec.json.encode(self.objects[resource.plural, name])
+
+    async def list_page(self, resource: Resource, options: ListOptions) -> bytes:
+        self._act("list", resource, "")
+        return msgspec.json.encode({"metadata": {"resourceVersion": self.list_version}, "items": []})
 
     async def create(self, resource: Resource, namespace: str, body: object, *, dry_run: bool = False) -> bytes:
         built: Any = msgspec.to_builtins(body)

@@ -17,6 +17,7 @@ from controller.tfjob.metrics import NoJobMetrics
 from controller.tfjob.pod_group_cache import PodGroupCache
 from controller.tfjob.ref_manager import RefManager
 from controller.tfjob.status_writer import StatusWriter
+from controller.tfjob.tenure import Tenure
 from fakes.api import FakeClient
 from fakes.jobs import pod, service
 from fakes.recorder import FakeRecorder
@@ -67,9 +68,11 @@ class StubInformer:
 class World:
     """A controller and what surrounds it."""
 
-    def __init__(self, gang: GangScheduler | None = None) -> None:
+    def __init__(self, gang: GangScheduler | None = None, *, alone: bool = False) -> None:
+        """`alone`: the controller holds a lease, and can have a `tenure`."""
         clock = VirtualClock()
         self.client = FakeClient()
+        self.tenure = Tenure(self.client, "") if alone else None
         self.recorder = FakeRecorder()
         self.expectations = Expectations(clock)
         self.jobs = StubInformer(Indexer())
@@ -91,6 +94,7 @@ class World:
             metrics=NoJobMetrics(),
             clock=clock,
             pod_groups=groups,
+            tenure=self.tenure,
         )
 
     async def sync(self) -> None:

@@ -38,6 +38,86 @@ async def test_a_first_sync_writes_the_status_and_then_creates_children() -> Non
     ]
 
 
+async def untouched_job_behind(others: int) -> World:
+    """A job that appeared in our time in office, and other jobs in the queue."""
+    world = World(alone=True)
+    assert world.tenure is not None
+    world.client.list_version = "40"
+    await world.tenure.begin()
+    world.jobs.put(job(ONE_WORKER, resource_version="41"))
+    assert await world.queue.get() == KEY  # the worker's, to sync it
+    for number in range(others):
+        world.queue.add(f"ns/other-{number}")
+    world.taken()
+    return world
+
+
+async def test_in_a_burst_of_jobs_pods_come_before_the_first_status() -> None:
+    """A status write costs the server as much as two pods; the pods come first, and Running is said along with it."""
+    world = await untouched_job_behind(1)
+    await world.sync()
+    assert world.taken() == [("create", "services", "mnist-worker-0"), ("create", "pods", "mnist-worker-0")]
+    world.services.put(service("Worker", 0))
+    world.pods.put(pod("Worker", 0))
+    await world.sync()
+    assert world.taken() == []
+    await world.queue.get()
+    await world.sync()  # now nobody waits
+    assert world.taken() == [STATUS]
+    conditions = world.client.bodies[STATUS][1]["value"]["conditions"]
+    assert [each["type"] for each in conditions] == ["Created", "Running"]
+
+
+async def test_a_first_status_waits_no_longer_than_pods_that_start_one_after_the_other() -> None:
+    """However long the burst is, and though nothing else wakes the job."""
+    world = await untouched_job_behind(1)
+    await world.sync()
+    world.queue.done(KEY)
+    world.taken()
+    assert await world.queue.get() == "ns/other-0"
+    waited = 0.0
+    while STATUS not in world.taken():
+        world.queue.add("ns/another")
+        await asyncio.sleep(COUNTER_WINDOW_S)
+        waited += COUNTER_WINDOW_S
+        woken = {await world.queue.get() for _ in range(len(world.queue))}
+        assert KEY in woken
+        for key in woken:
+            world.queue.done(key)
+        world.queue.add("ns/another")
+        await world.sync()
+    assert waited == START_WINDOW_S
+
+
+async def test_alone_in_the_queue_a_job_says_at_once_that_it_is_created() -> None:
+    """Users who look see its state."""
+    world = await untouched_job_behind(0)
+    await world.sync()
+    assert world.taken()[0] == STATUS
+
+
+async def test_of_a_burst_an_end_a_restart_and_a_suspension_are_said_at_once() -> None:
+    """What rests on them must not happen before they are written."""
+    world = await untouched_job_behind(1)
+    world.pods.put(pod("Worker", 0, "Succeeded", 0))
+    world.services.put(service("Worker", 0))
+    await world.sync()
+    assert world.taken() == [STATUS]
+
+
+async def test_after_a_write_whose_answer_was_lost_a_job_is_no_longer_untouched() -> None:
+    """It may bear a status by now, and somebody may have edited it on that ground."""
+    world = await untouched_job_behind(0)
+    world.client.fail[STATUS] = ConnectionLostError("reset")
+    with pytest.raises(ConnectionLostError):
+        await world.sync()
+    del world.client.fail[STATUS]
+    world.queue.add("ns/other")
+    world.taken()
+    await world.sync()
+    assert world.taken()[0] == STATUS
+
+
 async def test_a_view_that_is_out_of_date_makes_no_pods() -> None:
     """A restarted operator may list an old version of a job that has ended and was cleaned up since: it must not run again."""
     world = World()
