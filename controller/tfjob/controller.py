@@ -54,7 +54,7 @@ OWNER_INDEX: Final = "controller-uid"
 """The index of pods and services by the UID of the object that controls them."""
 
 COUNTER_WINDOW_S: Final = 1.0
-"""How long a change of mere counters waits for the next one: a status write costs the API server as much as five pods."""
+"""How long a change of mere counters waits for the next one: a status write costs the API server as much as two pods."""
 
 START_WINDOW_S: Final = 5.0
 """The same where pods have only become active: a job whose pods start one after the other says so once. What a pod's end

@@ -197,7 +197,7 @@ async def test_the_end_of_a_job_is_cleaned_up_after_it_was_written() -> None:
 
 
 async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() -> None:
-    """A status write costs the server as much as five pods: one write for all counters of a second."""
+    """A status write costs the server as much as two pods: one write for all counters of a second."""
     world = World()
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(3)}, "successPolicy": "AllWorkers"}))
     for index in range(3):
