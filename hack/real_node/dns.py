@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 HEADLESS: Final = "None"
 ALL: Final = "all"
 SYNC_LIMIT_S: Final = 60.0
+DNS_PORT: Final = 53
 
 
 class Address(Struct, frozen=True):
@@ -117,11 +118,25 @@ async def run(settings: Settings, address: str, file: Path) -> None:
 
         factory.start(tasks)
         await factory.wait_for_cache_sync(SYNC_LIMIT_S)
+        async with asyncio.timeout(SYNC_LIMIT_S):
+            await _until_it_listens(address)  # before that a SIGHUP might end it
         tasks.create_task(work(), name="dns-worker")
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.terminate)
         await server.wait()
         queue.shut_down()
         await factory.shut_down()
+
+
+async def _until_it_listens(address: str) -> None:
+    while True:
+        try:
+            _, writer = await asyncio.open_connection(address, DNS_PORT)
+        except ConnectionRefusedError:
+            await asyncio.sleep(0.05)
+        else:
+            writer.close()
+            await writer.wait_closed()
+            return
 
 
 if __name__ == "__main__":
