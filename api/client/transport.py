@@ -128,7 +128,8 @@ class HttpTransport:
         keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
         """`max_connections` 0 sets no limit, which suits watches: each holds one as long as it lives. 32 is twice what
-        keeps an API server on two cores busy; each more costs both sides two milliseconds to open. The other numbers are seconds. Nothing is opened yet.
+        keeps an API server on two cores busy; each more costs both sides two milliseconds to open. The other numbers are
+        seconds. Nothing is opened yet.
 
         Raises ValueError for an address that is none.
         """
