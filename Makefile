@@ -5,7 +5,7 @@ PYTEST := $(PYTHON) -m pytest
 SOURCES := api controller informers workqueue hack test
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit integration image e2e lint format control-plane bench bench-operator clean
+.PHONY: help demo test unit integration image e2e e2e-tensorflow lint format control-plane bench bench-operator clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,11 @@ e2e: venv ## Run the end-to-end tests on a real node: kubelet, containers, clust
 	@$(PYTHON) -m hack.real_node check
 	@$(PYTHON) -m hack.image
 	@$(PYTHON) -m hack.real_node run -- $(PYTEST) test/e2e
+
+e2e-tensorflow: venv ## Train with real TensorFlow on the real node: mirrored workers, parameter servers, a killed worker (root)
+	@$(PYTHON) -m hack.real_node check
+	@$(PYTHON) -m hack.image
+	@tensorflow=$$($(PYTHON) -m hack.tensorflow) && TENSORFLOW_FOLDER=$$tensorflow $(PYTHON) -m hack.real_node run -- $(PYTEST) test/e2e/test_training.py
 
 lint: venv ## Check style, types, formatting (ruff, mypy), and that every behaviour has its test
 	@$(PYTHON) -m ruff check $(SOURCES)

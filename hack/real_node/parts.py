@@ -33,7 +33,15 @@ APISERVER_ARGUMENTS: Final = (
     f"--default-not-ready-toleration-seconds={TOLERATION_S}",
     f"--default-unreachable-toleration-seconds={TOLERATION_S}",
 )
-CONTROLLERS: Final = ("deployment", "replicaset", "endpoint", "endpointslice", "nodelifecycle", "podgc")
+CONTROLLERS: Final = (
+    "deployment",
+    "replicaset",
+    "endpoint",
+    "endpointslice",
+    "nodelifecycle",
+    "podgc",
+    "persistentvolume-binder",
+)
 
 
 @dataclass(frozen=True, slots=True)

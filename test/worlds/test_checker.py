@@ -41,11 +41,11 @@ def the_status_comes_last(patch: pytest.MonkeyPatch) -> None:
     """Children are made before the write that would have shown the view to be old."""
     write = TFJobController._write_status
 
-    async def late(self: Any, *arguments: Any, at_once: bool) -> bool:
+    async def late(self: Any, *arguments: Any, at_once: bool, **options: Any) -> bool:
         _key, _known, job, memory, decided = arguments
         if at_once:
             await self._executor.create_children(job, memory.spec, decided)
-        return await write(self, *arguments, at_once=at_once)
+        return await write(self, *arguments, at_once=at_once, **options)
 
     patch.setattr(TFJobController, "_write_status", late)
 
