@@ -21,11 +21,16 @@ OVERLAY: Final = (
     "mount -t tmpfs none /mnt && mkdir /mnt/a /mnt/b /mnt/c /mnt/d"
     " && mount -t overlay -o lowerdir=/mnt/a,upperdir=/mnt/b,workdir=/mnt/c none /mnt/d"
 )
+# Each version of control groups has its own layout; containers get a limit of memory in either.
+GROUP: Final = (
+    "cd /sys/fs/cgroup && if [ -d memory ]; then cd memory; fi && group=$(mktemp -d try-XXXXXX) && rmdir $group"
+)
 # What each attempt needs of the kernel, and the attempt itself, as the node will do it later.
 ATTEMPTS: Final = (
     ("network bridges (CONFIG_BRIDGE)", "ip link add try0 type bridge"),
     ("pairs of virtual network cards (CONFIG_VETH)", "ip link add try1 type veth peer name try2"),
     ("overlay mounts (CONFIG_OVERLAY_FS)", OVERLAY),
+    ("control groups that we may make (a writable /sys/fs/cgroup)", GROUP),
 )
 
 
