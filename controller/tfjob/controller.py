@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -82,7 +82,7 @@ class _Memory:
     `spec`, and whether the job is `ours`, are valid for `generation`. `written` is the job as our last status write left it,
     and stands in for the versions in `superseded` until the cache has caught up. `unwritten` is the last status that was
     computed and is not known to be written: its write failed, or it waits until the clock shows `write_at`. `touched` says that
-    a write was tried. `told` are the troubles of pods that were made events of.
+    a write was tried, `acted` that children were made or deleted. `told` are the troubles of pods that were made events of.
     """
 
     generation: int = -1
@@ -93,6 +93,7 @@ class _Memory:
     unwritten: JobStatus | None = None
     write_at: float = 0.0
     touched: bool = False
+    acted: bool = False
     told: set[TroubleKey] = field(default_factory=set)
 
 
@@ -234,8 +235,10 @@ class TFJobController:
         await self._confirm_restarts(job, decided)
         acts = may_act and decided.acts
         untouched = self._tenure is not None and not memory.touched and self._tenure.is_untouched(known)
+        # Once: on a view that stays old it would make again and again what the garbage collector takes away.
+        unproved = untouched and not memory.acted
         written = await self._write_status(
-            key, known, job, memory, decided, at_once=acts and not untouched, may_wait=untouched
+            key, known, job, memory, decided, at_once=acts and not unproved, may_wait=untouched
         )
         for trouble in untold(decided.troubles, memory.told):
             memory.told.add(trouble.key)
@@ -246,15 +249,19 @@ class TFJobController:
         # A view may be old: after a restart, or from a lagging cache of the API server. Acting on one could run again what has
         # ended. A write that went through proves it new, and so does a look; an end needs no proof, since it is final, nor does
         # a job that nobody else can have worked on.
-        if not (written or untouched or conditions.is_finished(job.status)):
+        if not (written or unproved or conditions.is_finished(job.status)):
             await self._status_writer.confirm(known)
+        memory.acted = True
         if isinstance(spec, TFJobSpec):
             try:
                 await self._executor.create_children(job, spec, decided)
             except RefusedError as error:
-                latest = memory.written or known
-                refused = plan_invalid(latest, [error.message], pods, services, now, gang=gang)
-                await self._write_status(key, latest, latest, memory, refused, at_once=True)
+                latest, waits = memory.written or known, memory.unwritten
+                # A first status that waits for the pods goes with the last one.
+                begun = latest if waits is None else msgspec.structs.replace(latest, status=waits)
+                refused = plan_invalid(begun, [error.message], pods, services, now, gang=gang)
+                refused = replace(refused, events=(() if waits is None else decided.events) + refused.events)
+                await self._write_status(key, latest, begun, memory, refused, at_once=True)
                 return
         await self._executor.delete_children(job, decided)
         self._wake_when_expired(key, job.metadata.uid)

@@ -69,7 +69,9 @@ def _judge_create(world: World, call: Call) -> None:
         not unseen, f"create of {call.resource} {call.name}, which this operator has made, and only has not seen yet"
     )
     reasons = set()
-    for each in world.postures:
+    # Of a job that nobody has worked on any version may be acted upon, but only with what has succeeded by now.
+    excused = {each._replace(finished=now.finished) for each in world.untouched for now in world.postures}
+    for each in world.postures | excused:
         spec = spec_of(each.spec)
         if each.uid != owner or each.mode != "live" or spec is None:
             reasons.add(each.mode)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from worlds.judge import judge_sent, judge_step, wanted
+from worlds.operator import NEVER
 from worlds.settings import FAILURES
 from worlds.values import Answer, Call, Child
 from worlds.world import (
@@ -223,10 +224,14 @@ class Rules:
         answered = dict(world.answered)
         adrift = tuple(call for call in mind.calls or () if call.number not in answered and call.verb != "get")
         there = {pod.slot for pod in world.pods if pod.phase == "Succeeded"}
+        adrift = (*world.adrift, *adrift)
+        # Without the fence a call of the last life could come after its end; then no time in office is known.
+        since = NEVER if adrift else world.head
         return world._replace(
-            mind=self._operator.born(world.epoch, mind.cached),
+            mind=self._operator.born(world.epoch, mind.cached, since),
             answered=(),
-            adrift=(*world.adrift, *adrift),
+            adrift=adrift,
+            untouched=frozenset(),
             finished=world.finished & (there | written_as_finished(world)),
             known=frozenset(),
             postures=frozenset(),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import msgspec
 import structlog
@@ -57,11 +57,16 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from api.meta import Resource
+    from api.v1.types import TFJob
     from informers import EventHandler
     from workqueue import Clock
 
 RESOURCES: Final = (TFJOBS.plural, PODS.plural, SERVICES.plural)
 _STRUCT_OF: Final[dict[str, Any]] = dict(zip(RESOURCES, (job_struct, pod_struct, service_struct), strict=True))
+ALWAYS: Final = Rv(0)
+NEVER: Final = Rv(1 << 60)
+"""Earlier and later than all versions: since when an operator leads."""
+Office = Literal["quiet", "busy"]
 _CODES: Final = {"NotFoundError": 404, "ConflictError": 409, "AlreadyExistsError": 409, "InvalidError": 422}
 
 
@@ -243,11 +248,20 @@ class _OneSecond:
 
 
 class _GatedQueue(RateLimitingQueue[str]):
-    """The real queue behind a gate: a worker gets its next key when the world lets it."""
+    """The real queue behind a gate: a worker gets its next key when the world lets it. When `busy`, others seem to wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, busy: bool) -> None:
         super().__init__(_OneSecond())
         self.open = False
+        self._busy = busy
+
+    def __len__(self) -> int:
+        return super().__len__() + self._busy
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the key waits for a worker."""
+        return super().__len__() > 0
 
     async def get(self) -> str:
         if not self.open:
@@ -256,24 +270,39 @@ class _GatedQueue(RateLimitingQueue[str]):
         return await super().get()
 
 
+class _Tenure:
+    """The time in office: since a version that the world tells."""
+
+    def __init__(self) -> None:
+        self.since = NEVER
+
+    async def begin(self) -> None:
+        """It has begun at birth."""
+
+    def is_untouched(self, job: TFJob) -> bool:
+        return not job.status.conditions and int(job.metadata.resource_version.removeprefix("rv")) > self.since
+
+
 @dataclass(slots=True)
 class _Body:
     """The operator's objects."""
 
     controller: TFJobController
     queue: _GatedQueue
+    tenure: _Tenure | None
     stores: dict[str, _Store] = field(default_factory=dict)
 
 
 class Operator:
     """Steps of the operator, each computed once. Close it at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, office: Office | None = None) -> None:
+        """Without an `office` it does not know since when it leads; with one it may have other jobs to see to."""
         self._loop = StepLoop()
         self._clock = _Clock(self._loop)
         self._client = _WaitingClient()
         self._recorder = _SilentRecorder(self._client, self._clock)
-        self._body = self._build()
+        self._body = self._build(office)
         self._freezer = Freezer(self._body, (RestClient, EventRecorder, NoJobMetrics, _Clock, _OneSecond))
         self._minds: dict[Any, Mind] = {}
         self._shapes: dict[Any, int] = {}
@@ -288,9 +317,9 @@ class Operator:
         structlog.configure(**self._logging)
         self._loop.close()
 
-    def born(self, epoch: int, cached: tuple[tuple[Job | Child, ...], ...] = ((), (), ())) -> Mind:
-        """A new life of the operator, whose first lists have brought `cached`."""
-        return self._memoised(("born", epoch, cached), lambda: self._play_birth(epoch, cached))
+    def born(self, epoch: int, cached: tuple[tuple[Job | Child, ...], ...] = ((), (), ()), since: Rv = ALWAYS) -> Mind:
+        """A new life of the operator, whose first lists have brought `cached`, and which leads since a version of the job."""
+        return self._memoised(("born", epoch, cached, since), lambda: self._play_birth(epoch, cached, since))
 
     def step(self, mind: Mind, epoch: int, *heard: Any) -> Mind:
         """What becomes of `mind` when it hears something. One of:
@@ -311,9 +340,11 @@ class Operator:
             found = self._steps[key] = make()
         return found
 
-    def _play_birth(self, epoch: int, cached: tuple[tuple[Job | Child, ...], ...]) -> Mind:
+    def _play_birth(self, epoch: int, cached: tuple[tuple[Job | Child, ...], ...], since: Rv) -> Mind:
         body = self._body
         self._wake(*self._blank, epoch)
+        if body.tenure is not None:
+            body.tenure.since = since
         for resource, items in zip(RESOURCES, cached, strict=True):
             for item in items:
                 body.stores[resource].put(item, initial=True)
@@ -390,7 +421,7 @@ class Operator:
                 start=start,
                 heard=history,
                 calls=calls,
-                ready=len(body.queue) > 0,
+                ready=body.queue.is_ready,
                 due=self._due(),
                 cached=tuple(tuple(sorted(store.held.values())) for store in map(body.stores.__getitem__, RESOURCES)),
             )
@@ -400,10 +431,11 @@ class Operator:
         timers = [handle.when() - self._loop.now for handle in self._loop._scheduled if not handle.cancelled()]
         return None if not timers else 1 if min(timers) <= 1.0 else LONG_S
 
-    def _build(self) -> _Body:
+    def _build(self, office: Office | None) -> _Body:
         client, metrics = self._client, NoJobMetrics()
         expectations = Expectations(self._clock)
-        queue = _GatedQueue()
+        queue = _GatedQueue(busy=office == "busy")
+        tenure = None if office is None else _Tenure()
         indices: tuple[dict[str, Any], ...] = ({}, dict(CHILD_INDEXERS), dict(CHILD_INDEXERS))
         stores = {
             resource: _Store(resource, Indexer(index), client)
@@ -421,8 +453,9 @@ class Operator:
             expectations=expectations,
             metrics=metrics,
             clock=self._clock,
+            tenure=cast("Any", tenure),
         )
-        return _Body(controller, queue, stores)
+        return _Body(controller, queue, tenure, stores)
 
     def _log(self, _logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         self._errors.append(f"{event} {traceback.format_exc()}")

@@ -15,7 +15,7 @@ from worlds.judge import at_rest, judge_rest
 from worlds.moves import PROGRESS, SURPRISE, Rules
 from worlds.operator import CrashError, Operator
 from worlds.values import Rv, shape
-from worlds.world import World, WrongError, create_job, require, stranger
+from worlds.world import World, WrongError, create_job, observed, require, stranger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,10 +90,10 @@ class Search:
         return self.report
 
     def _beginning(self) -> World:
-        world = World(self._operator.born(0))
+        world = World(self._operator.born(0), tenured=self._setting.office is not None)
         if self._setting.has_stranger:
             world = world._replace(pods=(stranger("Worker", 0),))
-        return create_job(world, "job-1", self._setting.raw)
+        return observed(create_job(world, "job-1", self._setting.raw))
 
     def _visit(self, number: int, world: World, spent: int) -> None:
         node = self._nodes[number]
@@ -116,7 +116,7 @@ class Search:
 
     def _stays_at_rest(self, world: World) -> None:
         """Neither an event without a reason nor a new life may find anything to do."""
-        for mind in (world.mind, self._operator.born(world.epoch, world.mind.cached)):
+        for mind in (world.mind, self._operator.born(world.epoch, world.mind.cached, world.head)):
             nudged = self._operator.step(mind, world.epoch, "nudge")
             looked = self._operator.step(nudged, world.epoch, "start")
             require(looked.calls is None, f"at rest, and looked at again: {looked.calls}")
@@ -185,7 +185,7 @@ class Search:
 
 def search(setting: Setting, surprises: int) -> Report:
     """Search all worlds of one setting."""
-    operator = Operator()
+    operator = Operator(setting.office)
     gc.collect()
     gc.disable()
     try:

@@ -14,6 +14,7 @@ from worlds.world import create_job, delete_job, edit_job
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from worlds.operator import Office
     from worlds.world import World
 
 FAILURES: Final = {"error": 1, "killed": 137}
@@ -28,7 +29,8 @@ class Setting:
     each at any moment. What concerns resources not in `lags` takes no time: their events are heard of, and calls about them
     carried out and answered, at once; of the others at most `lag` events are on their way. A call whose verb and resource are
     not in `open` is answered at once when it was carried out. `runs_at_once` spares a pod the time in which it waits for its
-    node. Settings that are not for `everyday` take minutes.
+    node. Settings that are not for `everyday` take minutes. `office` is for an operator that knows since when it leads, and has
+    other jobs to see to or not.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Setting:
     runs_at_once: bool = False
     everyday: bool = True
     has_stranger: bool = False
+    office: Office | None = None
     never_ends: frozenset[str] = field(default_factory=lambda: frozenset({"PS"}))
 
     @property
@@ -160,6 +163,13 @@ SETTINGS: Final = (
     ),
     Setting("all is cleaned up", with_policy(PAIR[c.NEVER], cleanPodPolicy="All"), CLUSTER, 0, runs_at_once=True),
     Setting("nothing is cleaned up", with_policy(PAIR[c.NEVER], cleanPodPolicy="None"), CLUSTER, 0, runs_at_once=True),
+    Setting("in office", ONE, (*CLUSTER, "killed", "refuse"), lags=ALL, open=EVERY_CALL, office="quiet"),
+    Setting(
+        "in office, with much to do", ONE, (*CLUSTER, "killed", "refuse"), lags=ALL, open=EVERY_CALL, office="busy"
+    ),
+    Setting("in office, suspended", ONE, ("crash",), 0, (SUSPEND, RESUME), runs_at_once=True, office="busy"),
+    Setting("in office, scaled down", TWO, ("crash",), 0, (scale("Worker", 1),), runs_at_once=True, office="busy"),
+    Setting("in office, made again", ONE, ("crash",), 0, (delete, create_again(ONE)), runs_at_once=True, office="busy"),
     Setting("an invalid specification", spec(Worker=(1, "Sometimes")), CLUSTER, 2, script=(SUSPEND, delete)),
     Setting("another's job", with_policy(ONE, managedBy="kueue.x-k8s.io/multikueue"), CLUSTER, 2, script=(delete,)),
 )

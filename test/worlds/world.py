@@ -44,7 +44,8 @@ class World(NamedTuple):
     For judgement only: `finished`, the replicas that must not run again; `known`, those of them that this life of the operator
     has seen; `failures`, how often each replica failed by its own doing; `postures`, what the job stood for since this sync
     began; `made`, the children (resource, UID) of which this life of the operator was told that they are made, and not yet by
-    a watch.
+    a watch; `untouched`, what jobs stood for that nobody has written a status to. `tenured` says that the operator leads since
+    a moment that it knows: then it may act on any version of a job that was made since and is untouched.
     """
 
     mind: Mind
@@ -65,6 +66,8 @@ class World(NamedTuple):
     failures: tuple[tuple[Slot, int], ...] = ()
     postures: frozenset[Posture] = frozenset()
     made: frozenset[tuple[str, str]] = frozenset()
+    tenured: bool = False
+    untouched: frozenset[Posture] = frozenset()
 
 
 PENDING: Final = {TFJOBS: "pending_jobs", PODS: "pending_pods", SERVICES: "pending_services"}
@@ -109,10 +112,21 @@ def observed(world: World) -> World:
         unheard |= {(SERVICES, event.item.uid) for event in world.pending_services if event.type == "ADDED"}
         if not world.made <= unheard:
             world = world._replace(made=world.made & unheard)
+    if world.tenured and world.job is not None:
+        world = _noted_as_untouched(world, world.job)
     if world.mind.calls is None:
         return world._replace(postures=frozenset()) if world.postures else world
     now = posture(world)
     return world if now in world.postures else world._replace(postures=world.postures | {now})
+
+
+def _noted_as_untouched(world: World, job: Job) -> World:
+    """Note what a job stands for as long as it has no status."""
+    if job.status == NO_STATUS:
+        noted = world.untouched | {posture(world)._replace(finished=frozenset())}
+    else:
+        noted = frozenset(each for each in world.untouched if each.uid != job.uid)
+    return world if noted == world.untouched else world._replace(untouched=noted)
 
 
 # The user.

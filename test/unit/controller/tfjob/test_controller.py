@@ -105,6 +105,21 @@ async def test_of_a_burst_an_end_a_restart_and_a_suspension_are_said_at_once() -
     assert world.taken() == [STATUS]
 
 
+async def test_only_the_first_act_for_an_untouched_job_goes_without_a_proof() -> None:
+    """Found by the small worlds ("in office, made again"): pods of a job that is gone were made as fast as they went."""
+    world = await untouched_job_behind(1)
+    await world.sync()
+    world.services.put(service("Worker", 0))
+    world.pods.put(pod("Worker", 0))
+    world.pods.remove(pod("Worker", 0))
+    world.taken()
+    for call in (STATUS, ("get", "tfjobs", "mnist")):
+        world.client.fail[call] = status_error(NotFoundError, 404)
+    with pytest.raises(StaleViewError):
+        await world.sync()
+    assert [verb for verb, *_ in world.taken()] == ["patch status", "get"]
+
+
 async def test_after_a_write_whose_answer_was_lost_a_job_is_no_longer_untouched() -> None:
     """It may bear a status by now, and somebody may have edited it on that ground."""
     world = await untouched_job_behind(0)
@@ -489,6 +504,16 @@ async def test_a_job_whose_pod_is_refused_as_invalid_fails_and_keeps_no_children
     world.services.put(service("Worker", 0))
     await world.sync()
     assert world.taken() == [("delete", "services", "mnist-worker-0")]
+
+
+async def test_a_first_status_that_waits_is_not_lost_when_a_pod_is_refused() -> None:
+    """Found by the small worlds ("in office, with much to do"): the job had failed without ever having been created."""
+    world = await untouched_job_behind(1)
+    world.client.fail["create", "pods", "mnist-worker-0"] = status_error(InvalidError, 422, "args: must be strings")
+    await world.sync()
+    written = world.client.bodies[STATUS][1]["value"]
+    assert [condition["type"] for condition in written["conditions"]] == ["Created", "Failed"]
+    assert "Worker" in written["replicaStatuses"]
 
 
 async def test_an_invalid_job_gets_its_condition_and_nothing_else() -> None:
