@@ -38,8 +38,11 @@ class OwnerReference(Struct, frozen=True):
     controller: bool | None = None
 
 
-class ObjectMeta(Struct, frozen=True):
-    """The part of `metadata` that controllers read. `managedFields` and annotations stay on the server."""
+class Meta(Struct, frozen=True):
+    """The part of `metadata` that informers read. `managedFields` and annotations stay on the server.
+
+    Labels are for the slices to name: as a dict they are a fifth of what a cached pod weighs.
+    """
 
     name: str = ""
     namespace: str = ""
@@ -47,15 +50,28 @@ class ObjectMeta(Struct, frozen=True):
     resource_version: str = ""
     generation: int = 0
     deletion_timestamp: datetime | None = None
-    labels: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
+
+    def label_map(self) -> Mapping[str, str]:
+        """The labels that the slice holds, for selectors."""
+        return {}
+
+
+class ObjectMeta(Meta, frozen=True):
+    """Metadata with all labels."""
+
+    labels: dict[str, str] | None = None
+
+    def label_map(self) -> Mapping[str, str]:
+        """All labels."""
+        return self.labels or {}
 
 
 class Object(Protocol):
     """What informers need of a cached object: its metadata."""
 
     @property
-    def metadata(self) -> ObjectMeta:
+    def metadata(self) -> Meta:
         """The object's metadata."""
         ...
 
@@ -97,7 +113,7 @@ def object_key(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
-def meta_key(meta: ObjectMeta) -> str:
+def meta_key(meta: Meta) -> str:
     """`object_key` of an object's metadata."""
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
@@ -112,7 +128,7 @@ def split_key(key: str) -> tuple[str, str]:
     raise ValueError(f"unexpected key format: {key!r}")
 
 
-def controller_of(meta: ObjectMeta) -> OwnerReference | None:
+def controller_of(meta: Meta) -> OwnerReference | None:
     """The owner that manages this object, or None for an orphan."""
     for reference in meta.owner_references or ():
         if reference.controller:

@@ -6,7 +6,8 @@ and the scheduler's, so it is not here, and is never written back.
 
 from __future__ import annotations
 
-from api.meta import ObjectMeta, Resource, Struct
+from api.meta import Resource, Struct
+from api.v1.children import ChildMeta
 
 VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 COSCHEDULING_POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
@@ -30,6 +31,6 @@ class PodGroupStatus(Struct, frozen=True):
 class PodGroup(Struct, frozen=True):
     """A PodGroup."""
 
-    metadata: ObjectMeta
+    metadata: ChildMeta
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()

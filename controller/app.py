@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import structlog
 
 from api.client import HttpTransport, RestClient
-from api.core import EVENT_NORMAL, EVENT_WARNING, PODS, SERVICES, Pod, Service
+from api.core import EVENT_NORMAL, EVENT_WARNING, PODS, SERVICES
+from api.v1.children import Pod, Service
 from api.v1.constants import CHILD_SELECTOR, EVENT_SOURCE, TFJOBS
 from api.v1.types import TFJob, tfjob_with_unreadable_status
 from controller.events.recorder import Drop, EventRecorder

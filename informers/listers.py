@@ -60,7 +60,7 @@ def _select(items: Iterable[T], selector: Selector | str) -> list[T]:
     parsed = parse_labels(selector) if isinstance(selector, str) else selector
     if parsed.is_everything:
         return [*items]
-    return [item for item in items if parsed.matches(item.metadata.labels)]
+    return [item for item in items if parsed.matches(item.metadata.label_map())]
 
 
 def _get(indexer: Indexer[T], resource: Resource, namespace: str, name: str) -> T:

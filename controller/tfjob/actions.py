@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from api.core import Pod, Service
     from api.scheduling import PodGroup
+    from api.v1.children import Pod, Service
     from api.v1.types import JobStatus
 
 

@@ -16,10 +16,10 @@ import msgspec
 import structlog
 
 from api.client.errors import ApiError, ConflictError
-from api.core import Pod, Service
 from api.meta import meta_key
 from api.v1 import conditions
 from api.v1 import constants as c
+from api.v1.children import Pod, Service
 from api.v1.types import TFJobSpec
 from api.v1.validation import child_name, managed_by, read_spec
 from controller.tfjob import restarts

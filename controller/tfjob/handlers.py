@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from api.core import Pod, Service
 from api.meta import controller_of, meta_key, object_key
 from api.scheduling import PodGroup
+from api.v1.children import Pod, Service
 from api.v1.constants import TFJOBS
 from controller.tfjob.ref_manager import job_of_orphan
 from informers import object_of
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from api.meta import ObjectMeta
+    from api.v1.children import ChildMeta
     from api.v1.types import TFJob
     from controller.tfjob.executor import ChildKind
     from controller.tfjob.expectations import Expectations
@@ -75,7 +76,7 @@ class ChildHandler(Generic[C]):
         """A child is gone."""
         self._gone(object_of(gone).metadata)
 
-    def _seen(self, meta: ObjectMeta) -> None:
+    def _seen(self, meta: ChildMeta) -> None:
         owner = controller_of(meta)
         if owner is None:
             if (key := job_of_orphan(meta)) is not None:
@@ -89,7 +90,7 @@ class ChildHandler(Generic[C]):
             self._expectations.creation_observed(owner.uid, self._kind, meta.name)
         self._queue.add(object_key(meta.namespace, owner.name))
 
-    def _gone(self, meta: ObjectMeta) -> None:
+    def _gone(self, meta: ChildMeta) -> None:
         owner = controller_of(meta)
         if owner is not None and owner.kind == TFJOBS.kind:
             self._expectations.deletion_observed(owner.uid, self._kind, meta.uid)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from datetime import datetime
 
-    from api.core import Pod, Service
+    from api.v1.children import Pod, Service
     from api.v1.types import JobStatus, ReplicaStatus, TFJob, TFJobSpec
     from controller.tfjob.gang import Gang
     from controller.tfjob.lifecycle import Verdict

@@ -13,9 +13,9 @@ import structlog
 
 from api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from api.client.rest import STRATEGIC_MERGE_PATCH
-from api.core import Pod, Service
 from api.meta import controller_of, object_key
 from api.v1 import constants as c
+from api.v1.children import NO_LABELS, Pod, Service
 from api.v1.validation import child_name
 from controller.tfjob.pod_template import owner_reference
 from controller.tfjob.replicas import slot_of
@@ -25,15 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from api.client import RestClient
-    from api.meta import Object, ObjectMeta
+    from api.meta import ObjectMeta
+    from api.v1.children import ChildMeta
     from api.v1.types import TFJob
     from controller.tfjob.executor import ChildKind
     from controller.tfjob.expectations import Expectations
 
 ORPHAN_INDEX: Final = "orphans-by-job"
 """The index of pods and services that nobody controls, by the key of the job that their labels name."""
-
-_PREFIXED_JOB_NAME: Final = c.LABEL_PREFIX + c.LABEL_JOB_NAME
 
 MAX_AT_ONCE: Final = 16
 """As many patches as the executor sends deletes."""
@@ -43,36 +42,36 @@ C = TypeVar("C", Pod, Service)
 log = structlog.get_logger(__name__)
 
 
-def index_orphans(child: Object) -> Sequence[str]:
+def index_orphans(child: Pod | Service) -> Sequence[str]:
     """The index function of `ORPHAN_INDEX`. Runs for every event of a watch, and finds next to nothing."""
     key = job_of_orphan(child.metadata)
     return () if key is None else (key,)
 
 
-def job_of_orphan(child: ObjectMeta) -> str | None:
+def job_of_orphan(child: ChildMeta) -> str | None:
     """The key of the job that an orphan's labels name, or None for a child that is controlled or names none."""
     if controller_of(child) is not None:
         return None
-    name = (child.labels or {}).get(c.LABEL_JOB_NAME)
+    name = (child.labels or NO_LABELS).job_name
     return object_key(child.namespace, name) if name else None
 
 
-def is_adoptable(job: str, child: ObjectMeta) -> bool:
+def is_adoptable(job: str, child: ChildMeta) -> bool:
     """Whether an orphan that stays is by all its labels a replica, or a replica's service, of the job of this name."""
-    labels = child.labels or {}
+    labels = child.labels or NO_LABELS
     return (
         child.deletion_timestamp is None
-        and labels.get(c.LABEL_GROUP_NAME) == c.GROUP_NAME
-        and labels.get(c.LABEL_OPERATOR_NAME) == c.OPERATOR_NAME
-        and labels.get(c.LABEL_JOB_NAME) == job
+        and labels.group_name == c.GROUP_NAME
+        and labels.operator_name == c.OPERATOR_NAME
+        and labels.job_name == job
         and _may_stay(job, child)
     )
 
 
-def _may_stay(job: str, child: ObjectMeta) -> bool:
+def _may_stay(job: str, child: ChildMeta) -> bool:
     """Whether no label denies that a child is the job's. One family of labels is enough: other operators set but one."""
-    labels = child.labels or {}
-    named = labels.get(c.LABEL_JOB_NAME, job) == job == labels.get(_PREFIXED_JOB_NAME, job)
+    labels = child.labels or NO_LABELS
+    named = (labels.job_name or job) == job == (labels.prefixed_job_name or job)
     return named and slot_of(child) is not None
 
 
@@ -149,7 +148,7 @@ class RefManager:
             raise failures[0]
         return any(changed)
 
-    async def _adopt(self, job: ObjectMeta, kind: ChildKind, child: ObjectMeta) -> bool:
+    async def _adopt(self, job: ObjectMeta, kind: ChildKind, child: ChildMeta) -> bool:
         self._expectations.expect_creations(job.uid, kind.name, [child.name])
         try:
             await self._patch(kind, child, owner_reference(job))
@@ -162,7 +161,7 @@ class RefManager:
         log.info("child_adopted", kind=kind.name, name=child.name)
         return True
 
-    async def _release(self, job: ObjectMeta, kind: ChildKind, child: ObjectMeta) -> bool:
+    async def _release(self, job: ObjectMeta, kind: ChildKind, child: ChildMeta) -> bool:
         try:
             await self._patch(kind, child, {"$patch": "delete", "uid": job.uid})
         except (
@@ -174,6 +173,6 @@ class RefManager:
         log.info("child_released", kind=kind.name, name=child.name)
         return True
 
-    async def _patch(self, kind: ChildKind, child: ObjectMeta, reference: dict[str, object]) -> None:
+    async def _patch(self, kind: ChildKind, child: ChildMeta, reference: dict[str, object]) -> None:
         body = {"metadata": {"uid": child.uid, "ownerReferences": [reference]}}
         await self._client.patch(kind.resource, child.namespace, child.name, body, content_type=STRATEGIC_MERGE_PATCH)

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 
 from api import core
 from api.v1 import constants as c
+from api.v1.children import NO_LABELS
 from api.v1.types import ReplicaStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from api.core import ContainerStateTerminated, Pod
-    from api.meta import ObjectMeta
+    from api.core import ContainerStateTerminated
+    from api.v1.children import ChildMeta, Pod
     from api.v1.types import ReplicaSpec
 
 DISRUPTIONS: Final = frozenset(
@@ -62,15 +63,13 @@ class Replica:
 
 
 _TYPE_OF_LABEL: Final = {name.lower(): name for name in c.REPLICA_TYPES}
-_PREFIXED_TYPE: Final = c.LABEL_PREFIX + c.LABEL_REPLICA_TYPE
-_PREFIXED_INDEX: Final = c.LABEL_PREFIX + c.LABEL_REPLICA_INDEX
 
 
-def slot_of(meta: ObjectMeta) -> tuple[str, int] | None:
+def slot_of(meta: ChildMeta) -> tuple[str, int] | None:
     """Replica type and index that a child's labels name, in either family, or None where they name none."""
-    labels = meta.labels or {}
-    replica_type = _TYPE_OF_LABEL.get(labels.get(c.LABEL_REPLICA_TYPE) or labels.get(_PREFIXED_TYPE, ""))
-    index = labels.get(c.LABEL_REPLICA_INDEX) or labels.get(_PREFIXED_INDEX, "")
+    labels = meta.labels or NO_LABELS
+    replica_type = _TYPE_OF_LABEL.get(labels.replica_type or labels.prefixed_replica_type)
+    index = labels.replica_index or labels.prefixed_replica_index
     if replica_type is None or not (index.isascii() and index.isdigit()):
         return None
     return replica_type, int(index)

@@ -15,7 +15,7 @@ from api.v1.types import IndexRestarts
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from api.core import Pod
+    from api.v1.children import Pod
     from controller.tfjob.replicas import Replica
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from api.core import Pod
+    from api.v1.children import Pod
     from controller.tfjob.replicas import Replica
 
 WAITING_REASONS: Final = frozenset(

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from api.client import RestClient
-from api.core import EVENT_NORMAL, ObjectReference, Pod, Service
+from api.core import EVENT_NORMAL, ObjectReference
+from api.v1.children import Pod, Service
 from api.v1.types import TFJob, TFJobSpec
 from api.v1.validation import child_name
 from controller.events.recorder import EventRecorder

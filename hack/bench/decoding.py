@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.core import PODS, Pod
+from api.core import PODS
 from api.meta import meta_key
+from api.v1.children import Pod
 from controller.tfjob.controller import OWNER_INDEX, index_by_owner
 from hack.bench.measure import interleaved, ratio
 from hack.bench.result import Result

@@ -73,7 +73,8 @@ def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
 
 async def _sync(settings: Any, count: int) -> Numbers:
     from api.client import HttpTransport, ListOptions, RestClient
-    from api.core import PODS, Pod
+    from api.core import PODS
+    from api.v1.children import Pod
     from controller.tfjob.controller import OWNER_INDEX, index_by_owner
     from informers import Codec, EventHandlerFuncs, SharedInformerFactory
 

@@ -106,7 +106,7 @@ def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
 async def _play(chunks: list[bytes], last: str, count: int) -> float:
     from api.client import RestClient
     from api.core import PODS as RESOURCE
-    from api.core import Pod
+    from api.v1.children import Pod
     from controller.tfjob.controller import OWNER_INDEX, index_by_owner
     from informers import Codec, ListWatch, SharedIndexInformer
 

@@ -89,7 +89,7 @@ class Policies:
         return sum(
             (slot := slot_of(pod.metadata)) is not None
             and slot[0] == c.WORKER
-            and (pod.metadata.labels or {}).get(c.LABEL_JOB_NAME) == name
+            and pod.metadata.label_map().get(c.LABEL_JOB_NAME) == name
             and pod.status.phase == core.RUNNING
             for pod in self._stage.pods.indexer.list()
         )

@@ -8,7 +8,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from api.core import PODS, SERVICES, Pod, Service
+from api.core import PODS, SERVICES
+from api.v1.children import Pod, Service
 from api.v1.constants import CHILD_SELECTOR, TFJOBS
 from api.v1.types import TFJob
 from hack.demo.errors import DemoError

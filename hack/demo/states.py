@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from api.core import ContainerStatus, Pod
+    from api.core import ContainerStatus
+    from api.v1.children import Pod
     from api.v1.types import TFJob
 
 

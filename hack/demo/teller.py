@@ -6,8 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from api.core import Pod
 from api.meta import meta_key
+from api.v1.children import Pod
 from api.v1.types import TFJob
 from informers import object_of
 

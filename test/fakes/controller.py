@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from api.core import Pod, Service
 from api.meta import meta_key
 from api.scheduling import PodGroup
+from api.v1.children import Pod, Service
 from api.v1.types import JobStatus, TFJob
 from controller.tfjob.controller import CHILD_INDEXERS, TFJobController
 from controller.tfjob.executor import Executor

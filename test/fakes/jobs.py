@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from api.core import ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus, Service
+from api.core import ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus
 from api.meta import ObjectMeta, OwnerReference
-from api.v1 import constants as c
+from api.v1.children import ChildLabels, ChildMeta, Pod, Service
 from api.v1.types import JobStatus, TFJob, TFJobSpec
 from api.v1.validation import child_name, read_spec
 from controller.tfjob.actions import Plan
@@ -87,14 +87,14 @@ def service(replica_type: str, index: int, *, job_name: str = "mnist", terminati
     return Service(metadata=_child_meta(job_name, replica_type, index, "", terminating=terminating))
 
 
-def _child_meta(job_name: str, replica_type: str, index: int, uid: str, *, terminating: bool) -> ObjectMeta:
+def _child_meta(job_name: str, replica_type: str, index: int, uid: str, *, terminating: bool) -> ChildMeta:
     name = child_name(job_name, replica_type, index)
-    return ObjectMeta(
+    return ChildMeta(
         name=name,
         namespace="ns",
         uid=uid or f"uid-{name}",
         resource_version="5",
-        labels={c.LABEL_REPLICA_TYPE: replica_type.lower(), c.LABEL_REPLICA_INDEX: str(index)},
+        labels=ChildLabels(replica_type=replica_type.lower(), replica_index=str(index)),
         owner_references=(OwnerReference(kind="TFJob", name=job_name, uid=JOB_UID, controller=True),),
         deletion_timestamp=EPOCH if terminating else None,
     )

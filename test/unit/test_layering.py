@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "api": (),
     "api.meta": (),
     "api.core": ("api.meta",),
-    "api.scheduling": ("api.meta",),
+    "api.scheduling": ("api.meta", "api.v1.children"),
     "api.v1": ("api.meta", "api.core", "api.v1"),
     "api.client": ("api.client", "api.meta", "workqueue"),
     "informers": ("informers", "api.meta", "api.client", "workqueue"),

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from api.core import ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus, Service
+from api.core import ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus
 from api.meta import ObjectMeta, OwnerReference
 from api.v1 import constants as c
+from api.v1.children import ChildLabels, ChildMeta, Pod, Service
 from api.v1.types import JobStatus, TFJob, TFJobSpec
 from api.v1.validation import read_spec
 from fakes.virtual_loop import EPOCH
@@ -155,13 +156,13 @@ def service_struct(child: Child) -> Service:
     return Service(metadata=_meta(child))
 
 
-def _meta(child: Child) -> ObjectMeta:
-    return ObjectMeta(
+def _meta(child: Child) -> ChildMeta:
+    return ChildMeta(
         name=child.name,
         namespace=NAMESPACE,
         uid=child.uid,
         resource_version=child.version,
-        labels={c.LABEL_REPLICA_TYPE: child.type.lower(), c.LABEL_REPLICA_INDEX: str(child.place)},
+        labels=ChildLabels(replica_type=child.type.lower(), replica_index=str(child.place)),
         owner_references=(OwnerReference(kind=child.owner_kind, name=JOB, uid=child.owner, controller=True),),
         deletion_timestamp=EPOCH if child.terminating else None,
     )

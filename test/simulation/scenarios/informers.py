@@ -35,7 +35,7 @@ class ConfigMap(Struct, frozen=True):
 
 def color_of(item: Object) -> list[str]:
     """An index function with no value for some objects."""
-    color = (item.metadata.labels or {}).get("color", "")
+    color = item.metadata.label_map().get("color", "")
     return [color] if color else []
 
 

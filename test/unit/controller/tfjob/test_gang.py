@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.meta import ObjectMeta, OwnerReference
+from api.meta import OwnerReference
 from api.scheduling import PodGroup, PodGroupSpec, PodGroupStatus
 from api.v1 import conditions
 from api.v1 import constants as c
+from api.v1.children import ChildMeta
 from api.v1.types import JobStatus
 from controller.tfjob.gang import FIRST_LOOK_S, LOOK_AGAIN_S, Gang, gang_scheduler
 from controller.tfjob.plan import plan, plan_invalid
@@ -21,7 +22,7 @@ from fakes.jobs import JOB_UID, good_spec, job, mistakes, names, pod, replica, s
 from fakes.virtual_loop import EPOCH
 
 if TYPE_CHECKING:
-    from api.core import Pod
+    from api.v1.children import Pod
     from api.v1.types import TFJob
     from controller.tfjob.actions import Plan
 
@@ -35,7 +36,7 @@ HELD: dict[str, list[str]] = {"create pods": [], "create services": [], "delete 
 def group(min_member: int = 2, phase: str = "Inqueue", *, going: bool = False) -> PodGroup:
     """The job's PodGroup."""
     owner = OwnerReference(kind="TFJob", name="mnist", uid=JOB_UID, controller=True)
-    meta = ObjectMeta(name="mnist", namespace="ns", uid="group-uid", owner_references=(owner,))
+    meta = ChildMeta(name="mnist", namespace="ns", uid="group-uid", owner_references=(owner,))
     if going:
         meta = msgspec.structs.replace(meta, deletion_timestamp=EPOCH)
     return PodGroup(metadata=meta, spec=PodGroupSpec(min_member=min_member), status=PodGroupStatus(phase=phase))

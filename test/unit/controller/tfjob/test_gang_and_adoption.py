@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from api.client.errors import AlreadyExistsError, BadRequestError, ForbiddenError, InvalidError, NotFoundError
-from api.meta import ObjectMeta, OwnerReference
+from api.meta import OwnerReference
 from api.scheduling import PodGroup, PodGroupSpec, PodGroupStatus
 from api.v1 import constants as c
+from api.v1.children import ChildLabels, ChildMeta
 from api.v1.types import JobCondition, JobStatus
 from controller.tfjob.actions import Slot
 from controller.tfjob.executor import NameTakenError
@@ -23,7 +24,7 @@ from fakes.jobs import JOB_UID, good_spec, job, pod, replica, service
 from fakes.virtual_loop import EPOCH
 
 if TYPE_CHECKING:
-    from api.core import Pod
+    from api.v1.children import Pod
 
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
 CREATE_GROUP = ("create", "podgroups", "mnist")
@@ -36,7 +37,7 @@ VOLCANO = gang_scheduler("volcano")
 def group(phase: str = "", *, owner: str = JOB_UID, min_member: int = 1) -> PodGroup:
     """The PodGroup of the job's name, controlled by `owner`."""
     reference = OwnerReference(kind="TFJob", name="mnist", uid=owner, controller=True)
-    meta = ObjectMeta(name="mnist", namespace="ns", uid="group-uid", owner_references=(reference,))
+    meta = ChildMeta(name="mnist", namespace="ns", uid="group-uid", owner_references=(reference,))
     return PodGroup(metadata=meta, spec=PodGroupSpec(min_member=min_member), status=PodGroupStatus(phase=phase))
 
 
@@ -62,7 +63,7 @@ async def test_a_job_waits_for_volcano_and_then_gets_its_pods() -> None:
 async def test_a_change_of_a_group_wakes_its_job() -> None:
     """As any child's; a stranger's group wakes nobody."""
     world = World(VOLCANO)
-    world.pod_groups.put(msgspec.structs.replace(group(), metadata=ObjectMeta(name="other", namespace="ns")))
+    world.pod_groups.put(msgspec.structs.replace(group(), metadata=ChildMeta(name="other", namespace="ns")))
     assert len(world.queue) == 0
     world.pod_groups.put(group())
     assert await world.queue.get() == KEY
@@ -80,7 +81,7 @@ async def test_the_group_of_another_owner_keeps_its_name_and_the_job_its_pods_ba
     """B13: a Warning, no pod, and no harm to the group, whatever state it is in."""
     world = World(gang_scheduler("coscheduler"))
     theirs = group("Running", owner="")
-    world.pod_groups.put(msgspec.structs.replace(theirs, metadata=ObjectMeta(name="mnist", namespace="ns")))
+    world.pod_groups.put(msgspec.structs.replace(theirs, metadata=ChildMeta(name="mnist", namespace="ns")))
     world.client.fail[CREATE_GROUP] = status_error(AlreadyExistsError, 409)
     world.client.objects["podgroups", "mnist"] = {"metadata": {"name": "mnist", "uid": "theirs"}}
     world.jobs.put(job(ONE_WORKER))
@@ -196,7 +197,8 @@ def orphan() -> Pod:
     """The worker's pod as an earlier job of this name has left it."""
     found = pod("Worker", 0)
     tfjob = job(ONE_WORKER)
-    labels = labels_of(tfjob.metadata, good_spec(tfjob), Slot("Worker", 0, "mnist-worker-0"))
+    made = labels_of(tfjob.metadata, good_spec(tfjob), Slot("Worker", 0, "mnist-worker-0"))
+    labels = msgspec.convert(made, ChildLabels)
     meta = msgspec.structs.replace(found.metadata, labels=labels, owner_references=None)
     return msgspec.structs.replace(found, metadata=meta)
 

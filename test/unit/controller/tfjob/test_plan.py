@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api import core
-from api.core import Pod, Service
 from api.v1 import conditions
 from api.v1 import constants as c
+from api.v1.children import Pod, Service
 from api.v1.types import JobStatus, ReplicaStatus, TFJob
 from controller.tfjob.actions import NOTHING, JobEvent, Plan
 from controller.tfjob.plan import plan, plan_invalid

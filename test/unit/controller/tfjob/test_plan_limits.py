@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.core import ContainerState, ContainerStateTerminated, Pod, Service
+from api.core import ContainerState, ContainerStateTerminated
 from api.v1 import constants as c
+from api.v1.children import Pod, Service
 from api.v1.types import JobStatus, ReplicaStatus, TFJob
 from controller.tfjob.actions import NOTHING, JobEvent, Plan
 from controller.tfjob.plan import plan

@@ -17,7 +17,7 @@ from fakes.jobs import good_spec, job, pod, replica, service
 from fakes.virtual_loop import EPOCH
 
 if TYPE_CHECKING:
-    from api.core import Pod, Service
+    from api.v1.children import Pod, Service
     from api.v1.types import TFJob, TFJobSpec
     from controller.tfjob.actions import Plan
 
@@ -131,7 +131,7 @@ def is_active(found: Pod, policy: str) -> bool:
 
 def place_of(found: Pod | Service) -> tuple[str, int]:
     """Replica type and index that the labels of a child name."""
-    labels = found.metadata.labels or {}
+    labels = found.metadata.label_map()
     by_label = {name.lower(): name for name in c.REPLICA_TYPES}
     return by_label[labels[c.LABEL_REPLICA_TYPE]], int(labels[c.LABEL_REPLICA_INDEX])
 

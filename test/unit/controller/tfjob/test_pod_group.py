@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.meta import ObjectMeta
 from api.scheduling import PodGroup
+from api.v1.children import ChildMeta
 from controller.tfjob.actions import PodGroupResize, Slot
 from controller.tfjob.gang import gang_scheduler
 from controller.tfjob.pod_group import build_pod_group, min_resources, resize_patch
@@ -102,7 +102,7 @@ def test_what_is_no_quantity_is_left_to_the_api_server(resources: Any) -> None:
 
 def test_a_resize_changes_the_size_and_the_reckoned_resources_alone() -> None:
     """B66: the queue is not in the patch, and the UID must be that of the group that was seen."""
-    group = PodGroup(metadata=ObjectMeta(name="mnist", namespace="ns", uid="u"))
+    group = PodGroup(metadata=ChildMeta(name="mnist", namespace="ns", uid="u"))
     resize = PodGroupResize(group, 2)
     patch = resize_patch(good_spec(job(spec_of({"queue": "q"}, PS=asking({"cpu": 1})))), resize)
     assert patch == [

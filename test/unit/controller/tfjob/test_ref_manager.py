@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
 from api.client.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError
-from api.core import Pod
 from api.v1 import constants as c
+from api.v1.children import ChildLabels, Pod
 from controller.tfjob.actions import Slot
 from controller.tfjob.executor import POD, SERVICE
 from controller.tfjob.expectations import Expectations
@@ -21,15 +21,23 @@ from fakes.clock import FakeClock
 from fakes.jobs import JOB_UID, good_spec, job, pod, replica, service
 from fakes.virtual_loop import EPOCH
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 JOB = job({"tfReplicaSpecs": {"Worker": replica(4)}})
 PREFIXED_JOB = c.LABEL_PREFIX + c.LABEL_JOB_NAME
+
+
+def read(labels: Mapping[str, str]) -> ChildLabels:
+    """What is decoded of these labels."""
+    return msgspec.convert(labels, ChildLabels)
 
 
 def worker(index: int = 0, *, orphan: bool = False, **meta: Any) -> Pod:
     """A worker's pod with all its labels."""
     slot = Slot(c.WORKER, index, f"mnist-worker-{index}")
     made = pod(c.WORKER, index)
-    changed = msgspec.structs.replace(made.metadata, labels=labels_of(JOB.metadata, good_spec(JOB), slot))
+    changed = msgspec.structs.replace(made.metadata, labels=read(labels_of(JOB.metadata, good_spec(JOB), slot)))
     if orphan:
         changed = msgspec.structs.replace(changed, owner_references=None)
     return msgspec.structs.replace(made, metadata=msgspec.structs.replace(changed, **meta))
@@ -38,9 +46,9 @@ def worker(index: int = 0, *, orphan: bool = False, **meta: Any) -> Pod:
 def labelled(child: Pod, **labels: str | None) -> Pod:
     """The pod with these labels changed; None takes one away. `_` and `__` stand for `-` and the prefix."""
     names = {name.replace("__", c.LABEL_PREFIX).replace("_", "-"): value for name, value in labels.items()}
-    merged = (child.metadata.labels or {}) | names
+    merged = {**child.metadata.label_map(), **names}
     kept = {name: value for name, value in merged.items() if value is not None}
-    return msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, labels=kept))
+    return msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, labels=read(kept)))
 
 
 def claim(owned: list[Pod], orphans: list[Pod]) -> Claims[Pod]:

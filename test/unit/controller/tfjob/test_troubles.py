@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from api.core import ContainerState, ContainerStateWaiting, ContainerStatus, Pod, PodCondition
+from api.core import ContainerState, ContainerStateWaiting, ContainerStatus, PodCondition
+from api.v1.children import Pod
 from controller.tfjob.actions import JobEvent
 from controller.tfjob.replicas import observe
 from controller.tfjob.troubles import MOST_PER_REASON, troubles_of, untold
