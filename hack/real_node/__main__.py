@@ -1,4 +1,4 @@
-"""The command line: `python -m hack.real_node check` and `python -m hack.real_node run -- COMMAND...`.
+"""The command line: `python -m hack.real_node check`, `try`, and `run -- COMMAND...`.
 
 Exit codes: that of the command; 1 when this machine cannot do it, with the reason in plain words; 2 wrong usage; 130
 interrupted.
@@ -7,11 +7,14 @@ interrupted.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 
 from hack.control_plane.errors import ControlPlaneError
 from hack.real_node import machine, sandbox, tools
+from hack.real_node.inside import FOLDER_VARIABLE
+from hack.real_node.node import RealNode
 
 INTERRUPTED = 130
 
@@ -22,7 +25,8 @@ def main() -> int:
         prog="python -m hack.real_node", description="A real Kubernetes node, in a sandbox."
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("check", help="tell whether this machine can run one")
+    verbs.add_parser("check", help="tell whether this machine can run one, as far as can be seen in a second")
+    verbs.add_parser("try", help="start one and stop it again: the last word on whether this machine can")
     run = verbs.add_parser("run", help="run a command in the sandbox")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     given = parser.parse_args()
@@ -31,6 +35,8 @@ def main() -> int:
         _check()
         if given.verb == "check":
             return 0
+        if given.verb == "try":
+            return _try()
         command = given.command[1:] if given.command[:1] == ["--"] else given.command
         if not command:
             parser.error("run needs a command")
@@ -40,6 +46,13 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _try() -> int:
+    if FOLDER_VARIABLE in os.environ:  # we are in the sandbox, where this command runs itself
+        with RealNode.start():
+            return 0
+    return sandbox.run([sys.executable, "-m", "hack.real_node", "try"], tools.prepare())
 
 
 def _check() -> None:
