@@ -47,9 +47,7 @@ def test_replicas_find_each_other_by_the_names_in_tf_config(cluster: Cluster) ->
     servers = replica(["python3", "-c", SERVER], policy="Always", replicas=2)
     workers = replica(["python3", "-uc", WORKER], policy="OnFailure", replicas=2)
     talks = job("talks", {"PS": servers, "Worker": workers}, cleanPodPolicy="Running")
-    talks["spec"]["successPolicy"] = (
-        "AllWorkers"  # else the end of the first worker is the job's, and a slower one goes
-    )
+    talks["spec"]["successPolicy"] = "AllWorkers"  # else the first worker's end is the job's, and a slower one goes
     cluster.create(talks)
     cluster.wait_for("talks", c.SUCCEEDED)
     for index in (0, 1):
@@ -57,10 +55,7 @@ def test_replicas_find_each_other_by_the_names_in_tf_config(cluster: Cluster) ->
         assert [line for line in log.splitlines() if line.startswith("worker")] == [
             f"worker {index} got parameters from talks-ps-{server}.default.svc:2222" for server in (0, 1)
         ]
-    left = ["talks-worker-0", "talks-worker-1"]
-    cluster.eventually(
-        lambda: cluster.pods_of("talks") == left, f"left are {left}", yet=lambda: cluster.pods_of("talks")
-    )
+    _wait_until_left(cluster, "talks", ["worker-0", "worker-1"])
     cluster.delete("talks")
 
 
@@ -153,9 +148,12 @@ def test_the_clean_up_policy_says_which_pods_go(cluster: Cluster, policy: str, l
     replicas = {"PS": replica(["sh", "-c", FOREVER]), "Worker": replica(script(name, then="sleep 1"))}
     cluster.create(job(name, replicas, cleanPodPolicy=policy))
     cluster.wait_for(name, c.SUCCEEDED)
-    cluster.eventually(
-        lambda: cluster.pods_of(name) == [f"{name}-{pod}" for pod in left],
-        f"left are {left}",
-        yet=lambda: cluster.pods_of(name),
-    )
+    _wait_until_left(cluster, name, left)
     cluster.delete(name)
+
+
+def _wait_until_left(cluster: Cluster, name: str, replicas: list[str]) -> None:
+    def pods() -> list[str]:
+        return [pod.removeprefix(f"{name}-") for pod in cluster.pods_of(name)]
+
+    cluster.eventually(lambda: pods() == replicas, f"the pods of {replicas} are left", yet=pods)
