@@ -50,6 +50,13 @@ class Cluster:
         self._created += count
         return self._created - count
 
+    def clear(self) -> None:
+        """Delete the pods that were given out, so that the next subject has as many as it asks for."""
+        target = Target.of(self.kubeconfig)
+        with RawLoad(target, CONNECTIONS) as load:
+            load.send(delete_requests(target, range(self._running, self._created)))
+        self._created = self._running
+
     def fill(self, count: int) -> int:
         """See to it that at least `count` pods exist and run; answers how many there are."""
         target = Target.of(self.kubeconfig)
@@ -84,6 +91,12 @@ class Cluster:
 def create_requests(target: Target, numbers: Iterable[int]) -> list[bytes]:
     """The requests that create these pods."""
     return [target.request("POST", PATH, json.dumps(pod_body(number, NAMESPACE)).encode()) for number in numbers]
+
+
+def delete_requests(target: Target, numbers: Iterable[int]) -> list[bytes]:
+    """The requests that delete these pods."""
+    names = (pod_body(number, NAMESPACE)["metadata"]["name"] for number in numbers)
+    return [target.request("DELETE", f"{PATH}/{name}?gracePeriodSeconds=0") for name in names]
 
 
 def status_requests(target: Target, numbers: Iterable[int], offset: int = 0) -> list[bytes]:

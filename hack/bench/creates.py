@@ -53,6 +53,7 @@ def measure(bench: Bench) -> list[Result]:
         for name in children:
             turn(name, CONNECTIONS)  # opens the connections
         measured = interleaved({name: partial(turn, name) for name in children}, ROUNDS)
+    cluster.clear()
     rates = {name: [SLICE / numbers["seconds"] for numbers in turns] for name, turns in measured.items()}
     return [
         Result("create_vs_raw", ratio(rates["ours"], rates["raw"]), "x", at_least(0.8)),
