@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 NAMESPACE: Final = "bench"
 PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
-CONNECTIONS: Final = 16
+CONNECTIONS: Final = 32
+"""As many as the transport of the operator's writes opens, and as the ceiling of `bench-operator` is measured with."""
 CRD: Final = ROOT / "manifests" / "base" / "crd.yaml"
 
 
