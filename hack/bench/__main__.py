@@ -25,7 +25,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "store": decoding.measure_store,
     "startup": startup.measure,
 }
-"""In the order of measuring: first what needs no server, then `creates`, which makes most of the pods that `sync` needs."""
+"""In the order of measuring: first what needs no server."""
 
 if __name__ == "__main__":
     sys.exit(main("python -m hack.bench", "Measures the hot paths.", "machinery.json", SUBJECTS))
