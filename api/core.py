@@ -36,6 +36,7 @@ class ContainerStateTerminated(Struct, frozen=True):
     exit_code: int
     reason: str = ""
     message: str = ""
+    finished_at: datetime | None = None
 
 
 class ContainerState(Struct, frozen=True):

@@ -38,6 +38,7 @@ class ChildMeta(Meta, frozen=True):
     """Metadata of a pod or service of a job."""
 
     labels: ChildLabels | None = None
+    deletion_grace_period_seconds: int | None = None
 
     def label_map(self) -> Mapping[str, str]:
         """The labels of `ChildLabels` that are set."""

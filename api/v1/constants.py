@@ -22,6 +22,7 @@ CONTAINER_NAME: Final = "tensorflow"
 """The container that trains: it gets TF_CONFIG, and its exit decides about its replica."""
 PORT_NAME: Final = "tfjob-port"
 DEFAULT_PORT: Final = 2222
+TCP: Final = "TCP"
 
 # Restart policies of a replica. ExitCode is ours: the pod runs with Never and we look at how it ended.
 ALWAYS: Final = "Always"

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from api.meta import JSON
 
 _DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+MAX_REPLICAS: Final = 10_000
+"""Of one job. Linux hands no variable of more than 128 KiB to a process: TF_CONFIG ends at some 5,000 host names. Without a
+bound a slip of the finger would take the operator's memory, and with it everybody's jobs."""
 _SHOWN: Final = 40
 """Characters of an offending value that are quoted back."""
 
@@ -95,7 +98,9 @@ class _Reader:
 def read_spec(name: str, raw: bytes | msgspec.Raw) -> TFJobSpec | list[str]:
     """Read the specification of the job called `name`. Answers it with defaults, or the list of mistakes, never empty."""
     reader = _Reader()
-    spec = reader.mapping(msgspec.json.decode(raw), "spec")
+    spec = _decode(reader, raw)
+    if reader.errors:
+        return reader.errors
     _check_name(reader, name)
     replicas = _read_replicas(reader, spec)
     _check_child_names(reader, name, replicas)
@@ -124,8 +129,13 @@ def managed_by(raw: bytes | msgspec.Raw) -> str:
     somebody else is not ours to report (B75).
     """
     reader = _Reader()
-    spec = reader.mapping(msgspec.json.decode(raw), "")
-    return reader.text(reader.mapping(spec.get("runPolicy"), "").get("managedBy"), "")
+    return reader.text(reader.mapping(_decode(reader, raw).get("runPolicy"), "").get("managedBy"), "")
+
+
+def ttl_s(raw: bytes | msgspec.Raw) -> int | None:
+    """How long the job is kept after its end, also if its specification is wrong otherwise: that is an end too (B44)."""
+    reader = _Reader()
+    return _read_run_policies(reader, _decode(reader, raw))[0].ttl_s
 
 
 def invalid_message(errors: Iterable[str]) -> str:
@@ -136,6 +146,14 @@ def invalid_message(errors: Iterable[str]) -> str:
 def child_name(job: str, replica_type: str, index: int) -> str:
     """The name of a replica's pod and of its service."""
     return f"{job}-{replica_type.lower()}-{index}"
+
+
+def _decode(reader: _Reader, raw: bytes | msgspec.Raw) -> JSON:
+    try:
+        return reader.mapping(msgspec.json.decode(raw), "spec")
+    except RecursionError:
+        reader.error("spec", "is nested too deeply")
+        return {}
 
 
 def _check_name(reader: _Reader, name: str) -> None:
@@ -179,6 +197,9 @@ def _read_replicas(reader: _Reader, spec: JSON) -> dict[str, ReplicaSpec]:
             spelled[canonical] = key
             found[canonical] = _read_replica(reader, canonical, value, f"{path}.{key}")
     _check_chiefs(reader, found, path)
+    total = sum(replica.replicas for replica in found.values())
+    if total > MAX_REPLICAS:
+        reader.error(path, f"asks for {total} replicas; a job may have {MAX_REPLICAS}")
     return {name: found[name] for name in c.REPLICA_TYPES if name in found}
 
 
@@ -197,11 +218,11 @@ def _read_replica(reader: _Reader, replica_type: str, value: object, path: str) 
     if value is None:
         reader.error(path, "must be an object with a template, not null")
     fields = reader.mapping(value, path)
-    template = fields.get("template")
-    if value is not None and isinstance(value, dict) and template is None:
+    given = fields.get("template")
+    if isinstance(value, dict) and given is None:
         reader.error(f"{path}.template", "is required")
-    template = reader.mapping(template, f"{path}.template")
-    template_policy = _read_template(reader, template, f"{path}.template") if template else ""
+    template = reader.mapping(given, f"{path}.template")
+    template_policy = _read_template(reader, template, f"{path}.template") if isinstance(given, dict) else ""
     own_policy = reader.choice(fields.get("restartPolicy"), f"{path}.restartPolicy", c.RESTART_POLICIES, "")
     return ReplicaSpec(
         type=replica_type,
@@ -226,6 +247,7 @@ def _read_template(reader: _Reader, template: JSON, path: str) -> str:
         reader.error(f"{path}.spec.containers", "must be a list of at least one container")
     else:
         _read_containers(reader, containers, f"{path}.spec.containers")
+    reader.text(spec.get("schedulerName"), f"{path}.spec.schedulerName")
     return reader.choice(spec.get("restartPolicy"), f"{path}.spec.restartPolicy", c.POD_RESTART_POLICIES, "")
 
 
@@ -247,12 +269,16 @@ def _read_containers(reader: _Reader, containers: list[object], path: str) -> No
 
 
 def _read_items(reader: _Reader, container: Mapping[str, object], name: str, path: str) -> None:
-    """Check that `env` or `ports` is a list of objects: we add to both."""
+    """Check that `env` or `ports` is a list of objects with names: we add to both."""
     items = container.get(name)
     if items is None:
         return
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         reader.error(f"{path}.{name}", "must be a list of objects")
+        return
+    for index, item in enumerate(items):
+        for key in ("name", "protocol"):
+            reader.text(item.get(key), f"{path}.{name}[{index}].{key}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ The text is API: cluster types in alphabetical order, then the task, then `envir
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -60,20 +60,28 @@ def _hosts(job: ObjectMeta, replica: ReplicaSpec, suffix: str) -> list[str]:
 
 def port_of(replica: ReplicaSpec) -> int:
     """The port on which this replica listens: the training container's port named `tfjob-port`, or 2222."""
-    return dict(named_ports(replica))[c.PORT_NAME]
+    return next(port.number for port in named_ports(replica) if port.name == c.PORT_NAME)
 
 
-def named_ports(replica: ReplicaSpec) -> list[tuple[str, int]]:
+class Port(NamedTuple):
+    """A port of the training container."""
+
+    name: str
+    number: int
+    protocol: str = c.TCP
+
+
+def named_ports(replica: ReplicaSpec) -> list[Port]:
     """All named ports of the training container in their order, with `tfjob-port` added where it is missing (B61)."""
-    ports: list[tuple[str, int]] = []
+    ports: list[Port] = []
     given = training_container(replica.template).get("ports") or []
     if isinstance(given, list):
         for port in given:
             name, number = port.get("name"), port.get("containerPort")
             if isinstance(name, str) and isinstance(number, int):
-                ports.append((name, number))
-    if all(name != c.PORT_NAME for name, _ in ports):
-        ports.append((c.PORT_NAME, c.DEFAULT_PORT))
+                ports.append(Port(name, number, port.get("protocol") or c.TCP))
+    if all(port.name != c.PORT_NAME for port in ports):
+        ports.append(Port(c.PORT_NAME, c.DEFAULT_PORT))
     return ports
 
 

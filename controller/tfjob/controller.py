@@ -252,21 +252,36 @@ class TFJobController:
         if not (written or unproved or conditions.is_finished(job.status)):
             await self._status_writer.confirm(known)
         memory.acted = True
-        if isinstance(spec, TFJobSpec):
-            try:
-                await self._executor.create_children(job, spec, decided)
-            except RefusedError as error:
-                latest, waits = memory.written or known, memory.unwritten
-                # A first status that waits for the pods goes with the last one.
-                begun = latest if waits is None else msgspec.structs.replace(latest, status=waits)
-                refused = plan_invalid(begun, [error.message], pods, services, now, gang=gang)
-                refused = replace(refused, events=(() if waits is None else decided.events) + refused.events)
-                await self._write_status(key, latest, begun, memory, refused, at_once=True)
-                return
-        await self._executor.delete_children(job, decided)
+        try:
+            await self._carry_out(job, spec, decided)
+        except RefusedError as error:
+            latest, waits = memory.written or known, memory.unwritten
+            # A first status that waits for the pods goes with the last one.
+            begun = latest if waits is None else msgspec.structs.replace(latest, status=waits)
+            refused = plan_invalid(begun, [error.message], pods, services, now, gang=gang)
+            refused = replace(refused, events=(() if waits is None else decided.events) + refused.events)
+            await self._write_status(key, latest, begun, memory, refused, at_once=True)
+            return
         self._wake_when_expired(key, job.metadata.uid)
         if decided.delete_job:
             await self._executor.delete_job(known)
+
+    async def _carry_out(self, job: TFJob, spec: TFJobSpec | list[str], decided: Plan) -> None:
+        """Create, then delete, also when creating failed: what is to go may be what stands in the way, of a quota say.
+
+        Raises the first ApiError; RefusedError at once, since all that the job has is then cleaned up by another plan.
+        """
+        failure: ApiError | None = None
+        if isinstance(spec, TFJobSpec):
+            try:
+                await self._executor.create_children(job, spec, decided)
+            except RefusedError:
+                raise
+            except ApiError as error:
+                failure = error
+        await self._executor.delete_children(job, decided)
+        if failure is not None:
+            raise failure
 
     async def _claim(self, job: TFJob, spec: TFJobSpec, pods: Sequence[Pod], services: Sequence[Service]) -> bool:
         """Adopt and release children of a job that lives and is ours to run. True if that changed what the caches will show."""

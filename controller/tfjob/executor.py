@@ -6,6 +6,7 @@ tried again, and which that it never can be done.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 
 MAX_DELETES_AT_ONCE: Final = 16
 """As many as a job's creates reach after a few batches; more would only queue inside the API server."""
+
+_DENIED: Final = re.compile(r"\bdenied (the )?request\b")
+"""How admission webhooks and policies say no, with whatever code: what they think may change, and the job is not wrong."""
 
 log = structlog.get_logger(__name__)
 
@@ -190,7 +194,7 @@ class Executor:
             self._expectations.creation_observed(meta.uid, kind.name, name)
             await self._check_owner(job, kind, name)
         except ApiError as error:
-            if isinstance(error, kind.refusals):
+            if isinstance(error, kind.refusals) and not _DENIED.search(error.status_message):
                 raise RefusedError(f"{kind.name} {name} was refused: {error.status_message}") from error
             self.record(job, c.WARNING, kind.failed_create, f"Error creating: {error}")
             raise

@@ -9,14 +9,13 @@ between any two calls finds on its return what it needs to go on.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from api.v1 import conditions
 from api.v1 import constants as c
-from api.v1.validation import child_name, invalid_message, managed_by
+from api.v1.validation import child_name, invalid_message, managed_by, ttl_s
 from controller.tfjob import status as statuses
 from controller.tfjob.actions import NOTHING, JobEvent, Plan, PodDeletion, Slot
 from controller.tfjob.gang import gathered, released
@@ -98,7 +97,7 @@ def plan_invalid(
     if job.metadata.deletion_timestamp is not None or managed_by(job.spec) not in c.MANAGED_BY_US:
         return NOTHING
     if conditions.is_finished(job.status):
-        cleaned = _after_the_end(job, _Seen(observe(pods, {}), (), services), c.CLEAN_RUNNING, None, now)
+        cleaned = _after_the_end(job, _Seen(observe(pods, {}), (), services), c.CLEAN_RUNNING, ttl_s(job.spec), now)
         return released(cleaned, gang)
     message = invalid_message(mistakes)
     status = statuses.ended(job.status, c.FAILED, c.REASON_INVALID, message, _whole(now))
@@ -133,7 +132,9 @@ def _during_its_life(job: TFJob, spec: TFJobSpec, seen: _Seen, now: datetime) ->
         return Plan(status=statuses.stamped(job, status, _whole(now)), events=(*events, event))
     slots = _slots(job.metadata.name, spec, finished)
     missing_pods = _missing(slots, ((replica.type, replica.index) for replica in seen.replicas))
-    status, more_events = _progress(job, status, restarts, running=verdict.running, settled=not missing_pods, now=now)
+    leave = any(replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas)
+    settled = not missing_pods and not leave
+    status, more_events = _progress(job, status, restarts, running=verdict.running, settled=settled, now=now)
     places = {(slot.type, slot.index) for slot in slots} | {(replica.type, replica.index) for replica in seen.replicas}
     return Plan(
         create_services=_missing(slots, (slot_of(service.metadata) for service in seen.services)),
@@ -222,18 +223,21 @@ def _ending(job: TFJob, spec: TFJobSpec, verdict: Verdict, status: JobStatus, no
 def _until_deadline(status: JobStatus, spec: TFJobSpec, now: datetime) -> float | None:
     if spec.active_deadline_s is None or status.start_time is None:
         return None
-    return (status.start_time + timedelta(seconds=spec.active_deadline_s) - now).total_seconds()
+    return spec.active_deadline_s - (now - status.start_time).total_seconds()
 
 
-def _after_the_end(job: TFJob, seen: _Seen, policy: str, ttl_s: int | None, now: datetime) -> Plan:
+def _after_the_end(job: TFJob, seen: _Seen, policy: str, keep_s: int | None, now: datetime) -> Plan:
     """Clean up, keep the counters true, and remove the job itself when its time has come."""
     completed = job.status.completion_time
     left = None
-    if ttl_s is not None and completed is not None:
-        left = (completed + timedelta(seconds=ttl_s) - now).total_seconds()
+    if keep_s is not None and completed is not None:
+        left = keep_s - (now - completed).total_seconds()
         if left <= 0:
             return Plan(delete_job=True)
-    leaving = to_clean_up(_policy_after(job.status, policy), seen.replicas)
+    policy = _policy_after(job.status, policy)
+    leaving = to_clean_up(policy, seen.replicas)
+    # What is too many may not run on, under no policy; if it has ended it is kept or taken as all others are.
+    surplus = to_clean_up(c.CLEAN_RUNNING if policy == c.CLEAN_NONE else policy, seen.surplus)
     places = {(replica.type, replica.index) for replica in _without(seen.replicas, leaving)}
     recorded = job.status.replica_statuses
     observed = count(seen.replicas, recorded)
@@ -248,7 +252,7 @@ def _after_the_end(job: TFJob, seen: _Seen, policy: str, ttl_s: int | None, now:
     counts = _without_active(counts, seen.replicas, leaving)
     return Plan(
         status=statuses.stamped(job, msgspec.structs.replace(job.status, replica_statuses=counts), _whole(now)),
-        delete_pods=tuple(PodDeletion(replica.pod) for replica in (*leaving, *seen.surplus) if not replica.terminating),
+        delete_pods=tuple(PodDeletion(replica.pod) for replica in (*leaving, *surplus) if not replica.terminating),
         delete_services=seen.services_except(places),
         look_again_s=left,
     )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from api.meta import ObjectMeta
     from api.v1.types import ReplicaSpec, TFJobSpec
     from controller.tfjob.actions import Slot
+    from controller.tfjob.cluster_spec import Port
     from controller.tfjob.gang import GangScheduler
 
 _COPIED_METADATA: Final = ("annotations", "finalizers")
@@ -61,9 +62,27 @@ def build_service(job: ObjectMeta, spec: TFJobSpec, slot: Slot) -> dict[str, Any
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": {name: labels[name] for name in selected},
-            "ports": [{"name": name, "port": port} for name, port in named_ports(spec.replicas[slot.type])],
+            "ports": _service_ports(spec.replicas[slot.type]),
         },
     }
+
+
+def _service_ports(replica: ReplicaSpec) -> list[dict[str, Any]]:
+    """The named ports, each number once for a protocol: a service may not have two names for it, as a container may.
+
+    Of several names `tfjob-port` stays, by which TensorFlow is looked for, else the first.
+    """
+    ports = named_ports(replica)
+    chosen: dict[tuple[int, str], Port] = {}
+    for port in ports:
+        place = port.number, port.protocol
+        if place not in chosen or port.name == c.PORT_NAME:
+            chosen[place] = port
+    return [
+        {"name": port.name, "port": port.number} | ({"protocol": port.protocol} if port.protocol != c.TCP else {})
+        for port in ports
+        if chosen[port.number, port.protocol] is port
+    ]
 
 
 _PREFIXED: Final = (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX)
@@ -106,7 +125,9 @@ def owner_reference(job: ObjectMeta) -> dict[str, Any]:
 def _training_container(container: dict[str, Any], replica: ReplicaSpec, config: str | None) -> dict[str, Any]:
     ports = list(container.get("ports") or [])
     present = {port.get("name") for port in ports}
-    ports += [{"name": name, "containerPort": port} for name, port in named_ports(replica) if name not in present]
+    ports += [
+        {"name": port.name, "containerPort": port.number} for port in named_ports(replica) if port.name not in present
+    ]
     changed = container | {"ports": ports}
     env = container.get("env") or []
     # A user who sets TF_CONFIG means it: theirs stays the only one.

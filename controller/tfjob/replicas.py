@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections import defaultdict
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from api import core
@@ -27,6 +28,9 @@ DISRUPTIONS: Final = frozenset(
     {"Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "Preempted"}
 )
 """Reasons in a failed pod's status that say the cluster took it away; the training did nothing wrong."""
+REJECTIONS: Final = ("UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError", "OutOf")
+"""How the reasons begin with which a kubelet turns a pod away before anything of it has run: a device that has not come back
+after a restart of the node, or room that somebody else took first (`OutOfcpu`, `OutOfnvidia.com/gpu`, ...)."""
 
 
 class Outcome(enum.Enum):
@@ -56,10 +60,7 @@ class Replica:
     @property
     def disrupted(self) -> bool:
         """Whether the cluster ended this pod rather than its own process."""
-        status = self.pod.status
-        if status.reason in DISRUPTIONS:
-            return True
-        return any(cond.type == "DisruptionTarget" and cond.status == "True" for cond in status.conditions or ())
+        return _is_disrupted(self.pod)
 
 
 _TYPE_OF_LABEL: Final = {name.lower(): name for name in c.REPLICA_TYPES}
@@ -91,14 +92,34 @@ def observe(pods: Iterable[Pod], specs: Mapping[str, ReplicaSpec]) -> list[Repli
 def _outcome(pod: Pod, policy: str) -> tuple[Outcome, ContainerStateTerminated | None]:
     ended = _terminated(pod)
     phase = pod.status.phase
-    if phase == core.SUCCEEDED:
+    if phase not in {core.SUCCEEDED, core.FAILED} and (ended is None or not _is_final(ended.exit_code, policy)):
+        return (Outcome.ACTIVE if phase == core.RUNNING else Outcome.WAITING), None
+    # A sidecar's failure makes the pod Failed, but the replica did its work if `tensorflow` ended with 0.
+    did_its_work = phase == core.SUCCEEDED or (ended is not None and ended.exit_code == 0)
+    if did_its_work and not _was_stopped(pod, ended):
         return Outcome.SUCCEEDED, ended
-    if phase == core.FAILED:
-        # A sidecar's failure makes the pod Failed, but the replica did its work if `tensorflow` ended with 0.
-        return (Outcome.SUCCEEDED if ended and ended.exit_code == 0 else Outcome.FAILED), ended
-    if ended is not None and _is_final(ended.exit_code, policy):
-        return (Outcome.SUCCEEDED if ended.exit_code == 0 else Outcome.FAILED), ended
-    return (Outcome.ACTIVE if phase == core.RUNNING else Outcome.WAITING), None
+    return Outcome.FAILED, ended
+
+
+def _was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
+    """Whether an end with 0 may be the answer to a SIGTERM: whoever saves a checkpoint then, and exits in order, is not done.
+
+    Of a pod that is being deleted only an end before the request counts. The API has whole seconds: what ended in the same one
+    is rather run again than taken for done. A success that was seen in time is in the job's status, and needs no pod.
+    """
+    leaves_at = pod.metadata.deletion_timestamp
+    if leaves_at is None:
+        return pod.status.phase == core.FAILED and _is_disrupted(pod)
+    if ended is None or ended.finished_at is None:
+        return False
+    return ended.finished_at >= leaves_at - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+
+
+def _is_disrupted(pod: Pod) -> bool:
+    status = pod.status
+    if status.reason in DISRUPTIONS or (status.reason.startswith(REJECTIONS) and not status.container_statuses):
+        return True
+    return any(cond.type == "DisruptionTarget" and cond.status == "True" for cond in status.conditions or ())
 
 
 def _is_final(exit_code: int, policy: str) -> bool:

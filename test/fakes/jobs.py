@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -68,11 +69,14 @@ def pod(
     reason: str = "",
     restarts: int = 0,
     terminating: bool = False,
+    ended_s: float | None = None,
     uid: str = "",
     job_name: str = "mnist",
 ) -> Pod:
-    """A pod of the job; with `exit_code` its training container has terminated."""
-    state = ContainerState(terminated=ContainerStateTerminated(exit_code=exit_code)) if exit_code is not None else None
+    """A pod of the job; with `exit_code` its training container has terminated, `ended_s` after it was told to go."""
+    at = None if ended_s is None else EPOCH + timedelta(seconds=ended_s)
+    terminated = None if exit_code is None else ContainerStateTerminated(exit_code=exit_code, finished_at=at)
+    state = ContainerState(terminated=terminated) if terminated is not None else None
     statuses = None
     if state is not None or phase == "Running":
         statuses = (ContainerStatus(name="tensorflow", restart_count=restarts, state=state or ContainerState()),)
@@ -96,7 +100,8 @@ def _child_meta(job_name: str, replica_type: str, index: int, uid: str, *, termi
         resource_version="5",
         labels=ChildLabels(replica_type=replica_type.lower(), replica_index=str(index)),
         owner_references=(OwnerReference(kind="TFJob", name=job_name, uid=JOB_UID, controller=True),),
-        deletion_timestamp=EPOCH if terminating else None,
+        deletion_timestamp=EPOCH + timedelta(seconds=30) if terminating else None,
+        deletion_grace_period_seconds=30 if terminating else None,
     )
 
 

@@ -357,3 +357,23 @@ def test_an_operator_waits_for_an_api_server_that_is_not_there_yet(
         cluster.create("after", specs(Worker=replica()))
         cluster.wait_for("after", c.SUCCEEDED)
         assert operator.poll() is None
+
+
+def test_the_api_server_takes_the_services_of_ports_with_several_names_and_protocols(cluster: Cluster) -> None:
+    """B61: what a pod may have and a service may not is no mistake of the user."""
+    spec = specs(Worker=replica(2, run="forever"))
+    container = spec["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container["ports"] = [
+        {"name": "grpc", "containerPort": 2222},
+        {"name": "dns", "containerPort": 53},
+        {"name": "dns-udp", "containerPort": 53, "protocol": "UDP"},
+    ]
+    with cluster.operator(), cluster.node():
+        cluster.create("ports", spec)
+        cluster.wait_for("ports", c.RUNNING)
+        ports = cluster.items("services")[0]["spec"]["ports"]
+        assert [(port["name"], port["protocol"]) for port in ports] == [
+            ("dns", "TCP"),
+            ("dns-udp", "UDP"),
+            ("tfjob-port", "TCP"),
+        ]

@@ -15,7 +15,7 @@ import msgspec
 from api.client.transport import Request
 from api.core import PODS
 from simulation.feed import Feed
-from simulation.lives import Container, End, Fate, Life
+from simulation.lives import Container, End, Fate, Life, State
 from simulation.model.network import NETWORK
 from simulation.scripts import ENDING, FAILING, SIDECAR, next_run
 from simulation.slots import Slot, slot_of
@@ -130,14 +130,14 @@ class Kubelet:
         policy = life.pod["spec"].get("restartPolicy", "Always")
         main = life.containers[TENSORFLOW]
         if policy == "Always" or (policy == "OnFailure" and code):
-            terminated = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}}
+            terminated = self._ended(code, reason="Error" if code else "Completed")
             waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off restarting failed container"}}
             main.state = self._random.choice((terminated, waiting))
             if self._random.random() < 0.5 and not self._report(life, "Running"):
                 return
             self._after(life, 4.0, self._restart)
             return
-        main.state = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}}
+        main.state = self._ended(code, reason="Error" if code else "Completed")
         sidecar = (life.pod["metadata"].get("annotations") or {}).get(SIDECAR)
         if self._report(life):
             self._end(life, End.FAILED if code else End.SUCCEEDED, code)
@@ -154,16 +154,16 @@ class Kubelet:
 
     def _end_sidecar(self, life: Life) -> None:
         failed = life.pod["metadata"]["annotations"][SIDECAR] == FAILING
-        life.containers["sidecar"].state = {"terminated": {"exitCode": int(failed)}}
+        life.containers["sidecar"].state = self._ended(int(failed))
         self._report(life)
 
     def _evict(self, life: Life) -> None:
         """The kubelet ends the pod for reasons of its node. What it says of the containers depends on its version."""
-        code = self._random.choice((None, 137, 143, 1))
+        code = self._random.choice((None, 137, 143, 1, 0))
         statuses = None
         if code is not None:
             for container in life.containers.values():
-                container.state = {"terminated": {"exitCode": code}}
+                container.state = self._ended(code)
             statuses = life.statuses
         status = {"phase": "Failed", "reason": self._random.choice(EVICTIONS), "containerStatuses": statuses}
         if self._random.random() < 0.5:
@@ -173,17 +173,23 @@ class Kubelet:
             self._end(life, End.DISRUPTED, code)
 
     def _stop_containers(self, life: Life) -> None:
-        """The pod was told to go: its containers get SIGTERM, and some of them still end well."""
+        """The pod was told to go: its containers get SIGTERM. Some save their work and exit with 0, which is no success."""
         if life.containers and not life.done:
+            had_ended = life.containers[TENSORFLOW].exit_code is not None
             code = self._random.choice((143, 143, 137, 137, 1, 0))
             for container in life.containers.values():
                 if container.exit_code is None:
-                    container.state = {"terminated": {"exitCode": code}}
+                    container.state = self._ended(code)
             # Kubelets of old did not tell how the containers of such a pod have ended.
             if self._random.random() < 0.7 and self._report(life):
                 code = life.containers[TENSORFLOW].exit_code or 0  # one that was to be restarted had ended before
-                self._end(life, End.FAILED if code else End.SUCCEEDED, code)
+                ordered = End.SUCCEEDED if had_ended else End.DISRUPTED
+                self._end(life, End.FAILED if code else ordered, code)
         self._after(life, 1.0, lambda each: self._delete(each, "kubelet", grace=0))
+
+    def _ended(self, code: int, **more: str) -> State:
+        at = self._world.server.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {"terminated": {"exitCode": code, "finishedAt": at} | more}
 
     def _taint(self, node: str) -> None:
         """The node controller gives up on a node: its pods are marked, then it returns, or they are swept away."""

@@ -8,7 +8,7 @@ import pytest
 
 from api.v1 import constants as c
 from controller.leaderelection import Fence
-from controller.tfjob import lifecycle, plan, status
+from controller.tfjob import lifecycle, plan, replicas, status
 from controller.tfjob.status_writer import StatusWriter
 from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.operators import operators_are_in_time, operators_keep_their_promises
@@ -47,6 +47,9 @@ def _worker_first(specs: Any) -> str | None:
         pytest.param(plan, "to_clean_up", lambda _, pods: [*pods], "clean-up policy", id="everything is cleaned up"),
         pytest.param(plan, "account", lambda *_: (), "restarts", id="restarts are not counted"),
         pytest.param(plan, "_until_deadline", lambda *_: None, "until its deadline", id="deadlines are ignored"),
+        pytest.param(
+            replicas, "_was_stopped", lambda *_: False, "not succeeded", id="an orderly end on SIGTERM counts"
+        ),
         pytest.param(status, "remembered", lambda *_: {}, "succeeded", id="successes are not remembered"),
     ],
 )

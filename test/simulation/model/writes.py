@@ -6,7 +6,7 @@ clients know, never from a race inside the server.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -27,7 +27,6 @@ from simulation.model.refusals import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import datetime
     from random import Random
 
     from simulation.model.kinds import Kind
@@ -150,7 +149,7 @@ class Writer:
                 self._storage.remove(collection, key)
                 return rules.success(kind, old)
             # Such a deletion is two changes, and watchers hear of both.
-            last = meta | {"deletionTimestamp": self._time(), "deletionGracePeriodSeconds": 0}
+            last = meta | {"deletionTimestamp": self._leaves_at(meta, 0), "deletionGracePeriodSeconds": 0}
             announced = self._storage.put(collection, key, old.body | {"metadata": last})
             self._storage.remove(collection, key)
             return announced.raw
@@ -160,7 +159,7 @@ class Writer:
         if remaining is None and "generation" in meta:
             meta["generation"] += 1
         if remaining is None or grace < remaining:
-            meta |= {"deletionTimestamp": self._time(grace), "deletionGracePeriodSeconds": grace}
+            meta |= {"deletionTimestamp": self._leaves_at(meta, grace), "deletionGracePeriodSeconds": grace}
         if finalizers:
             meta["finalizers"] = finalizers
         return self._storage.put(collection, key, old.body | {"metadata": meta}).raw
@@ -255,5 +254,16 @@ class Writer:
             case _:
                 pass
 
+    def _leaves_at(self, meta: Body, grace: int) -> str:
+        """When an object has to be gone. A second deletion shortens the grace; it still runs from the first one."""
+        if "deletionTimestamp" not in meta:
+            return self._time(grace)
+        before = datetime.fromisoformat(meta["deletionTimestamp"])
+        return _text(before + timedelta(seconds=grace - int(meta.get("deletionGracePeriodSeconds") or 0)))
+
     def _time(self, later: float = 0.0) -> str:
-        return (self._now() + timedelta(seconds=later)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return _text(self._now() + timedelta(seconds=later))
+
+
+def _text(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from api.v1 import constants as c
 from api.v1.types import TFJobSpec
-from api.v1.validation import child_name, invalid_message, read_spec
+from api.v1.validation import child_name, invalid_message, managed_by, read_spec
 from fakes.jobs import good_spec, job, mistakes, replica, template
 
 
@@ -38,6 +38,11 @@ BAD_SPECS = [
         {"tfReplicaSpecs": {"Worker": None}}, "spec.tfReplicaSpecs.Worker: must be an object", id="null replica"
     ),
     pytest.param({"tfReplicaSpecs": {"Worker": {}}}, "Worker.template: is required", id="no template"),
+    pytest.param(workers(template={}), "containers: must be a list of at least one container", id="empty template"),
+    pytest.param(workers(replicas=10_001), "asks for 10001 replicas; a job may have 10000", id="too many"),
+    pytest.param(
+        {"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(10_000)}}, "asks for 10001 replicas", id="1 too many"
+    ),
     pytest.param({"tfReplicaSpecs": {"Boss": replica()}}, "Boss: is no replica type; the types are", id="unknown type"),
     pytest.param(
         {"tfReplicaSpecs": {"Worker": replica(), "worker": replica()}}, "is the same replica type as Worker", id="B09"
@@ -71,6 +76,16 @@ BAD_SPECS = [
     pytest.param(containers(TENSORFLOW | {"env": "A=1"}), "containers[0].env: must be a list of objects", id="env"),
     pytest.param(containers(TENSORFLOW | {"ports": [2222]}), "ports: must be a list of objects", id="ports"),
     pytest.param(
+        containers(TENSORFLOW | {"ports": [{"name": ["a"]}]}), 'ports[0].name: must be a string, not ["a"]', id="port"
+    ),
+    pytest.param(containers(TENSORFLOW | {"ports": [{"protocol": {}}]}), "ports[0].protocol: must be", id="protocol"),
+    pytest.param(
+        containers(TENSORFLOW | {"env": [{"name": 1}]}), "env[0].name: must be a string, not 1", id="env name"
+    ),
+    pytest.param(
+        workers(template=template(schedulerName=["a"])), "schedulerName: must be a string", id="list of schedulers"
+    ),
+    pytest.param(
         workers(template=template() | {"metadata": {"labels": {"a": 1}}}),
         "template.metadata.labels.a: must be a string, not 1",
         id="numeric label",
@@ -91,6 +106,13 @@ def test_a_mistake_is_named_with_its_place_and_what_to_mend(spec: Any, expected:
     text = invalid_message(mistakes(job(spec if spec is not None else {})))
     assert "the spec is invalid" in text
     assert expected in text
+
+
+def test_what_is_nested_deeper_than_can_be_read_is_a_mistake() -> None:
+    """B02: a thousand brackets are no crash, and tell nobody that the job were another controller's."""
+    deep = msgspec.Raw(b'{"tfReplicaSpecs":' + b"[" * 5000 + b"]" * 5000 + b"}")
+    assert read_spec("job", deep) == ["spec: is nested too deeply"]
+    assert managed_by(deep) == ""
 
 
 def test_all_mistakes_are_told_at_once() -> None:

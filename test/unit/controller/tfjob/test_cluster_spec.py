@@ -61,13 +61,13 @@ def test_the_port_is_the_one_named_tfjob_port() -> None:
     ]
     container = {"name": "tensorflow", "image": "i", "ports": ports}
     spec = good_spec(job({"tfReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [container]}}}}}))
-    assert named_ports(spec.replicas["Worker"]) == [("metrics", 9), ("tfjob-port", 3333)]
+    assert named_ports(spec.replicas["Worker"]) == [("metrics", 9, "TCP"), ("tfjob-port", 3333, "TCP")]
     assert port_of(spec.replicas["Worker"]) == 3333
 
 
 def test_without_a_named_port_it_is_2222() -> None:
     """The default port of the API."""
-    assert named_ports(good_spec(job()).replicas["Worker"]) == [("tfjob-port", 2222)]
+    assert named_ports(good_spec(job()).replicas["Worker"]) == [("tfjob-port", 2222, "TCP")]
 
 
 ELASTIC = ALL | {"enableDynamicWorker": True}

@@ -488,6 +488,19 @@ async def test_a_job_that_waits_for_quota_has_started_and_is_tried_again() -> No
     assert world.client.bodies[STATUS][1]["value"]["startTime"]
 
 
+async def test_what_is_to_go_goes_also_when_nothing_can_be_created() -> None:
+    """B30: the surplus replicas may be what uses up the quota that the new one waits for."""
+    world = World()
+    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1), "Evaluator": replica(1)}}))
+    for index in (0, 1):
+        world.pods.put(pod("Worker", index))
+    error = status_error(ForbiddenError, 403, "exceeded quota")
+    world.client.fail["create", "pods", "mnist-evaluator-0"] = error
+    with pytest.raises(ForbiddenError):
+        await world.sync()
+    assert ("delete", "pods", "mnist-worker-1") in world.taken()
+
+
 async def test_a_job_whose_pod_is_refused_as_invalid_fails_and_keeps_no_children() -> None:
     """B01: the server's words stand in the condition, one Warning is recorded, the service is removed again."""
     world = World()

@@ -148,6 +148,23 @@ async def test_a_pod_that_the_server_calls_invalid_is_a_mistake_in_the_specifica
         await world.create(SLOTS[:1])
 
 
+@pytest.mark.parametrize("error", [InvalidError, BadRequestError])
+@pytest.mark.parametrize(
+    "message",
+    [
+        'admission webhook "validatepod.volcano.sh" denied the request: podgroup phase is Pending',
+        "P denied request: no",
+    ],
+)
+async def test_what_an_admission_webhook_denies_is_tried_again(error: type[StatusError], message: str) -> None:
+    """B01: a webhook that names no code is answered for with 400; what it thinks may change, and the job is not wrong."""
+    world = World()
+    world.client.fail["create", "pods", "mnist-worker-0"] = status_error(error, 400, message)
+    with pytest.raises(error, match="denied"):
+        await world.create(SLOTS[:1])
+    assert "FailedCreatePod" in world.recorder.reasons
+
+
 async def test_a_terminating_namespace_is_no_error() -> None:
     """SB-03, controller_utils_test.go:TestCreatePods: the job is about to go too."""
     world = World()

@@ -298,6 +298,8 @@ def test_a_restarting_job_runs_again_when_every_replica_has_its_pod_back() -> No
     """B23: no flipping between Running and Restarting while others run on."""
     spec = {"tfReplicaSpecs": {"Worker": replica(2, "ExitCode")}}
     restarting = begun(spec, [pod("Worker", 0), pod("Worker", 1, "Failed", 137)])
+    going = decide(restarting, [pod("Worker", 0), pod("Worker", 1, "Failed", 137, terminating=True)])
+    assert told(with_status(restarting, going).status) == [c.CREATED, c.RESTARTING]
     gone = decide(restarting, [pod("Worker", 0)])
     assert names(gone)["create pods"] == ["mnist-worker-1"]
     assert told(with_status(restarting, gone).status) == [c.CREATED, c.RESTARTING]
@@ -369,6 +371,14 @@ def test_a_job_that_is_being_deleted_is_left_to_the_garbage_collector() -> None:
     leaving = job(deletion_timestamp=EPOCH)
     assert decide(leaving, [pod("Worker", 0)]) == NOTHING
     assert plan_invalid(leaving, ["x"], [], [], LATER) == NOTHING
+
+
+def test_an_invalid_job_is_removed_by_its_ttl_as_far_as_that_can_be_read() -> None:
+    """B44: every end is an end."""
+    wrong = job({"tfReplicaSpecs": {}, "runPolicy": {"ttlSecondsAfterFinished": 60}})
+    failed = with_status(wrong, plan_invalid(wrong, ["x"], [], [], LATER))
+    assert plan_invalid(failed, ["x"], [], [], LATER).look_again_s == 60
+    assert plan_invalid(failed, ["x"], [], [], LATER + timedelta(seconds=60)).delete_job
 
 
 def test_a_job_that_another_controller_manages_is_left_alone() -> None:

@@ -124,6 +124,64 @@ def test_a_disrupted_pod_is_made_again_whatever_its_process_answered_to_the_sigt
     assert life.status.restarts == ()
 
 
+def test_an_orderly_end_of_a_pod_that_the_cluster_took_away_is_no_success() -> None:
+    """B38: whoever saves a checkpoint on SIGTERM and exits with 0 has not finished."""
+    life = Life(workers(1, "OnFailure"))
+    decided = life.sync([pod("Worker", 0, "Failed", 0, reason="Evicted")])
+    assert len(decided.delete_pods) == 1
+    assert life.status.finished_indices == {}
+
+
+@pytest.mark.parametrize(("ended_s", "finished"), [(-1, {"Worker": "0"}), (0, {}), (1, {})])
+def test_only_an_end_before_the_deletion_is_a_success_of_a_pod_that_goes(
+    ended_s: float, finished: dict[str, str]
+) -> None:
+    """B42, and features 4.1: a job that was suspended while it trained goes on when it is resumed, and is not done."""
+    life = Life(workers(1, "Always"))
+    life.sync([pod("Worker", 0)])
+    life.edit(suspend=True)
+    life.sync([pod("Worker", 0)])
+    life.sync([pod("Worker", 0, "Succeeded", 0, terminating=True, ended_s=ended_s)])
+    assert life.status.finished_indices == finished
+    life.edit(suspend=False)
+    decided = life.sync([])
+    assert (names(decided)["create pods"] == []) is bool(finished)
+    assert (c.SUCCEEDED in life.true) is bool(finished)
+
+
+@pytest.mark.parametrize("reason", ["UnexpectedAdmissionError", "OutOfcpu", "OutOfnvidia.com/gpu", "NodeAffinity"])
+def test_a_pod_that_its_node_turned_away_is_made_again_without_counting(reason: str) -> None:
+    """B39: nothing of it has run, so there is no exit code that could call its end permanent."""
+    life = Life(workers(1, "ExitCode", backoffLimit=0))
+    assert len(life.sync([pod("Worker", 0, "Failed", reason=reason)]).delete_pods) == 1
+    assert c.FAILED not in life.true
+    assert life.status.restarts == ()
+
+
+def test_limits_of_centuries_are_no_limits() -> None:
+    """B02: the greatest number of the API, which some write for "never", overflows no date."""
+    forever = 2**63 - 1
+    life = Life(workers(1, "Never", activeDeadlineSeconds=forever, ttlSecondsAfterFinished=forever))
+    assert life.sync([pod("Worker", 0)]).look_again_s == pytest.approx(forever)
+    life.sync([pod("Worker", 0, "Succeeded", 0)], 1)
+    assert life.true[-1] == c.SUCCEEDED
+    assert life.sync([pod("Worker", 0, "Succeeded", 0)], 2).look_again_s == pytest.approx(forever)
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"), [("None", ["mnist-worker-2"]), ("Running", ["mnist-worker-2"]), ("All", [])]
+)
+def test_scaling_a_finished_job_takes_no_pod_that_its_clean_up_policy_keeps(policy: str, left: list[str]) -> None:
+    """B48: the log of a replica that has ended stays; one that would run on does not."""
+    life = Life(workers(3, "Never", cleanPodPolicy=policy))
+    pods = [pod("Worker", 0, "Succeeded", 0), pod("Worker", 1), pod("Worker", 2, "Succeeded", 0)]
+    life.sync(pods)
+    life.job = msgspec.structs.replace(life.job, spec=job(workers(1, "Never", cleanPodPolicy=policy)).spec)
+    taken = {deletion.pod.metadata.name for deletion in life.sync(pods).delete_pods}
+    assert "mnist-worker-1" in taken
+    assert [each.metadata.name for each in pods[2:] if each.metadata.name not in taken] == left
+
+
 @pytest.mark.parametrize(("dynamic", "failed"), [(True, False), (False, True)])
 def test_a_lost_worker_of_an_elastic_job_does_not_fail_it(dynamic: bool, failed: bool) -> None:
     """B50: workers come and go, even under the policy Never."""

@@ -122,6 +122,23 @@ def test_the_port_is_added_where_it_is_missing() -> None:
     assert pod_of(TENSORFLOW | {"ports": own})["spec"]["containers"][0]["ports"] == own
 
 
+def test_a_service_names_each_number_once_for_a_protocol() -> None:
+    """A pod may have two names for a port, a service may not; `tfjob-port` stays, and UDP is no TCP."""
+    ports = [
+        {"name": "grpc", "containerPort": 2222},
+        {"name": "dns", "containerPort": 53},
+        {"name": "dns-udp", "containerPort": 53, "protocol": "UDP"},
+        {"name": "dns-again", "containerPort": 53, "protocol": "TCP"},
+    ]
+    containers = [TENSORFLOW | {"ports": ports}]
+    tfjob = job({"tfReplicaSpecs": {"Worker": replica(1) | {"template": {"spec": {"containers": containers}}}}})
+    assert build_service(tfjob.metadata, good_spec(tfjob), WORKER_0)["spec"]["ports"] == [
+        {"name": "dns", "port": 53},
+        {"name": "dns-udp", "port": 53, "protocol": "UDP"},
+        {"name": "tfjob-port", "port": 2222},
+    ]
+
+
 def test_a_service_is_headless_and_resolves_before_its_pod_is_ready() -> None:
     """B61, B63: all named ports in stable order, publishNotReadyAddresses, selecting exactly one replica."""
     ports = [{"name": "metrics", "containerPort": 9}]
