@@ -122,7 +122,8 @@ class Codec(Generic[T]):
         arrive together are decoded in one pass; otherwise it is looked for in each line, which costs a copy of the line.
 
         An object that does not fit is kept as what `on_undecodable(raw, error)` makes of it (B01). Without that function, or
-        if it raises, the object is skipped: it stays out of the cache, and the reflector logs and counts it.
+        if it raises, the object is skipped: the cache keeps what it knew of it, if anything, and the reflector logs and counts
+        it. While a list holds an object whose very name cannot be read, nothing is reported as deleted by that list.
         """
         self.resource = resource
         self.kind = kind

@@ -47,10 +47,15 @@ class Vanished(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReplacedAll(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """The whole collection as a list found it (QF-03)."""
+    """The whole collection as a list found it (QF-03).
+
+    `unreadable` are the keys of what is there but could not be decoded: of those the last known state stays, as by a watch.
+    With "" among them, an object whose key could not be read either, nothing is known to be gone.
+    """
 
     objects: list[T]
     resource_version: str
+    unreadable: frozenset[str] = frozenset()
 
 
 class SyncAll(msgspec.Struct, frozen=True, gc=False):

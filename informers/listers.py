@@ -33,12 +33,12 @@ class Lister(Generic[T]):
         return _get(self._indexer, self._resource, "", name)
 
     def namespaced(self, namespace: str) -> NamespaceLister[T]:
-        """The same, for one namespace."""
+        """The same, for one namespace; "" is all of them, as everywhere (ST-08)."""
         return NamespaceLister(self._indexer, self._resource, namespace)
 
 
 class NamespaceLister(Generic[T]):
-    """The objects of one namespace."""
+    """The objects of one namespace, or of all for "" (which `get` takes for objects that have none)."""
 
     def __init__(self, indexer: Indexer[T], resource: Resource, namespace: str) -> None:
         self._indexer = indexer
@@ -47,6 +47,8 @@ class NamespaceLister(Generic[T]):
 
     def list(self, selector: Selector | str = EVERYTHING) -> list[T]:
         """The objects whose labels `selector` matches. Raises SelectorError for text that is no selector."""
+        if not self._namespace:
+            return _select(self._indexer.list(), selector)
         if self._indexer.has_index(NAMESPACE_INDEX):
             return _select(self._indexer.by_index(NAMESPACE_INDEX, self._namespace), selector)
         return _select((item for item in self._indexer.list() if item.metadata.namespace == self._namespace), selector)

@@ -172,7 +172,7 @@ class Reflector(Generic[T]):
             page = await self._list()
         for skipped in page.skipped:
             self._note_skipped(skipped)
-        self._sink.put(ReplacedAll(page.items, page.resource_version))
+        self._sink.put(ReplacedAll(page.items, page.resource_version, frozenset(each.key for each in page.skipped)))
         self._version = page.resource_version
         self._version_unusable = False
         self._metrics.listed(self._clock.monotonic() - started, len(page.items))
@@ -243,12 +243,14 @@ class Reflector(Generic[T]):
             self._version = version
 
     def _not_opened(self, error: ApiError) -> State:
-        refused = isinstance(error, ConnectError) and not isinstance(error, TLSError)
-        if refused or isinstance(error, TooManyRequestsError):
+        if isinstance(error, TooManyRequestsError) or isinstance(error.__cause__, ConnectionRefusedError):  # RF-17
             self._log.debug("watch_refused", error=str(error))
             self._remember_retry_after(error)
             return State.WATCH_LATER
-        return self._failed(error)
+        failed = self._failed(error)
+        # Without a connection a list would fare no better, and when there is one again the version may still be good.
+        unreachable = isinstance(error, ConnectError) and not isinstance(error, TLSError)
+        return State.WATCH_LATER if unreachable else failed
 
     def _after_stream(self, failure: ApiError | None, *, short: bool) -> State:
         """Decide by how a stream ended."""

@@ -295,6 +295,9 @@ class SharedIndexInformer(Generic[T]):
             for item in piece:
                 self._note_replaced(item, changes, everything, initial=initial)
             await asyncio.sleep(0)
+        if delta.unreadable:
+            left = [(key, item) for key, item in self._indexer.items() if key not in new.items]
+            new.add(item for key, item in left if key in delta.unreadable or "" in delta.unreadable)
         gone: list[Notification[T]] = [
             DeleteNotification(Tombstone(key, item)) for key, item in self._indexer.items() if key not in new.items
         ]

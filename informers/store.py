@@ -176,7 +176,7 @@ def _add(indices: Mapping[str, _Index], functions: Mapping[str, IndexFunction[T]
 
 
 def _discard(index: _Index, values: Iterable[str], key: str) -> None:
-    for value in values:
+    for value in dict.fromkeys(values):  # a function may name a value twice
         keys = index[value]
         del keys[key]
         if not keys:

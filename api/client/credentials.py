@@ -1,7 +1,7 @@
 """Who we are to the API server, and how that stays true while tokens and certificates expire under us.
 
 Values (`Credentials`) come from a source. One that changes is read in a thread of its own, beside the requests: they go on
-with what is known and wait only for the very first value.
+with what is known, and wait only while that is nothing, or nothing that the server would take.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ READ_LIMIT_S: Final = 60.0
 
 RETRY_S: Final = 10.0
 """Shortest time between two reads: a plugin costs a process, and one that answers expired tokens must not cost many."""
+
+STALE: Final = 1.25
+"""Times `fresh_s`, which is four fifths of a token's life where that is known: by then it has expired."""
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +78,8 @@ class RefreshedCredentials:
     """Credentials that are read again when they are no longer fresh, or when the server refused them.
 
     Invariants: at most one read is under way; a failed one leaves the last good value in use, which the server will refuse
-    in words that say more than ours would; nothing waits for a read save requests that have no value at all.
+    in words that say more than ours would; nothing waits for a read save requests that have no value, or none that is likely to
+    be taken: it was refused, or is so old that a token whose life it is a share of has ended.
     """
 
     def __init__(
@@ -93,6 +97,7 @@ class RefreshedCredentials:
         self._call = call
         self._credentials = first
         self._fresh_s = -math.inf if first is None else first.fresh_s
+        self._stale_at = math.inf
         self._due: float | None = None  # counted from the first look: before it there may be no loop to tell the time
         self._reading: asyncio.Future[Credentials] | None = None
         self._began_at = -math.inf
@@ -103,11 +108,12 @@ class RefreshedCredentials:
         now = asyncio.get_running_loop().time()
         if self._due is None:
             self._due = now + self._fresh_s
+            self._stale_at = now + self._fresh_s * STALE
         if now >= self._due and self._reading is None:
             self._began_at = now
             self._reading = self._call(self._read, "credentials")
             self._reading.add_done_callback(self._finish)
-        if self._credentials is None and self._reading is not None:
+        if (self._credentials is None or now >= self._stale_at) and self._reading is not None:
             await asyncio.wait({self._reading}, timeout=READ_LIMIT_S)
         if self._credentials is None:
             raise CredentialsError(self._failure or f"no credentials after {READ_LIMIT_S:g} s")
@@ -117,6 +123,7 @@ class RefreshedCredentials:
         """See `CredentialSource.refused`. Reads again with the next request, but not within `RETRY_S` of the last time."""
         if self._due is not None:
             self._due = min(self._due, self._began_at + RETRY_S)
+            self._stale_at = -math.inf
 
     def _finish(self, reading: asyncio.Future[Credentials]) -> None:
         self._reading = None
@@ -125,6 +132,7 @@ class RefreshedCredentials:
         if error is None:
             self._credentials = reading.result()
             self._due = now + max(self._credentials.fresh_s, RETRY_S)
+            self._stale_at = now + max(self._credentials.fresh_s * STALE, RETRY_S)
             return
         self._due = now + RETRY_S
         self._failure = error.message if isinstance(error, CredentialsError) else f"a {type(error).__name__}"

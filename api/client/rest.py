@@ -86,14 +86,18 @@ class RestClient:
         clock: Clock | None = None,
         request_s: float = REQUEST_S,
         list_s: float = LIST_S,
+        watch_s: float = DEAD_PEER_S,
     ) -> None:
         """`field_manager` names us on every write (WR-03); `limiter` holds back requests, but watches only when they are tried
         again (WR-05). One attempt takes at most `request_s` seconds, of a list `list_s`; a lease needs less than the default.
+        The head of a watch may take `watch_s`: some proxies keep it back until there is a body, in a quiet collection for the
+        minute until the first bookmark.
         """
         self._exchange = Exchange(transport, limiter=limiter, metrics=metrics, clock=clock)
         self._field_manager = field_manager
         self._request_s = request_s
         self._list_s = list_s
+        self._watch_s = watch_s
 
     async def get(self, resource: Resource, namespace: str, name: str) -> bytes:
         """Read one object from the server, not from any cache."""
@@ -114,7 +118,7 @@ class RestClient:
         """
         query = options.query() | {"watch": "true"}
         path = resource.path(options.namespace)
-        request = Request("GET", path, query, total_s=self._request_s, idle_s=idle_s)
+        request = Request("GET", path, query, total_s=self._watch_s, idle_s=idle_s)
         response = await self._exchange.open(request)
         try:
             yield WatchLines(response.chunks(), request=str(request))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+import struct
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from api.client.daemon_thread import call_in_daemon_thread
@@ -77,6 +78,11 @@ async def connect(addresses: Sequence[Address]) -> socket.socket:
                 late.close()
 
 
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
+"""What was not acknowledged goes with the connection. Else the kernel would go on sending for minutes a write that was given
+up, through a network that was cut, to a server which another leader has written to since (LE-10)."""
+
+
 async def _connect(address: Address) -> socket.socket:
     """Make a socket and connect it. It finds a dead peer, but not a frozen proxy."""
     family, place = address
@@ -85,6 +91,7 @@ async def _connect(address: Address) -> socket.socket:
     try:
         made.setblocking(False)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         for option, value in _KEEP_ALIVE:
             if hasattr(socket, option):  # not every system has all of them
                 made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -20,7 +20,7 @@ from api.client.pool import Pool
 from api.client.request_bytes import RequestWriter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from types import TracebackType
 
     from api.client.config import Settings
@@ -43,7 +43,8 @@ class Request:
 
     `total_s` limits the whole exchange, from the wait for a free connection to the last byte of the answer. With `idle_s` the
     answer is a stream, which has no end: then `total_s` limits what comes before its head, and `idle_s` each silence after.
-    Neither is ever infinite, so no exchange can hang.
+    Neither is ever infinite, so no exchange can hang. `at_send` is asked what to send in its place when the bytes are about to
+    leave, after the waits for credentials and for a connection; what it raises is raised, and nothing was sent.
     """
 
     method: str
@@ -53,6 +54,7 @@ class Request:
     content_type: str = "application/json"
     total_s: float = 40.0
     idle_s: float | None = None
+    at_send: Callable[[Request], Request] | None = None
 
     @property
     def stream(self) -> bool:
@@ -170,11 +172,17 @@ class HttpTransport:
         if pool is None:
             raise RuntimeError("the transport is not open: use it as an async context manager")
         credentials = await self._credentials.get()
-        data = self._writer.write(request, credentials)
+        data = b"" if request.at_send is not None else self._writer.write(request, credentials)
         until = asyncio.get_running_loop().time() + request.total_s
         context = credentials.ssl_context
         try:
             connection = pool.take(context) or await pool.acquire(context, until)
+            if request.at_send is not None:
+                try:
+                    data = self._writer.write(request.at_send(request), credentials)
+                except BaseException:
+                    connection.abort()
+                    raise
             try:
                 response = await connection.exchange(request, data, until)
             except ConnectionLostError:

@@ -6,7 +6,8 @@ write: the clock. A write that is under way when the fence shuts is given up twi
 which is told with each write how long it has.
 
 What no client can do: a process that is stopped between the question and the system call that sends the bytes sends them
-when it wakes, and packets may be late. Both windows are small (one step of the loop; one round trip). That is why writes also
+when it wakes, and packets may be late. Both windows are small (one step of the loop; one round trip, since what was given up
+goes with its connection, see `api.client.sockets`). That is why writes also
 carry what makes the server refuse them if the world has moved on: names that can only be taken once, UIDs on deletes,
 resourceVersions on status.
 """
@@ -89,12 +90,11 @@ class FencedTransport:
         if request.method in READS:
             return await self._transport.send(request)
         remaining = self._fence.check()
-        query = {**request.query, "timeout": _timeout_of(remaining)}
         limit = asyncio.timeout(remaining)
         try:
             # The head of the answer comes after the deed, so reading the body needs no limit of ours.
             async with limit:
-                return await self._transport.send(replace(request, query=query))
+                return await self._transport.send(replace(self._limited(request), at_send=self._limited))
         except ConnectError:
             raise  # the server has not seen it
         except BaseException as error:  # cancelled, too
@@ -102,6 +102,10 @@ class FencedTransport:
             if isinstance(error, TimeoutError) and limit.expired():
                 raise RequestTimeoutError("the lease ended before the answer came", request=str(request)) from error
             raise
+
+    def _limited(self, request: Request) -> Request:
+        """The request with the time that it has now. Raises FencedError if that is none."""
+        return replace(request, query={**request.query, "timeout": _timeout_of(self._fence.check())})
 
 
 def _timeout_of(remaining: float) -> str:

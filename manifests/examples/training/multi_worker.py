@@ -42,7 +42,9 @@ class Model(tf.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.step = tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+        self.step = tf.Variable(
+            0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+        )
         self.layers = [self._weights(PIXELS, HIDDEN), self._weights(1, HIDDEN), self._weights(HIDDEN, CLASSES)]
 
     @staticmethod

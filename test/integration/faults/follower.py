@@ -120,7 +120,7 @@ async def follower(
     back-off takes the shortest time that it may.
     """
     async with Proxy(plane.kubeconfig) as proxy, HttpTransport(Settings(proxy.url)) as transport:
-        client = RestClient(transport, request_s=answer_s, list_s=answer_s)
+        client = RestClient(transport, request_s=answer_s, list_s=answer_s, watch_s=answer_s)
         factory = SharedInformerFactory(client, random=lambda: 0.0, idle_s=idle_s)
         informer = factory.informer(
             Codec(CONFIG_MAPS, ConfigMap),

@@ -32,12 +32,14 @@ def test_a_namespace_is_read_through_its_index_or_without_it(functions: dict[str
     assert lister.get("b") is ITEMS[1]
 
 
-def test_all_namespaces_are_read_at_once() -> None:
-    """ST-08, ST-09, listers_test.go:TestListAll"""
-    lister = lister_over({})
+@pytest.mark.parametrize("functions", [{NAMESPACE_INDEX: index_by_namespace}, {}], ids=["by index", "by scan"])
+def test_all_namespaces_are_read_at_once(functions: dict[str, IndexFunction[Pod]]) -> None:
+    """ST-08, ST-09, listers_test.go:TestListAll; the namespace "" is NamespaceAll"""
+    lister = lister_over(functions)
     assert lister.list() == [*ITEMS]
     assert lister.list("app") == [ITEMS[0], ITEMS[2]]
     assert lister.list(NOTHING) == []
+    assert lister.namespaced("").list("app") == [ITEMS[0], ITEMS[2]]
 
 
 def test_a_miss_is_the_error_that_a_get_of_the_server_raises() -> None:

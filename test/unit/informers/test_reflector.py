@@ -12,6 +12,7 @@ from api.client.errors import (
     ApiError,
     ConnectError,
     ConnectionLostError,
+    CredentialsError,
     DecodeError,
     ExpiredError,
     RequestTimeoutError,
@@ -368,7 +369,14 @@ async def test_a_stream_that_ends_at_once_and_brought_nothing_leads_to_a_pause_a
     assert rig.listed_versions == ["0", "11"]
 
 
-@pytest.mark.parametrize("error", [ConnectError("refused"), too_many()], ids=["connection refused", "429"])
+def refused() -> ConnectError:
+    """What the transport makes of a port where nobody listens."""
+    error = ConnectError("connection refused")
+    error.__cause__ = ConnectionRefusedError()
+    return error
+
+
+@pytest.mark.parametrize("error", [refused(), too_many()], ids=["connection refused", "429"])
 async def test_a_watch_that_is_refused_is_tried_again_after_a_pause_without_a_list(error: ApiError) -> None:
     """RF-17, reflector_test.go:TestReflectorListAndWatchInitConnBackoff, TestNoRelistOnTooManyRequests"""
     rig = Rig(pod("a"))
@@ -381,6 +389,18 @@ async def test_a_watch_that_is_refused_is_tried_again_after_a_pause_without_a_li
     assert len(rig.source.watches) == 3
     assert len(rig.source.lists) == 1
     assert rig.errors == []
+
+
+@pytest.mark.parametrize("error", [ConnectError("Name or service not known"), CredentialsError("the plugin failed")])
+async def test_a_watch_that_finds_no_way_to_the_server_is_told_each_time(error: ApiError) -> None:
+    """RF-21, RF-24: only a port where nobody listens is a matter of seconds; a cache may not be stale for hours unheard."""
+    rig = Rig(pod("a"))
+    rig.source.watch_errors = [error, error]
+    async with running(rig.reflector.run()):
+        await asyncio.sleep(4 * FIRST_BACKOFF_S)
+        await settle()
+    assert rig.errors == [error, error]
+    assert len(rig.source.lists) == 1, "a list would fare no better"
 
 
 async def test_a_server_that_names_a_time_to_come_back_is_left_alone_for_so_long() -> None:

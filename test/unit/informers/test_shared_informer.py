@@ -219,6 +219,23 @@ async def test_a_delete_that_was_missed_becomes_a_tombstone_at_the_next_list() -
     assert handler.told[2:] == ["tombstone ns/a", "add c"], "deletions first, then in the order of the list"
 
 
+@pytest.mark.parametrize(("key", "left"), [("ns/a", ["ns/b", "ns/a"]), ("", ["ns/b", "ns/a", "ns/c"])])
+async def test_what_a_list_can_not_read_is_not_taken_for_gone(key: str, left: list[str]) -> None:
+    """B01: the last known state stays, as when a watch brings what does not decode. Without a name it could be any."""
+    source = FakeSource(pod("a", node="n1"), pod("b"), pod("c"))
+    informer, handler = informer_over(source), Recorder()
+    informer.add_event_handler(handler)
+    async with running(informer.run()):
+        await settle()
+        source.delete("ns/a", notify=False)
+        source.delete("ns/c", notify=False)
+        source.skipped = [Skipped(ValueError("replicas: must be a number"), key)]
+        await relisted(source)
+        assert informer.indexer.keys() == left
+        assert [item.metadata.name for item in informer.indexer.by_index("node", "n1")] == ["a"]
+    assert handler.told[3:] == [f"tombstone {gone}" for gone in ("ns/a", "ns/b", "ns/c") if gone not in left]
+
+
 async def test_a_recreation_that_was_missed_is_an_update_with_another_uid() -> None:
     """SI-11, EX-08, shared_informer_test.go:TestSharedInformerWatchDisruption"""
     source = FakeSource(pod("a", uid="first", node="n1"))

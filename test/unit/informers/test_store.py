@@ -90,6 +90,19 @@ def test_an_update_moves_the_object_between_values_and_keeps_what_stays() -> Non
     assert store.index_values("color") == []
 
 
+def test_a_value_that_the_index_function_names_twice_counts_once() -> None:
+    """ST-04: client-go keeps sets; a pod that mounts one ConfigMap twice is no reason to die."""
+    store = store_of(colored("a", "red.red"), colored("b", "red.red"))
+    assert names(store.by_index("color", "red")) == ["a", "b"]
+    store.put("ns/a", colored("a", "blue.blue"))
+    store.remove("ns/b")
+    assert store.index_values("color") == ["blue"]
+    new = store.replacement()
+    new.add([colored("a", "red.red"), colored("a", "blue")])
+    store.replace(new, "9")
+    assert store.index_values("color") == ["blue"]
+
+
 def test_an_update_without_a_change_of_value_is_read_back_new() -> None:
     """ST-04: the index holds keys, so there is one place only where the object is"""
     store = store_of(colored("a", "red"))

@@ -132,7 +132,10 @@ async def test_a_lease_can_have_shorter_limits() -> None:
 
 
 async def test_a_watch_is_a_stream_with_the_limit_of_a_dead_peer() -> None:
-    """RF-29: 70 to 90 s, between the bookmarks (60 s) and the end of the server's event cache (75 s)."""
+    """RF-29: 70 to 90 s, between the bookmarks (60 s) and the end of the server's event cache (75 s).
+
+    Before the head too, which some proxies keep back until there is a body.
+    """
     assert 70 <= DEAD_PEER_S <= 90
     transport = FakeTransport(Answer(body=(b"1\n2\n", b"3\n4")))
     options = ListOptions(namespace="ns", resource_version="7", timeout_s=300, allow_bookmarks=True)
@@ -140,7 +143,7 @@ async def test_a_watch_is_a_stream_with_the_limit_of_a_dead_peer() -> None:
         assert [batch async for batch in lines] == [[b"1", b"2"], [b"3"]]
     request = transport.requests[0]
     assert (request.method, request.path) == ("GET", PATH)
-    assert (request.total_s, request.idle_s) == (40.0, DEAD_PEER_S)
+    assert (request.total_s, request.idle_s) == (DEAD_PEER_S, DEAD_PEER_S)
     assert request.query == {
         "watch": "true",
         "resourceVersion": "7",

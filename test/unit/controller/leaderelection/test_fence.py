@@ -125,6 +125,20 @@ async def test_the_server_is_told_how_long_it_has(fence: Fence) -> None:
     assert wire.requests[-1].query == {}
 
 
+async def test_the_server_is_told_what_is_left_when_the_bytes_leave(fence: Fence) -> None:
+    """LE-10: a write that has waited for credentials or a connection has the less time in the server."""
+    wire = SlowTransport()
+    fence.open_until(10.0)
+    await FencedTransport(wire, fence).send(Request("POST", "/", {"dryRun": "All"}))
+    (request,) = wire.requests
+    assert request.at_send is not None
+    await asyncio.sleep(7.0)
+    assert request.at_send(request).query == {"dryRun": "All", "timeout": "3000ms"}
+    await asyncio.sleep(3.0)
+    with pytest.raises(FencedError):
+        request.at_send(request)
+
+
 async def test_the_body_of_an_answer_may_come_after_the_end(fence: Fence) -> None:
     """LE-10: the deed was done before the head of the answer was sent."""
     wire = SlowTransport()

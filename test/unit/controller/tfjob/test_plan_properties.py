@@ -66,6 +66,7 @@ def some_pods(draw: st.DrawFn) -> list[Pod]:
             reason=draw(st.sampled_from(["", "Evicted"])),
             restarts=draw(st.integers(0, 2)),
             terminating=draw(st.booleans()),
+            ended_s=draw(st.sampled_from([None, -1, 0, 5])),
         )
         for name, index in draw(st.lists(places, max_size=6, unique=True))
     ]
@@ -110,9 +111,14 @@ def is_ours_to_run(tfjob: TFJob, spec: TFJobSpec) -> bool:
 
 
 def has_succeeded(found: Pod, policy: str) -> bool:
-    """Whether a pod's replica is done, read from the pod as the kubelet leaves it."""
+    """Whether a pod's replica is done, read from the pod as the kubelet leaves it: by its own doing, not on a SIGTERM."""
     ended = [each.state.terminated for each in found.status.container_statuses or () if each.state.terminated]
     with_zero = any(each.exit_code == 0 for each in ended)
+    if found.metadata.deletion_timestamp is not None:
+        if any(each.finished_at is not None and each.finished_at >= EPOCH for each in ended):
+            return False
+    elif found.status.phase == core.FAILED and found.status.reason:
+        return False
     if found.status.phase == core.FAILED:
         return with_zero
     return found.status.phase == core.SUCCEEDED or (with_zero and policy != c.ALWAYS)
