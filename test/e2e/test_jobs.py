@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -139,6 +140,25 @@ def test_a_deleted_pod_is_made_again(cluster: Cluster) -> None:
     cluster.wait_for("robbed", c.SUCCEEDED)
     assert runs("robbed") == 2
     cluster.delete("robbed")
+
+
+def test_a_job_that_saves_its_work_when_it_is_suspended_goes_on_when_it_is_resumed(cluster: Cluster) -> None:
+    """Features 4.1: an orderly exit on SIGTERM, with the code 0, is not the end of the training."""
+    then = f"trap 'exit 0' TERM; test $RUN -ge 2 || {FOREVER.replace('sleep 1', 'sleep 0.1')}"
+    cluster.create(job("saves", {"Worker": replica(script("saves", then=then), policy="OnFailure")}))
+    cluster.eventually(lambda: runs("saves") == 1 and cluster.is_running("saves-worker-0"), "it runs")
+    _suspend(cluster, "saves", suspend=True)
+    cluster.eventually(lambda: not cluster.get("pod", "saves-worker-0"), "its pod is gone")
+    assert cluster.state("saves") == c.SUSPENDED
+    _suspend(cluster, "saves", suspend=False)
+    cluster.wait_for("saves", c.SUCCEEDED)
+    assert runs("saves") == 2
+    cluster.delete("saves")
+
+
+def _suspend(cluster: Cluster, name: str, *, suspend: bool) -> None:
+    patch = json.dumps({"spec": {"runPolicy": {"suspend": suspend}}})
+    cluster.kubectl("patch", "tfjob", name, "--type=merge", f"--patch={patch}")
 
 
 @pytest.mark.parametrize(("policy", "left"), [("All", []), ("Running", ["worker-0"]), ("None", ["ps-0", "worker-0"])])
