@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from api.client.config import Settings
+    from api.client.credentials import Credentials
+    from api.client.http1 import Connection
 
 CONNECT_S: Final = 10.0
 """TCP and TLS together; client-go gives TLS alone 10 s (RF-29), and an API server within reach answers in milliseconds."""
@@ -43,8 +45,7 @@ class Request:
 
     `total_s` limits the whole exchange, from the wait for a free connection to the last byte of the answer. With `idle_s` the
     answer is a stream, which has no end: then `total_s` limits what comes before its head, and `idle_s` each silence after.
-    Neither is ever infinite, so no exchange can hang. `at_send` is asked what to send in its place when the bytes are about to
-    leave, after the waits for credentials and for a connection; what it raises is raised, and nothing was sent.
+    Neither is ever infinite, so no exchange can hang. With `at_send` the request is not final: see `leaving`.
     """
 
     method: str
@@ -60,6 +61,13 @@ class Request:
     def stream(self) -> bool:
         """Whether the answer is a stream."""
         return self.idle_s is not None
+
+    def leaving(self) -> Request:
+        """What to send. A transport asks when the bytes are about to leave, after its waits for credentials and a connection.
+
+        Raises what `at_send` raises: then nothing is to be sent.
+        """
+        return self if self.at_send is None else self.at_send(self)
 
     def target(self) -> str:
         """The path with the query, encoded."""
@@ -178,11 +186,7 @@ class HttpTransport:
         try:
             connection = pool.take(context) or await pool.acquire(context, until)
             if request.at_send is not None:
-                try:
-                    data = self._writer.write(request.at_send(request), credentials)
-                except BaseException:
-                    connection.abort()
-                    raise
+                data = self._write_late(request, credentials, connection)
             try:
                 response = await connection.exchange(request, data, until)
             except ConnectionLostError:
@@ -196,3 +200,11 @@ class HttpTransport:
         if response.status == 401:
             self._credentials.refused()
         return response
+
+    def _write_late(self, request: Request, credentials: Credentials, connection: Connection) -> bytes:
+        """Write a request for which a connection has been lent out already."""
+        try:
+            return self._writer.write(request.leaving(), credentials)
+        except BaseException:
+            connection.abort()
+            raise

@@ -94,7 +94,7 @@ class FencedTransport:
         try:
             # The head of the answer comes after the deed, so reading the body needs no limit of ours.
             async with limit:
-                return await self._transport.send(replace(self._limited(request), at_send=self._limited))
+                return await self._transport.send(replace(request, at_send=self._limited))
         except ConnectError:
             raise  # the server has not seen it
         except BaseException as error:  # cancelled, too

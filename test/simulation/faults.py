@@ -120,7 +120,7 @@ class FaultyTransport:
         if self._network.is_calm:
             return await self._calm.send(request)
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        _Exchange(self._network, self._client, request, future).begin()
+        _Exchange(self._network, self._client, request.leaving(), future).begin()
         try:
             return await future
         except asyncio.CancelledError:

@@ -126,7 +126,7 @@ class ModelTransport:
     async def send(self, request: Request) -> Response:
         """See `Transport.send`."""
         await asyncio.sleep(0)
-        answer = self._server.exchange(request, self._client)
+        answer = self._server.exchange(request.leaving(), self._client)
         if answer.delay_s:
             await asyncio.sleep(answer.delay_s)
         if answer.watch is None:

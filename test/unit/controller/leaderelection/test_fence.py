@@ -37,10 +37,13 @@ class Answer:
 
 
 class SlowTransport:
-    """Answers after `delay_s`; keeps what began, what was answered, and what was cut off, with the time."""
+    """Answers `delay_s` after it has sent, for which there is a wait of `line_s`; keeps what began, was answered, and was cut
+    off, with the time.
+    """
 
-    def __init__(self, delay_s: float = 0.0) -> None:
+    def __init__(self, delay_s: float = 0.0, line_s: float = 0.0) -> None:
         self.delay_s = delay_s
+        self.line_s = line_s
         self.answer = Answer()
         self.seen: list[tuple[float, str]] = []
         self.requests: list[Request] = []
@@ -49,8 +52,9 @@ class SlowTransport:
         self.seen.append((asyncio.get_running_loop().time(), what))
 
     async def send(self, request: Request) -> Response:
+        await asyncio.sleep(self.line_s)
+        self.requests.append(request.leaving())
         self.note("begun")
-        self.requests.append(request)
         try:
             await asyncio.sleep(self.delay_s)
         except asyncio.CancelledError:
@@ -127,16 +131,23 @@ async def test_the_server_is_told_how_long_it_has(fence: Fence) -> None:
 
 async def test_the_server_is_told_what_is_left_when_the_bytes_leave(fence: Fence) -> None:
     """LE-10: a write that has waited for credentials or a connection has the less time in the server."""
-    wire = SlowTransport()
+    wire = SlowTransport(line_s=7.0)
     fence.open_until(10.0)
     await FencedTransport(wire, fence).send(Request("POST", "/", {"dryRun": "All"}))
-    (request,) = wire.requests
-    assert request.at_send is not None
-    await asyncio.sleep(7.0)
-    assert request.at_send(request).query == {"dryRun": "All", "timeout": "3000ms"}
-    await asyncio.sleep(3.0)
+    assert wire.requests[0].query == {"dryRun": "All", "timeout": "3000ms"}
+
+
+async def test_a_write_that_waits_in_line_while_the_fence_is_shut_is_not_sent(fence: Fence) -> None:
+    """LE-10: also if it would have been let pass when it came; nothing needs settling."""
+    wire = SlowTransport(line_s=7.0)
+    fence.open_until(10.0)
+    sending = asyncio.create_task(FencedTransport(wire, fence).send(Request("POST", "/")))
+    await asyncio.sleep(1.0)
+    fence.close()
     with pytest.raises(FencedError):
-        request.at_send(request)
+        await sending
+    assert wire.requests == []
+    assert fence.settled
 
 
 async def test_the_body_of_an_answer_may_come_after_the_end(fence: Fence) -> None:

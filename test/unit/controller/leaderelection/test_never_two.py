@@ -242,7 +242,7 @@ class WireTransport:
 
     async def send(self, request: Request) -> Response:
         world = self.wire.world
-        limit = request.query.get("timeout", "inf").removesuffix("ms")
+        limit = request.leaving().query.get("timeout", "inf").removesuffix("ms")
         await self.wire.ask(lambda: world.writes.append((world.now, self.name)), server_limit_s=float(limit) / 1000)
         return _Created()  # type: ignore[return-value]  # nobody looks
 
