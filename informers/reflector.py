@@ -3,7 +3,7 @@
 It is a state machine of four states. Each state is a method that does its work and answers the next state:
 
     LISTING --ok--> WATCHING --stream ended--> WATCHING
-       |               |---refused, 429------> WATCH_LATER --> WATCHING
+       |               |---no way there, 429-> WATCH_LATER --> WATCHING
        |               '---anything else-----> LIST_LATER ---> LISTING
        '--failed--> LIST_LATER
 
@@ -247,10 +247,12 @@ class Reflector(Generic[T]):
             self._log.debug("watch_refused", error=str(error))
             self._remember_retry_after(error)
             return State.WATCH_LATER
-        failed = self._failed(error)
-        # Without a connection a list would fare no better, and when there is one again the version may still be good.
-        unreachable = isinstance(error, ConnectError) and not isinstance(error, TLSError)
-        return State.WATCH_LATER if unreachable else failed
+        later = self._failed(error)
+        if isinstance(error, ConnectError) and not isinstance(error, TLSError):
+            return (
+                State.WATCH_LATER
+            )  # a list would fare no better, and our version may be good when there is a way again
+        return later
 
     def _after_stream(self, failure: ApiError | None, *, short: bool) -> State:
         """Decide by how a stream ended."""

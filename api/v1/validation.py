@@ -261,15 +261,17 @@ def _read_containers(reader: _Reader, containers: list[object], path: str) -> No
             continue
         names.append(reader.required_text(container, "name", here))
         reader.required_text(container, "image", here)
-        _read_items(reader, container, "env", here)
-        _read_items(reader, container, "ports", here)
+        _read_items(reader, container, "env", here, texts=("name",))
+        _read_items(reader, container, "ports", here, texts=("name", "protocol"))
     if c.CONTAINER_NAME not in names:
         found = ", ".join(name or "(no name)" for name in names)
         reader.error(path, f"one container must be named {c.CONTAINER_NAME}; found {found or 'none'}")
 
 
-def _read_items(reader: _Reader, container: Mapping[str, object], name: str, path: str) -> None:
-    """Check that `env` or `ports` is a list of objects with names: we add to both."""
+def _read_items(
+    reader: _Reader, container: Mapping[str, object], name: str, path: str, *, texts: Iterable[str]
+) -> None:
+    """Check that `env` or `ports` is a list of objects in which these fields are texts: we add to both."""
     items = container.get(name)
     if items is None:
         return
@@ -277,7 +279,7 @@ def _read_items(reader: _Reader, container: Mapping[str, object], name: str, pat
         reader.error(f"{path}.{name}", "must be a list of objects")
         return
     for index, item in enumerate(items):
-        for key in ("name", "protocol"):
+        for key in texts:
             reader.text(item.get(key), f"{path}.{name}[{index}].{key}")
 
 

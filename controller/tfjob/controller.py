@@ -269,7 +269,7 @@ class TFJobController:
     async def _carry_out(self, job: TFJob, spec: TFJobSpec | list[str], decided: Plan) -> None:
         """Create, then delete, also when creating failed: what is to go may be what stands in the way, of a quota say.
 
-        Raises the first ApiError; RefusedError at once, since all that the job has is then cleaned up by another plan.
+        Raises ApiError when either failed; RefusedError at once, since another plan then cleans up all that the job has.
         """
         failure: ApiError | None = None
         if isinstance(spec, TFJobSpec):

@@ -26,9 +26,9 @@ from api.client.errors import (
 )
 from api.client.rest import JSON_PATCH
 from api.core import PODS, SERVICES
-from api.meta import Meta, Resource, Struct, controller_of
+from api.meta import Resource, Struct, controller_of
 from api.v1 import constants as c
-from api.v1.children import ChildMeta
+from api.v1.children import NO_LABELS, ChildMeta
 from controller.tfjob.pod_group import build_pod_group, resize_patch
 from controller.tfjob.pod_template import build_pod, build_service
 from controller.tfjob.ref_manager import is_adoptable
@@ -225,7 +225,7 @@ class Executor:
 
     async def delete_children(self, job: TFJob, plan: Plan) -> None:
         """Delete what the plan says must go. Raises the first ApiError, after all have been tried."""
-        targets: list[tuple[ChildKind, Meta, JobEvent | None]] = [
+        targets: list[tuple[ChildKind, ChildMeta, JobEvent | None]] = [
             (POD, deletion.pod.metadata, deletion.event) for deletion in plan.delete_pods
         ]
         targets += [(SERVICE, service.metadata, None) for service in plan.delete_services]
@@ -237,7 +237,7 @@ class Executor:
 
         async def delete(number: int) -> None:
             kind, meta, event = targets[number]
-            replica_type = meta.label_map().get(c.LABEL_REPLICA_TYPE, "")
+            replica_type = (meta.labels or NO_LABELS).replica_type
             with bound_contextvars(replica_type=replica_type, pod=meta.name):
                 try:
                     await self._delete(job, kind, meta, event)
@@ -250,7 +250,7 @@ class Executor:
         if failures:
             raise failures[0]
 
-    async def _delete(self, job: TFJob, kind: ChildKind, meta: Meta, event: JobEvent | None) -> None:
+    async def _delete(self, job: TFJob, kind: ChildKind, meta: ChildMeta, event: JobEvent | None) -> None:
         """Delete one child, or find it gone (B14), or find another one under its name, which the UID protects (WR-08).
 
         A pod is deleted only in the version that was looked at: a newer one may hold a success, or a failure, that nobody has

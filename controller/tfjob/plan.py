@@ -132,8 +132,8 @@ def _during_its_life(job: TFJob, spec: TFJobSpec, seen: _Seen, now: datetime) ->
         return Plan(status=statuses.stamped(job, status, _whole(now)), events=(*events, event))
     slots = _slots(job.metadata.name, spec, finished)
     missing_pods = _missing(slots, ((replica.type, replica.index) for replica in seen.replicas))
-    leave = any(replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas)
-    settled = not missing_pods and not leave
+    going = any(replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas)
+    settled = not (missing_pods or going)
     status, more_events = _progress(job, status, restarts, running=verdict.running, settled=settled, now=now)
     places = {(slot.type, slot.index) for slot in slots} | {(replica.type, replica.index) for replica in seen.replicas}
     return Plan(

@@ -9,6 +9,7 @@ import msgspec
 from api.v1 import conditions
 from api.v1 import constants as c
 from api.v1.types import JobStatus, ReplicaStatus
+from api.v1.validation import MAX_REPLICAS
 from controller.tfjob.indices import format_indices, parse_indices
 from controller.tfjob.replicas import Outcome, count
 from controller.tfjob.restarts import merged
@@ -48,7 +49,7 @@ def remembered(status: JobStatus, finished: Finished) -> dict[str, str]:
     """What to write about finished indices. What a scaled-down type has beyond its present size is kept."""
     written = dict(status.finished_indices)
     for name, indices in finished.items():
-        beyond = parse_indices(written.get(name, ""), below=MAX_INDEX)
+        beyond = parse_indices(written.get(name, ""), below=MAX_REPLICAS)
         if indices | beyond:
             written[name] = format_indices(indices | beyond)
     return written
@@ -61,7 +62,7 @@ def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
     """
     finished = {
         name: set().union(
-            *(parse_indices(each.finished_indices.get(name, ""), below=MAX_INDEX) for each in (status, observed))
+            *(parse_indices(each.finished_indices.get(name, ""), below=MAX_REPLICAS) for each in (status, observed))
         )
         for name in status.finished_indices | observed.finished_indices
     }
@@ -70,10 +71,6 @@ def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
         finished_indices={name: format_indices(indices) for name, indices in finished.items()},
         restarts=merged(status.restarts, observed.restarts),
     )
-
-
-MAX_INDEX = 100_000
-"""Bound on what is read of a status that somebody else may have written."""
 
 
 def counted(

@@ -221,7 +221,7 @@ async def test_a_delete_that_was_missed_becomes_a_tombstone_at_the_next_list() -
 
 @pytest.mark.parametrize(("key", "left"), [("ns/a", ["ns/b", "ns/a"]), ("", ["ns/b", "ns/a", "ns/c"])])
 async def test_what_a_list_can_not_read_is_not_taken_for_gone(key: str, left: list[str]) -> None:
-    """B01: the last known state stays, as when a watch brings what does not decode. Without a name it could be any."""
+    """QF-03: the last known state stays, as when a watch brings what does not decode. Without a name it could be any."""
     source = FakeSource(pod("a", node="n1"), pod("b"), pod("c"))
     informer, handler = informer_over(source), Recorder()
     informer.add_event_handler(handler)

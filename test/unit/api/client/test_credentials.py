@@ -144,6 +144,17 @@ async def test_who_asks_seldom_sends_no_token_that_has_expired() -> None:
     assert await header(source) == "three"
 
 
+async def test_a_plugin_that_hangs_is_waited_for_no_longer_than_for_the_first_value() -> None:
+    """The old token then goes out, and what the server says of it is what the user reads."""
+    reads = Reads("two", takes_s=1e6, fresh_s=80)
+    source = reads.source("one")
+    await header(source)
+    await asyncio.sleep(200)
+    began = asyncio.get_running_loop().time()
+    assert await header(source) == "one"
+    assert asyncio.get_running_loop().time() == pytest.approx(began + READ_LIMIT_S)
+
+
 async def test_a_server_that_refuses_everything_does_not_start_a_plugin_per_request() -> None:
     reads = Reads(*["same"] * 100, takes_s=0.01, fresh_s=1e9)
     source = reads.source("same")

@@ -488,8 +488,16 @@ async def test_a_job_that_waits_for_quota_has_started_and_is_tried_again() -> No
     assert world.client.bodies[STATUS][1]["value"]["startTime"]
 
 
+async def test_a_deadline_in_centuries_is_waited_for_like_any_other() -> None:
+    """The job has its pods, and the queue takes the delay: the greatest number of the API, some hundred billion years."""
+    world = World()
+    world.jobs.put(job(ONE_WORKER | {"runPolicy": {"activeDeadlineSeconds": 2**63 - 1}}))
+    await world.sync()
+    assert ("create", "pods", "mnist-worker-0") in world.taken()
+
+
 async def test_what_is_to_go_goes_also_when_nothing_can_be_created() -> None:
-    """B30: the surplus replicas may be what uses up the quota that the new one waits for."""
+    """The surplus replicas may be what uses up the quota that the new one waits for."""
     world = World()
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1), "Evaluator": replica(1)}}))
     for index in (0, 1):

@@ -157,7 +157,7 @@ async def test_a_pod_that_the_server_calls_invalid_is_a_mistake_in_the_specifica
     ],
 )
 async def test_what_an_admission_webhook_denies_is_tried_again(error: type[StatusError], message: str) -> None:
-    """B01: a webhook that names no code is answered for with 400; what it thinks may change, and the job is not wrong."""
+    """A webhook that names no code is answered for with 400; what it thinks may change, and the job is not wrong."""
     world = World()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(error, 400, message)
     with pytest.raises(error, match="denied"):

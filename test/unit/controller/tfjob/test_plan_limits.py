@@ -158,8 +158,15 @@ def test_a_pod_that_its_node_turned_away_is_made_again_without_counting(reason: 
     assert life.status.restarts == ()
 
 
+def test_a_pod_that_has_run_was_not_turned_away() -> None:
+    """B39: whatever reason stands beside it, a permanent exit code is one."""
+    life = Life(workers(1, "ExitCode"))
+    life.sync([pod("Worker", 0, "Failed", 1, reason="NodeAffinity")])
+    assert c.FAILED in life.true
+
+
 def test_limits_of_centuries_are_no_limits() -> None:
-    """B02: the greatest number of the API, which some write for "never", overflows no date."""
+    """The greatest number of the API, which some write for "never", overflows no date."""
     forever = 2**63 - 1
     life = Life(workers(1, "Never", activeDeadlineSeconds=forever, ttlSecondsAfterFinished=forever))
     assert life.sync([pod("Worker", 0)]).look_again_s == pytest.approx(forever)
@@ -172,7 +179,7 @@ def test_limits_of_centuries_are_no_limits() -> None:
     ("policy", "left"), [("None", ["mnist-worker-2"]), ("Running", ["mnist-worker-2"]), ("All", [])]
 )
 def test_scaling_a_finished_job_takes_no_pod_that_its_clean_up_policy_keeps(policy: str, left: list[str]) -> None:
-    """B48: the log of a replica that has ended stays; one that would run on does not."""
+    """B54: the log of a replica that has ended stays; one that would run on does not."""
     life = Life(workers(3, "Never", cleanPodPolicy=policy))
     pods = [pod("Worker", 0, "Succeeded", 0), pod("Worker", 1), pod("Worker", 2, "Succeeded", 0)]
     life.sync(pods)
