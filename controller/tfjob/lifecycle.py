@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from api import core
 from api.v1 import constants as c
 from controller.tfjob.replicas import Outcome
 
@@ -97,9 +96,5 @@ def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
     """The pods that go when the job has ended: All takes all, None none, Running those that have not ended themselves."""
     if policy == c.CLEAN_NONE:
         return []
-    # By the pod's phase, not by its outcome: a replica that is done may still burn CPU in a sidecar.
-    return [
-        replica
-        for replica in replicas
-        if policy == c.CLEAN_ALL or replica.pod.status.phase not in {core.SUCCEEDED, core.FAILED}
-    ]
+    # By the pod, not by its outcome: a replica that is done may still burn CPU in a sidecar.
+    return [replica for replica in replicas if policy == c.CLEAN_ALL or not replica.has_ended]

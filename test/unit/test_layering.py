@@ -33,6 +33,7 @@ PURE = (
     "indices",
     "lifecycle",
     "plan",
+    "pod_end",
     "pod_group",
     "pod_template",
     "quantities",
