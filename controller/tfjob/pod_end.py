@@ -26,7 +26,7 @@ DISRUPTIONS: Final = frozenset(
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
 """The pod's own activeDeadlineSeconds: its author's doing, also where a kubelet tells of no container."""
 REJECTED: Final = "Pod was rejected"
-"""How the message begins by which a kubelet of today turns a pod away. After a restart of its own it may add statuses of containers
+"""How the message begins by which a kubelet of today turns a pod away. After its own restart it may add statuses of containers
 to such a pod (ContainerStatusUnknown), though nothing has run."""
 
 RESTARTING_ALL: Final = "RestartingAllContainers"
@@ -39,7 +39,7 @@ def is_final(pod: Pod, status: ContainerStatus) -> bool:
     """Whether an ordinary container has terminated and its kubelet leaves it as it is.
 
     The first rule that names the exit code decides, else the container's own policy, else the pod's (KEP-5307). A rule counts
-    only beside a policy of the container's own, as for the kubelet. What restarts all containers starts those too that had ended.
+    only beside a policy of the container's own, as for the kubelet. What restarts all containers starts ended ones, too.
     """
     ended = status.state.terminated
     if ended is None or ended.reason == RESTARTING_ALL or has_condition(pod, ALL_RESTARTING):
