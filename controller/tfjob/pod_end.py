@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 from api import core
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from api.core import Container, ContainerRestartRule, ContainerStateTerminated, ContainerStatus, PodSpec
     from api.v1.children import Pod
 
@@ -44,7 +42,12 @@ def is_final(pod: Pod, status: ContainerStatus) -> bool:
     ended = status.state.terminated
     if ended is None or ended.reason == RESTARTING_ALL or has_condition(pod, ALL_RESTARTING):
         return False
-    return not _restarts(pod.spec, _container(pod.spec.containers, status.name), ended.exit_code)
+    return stays_ended(pod.spec, status.name, ended.exit_code)
+
+
+def stays_ended(spec: PodSpec, container: str, exit_code: int) -> bool:
+    """Whether the policies of a pod leave an ordinary container alone that has exited with this code."""
+    return not _restarts(spec, next((each for each in spec.containers if each.name == container), None), exit_code)
 
 
 def has_ended(pod: Pod) -> bool:
@@ -105,10 +108,6 @@ def _is_rejected(pod: Pod) -> bool:
         return False
     nothing_ran = not status.container_statuses and status.reason not in {"", DEADLINE_EXCEEDED}
     return nothing_ran or status.message.startswith(REJECTED)
-
-
-def _container(containers: Iterable[Container], name: str) -> Container | None:
-    return next((each for each in containers if each.name == name), None)
 
 
 def _restarts(spec: PodSpec, container: Container | None, exit_code: int) -> bool:
