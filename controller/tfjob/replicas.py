@@ -97,8 +97,8 @@ def _outcome(pod: Pod, *, stopped: bool) -> tuple[Outcome, ContainerStateTermina
         did_its_work = phase == core.SUCCEEDED
     else:
         # A sidecar's failure makes the pod Failed, but the replica did its work if `tensorflow` ended with 0. With a reason the
-        # pod was ended as a whole (its deadline, an eviction), and that was the answer to it. And what its policy would have run
-        # again was not done: since Kubernetes 1.27 a pod that is deleted between two runs becomes Succeeded.
+        # pod was ended as a whole (its deadline, an eviction), and that was the answer to it. And what would have run again was
+        # not done: since Kubernetes 1.27 a pod that is deleted between two runs becomes Succeeded.
         did_its_work = (
             ended.exit_code == 0 and not pod.status.reason and stays_ended(pod.spec, c.CONTAINER_NAME, ended.exit_code)
         )

@@ -55,8 +55,8 @@ EXITS: Final = {
 }
 """Those that failed by their own doing, and with which exit code. Where an init container did it, `main` has none."""
 FINISHED: Final = (
-    "01-", "02b-", "05-", "07-", "07b-", "08-native-sidecar-main-exit-0", "08b-", "15b-", "17-", "17b-", "17c-", "19b-", "19c-", "20-",
-    "21-", "22-", "22b-", "23-", "24-only-node-c", "24c-", "24d-", "24h-", "24i-", "25c-", "25f-", "26e-", "27c-",
+    "01-", "02b-", "05-", "07-", "07b-", "08-native-sidecar-main-exit-0", "08b-", "15b-", "17-", "17b-", "17c-", "19b-", "19c-",
+    "20-", "21-", "22-", "22b-", "23-", "24-only-node-c", "24c-", "24d-", "24h-", "24i-", "25c-", "25f-", "26e-", "27c-",
     "28f-", "28-other-node-ready-f", "30-", "30c-",
 )  # fmt: skip
 SHUT_DOWN_OR_REJECTED: Final = (
@@ -99,8 +99,8 @@ ON_1_36: Final = {
 BY_VERSION: Final[dict[str, dict[str, Any]]] = {"1.20.2": ON_1_20, "1.36.3": ON_1_36}
 
 BETWEEN_TWO_WRITES: Final = "DeletionByTaintManager"
-"""Who evicts a pod first writes its condition and then deletes it. Whoever sees only what stands there in between, of a pod that has
-exited with 0, can not tell a success from an orderly stop."""
+"""Who evicts a pod first writes its condition and then deletes it. Whoever sees only what stands there in between can not tell
+whether an exit with 0 was a success or an orderly stop."""
 
 Verdict = str | int | None
 
@@ -221,9 +221,9 @@ def test_a_job_is_where_a_person_would_say(
 def test_whatever_a_watch_leaves_out_nothing_wrong_is_said(
     version: str, verdict: Verdict, events: tuple[Step, ...], policy: str
 ) -> None:
-    """M2, M10, B42: after a relist an operator knows the pod as it was at some time, and as it is; it may miss a success, no more.
+    """M2, M10, B42: after a relist an operator knows the pod as it was once, and as it is; it may miss a success, no more.
 
-    It is missed when the pod's last state is all that it sees: by then the time of the deletion is no longer known.
+    It is missed when the pod's last state is all that is seen: by then the time of the deletion is no longer known.
     """
     tfjob = job_of(policy)
     for number, step in enumerate(events):
