@@ -294,6 +294,9 @@ DELETE_ANSWERS_LAST_VERSION: Final = Change(
     26, API_SERVER, "the object in the answer to its DELETE bears the version of the deletion", "etcd3/store.go", BOTH
 )
 FLOW_CONTROL_V1: Final = Change(29, API_SERVER, "flow schemas are served as v1", "KEP-1040", BOTH)
+REFUSALS_ARE_REWORDED: Final = Change(
+    32, API_SERVER, "what is too long `may not be more than` so many bytes", "util/validation/field/errors.go", BOTH
+)
 LIST_VERSION_IS_CHECKED: Final = Change(
     33,
     API_SERVER,
@@ -314,6 +317,7 @@ LABELS_ARE_MEASURED_IN_BYTES: Final = Change(
     "api/validate/content/errors.go",
     BOTH,
 )
+SERVICE_NAMES_ARE_RELAXED: Final = Change(36, API_SERVER, "names of services may begin with a digit", "KEP-5311", BOTH)
 
 # Lists and watches.
 INITIAL_EVENTS_ARE_CHECKED: Final = Change(
