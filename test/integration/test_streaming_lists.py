@@ -10,12 +10,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from api.client import HttpTransport, RestClient, load_settings
+from api.client.errors import ConnectionLostError
 from api.meta import Object, ObjectMeta, Resource, Struct
 from hack.kubernetes_versions import STREAMING_LISTS, Kubernetes
 from informers import Codec, EventHandlerFuncs, ReflectorOptions, SharedIndexInformer, SharedInformerFactory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from api.client import Request, Response
     from hack.control_plane import ControlPlane
@@ -33,11 +34,28 @@ class ConfigMap(Struct, frozen=True):
     data: dict[str, str] | None = None
 
 
+class Short:
+    """A stream that breaks after so many bytes."""
+
+    def __init__(self, inner: Response, length: int) -> None:
+        self.status, self.headers, self.body, self.close = inner.status, inner.headers, inner.body, inner.close
+        self._inner = inner
+        self._left = length
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        async for chunk in self._inner.chunks():
+            yield chunk[: self._left]
+            self._left -= len(chunk)
+            if self._left <= 0:
+                raise ConnectionLostError("cut")
+
+
 class CountingTransport:
-    """Passes requests on, and keeps of each read what it asks for. Can cut the streams."""
+    """Passes requests on, and keeps of each read what it asks for. Can cut the streams, the first one after some bytes."""
 
     def __init__(self, inner: HttpTransport) -> None:
         self.reads: list[str] = []
+        self.first_length = 0
         self._inner = inner
         self._streams: list[Response] = []
 
@@ -48,6 +66,9 @@ class CountingTransport:
         response = await self._inner.send(request)
         if watch and response.status == 200:
             self._streams.append(response)
+            if self.first_length:
+                length, self.first_length = self.first_length, 0
+                return Short(response, length)
         return response
 
     def cut(self) -> None:
@@ -128,3 +149,31 @@ async def test_streamed_or_listed_the_cache_is_the_same_and_follows_the_server(
         assert contents(ours) == contents(lister)
         for factory in factories:
             await factory.shut_down()
+
+
+async def test_wherever_a_stream_breaks_the_cache_ends_with_the_truth(
+    control_plane: ControlPlane, namespace: str, streams: bool
+) -> None:
+    """RF-28: inside an event, between two, before the bookmark and after it; a server without streams has its watch cut"""
+    settings = load_settings(str(control_plane.kubeconfig))
+    async with HttpTransport(settings) as http:
+        client = RestClient(http)
+        for number in range(5):
+            await client.create(
+                CONFIG_MAPS, namespace, {"metadata": {"name": f"m{number}"}, "data": {"n": str(number)}}
+            )
+        for length in range(601, 3600, 250):  # five config maps and the bookmark have some 2600 bytes, the first one 500
+            transport = CountingTransport(http)
+            transport.first_length = length
+            factory = SharedInformerFactory(RestClient(transport), random=lambda: 0.0)
+            informer = factory.informer(Codec(CONFIG_MAPS, ConfigMap), namespace=namespace, field_selector=OURS)
+            async with asyncio.TaskGroup() as tasks:
+                factory.start(tasks)
+                await factory.wait_for_cache_sync(PATIENCE_S)
+                body = {"data": {"length": str(length)}}
+                await client.patch(CONFIG_MAPS, namespace, "m0", body)
+                await until(lambda: (contents(informer)[f"{namespace}/m0"][1] or {}).get("length") == str(length))  # noqa: B023
+                await factory.shut_down()
+            assert sorted(contents(informer)) == [f"{namespace}/m{number}" for number in range(5)]
+            assert ("list" in transport.reads) is not streams
+            assert len(transport.reads) <= (2 if streams else 5)
