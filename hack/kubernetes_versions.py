@@ -105,7 +105,11 @@ SHUTDOWN_TELLS_THE_TRUTH: Final = Change(
     Known.SEEN,
 )
 NATIVE_SIDECARS: Final = Change(
-    29, KUBELET, "init containers with restartPolicy Always run beside the others and end after them", "KEP-753", Known.SEEN
+    29,
+    KUBELET,
+    "init containers with restartPolicy Always run beside the others and end after them",
+    "KEP-753",
+    Known.SEEN,
 )
 SANDBOX_CONDITION: Final = Change(
     29, KUBELET, "pods have the condition PodReadyToStartContainers", "KEP-3085", Known.SEEN
@@ -150,4 +154,11 @@ LISTS_FROM_SNAPSHOTS: Final = Change(
 )
 PUT_OF_GONE_IS_NOT_FOUND: Final = Change(
     31, API_SERVER, "PUT with the UID of an object that is gone is 404, not 409", "to be read", Known.SEEN
+)
+READY_TELLS_FAILURE: Final = Change(
+    25,
+    KUBELET,
+    "the condition Ready of a pod that failed has the reason PodFailed, not ContainersNotReady",
+    "kubernetes issue 108594",
+    Known.SEEN,
 )
