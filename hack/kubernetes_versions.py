@@ -105,11 +105,7 @@ SHUTDOWN_TELLS_THE_TRUTH: Final = Change(
     Known.SEEN,
 )
 NATIVE_SIDECARS: Final = Change(
-    29,
-    KUBELET,
-    "init containers with restartPolicy Always run beside the others and end after them",
-    "KEP-753",
-    Known.SEEN,
+    29, KUBELET, "init containers with restartPolicy Always run beside the others and end after them", "KEP-753", Known.SEEN
 )
 SANDBOX_CONDITION: Final = Change(
     29, KUBELET, "pods have the condition PodReadyToStartContainers", "KEP-3085", Known.SEEN
