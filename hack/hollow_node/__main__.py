@@ -34,6 +34,12 @@ def _flags() -> argparse.ArgumentParser:
         help="scales the kubelet's back-off and the like, but not the runs of containers (default: %(default)s)",
     )
     parser.add_argument(
+        "--starting",
+        type=float,
+        default=0.0,
+        help="seconds of each stage of a pod's start, scaled; 0: the first status says Running (default: %(default)s)",
+    )
+    parser.add_argument(
         "--kubernetes",
         type=_version,
         default=NEWEST,
@@ -66,7 +72,7 @@ async def _run(options: argparse.Namespace, settings: Settings) -> None:
             name=options.name,
             namespace=options.namespace,
             label_selector=options.label_selector,
-            timing=Timing(options.time_scale),
+            timing=Timing(options.time_scale, options.starting),
             kubernetes=options.kubernetes,
         )
         line = f"hollow node {options.name} ({options.kubernetes}) runs the pods of {settings.server}"

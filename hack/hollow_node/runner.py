@@ -17,7 +17,8 @@ from api.core import PODS
 from api.meta import Resource, meta_key
 from hack.hollow_node.addresses import AddressPool
 from hack.hollow_node.history import History
-from hack.hollow_node.lifecycle import Place, Removal, advance
+from hack.hollow_node.lifecycle import advance
+from hack.hollow_node.moment import Place, Removal
 from hack.hollow_node.objects import HollowPod, HollowStatus
 from hack.hollow_node.script import RUNS_BEFORE, parse_script
 from hack.kubernetes_versions import NEWEST

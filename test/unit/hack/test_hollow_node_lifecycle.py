@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from hack.hollow_node.conditions import condition_of
-from hack.hollow_node.lifecycle import Place, Removal, advance
+from hack.hollow_node.lifecycle import advance
+from hack.hollow_node.moment import Place, Removal
 from hack.hollow_node.objects import (
     Condition,
     ContainerSpec,

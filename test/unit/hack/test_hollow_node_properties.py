@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hack.hollow_node.lifecycle import Place, Removal, Step, advance
+from hack.hollow_node.lifecycle import advance
+from hack.hollow_node.moment import Place, Removal, Step
 from hack.hollow_node.objects import (
     ContainerSpec,
     ContainerStatus,

@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from api.meta import Struct
 from hack.hollow_node.conditions import condition_of, set_condition
-from hack.hollow_node.lifecycle import Place, Removal, advance
+from hack.hollow_node.lifecycle import advance
+from hack.hollow_node.moment import Place, Removal
 from hack.hollow_node.objects import TERMINAL, ContainerStatus, HollowMeta, HollowPod, HollowSpec, HollowStatus
 from hack.hollow_node.script import PREFIX, parse_script
 from hack.hollow_node.timing import Timing
