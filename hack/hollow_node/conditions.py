@@ -21,6 +21,9 @@ DISRUPTION_TARGET = "DisruptionTarget"
 SANDBOX = "PodReadyToStartContainers"
 RESTARTING = "AllContainersRestarting"
 
+_Drawn = tuple[bool, str, str]
+"""What a condition is to say: whether it holds, its reason, its message."""
+
 
 @dataclass(frozen=True, slots=True)
 class Told:
@@ -55,34 +58,24 @@ def set_condition(
     message: str = "",
 ) -> list[Condition]:
     """Set a condition; the time of its transition moves only when its status does."""
-    old, status = condition_of(conditions, kind), str(holds)
-    since = old.last_transition_time if old is not None and old.status == status else now
-    new = Condition(type=kind, status=status, last_transition_time=since, reason=reason, message=message)
-    if old is None:
-        return [*(conditions or ()), new]
-    return [new if condition is old else condition for condition in conditions or ()]
+    return _set(conditions, {kind: (holds, reason, message)}, now)
 
 
 def summarise(
     conditions: Sequence[Condition] | None, containers: PodContainers, told: Told, now: datetime
 ) -> list[Condition]:
     """Draw the kubelet's conditions, in its words."""
-    result = set_condition(conditions, "PodScheduled", holds=True, now=now)
+    drawn: dict[str, _Drawn] = {"PodScheduled": (True, "", "")}
     if told.sandbox is not None:
-        result = set_condition(result, SANDBOX, holds=told.sandbox, now=now)
+        drawn[SANDBOX] = (told.sandbox, "", "")
     if (restarting := containers.restart_all()) is not None:
-        reason = "RestartAllContainersStarted" if restarting else ""
-        result = set_condition(result, RESTARTING, holds=restarting, now=now, reason=reason)
-    waiting = containers.incomplete_inits()
+        drawn[RESTARTING] = (restarting, "RestartAllContainersStarted" if restarting else "", "")
     completed = told.ended == SUCCEEDED
-    result = set_condition(
-        result,
-        "Initialized",
-        holds=not waiting,
-        now=now,
-        reason="ContainersNotInitialized" if waiting else "PodCompleted" if completed else "",
-        message=f"containers with incomplete status: [{' '.join(waiting)}]" if waiting else "",
-    )
+    if waiting := containers.incomplete_inits():
+        message = f"containers with incomplete status: [{' '.join(waiting)}]"
+        drawn["Initialized"] = (False, "ContainersNotInitialized", message)
+    else:
+        drawn["Initialized"] = (True, "PodCompleted" if completed else "", "")
     vouching = (*(c for c in containers.inits if c.name in containers.sidecars), *containers.mains)
     unready = [c.name for c in vouching if not c.ready]
     reason, message = "", ""
@@ -92,7 +85,19 @@ def summarise(
         reason = "PodFailed"
     elif unready:
         reason, message = "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]"
-    ready = not unready and told.ended is None
-    for kind in ("Ready", "ContainersReady"):
-        result = set_condition(result, kind, holds=ready, now=now, reason=reason, message=message)
-    return result
+    drawn["Ready"] = drawn["ContainersReady"] = (not unready and told.ended is None, reason, message)
+    return _set(conditions, drawn, now)
+
+
+def _set(conditions: Sequence[Condition] | None, drawn: dict[str, _Drawn], now: datetime) -> list[Condition]:
+    """The conditions with these set: each in its place, new ones at the end."""
+    old = {condition.type: condition for condition in conditions or ()}
+    new = {kind: _condition(kind, old.get(kind), entry, now) for kind, entry in drawn.items()}
+    return list((old | new).values())
+
+
+def _condition(kind: str, old: Condition | None, drawn: _Drawn, now: datetime) -> Condition:
+    holds, reason, message = drawn
+    status = "True" if holds else "False"
+    since = old.last_transition_time if old is not None and old.status == status else now
+    return Condition(type=kind, status=status, last_transition_time=since, reason=reason, message=message)

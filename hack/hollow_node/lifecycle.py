@@ -42,7 +42,8 @@ def advance(pod: HollowPod, script: Script, status: HollowStatus, now: datetime,
 
 def _go_on(moment: Moment) -> Step:
     """What a pod does by itself."""
-    over, outcome = moment.containers.is_over(), moment.containers.outcome()
+    outcome = moment.containers.outcome()
+    over = outcome is not None and not moment.containers.running_sidecars()
     expires = expiry(moment)
     if outcome is None and expires is not None:
         if moment.now >= expires:
