@@ -13,7 +13,7 @@ from hack.hollow_node.conditions import SANDBOX, Told, holds, summarise
 from hack.hollow_node.containers import CREATING, INITIALIZING, Rules, waits_for
 from hack.hollow_node.objects import FAILED, HollowPod, HollowStatus, PodIP
 from hack.hollow_node.pod_containers import PodContainers
-from hack.kubernetes_versions import POD_GENERATION, SANDBOX_CONDITION
+from hack.kubernetes_versions import POD_OBSERVED_GENERATION, SANDBOX_CONDITION
 
 if TYPE_CHECKING:
     from hack.hollow_node.script import Script
@@ -81,7 +81,7 @@ class Moment:
     @property
     def generation(self) -> int:
         """The generation of the pod that its status speaks of, where kubelets tell."""
-        return self.pod.metadata.generation if self.kubernetes.has(POD_GENERATION) else 0
+        return self.pod.metadata.generation if self.kubernetes.has(POD_OBSERVED_GENERATION) else 0
 
     def report(self, phase: str, *, ended: str | None = None, sandbox: bool | None = None) -> HollowStatus:
         """Put the status together from its parts. `sandbox`: None is what the containers tell."""
