@@ -19,7 +19,8 @@ from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from informers import InformerError
 
 
-def _flags() -> argparse.ArgumentParser:
+def flags() -> argparse.ArgumentParser:
+    """The flags of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m hack.hollow_node", description="Play kubelet for pods that nobody runs."
     )
@@ -85,7 +86,7 @@ async def _run(options: argparse.Namespace, settings: Settings) -> None:
 
 def main() -> int:
     """Run the command line; returns the exit code."""
-    options = _flags().parse_args()
+    options = flags().parse_args()
     try:
         settings = load_settings(options.kubeconfig)
     except ConfigError as error:
