@@ -82,6 +82,8 @@ class Kubectl:
             )
         except subprocess.TimeoutExpired as error:
             raise CheckError(f"`{_shown(arguments)}` took more than {COMMAND_LIMIT_S:.0f} s") from error
+        except OSError as error:
+            raise CheckError(f"cannot run {self.program}: {error}") from error
         self.transcript += [*done.stdout.splitlines(), *done.stderr.splitlines()]
         return done
 

@@ -28,6 +28,10 @@ TOGETHER: Final = 2
 """How many lives go on at once: kubectl is one process at a time that waits little, and the machines of CI have two cores."""
 
 
+class _StoppedError(Exception):
+    """Another life was interrupted, or broke down: this one ends after the check that it is at."""
+
+
 def run(chosen: Sequence[Release], report: Report) -> None:
     """Run the lives of these releases. Raises FetchError before any of them when a program cannot be had.
 
@@ -64,6 +68,8 @@ def _live(release: Release, program: Path, report: Report, stop: threading.Event
                 report.add(_broken(release, error, start), server)
     except ControlPlaneError as error:
         report.add(_broken(release, error, start), None)
+    except _StoppedError:
+        pass  # whoever stopped us tells of it
 
 
 def _broken(release: Release, error: ControlPlaneError, start: float) -> Result:
@@ -75,7 +81,7 @@ def _run_checks(
 ) -> None:
     for check in checks:
         if stop.is_set():
-            return
+            raise _StoppedError
         session.kubectl.transcript.clear()
         start = time.monotonic()
         problem = ""

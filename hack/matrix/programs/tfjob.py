@@ -20,7 +20,7 @@ from kubernetes.client import (
 from hack.matrix.programs.steps import LIMIT_S, RUN, expect, fails, step, until, where
 
 NAME: Final = "life"
-RUNS_S: Final = 10
+RUNS_S: Final = 20
 """How long the workers run: the steps between the waits for Running and for Succeeded have to fit in."""
 
 
@@ -53,6 +53,7 @@ class Life:
         self._namespace = namespace
 
     def run(self) -> None:
+        """Live it; each step tells of itself."""
         client, namespace = self._client, self._namespace
         step("create", lambda: client.create(a_job(namespace)))
         step("get", self._get)

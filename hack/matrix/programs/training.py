@@ -22,7 +22,7 @@ from hack.matrix.programs.steps import LIMIT_S, RUN, expect, fails, step, until,
 
 NAME: Final = "life"
 KIND: Final = "TFJob"
-RUNS_S: Final = 10
+RUNS_S: Final = 20
 """How long the workers run: the steps between the waits for Running and for Succeeded have to fit in."""
 
 
@@ -39,9 +39,11 @@ class Sdk:
         )
 
     def create(self, job: Any) -> None:
+        """Create a job from its model."""
         (self.client.create_tfjob if self.is_old else self.client.create_job)(job, namespace=self.namespace)
 
     def create_from_function(self, name: str) -> None:
+        """Create a job of one worker from a Python function."""
         if self.is_old:
             self.client.create_tfjob_from_func(
                 name=name, func=train, base_image="busybox:1.36", namespace=self.namespace, num_worker_replicas=1
@@ -52,24 +54,30 @@ class Sdk:
             )
 
     def get(self, name: str) -> Any:
+        """Return a job."""
         return (self.client.get_tfjob if self.is_old else self.client.get_job)(name, namespace=self.namespace)
 
     def list(self) -> Any:
+        """Return all jobs of the namespace."""
         return (self.client.list_tfjobs if self.is_old else self.client.list_jobs)(namespace=self.namespace)
 
     def update(self, job: Any, name: str) -> None:
+        """Write a changed job, which the SDK does by a patch."""
         (self.client.patch_tfjob if self.is_old else self.client.update_job)(job, name, namespace=self.namespace)
 
     def delete(self, name: str) -> None:
+        """Delete a job."""
         (self.client.delete_tfjob if self.is_old else self.client.delete_job)(name, namespace=self.namespace)
 
     def wait(self, name: str, condition: str) -> Any:
+        """Wait until a job has a condition, and return it."""
         limit = {"timeout" if self.is_old else "wait_timeout": int(LIMIT_S)}
         return self.client.wait_for_job_conditions(
             name, namespace=self.namespace, expected_conditions={condition}, polling_interval=1, **limit
         )
 
     def pods(self, **which: Any) -> set[str]:
+        """Return the names of the job's pods, of all or of one kind."""
         return set(self.client.get_job_pod_names(NAME, namespace=self.namespace, **which))
 
 
@@ -106,6 +114,7 @@ class Life:
         self._sdk = sdk
 
     def run(self) -> None:
+        """Live it; each step tells of itself."""
         sdk = self._sdk
         step("create", lambda: sdk.create(a_job()))
         step("get", self._get)
