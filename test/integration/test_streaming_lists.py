@@ -162,7 +162,9 @@ async def test_wherever_a_stream_breaks_the_cache_ends_with_the_truth(
             await client.create(
                 CONFIG_MAPS, namespace, {"metadata": {"name": f"m{number}"}, "data": {"n": str(number)}}
             )
-        for length in range(601, 3600, 250):  # five config maps and the bookmark have some 2600 bytes, the first one 500
+        for length in range(
+            601, 3600, 250
+        ):  # five config maps and the bookmark have some 2600 bytes, the first one 500
             transport = CountingTransport(http)
             transport.first_length = length
             factory = SharedInformerFactory(RestClient(transport), random=lambda: 0.0)
