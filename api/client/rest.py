@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 REQUEST_S: Final = 40.0
 """The server gives up a write after 34 s (1.20) and says so; a limit below that would hide its answer."""
@@ -162,6 +163,30 @@ class RestClient:
         """Change a part of an object. With `metadata.resourceVersion` in the body a stale view gets ConflictError."""
         path = resource.path(namespace, name, subresource)
         return await self._send("PATCH", path, self._write_query(dry_run=dry_run), body, content_type=content_type)
+
+    async def apply(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: object,
+        *,
+        force: bool = False,
+        subresource: str | None = None,
+        dry_run: bool = False,
+    ) -> bytes:
+        """Let the server see to it that these fields have these values, and are ours (server-side apply, WR-04).
+
+        `body` has apiVersion, kind, metadata.name and the fields that we want, no others: what we applied before and leave out
+        now is removed. An object that is not there is created. ConflictError says that another manager owns a field and wants
+        another value; with `force`, which is what controllers use, it is taken over. Raises ValueError for a client without a
+        field manager.
+        """
+        if not self._field_manager:
+            raise ValueError("server-side apply needs a field manager")
+        path = resource.path(namespace, name, subresource)
+        query = self._write_query(dry_run=dry_run) | ({"force": "true"} if force else {})
+        return await self._send("PATCH", path, query, body, content_type=APPLY_PATCH)
 
     async def delete(
         self,
