@@ -105,7 +105,11 @@ SHUTDOWN_TELLS_THE_TRUTH: Final = Change(
     Known.SEEN,
 )
 NATIVE_SIDECARS: Final = Change(
-    29, KUBELET, "init containers with restartPolicy Always run beside the others and end after them", "KEP-753", Known.SEEN
+    29,
+    KUBELET,
+    "init containers with restartPolicy Always run beside the others and end after them",
+    "KEP-753",
+    Known.SEEN,
 )
 SANDBOX_CONDITION: Final = Change(
     29, KUBELET, "pods have the condition PodReadyToStartContainers", "KEP-3085", Known.SEEN
@@ -151,3 +155,29 @@ LISTS_FROM_SNAPSHOTS: Final = Change(
 PUT_OF_GONE_IS_NOT_FOUND: Final = Change(
     31, API_SERVER, "PUT with the UID of an object that is gone is 404, not 409", "to be read", Known.SEEN
 )
+
+INSECURE_PORTS_GONE: Final = Change(
+    24,
+    CONTROLLERS,
+    "kube-controller-manager and kube-scheduler have no port without TLS, nor the flag --port that closed it",
+    "the changelog of 1.24",
+    Known.SEEN,
+)
+CONTAINER_RUNTIME_INTERFACE_ONLY: Final = Change(
+    24,
+    KUBELET,
+    "there is no other runtime than one of CRI; the flag --container-runtime goes with 1.27",
+    "KEP-2221",
+    Known.SEEN,
+)
+CGROUP_V1_REFUSED: Final = Change(
+    35,
+    KUBELET,
+    "kubelets do not start on control groups of version 1, unless failCgroupV1 is false",
+    "KEP-5573",
+    Known.SEEN,
+)
+FLOW_CONTROL_V1BETA2: Final = Change(
+    23, API_SERVER, "flow schemas are served as v1beta2, until 1.28", "KEP-1040", Known.READ
+)
+FLOW_CONTROL_V1: Final = Change(29, API_SERVER, "flow schemas are served as v1", "KEP-1040", Known.SEEN)
