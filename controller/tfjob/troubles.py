@@ -27,6 +27,7 @@ WAITING_REASONS: Final = frozenset(
         "InvalidImageName",
         "ImageInspectError",
         "RegistryUnavailable",
+        "SignatureValidationFailed",
         "CreateContainerConfigError",
         "CreateContainerError",
         "RunContainerError",
