@@ -15,7 +15,7 @@ from api import core
 from api.v1 import constants as c
 from api.v1.children import NO_LABELS
 from api.v1.types import ReplicaStatus
-from controller.tfjob.pod_end import TERMINAL, has_ended, is_disrupted, is_final, stays_ended, was_stopped
+from controller.tfjob.pod_end import TERMINAL, has_ended, is_disrupted, is_final, was_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -93,15 +93,9 @@ def _outcome(pod: Pod, *, stopped: bool) -> tuple[Outcome, ContainerStateTermina
     phase = pod.status.phase
     if phase not in TERMINAL and (training is None or not is_final(pod, training)):
         return (Outcome.ACTIVE if phase == core.RUNNING else Outcome.WAITING), None
-    if ended is None:
-        did_its_work = phase == core.SUCCEEDED
-    else:
-        # A sidecar's failure makes the pod Failed, but the replica did its work if `tensorflow` ended with 0. With a reason the
-        # pod was ended as a whole (its deadline, an eviction), and that was the answer to it. And what would have run again was
-        # not done: since Kubernetes 1.27 a pod that is deleted between two runs becomes Succeeded.
-        did_its_work = (
-            ended.exit_code == 0 and not pod.status.reason and stays_ended(pod.spec, c.CONTAINER_NAME, ended.exit_code)
-        )
+    # A sidecar's failure makes the pod Failed, but the replica did its work if `tensorflow` ended with 0. With a reason the pod
+    # was ended as a whole (its deadline, an eviction), and that was the answer to it.
+    did_its_work = phase == core.SUCCEEDED or (ended is not None and ended.exit_code == 0 and not pod.status.reason)
     if did_its_work and not stopped and not was_stopped(pod, ended):
         return Outcome.SUCCEEDED, ended
     return Outcome.FAILED, ended

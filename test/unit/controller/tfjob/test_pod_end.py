@@ -205,6 +205,20 @@ def test_a_pod_that_was_turned_away_stays_so_when_its_kubelet_adds_statuses() ->
     assert is_disrupted(found)
 
 
+def test_a_kubelet_of_old_adds_statuses_to_what_it_had_turned_away() -> None:
+    """M4: before 1.26 the message has no word of it."""
+    end = core.ContainerStateTerminated(exit_code=137, reason="ContainerStatusUnknown")
+    statuses = (core.ContainerStatus(name="tensorflow", state=core.ContainerState(terminated=end)),)
+    assert is_disrupted(with_status(pod("Worker", 0, "Failed", reason="OutOfcpu"), container_statuses=statuses))
+
+
+def test_where_a_kubelet_is_older_than_its_server_the_phase_has_the_last_word() -> None:
+    """M3, the skew that Kubernetes allows: a kubelet of 1.34 ignores what a container says of restarts, and ends the pod."""
+    done = with_spec(pod("Worker", 0, "Succeeded", 0), containers=(container("Always"),))
+    assert outcome(done) is Outcome.SUCCEEDED
+    assert has_ended(done)
+
+
 @pytest.mark.parametrize(("phase", "reason"), [("Failed", ""), ("Failed", "DeadlineExceeded"), ("Pending", "OutOfcpu")])
 def test_what_failed_otherwise_was_not_turned_away(phase: str, reason: str) -> None:
     """M4: a failure without a reason is its own, and so is its own deadline."""
