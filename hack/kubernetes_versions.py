@@ -105,7 +105,11 @@ SHUTDOWN_TELLS_THE_TRUTH: Final = Change(
     Known.SEEN,
 )
 NATIVE_SIDECARS: Final = Change(
-    29, KUBELET, "init containers with restartPolicy Always run beside the others and end after them", "KEP-753", Known.SEEN
+    29,
+    KUBELET,
+    "init containers with restartPolicy Always run beside the others and end after them",
+    "KEP-753",
+    Known.SEEN,
 )
 SANDBOX_CONDITION: Final = Change(
     29, KUBELET, "pods have the condition PodReadyToStartContainers", "KEP-3085", Known.SEEN
@@ -150,4 +154,54 @@ LISTS_FROM_SNAPSHOTS: Final = Change(
 )
 PUT_OF_GONE_IS_NOT_FOUND: Final = Change(
     31, API_SERVER, "PUT with the UID of an object that is gone is 404, not 409", "to be read", Known.SEEN
+)
+# What the model of the API server asks besides.
+SERVICES_ARE_GENERIC: Final = Change(
+    23,
+    API_SERVER,
+    "services are stored as all else: PUT creates one that is not there, and another UID is a 409, not a 422",
+    "kubernetes PR 107151 and those before it",
+    Known.SEEN,
+)
+DELETE_ANSWERS_LAST_VERSION: Final = Change(
+    26,
+    API_SERVER,
+    "the object in the answer to its DELETE bears the version of the deletion",
+    "etcd3/store.go",
+    Known.READ | Known.SEEN,
+)
+INITIAL_EVENTS_ARE_CHECKED: Final = Change(
+    27,
+    API_SERVER,
+    "a watch with sendInitialEvents is refused where it can not be had; before, the parameter was not known",
+    "KEP-3157",
+    Known.READ | Known.SEEN,
+)
+CACHES_KNOW_PROGRESS: Final = Change(
+    31,
+    API_SERVER,
+    "a watch cache asks etcd how far it is, so that the versions of idle collections move on, and reads wait for them",
+    "KEP-2340",
+    Known.READ | Known.SEEN,
+)
+LIST_VERSION_IS_CHECKED: Final = Change(
+    33,
+    API_SERVER,
+    "a list at a resourceVersion that is no number is a 400, not a 500",
+    "storage/interfaces.go",
+    Known.READ | Known.SEEN,
+)
+VALUES_ARE_PRINTED_AS_JSON: Final = Change(
+    34,
+    API_SERVER,
+    "refusals show values as JSON: 0 instead of 0x0",
+    "util/validation/field/errors.go",
+    Known.READ | Known.SEEN,
+)
+LABELS_ARE_MEASURED_IN_BYTES: Final = Change(
+    35,
+    API_SERVER,
+    "a label that is too long has too many bytes, not characters",
+    "api/validate/content/errors.go",
+    Known.READ | Known.SEEN,
 )
