@@ -113,12 +113,12 @@ class Session:
     def _masked(self, value: Any, name: str = "") -> Any:
         if isinstance(value, dict):
             if value.get("kind") in SHOWN and "metadata" in value:
-                value = value | _shown(value, SHOWN[value["kind"]])
+                value = value | shown(value, SHOWN[value["kind"]])
             if str(value.get("kind", "")).endswith("List"):
                 value = value | {"metadata": value["metadata"] | {"resourceVersion": "<list version>"}}
-                shown = SHOWN.get(value["kind"].removesuffix("List"))
-                if shown is not None:
-                    value["items"] = [item | _shown(item, shown) for item in value["items"]]
+                fields = SHOWN.get(value["kind"].removesuffix("List"))
+                if fields is not None:
+                    value["items"] = [item | shown(item, fields) for item in value["items"]]
             if value.get("type") == "BOOKMARK":
                 return "<bookmark>"
             masked = {key: self._masked(value[key], key) for key in sorted(value) if key not in HIDDEN}
@@ -143,7 +143,8 @@ class Session:
         return re.sub(r"\d+(?!>)", "<n>", re.sub(r"(?<=from-)[a-z0-9]{5}\b", "<suffix>", text))
 
 
-def _shown(item: Mapping[str, Any], fields: Mapping[str, set[str]]) -> dict[str, Any]:
+def shown(item: Mapping[str, Any], fields: Mapping[str, set[str]]) -> dict[str, Any]:
+    """Of the parts of an object only these fields."""
     return {
         part: {name: value for name, value in (item.get(part) or {}).items() if name in names}
         for part, names in fields.items()

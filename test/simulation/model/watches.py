@@ -119,7 +119,9 @@ class Watch:
         self._lag = lag
         self._version = query.get("resourceVersion", "")
         self._after = read_version(self._version)
-        self._streams_list = manners.streams_lists and query.get("sendInitialEvents") == "true"
+        wants = query.get("sendInitialEvents", "") if manners.streams_lists else ""
+        self._streams_list = wants == "true"
+        self._starts_now = wants == "false" and self._after == 0
         self._fresh = self._after if self._version or not self._streams_list else storage.rv
         """The version that the cache must have seen before a list is streamed: without one in the query, all there is."""
         self._selected = matcher(collection.kind, query)
@@ -152,7 +154,9 @@ class Watch:
 
     def _begin(self) -> None:
         collection = self.collection
-        if self._streams_list or self._after == 0:
+        if self._starts_now:
+            self._after = collection.seen
+        elif self._streams_list or self._after == 0:
             self._send_all()
         elif self._after < collection.forgotten:
             self.fail(expired(f"too old resource version: {self._version} ({collection.forgotten})"))
@@ -243,8 +247,9 @@ class Watch:
         self._bookmark_in(BOOKMARK_S)
 
     def _send_bookmark(self) -> None:
-        if self.collection.stirred or self._manners.has_idle_bookmarks:
-            self._send_event("BOOKMARK", self._bookmark(max(self._after, self.collection.seen), creationTimestamp=None))
+        is_due = self.collection.stirred or self._manners.has_idle_bookmarks
+        if is_due and self._after <= self.collection.seen:
+            self._send_event("BOOKMARK", self._bookmark(self.collection.seen, creationTimestamp=None))
 
     def _bookmark(self, rv: int, **meta: Any) -> bytes:
         kind = self.collection.kind

@@ -22,9 +22,9 @@ from hack.kubernetes_versions import (
     VALUES_ARE_PRINTED_AS_JSON,
 )
 from simulation.model import rules
+from simulation.model.metadata import GENERATED_BASE, mistakes_in
 from simulation.model.patches import json_patch, merge_patch, strategic_merge_patch
 from simulation.model.refusals import (
-    Mistake,
     Refusal,
     already_exists,
     bad_request,
@@ -47,6 +47,10 @@ if TYPE_CHECKING:
     from simulation.model.storage import Body, Collection, Key, Storage, Version
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+_NOT_FOR_CUSTOM = (
+    "the body of the request was in an unknown format - accepted media types include: "
+    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+)
 
 
 class Writer:
@@ -65,13 +69,13 @@ class Writer:
         if meta.get("resourceVersion"):
             raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
         if not meta.get("name") and meta.get("generateName"):
-            meta["name"] = meta["generateName"] + "".join(self._random.choice(_SUFFIX) for _ in range(5))
+            meta["name"] = self._generated(meta["generateName"])
         name = meta.get("name", "")
-        if not name:
-            message = "Required value: name or generateName is required"
-            raise invalid(kind, name, Mistake("metadata.name", "FieldValueRequired", message))
         if kind.resource.namespaced:
             self._check_namespace(kind, namespace, name)
+        mistakes = mistakes_in(kind, meta, self._kubernetes)
+        if mistakes:
+            raise invalid(kind, name, *mistakes)
         taken = collection.objects.get((namespace, name))
         if taken is not None:
             raise already_exists(kind, name, going="deletionTimestamp" in taken.body["metadata"])
@@ -112,11 +116,10 @@ class Writer:
             return 201, self.create(collection, namespace, body | {"metadata": created}, dry_run=dry_run)
         if is_old_service and not subresource:
             self._check_old_service(kind, old, meta)
-        version = meta.get("resourceVersion", "")
-        if not version and not kind.unconditional:
-            raise must_say_version(kind, name, "0" if self._kubernetes.has(VALUES_ARE_PRINTED_AS_JSON) else "0x0")
         if meta.get("uid", old.body["metadata"]["uid"]) != old.body["metadata"]["uid"]:
             raise other_uid(kind, namespace, name, meta["uid"], old.body["metadata"]["uid"])
+        if not meta.get("resourceVersion") and not kind.unconditional:
+            raise must_say_version(kind, name, "0" if self._kubernetes.has(VALUES_ARE_PRINTED_AS_JSON) else "0x0")
         return 200, self._replace(collection, old, body | {"metadata": meta}, subresource, dry_run=dry_run)
 
     def patch(
@@ -141,13 +144,10 @@ class Writer:
                 body = json_patch(old.body, patch)
             case "application/strategic-merge-patch+json" if not kind.custom:
                 body = strategic_merge_patch(old.body, patch)
+            case "application/strategic-merge-patch+json":
+                raise Refusal(415, "UnsupportedMediaType", _NOT_FOR_CUSTOM)
             case _:
-                raise Refusal(
-                    415,
-                    "UnsupportedMediaType",
-                    "the body of the request was in an unknown format - accepted media types include: "
-                    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-                )
+                raise Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
         meta = self._checked_metadata(kind, key[0], body)
         if meta.get("name") != key[1]:
             raise bad_request(
@@ -241,7 +241,8 @@ class Writer:
         given = meta.get("resourceVersion", "")
         if given and given != before["resourceVersion"]:
             raise conflict(kind, name)
-        if meta.get("uid", before["uid"]) != before["uid"]:
+        ignored = kind.custom and subresource == "status"
+        if meta.get("uid", before["uid"]) != before["uid"] and not ignored:
             raise invalid(kind, name, wrong("metadata.uid", meta["uid"], "field is immutable"), told=2)
         rules.check_finalizers(kind, name, before, meta)
         new = rules.merged(kind, old.body, body, subresource)
@@ -298,6 +299,9 @@ class Writer:
                 body["status"] = {"phase": "Active"}
             case _:
                 pass
+
+    def _generated(self, base: str) -> str:
+        return base[:GENERATED_BASE] + "".join(self._random.choice(_SUFFIX) for _ in range(5))
 
     def _counts_generations(self, kind: Kind) -> bool:
         return kind.custom or (kind.resource.plural == "pods" and self._kubernetes.has(POD_GENERATION))
