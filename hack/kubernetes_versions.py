@@ -206,7 +206,11 @@ LABELS_ARE_MEASURED_IN_BYTES: Final = Change(
     Known.READ | Known.SEEN,
 )
 REFUSALS_ARE_REWORDED: Final = Change(
-    32, API_SERVER, "what is too long `may not be more than` so many bytes", "util/validation/field/errors.go", Known.READ | Known.SEEN
+    32,
+    API_SERVER,
+    "what is too long `may not be more than` so many bytes",
+    "util/validation/field/errors.go",
+    Known.READ | Known.SEEN,
 )
 SERVICE_NAMES_ARE_RELAXED: Final = Change(
     36, API_SERVER, "names of services may begin with a digit", "KEP-5311", Known.READ | Known.SEEN

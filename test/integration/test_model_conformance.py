@@ -1,9 +1,9 @@
 """The model API server of `test/simulation` against the real one: the same requests, the same answers.
 
-The script (`simulation.conformance.chapters`) is played on the real server and on the model of the real server's version, and the
-two transcripts must be equal once what differs by nature is masked. A difference is a bug of the model. What servers of 1.20.2 and
-1.36.3 have answered stands in `test/data/recordings/*/conformance`; `test/simulation/test_model_conformance.py` holds the
-models of both to it without a server.
+The script (`simulation.conformance.chapters`) is played on the real server and on the model of the real server's version, and
+the two transcripts must be equal once what differs by nature is masked. A difference is a bug of the model. What servers of
+1.20.2 and 1.36.3 have answered stands in `test/data/recordings/*/conformance`; `test/simulation/test_model_conformance.py`
+holds the models of both to it without a server.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from api.client import HttpTransport, Request, load_settings
 from hack.kubernetes_versions import Kubernetes
 from simulation.conformance.chapters import CHAPTERS
-from simulation.conformance.model import play_on_model
+from simulation.conformance.model import play_on_model, warm_up
 from simulation.conformance.session import Session
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ async def test_the_model_answers_as_the_api_server_does(
 
     async with HttpTransport(settings) as transport:
         kubernetes = await _version(transport)
+        await warm_up(transport)
         real = Session(transport, namespace, compact)
         await chapter(real)
     assert await play_on_model(chapter, kubernetes) == real.transcript

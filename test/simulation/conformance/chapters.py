@@ -6,6 +6,8 @@ on two servers, or on one and compared with what another has answered before (`t
 
 from __future__ import annotations
 
+import asyncio
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from api.core import EVENTS, LEASES, PODS, SERVICES
@@ -306,6 +308,62 @@ async def watches(s: Session) -> None:
     await s.send("GET", TFJOBS, watch="true", resourceVersion="9", resourceVersionMatch="Exact")
 
 
+async def streamed_lists(s: Session) -> None:
+    """A collection as the beginning of a watch (RF-27)."""
+    stream = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+    marked = stream | {"allowWatchBookmarks": "true"}
+    await s.watch(TFJOBS, **marked)
+    first = await s.create(TFJOBS, tfjob("one", labels={"color": "red"}))
+    await s.create(TFJOBS, tfjob("two"))
+    await s.create(PODS, pod("p"))
+    await s.watch(TFJOBS, **marked)
+    await s.watch(PODS, **marked)
+    await s.watch(TFJOBS, **marked, labelSelector="color=red")
+    await s.watch(TFJOBS, **marked, resourceVersion="0")
+    version = first["metadata"]["resourceVersion"]
+    await s.watch(TFJOBS, **marked, resourceVersion=version)
+    await s.watch(TFJOBS, **marked, resourceVersion=version, limit="1")
+    await s.watch(TFJOBS, **marked, resourceVersion=str(int(version) + 1_000_000), timeoutSeconds="9")
+    await s.watch(TFJOBS, **stream)
+    await s.watch(TFJOBS, **stream | {"sendInitialEvents": "false"}, allowWatchBookmarks="true")
+    await s.watch(TFJOBS, allowWatchBookmarks="true")
+    await s.watch(TFJOBS, allowWatchBookmarks="true", resourceVersion="0")
+    await s.watch(TFJOBS, allowWatchBookmarks="true", resourceVersion=version)
+    await s.watch(TFJOBS, sendInitialEvents="true", allowWatchBookmarks="true")
+    await s.watch(TFJOBS, **marked | {"resourceVersionMatch": "Exact"})
+    await s.send("GET", TFJOBS, **stream)
+
+
+async def graces(s: Session) -> None:
+    """Deletions of a pod that a kubelet has: only less grace makes a difference, and where the deletionTimestamp goes (M2)."""
+    await _delete_twice(s, "slow", 25)
+    await _delete_twice(s, "late", 1)
+    await _delete_twice(s, "none", 0)
+    body = pod("ended")
+    await s.create(PODS, body | {"spec": body["spec"] | {"nodeName": "node"}})
+    await s.send("DELETE", PODS, "ended")
+    await s.patch(PODS, "ended", STRATEGIC, {"status": {"phase": "Succeeded"}}, sub="status")
+    await s.send("DELETE", PODS, "ended")
+    await s.send("DELETE", PODS, "ended", {"gracePeriodSeconds": 0})
+    await s.send("GET", PODS, "ended")
+
+
+async def _delete_twice(s: Session, name: str, grace: int) -> None:
+    body = pod(name)
+    bound = {"nodeName": "node", "terminationGracePeriodSeconds": 40}
+    await s.create(PODS, body | {"spec": body["spec"] | bound})
+    first = await s.send("DELETE", PODS, name)
+    await asyncio.sleep(2.2)
+    await s.send("DELETE", PODS, name, {"gracePeriodSeconds": 60})
+    await s.send("DELETE", PODS, name)
+    clock = await s.create(CONFIG_MAPS, config_map(name))
+    second = await s.send("DELETE", PODS, name, {"gracePeriodSeconds": grace})
+    times = [each["metadata"]["deletionTimestamp"] for each in (first, second)]
+    before, after = (datetime.fromisoformat(each) for each in times)
+    s.note("the deletionTimestamp is in the past", times[1] < clock["metadata"]["creationTimestamp"])
+    s.note("it runs from the first deletion", (before - after).total_seconds() == 40 - grace)
+
+
 async def owners(s: Session) -> None:
     """The garbage collector: dependents go, stay as orphans, or go first."""
     for name, policy in (("one", "Background"), ("two", "Orphan"), ("three", "Foreground")):
@@ -340,6 +398,8 @@ CHAPTERS: Final = (
     collections,
     expired_versions,
     watches,
+    streamed_lists,
+    graces,
     owners,
     terminating_namespaces,
 )

@@ -1,10 +1,10 @@
 """The model API server is given what a real one was given, in order, and must answer what that one answered.
 
-`test/data/recordings/VERSION/api/GROUP.jsonl` has a line a step. A line with `did` is what the tester did besides, restored from what
-the answers show of it: a request, or one of compact, restart, define, redefine, undefine, wait, caches began. A line with
-`asked` is a recorded request with its answer, `left_out` why the model is not asked that one. `from` is the version that etcd stood at
-before: the model's counter is put there, so versions need no masks but those of lists and bookmarks, which depend on what else is
-written in a cluster. UIDs in requests are put into the model's own; times and what tells of other objects' versions are masked.
+`test/data/recordings/VERSION/api/GROUP.jsonl` has a line a step. A line with `did` is what the tester did besides, restored
+from what the answers show of it: a request, or one of compact, restart, define, redefine, undefine, wait, caches began. A line
+with `asked` is a recorded request with its answer; `left_out` is why the model is not asked that one. `from` is the version
+that etcd stood at before: the model's counter is put there, so that only the versions of lists and bookmarks are masked where
+they depend on what else was written. UIDs in requests are replaced by the model's own.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class Player:
                     if plural in storage.collections:
                         storage.collections[plural].forgotten = rv
             case "define":
-                resource = Resource("example.com", "v1", step["plural"], step["kind"], namespaced=step.get("namespaced", True))
+                resource = Resource(
+                    "example.com", "v1", step["plural"], step["kind"], namespaced=step.get("namespaced", True)
+                )
                 self._server.define(Kind(resource, custom=True, unconditional=False))
             case "redefine":
                 self._server.redefine(step["plural"])
@@ -96,15 +98,15 @@ class Player:
         finally:
             response.close()
         await asyncio.gather(*others)
-        seconds = round(loop.time() - started)
-        got: Step = {"status": response.status, "seconds": seconds}
+        differences = _compare("status", step["status"], response.status)
+        if differences:
+            return [*differences, f"the answer is {body[:500]!r}"]
         headers = {name: response.headers[name] for name in ("Retry-After", "Warning") if name in response.headers}
-        differences = _compare("status", step["status"], got["status"])
         differences += _compare("headers", step.get("headers", {}), headers)
         if "seconds" in step:
-            differences += _compare("seconds", step["seconds"], seconds)
+            differences += _compare("seconds", step["seconds"], round(loop.time() - started))
         if "events" in step:
-            return differences + self._compare_events([(at, event) for at, event in step["events"]], events)
+            return differences + self._compare_events(step["events"], events)
         if "text" in step:
             return differences + _compare("text", step["text"], body.decode())
         return differences + self._compare_answer(step, json.loads(body))
@@ -141,16 +143,13 @@ class Player:
         return _compare("answer", self._masked(step["answer"]), _masked(answer))
 
     def _compare_events(self, recorded: list[tuple[float, Any]], events: list[tuple[float, Any]]) -> list[str]:
-        wanted = _once([(at, self._event(event)) for at, event in recorded])
+        wanted = _once([(at, self._masked(event.get("part", event))) for at, event in recorded])
         ours = _once([(at, _masked(event)) for at, event in events])
-        differences = _compare("events", [each for _, each in wanted], [_picked(w, e) for (_, w), (_, e) in zip(wanted, ours)] + [each for _, each in ours[len(wanted):]])
-        if not differences:
-            late = [(at, found) for (at, _), (found, _) in zip(wanted, ours, strict=True) if abs(at - found) > SLACK_S]
-            differences += _compare("times", [], late)
-        return differences
-
-    def _event(self, event: Any) -> Any:
-        return self._masked(event["part"] if "part" in event else event)
+        known = [_picked(event, our) for (_, event), (_, our) in zip(wanted, ours, strict=False)]
+        differences = _compare("number of events", len(wanted), len(ours))
+        differences += _compare("events", [event for _, event in wanted], known)
+        late = [(was, at) for (was, _), (at, _) in zip(wanted, ours, strict=False) if abs(was - at) > SLACK_S]
+        return differences + _compare("late events", [], late)
 
     def _learn(self, recorded: Any, answer: Any) -> None:
         if isinstance(answer, dict) and "uid" in recorded.get("metadata", {}) and "uid" in answer.get("metadata", {}):

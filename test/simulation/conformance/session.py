@@ -29,6 +29,8 @@ SHOWN: Final = {
 HIDDEN: Final = {"managedFields", "selfLink"}
 EMPTY: Final[tuple[object, ...]] = (None, "", {}, [])
 """Go says of some fields that they are empty, and leaves others out; who reads JSON into types can not tell."""
+BOOKMARK: Final = "<bookmark>"
+"""A bookmark that says nothing but a version; when those come is not compared."""
 PATIENCE_S: Final = 20.0
 
 
@@ -80,9 +82,13 @@ class Session:
                 lines += chunk
         finally:
             response.close()
-        events = [json.loads(line) for line in lines.splitlines()]
+        events = [self._masked(json.loads(line)) for line in lines.splitlines()]
         asked = self._mask(f"WATCH {path} {sorted(query.items())}")
-        self.transcript.append((asked, response.status, [self._masked(event) for event in events]))
+        self.transcript.append((asked, response.status, [event for event in events if event != BOOKMARK]))
+
+    def note(self, what: str, is_so: object) -> None:
+        """Note something that was found out by comparing answers."""
+        self.transcript.append((what, 0, is_so))
 
     async def until_gone(self, resource: Resource, name: str) -> None:
         """Wait until an object is away; noted is only that it is."""
@@ -120,7 +126,7 @@ class Session:
                 if fields is not None:
                     value["items"] = [item | shown(item, fields) for item in value["items"]]
             if value.get("type") == "BOOKMARK":
-                return "<bookmark>"
+                return value["object"]["metadata"].get("annotations", BOOKMARK)
             masked = {key: self._masked(value[key], key) for key in sorted(value) if key not in HIDDEN}
             return {key: inner for key, inner in masked.items() if inner not in EMPTY}
         if isinstance(value, list):

@@ -16,6 +16,7 @@ import msgspec
 
 from fakes.virtual_loop import EPOCH
 from hack.kubernetes_versions import CACHES_KNOW_PROGRESS, OLDEST, WATCH_REFUSED_WHILE_INITIALISING
+from simulation.model.kinds import KINDS
 from simulation.model.reads import Lister, get, no_lag
 from simulation.model.refusals import Refusal, bad_request, initializing, no_such_group, no_such_path
 from simulation.model.storage import Storage
@@ -82,6 +83,8 @@ class ModelServer:
         self._writer = Writer(self.storage, self.now, Random(f"server {seed}"), kubernetes)
         self._lister = Lister(self.storage, kubernetes)
         self._manners = Manners(kubernetes)
+        self._cold = {kind.resource.plural for kind in KINDS if kind.custom}
+        """Custom resources that nobody has asked for yet: only with the first request is a cache made for them."""
         self._initializing: dict[str, float] = {}
         self._watches: dict[Watch, None] = {}
         self.lag: Lag = no_lag
@@ -128,12 +131,15 @@ class ModelServer:
         """Break every open watch, and begin with fresh watch caches."""
         for collection in self.storage.collections.values():
             collection.begin_anew(self.storage.rv)
+            if collection.kind.custom:
+                self._cold.add(collection.kind.resource.plural)
         for watch in [*self._watches]:
             watch.lose()
 
     def define(self, kind: Kind) -> None:
         """A CustomResourceDefinition is established."""
-        self._initialize(self.storage.add(kind))
+        self.storage.add(kind)
+        self._cold.add(kind.resource.plural)
 
     def redefine(self, plural: str) -> None:
         """The CustomResourceDefinition is changed: open watches end without a word, and a new cache is filled."""
@@ -142,7 +148,7 @@ class ModelServer:
             if watch.collection is collection:
                 watch.end()
         collection.begin_anew(self.storage.rv)
-        self._initialize(collection)
+        self._cold.add(plural)
 
     def undefine(self, plural: str) -> None:
         """The CustomResourceDefinition is deleted: its objects are, then its watches end, and nobody knows it any more."""
@@ -154,11 +160,9 @@ class ModelServer:
                 watch.end()
         del self.storage.collections[plural]
 
-    def _initialize(self, collection: Collection) -> None:
-        self._initializing[collection.kind.resource.plural] = asyncio.get_running_loop().time() + INITIALIZING_S
-
     def _route(self, request: Request) -> Answer:
         target = self._find(request.path)
+        self._warm(target.collection)
         dry_run = request.query.get("dryRun") == "All"
         match request.method:
             case "GET":
@@ -190,14 +194,22 @@ class ModelServer:
             return Answer(200, get(target.collection, target.namespace, target.name, request.query))
         if request.query.get("watch") == "true":
             self._check_initialized(target.collection)
-            query, manners = request.query, self._manners
-            return Answer(200, watch=Watch(self.storage, target.collection, target.namespace, query, manners, self.lag))
+            collection, manners = target.collection, self._manners
+            watch = Watch(self.storage, collection, target.namespace, request.query, manners=manners, lag=self.lag)
+            return Answer(200, watch=watch)
         return Answer(200, self._lister.page(target.collection, target.namespace, request.query, self.lag))
 
+    def _warm(self, collection: Collection) -> None:
+        """Let the cache of a custom resource be filled, if this is the first request for it."""
+        plural = collection.kind.resource.plural
+        if plural in self._cold:
+            self._cold.discard(plural)
+            self._initializing[plural] = asyncio.get_running_loop().time() + INITIALIZING_S
+
     def _check_initialized(self, collection: Collection) -> None:
+        """Raises Refusal while the cache is being filled, in versions that do not let a watch wait for it."""
         until = self._initializing.get(collection.kind.resource.plural, 0.0)
-        refused = self.kubernetes.has(WATCH_REFUSED_WHILE_INITIALISING)
-        if refused and asyncio.get_running_loop().time() < until:
+        if self.kubernetes.has(WATCH_REFUSED_WHILE_INITIALISING) and asyncio.get_running_loop().time() < until:
             raise initializing()
 
     def _patch(self, target: _Target, request: Request, *, dry_run: bool) -> bytes:

@@ -61,7 +61,7 @@ class Change:
 
 @dataclass(slots=True)
 class Collection:
-    """All objects of one kind, their history as far as etcd or the cache can tell it, and the watch cache that reads are served from.
+    """All objects of one kind, their history as far as etcd or the cache can tell it, and the watch cache that reads use.
 
     The cache is the history up to `seen`. It is complete unless it is frozen, as that of a server is that etcd does not reach.
     """

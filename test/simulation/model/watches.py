@@ -108,6 +108,7 @@ class Watch:
         collection: Collection,
         namespace: str,
         query: Mapping[str, str],
+        *,
         manners: Manners,
         lag: Lag = no_lag,
     ) -> None:
