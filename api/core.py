@@ -23,6 +23,45 @@ SUCCEEDED = "Succeeded"
 FAILED = "Failed"
 
 
+ALWAYS = "Always"
+ON_FAILURE = "OnFailure"
+NEVER = "Never"
+
+
+class ContainerExitCodes(Struct, frozen=True):
+    """Which exit codes a rule is about: those `In` the values, or those `NotIn` them."""
+
+    operator: str = ""
+    values: tuple[int, ...] = ()
+
+
+class ContainerRestartRule(Struct, frozen=True):
+    """What the kubelet does after an exit with such a code (Kubernetes 1.35): `Restart` or `RestartAllContainers`."""
+
+    action: str = ""
+    exit_codes: ContainerExitCodes | None = None
+
+
+class Container(Struct, frozen=True):
+    """A container, and its own word about restarts: `restart_policy` is "" where the pod's counts.
+
+    On an init container `Always` means a native sidecar (Kubernetes 1.29).
+    """
+
+    name: str
+    restart_policy: str = ""
+    restart_policy_rules: tuple[ContainerRestartRule, ...] | None = None
+
+
+class PodSpec(Struct, frozen=True):
+    """What decides how a pod ends. The defaults are those that an API server fills in."""
+
+    restart_policy: str = ALWAYS
+    termination_grace_period_seconds: int = 30
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] | None = None
+
+
 class ContainerStateWaiting(Struct, frozen=True):
     """Why a container has not started."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.core import PODS, SERVICES, PodStatus
+from api.core import PODS, SERVICES, PodSpec, PodStatus
 from api.meta import Meta, Struct
 from api.v1 import constants as c
 
@@ -50,6 +50,7 @@ class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
     """A pod."""
 
     metadata: ChildMeta
+    spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 

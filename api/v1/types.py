@@ -45,7 +45,8 @@ class IndexRestarts(Struct, frozen=True):
     """How often one replica was restarted, whoever did it. Only replicas that were restarted have a record.
 
     `carried` are the restarts up to the pod before `pod` (a UID), `in_place` those that the kubelet has made in it so far;
-    `replaced` says that it failed, was counted, and is to be made again, so that it is never counted twice.
+    `replaced` says that it failed, was counted, and is to be made again, so that it is never counted twice. `stopped` says that
+    it was told to go with more grace than its own: should somebody shorten that, the pod no longer tells when it was asked.
     """
 
     type: str
@@ -54,6 +55,7 @@ class IndexRestarts(Struct, frozen=True):
     carried: int = 0
     in_place: int = 0
     replaced: bool = False
+    stopped: bool = False
 
     @property
     def total(self) -> int:

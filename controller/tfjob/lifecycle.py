@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from api import core
 from api.v1 import constants as c
+from controller.tfjob.pod_end import DEADLINE_EXCEEDED
 from controller.tfjob.replicas import Outcome
 
 if TYPE_CHECKING:
@@ -89,7 +89,10 @@ def should_restart(replica: Replica, spec: TFJobSpec) -> bool:
     if policy == c.NEVER:
         return spec.dynamic_workers and replica.type == c.WORKER and replica.disrupted
     if policy == c.EXIT_CODE:
-        return replica.disrupted or (replica.ended is not None and replica.ended.exit_code in c.RETRYABLE_EXIT_CODES)
+        # What a process answers to the pod's own deadline is not its doing either, but that limit its author has set.
+        if replica.ended is None or replica.pod.status.reason == DEADLINE_EXCEEDED:
+            return replica.disrupted
+        return replica.disrupted or replica.ended.exit_code in c.RETRYABLE_EXIT_CODES
     return True
 
 
@@ -97,9 +100,5 @@ def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
     """The pods that go when the job has ended: All takes all, None none, Running those that have not ended themselves."""
     if policy == c.CLEAN_NONE:
         return []
-    # By the pod's phase, not by its outcome: a replica that is done may still burn CPU in a sidecar.
-    return [
-        replica
-        for replica in replicas
-        if policy == c.CLEAN_ALL or replica.pod.status.phase not in {core.SUCCEEDED, core.FAILED}
-    ]
+    # By the pod, not by its outcome: a replica that is done may still burn CPU in a sidecar.
+    return [replica for replica in replicas if policy == c.CLEAN_ALL or not replica.has_ended]

@@ -68,7 +68,7 @@ def plan(
     """
     if job.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
         return NOTHING
-    observed = observe(pods, spec.replicas)
+    observed = observe(pods, job.status.restarts)
     seen = _Seen(
         replicas=[replica for replica in observed if _is_wanted(replica, spec)],
         surplus=[replica for replica in observed if not _is_wanted(replica, spec)],
@@ -97,7 +97,7 @@ def plan_invalid(
     if job.metadata.deletion_timestamp is not None or managed_by(job.spec) not in c.MANAGED_BY_US:
         return NOTHING
     if conditions.is_finished(job.status):
-        cleaned = _after_the_end(job, _Seen(observe(pods, {}), (), services), c.CLEAN_RUNNING, ttl_s(job.spec), now)
+        cleaned = _after_the_end(job, _Seen(observe(pods), (), services), c.CLEAN_RUNNING, ttl_s(job.spec), now)
         return released(cleaned, gang)
     message = invalid_message(mistakes)
     status = statuses.ended(job.status, c.FAILED, c.REASON_INVALID, message, _whole(now))

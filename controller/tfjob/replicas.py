@@ -9,28 +9,20 @@ from __future__ import annotations
 import enum
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from api import core
 from api.v1 import constants as c
 from api.v1.children import NO_LABELS
 from api.v1.types import ReplicaStatus
+from controller.tfjob.pod_end import TERMINAL, has_ended, is_disrupted, is_final, was_stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from api.core import ContainerStateTerminated
+    from api.core import ContainerStateTerminated, ContainerStatus
     from api.v1.children import ChildMeta, Pod
-    from api.v1.types import ReplicaSpec
-
-DISRUPTIONS: Final = frozenset(
-    {"Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "Preempted"}
-)
-"""Reasons in a failed pod's status that say the cluster took it away; the training did nothing wrong."""
-REJECTIONS: Final = ("UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError", "OutOf")
-"""How the reasons begin with which a kubelet turns a pod away before anything of it has run: a device that has not come back
-after a restart of the node, or room that somebody else took first (`OutOfcpu`, `OutOfnvidia.com/gpu`, ...)."""
+    from api.v1.types import IndexRestarts
 
 
 class Outcome(enum.Enum):
@@ -60,7 +52,12 @@ class Replica:
     @property
     def disrupted(self) -> bool:
         """Whether the cluster ended this pod rather than its own process."""
-        return _is_disrupted(self.pod)
+        return is_disrupted(self.pod)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of this pod runs or will run again, though its phase may not say so yet."""
+        return has_ended(self.pod)
 
 
 _TYPE_OF_LABEL: Final = {name.lower(): name for name in c.REPLICA_TYPES}
@@ -76,64 +73,36 @@ def slot_of(meta: ChildMeta) -> tuple[str, int] | None:
     return replica_type, int(index)
 
 
-def observe(pods: Iterable[Pod], specs: Mapping[str, ReplicaSpec]) -> list[Replica]:
-    """Read each pod's place and fate. A pod whose labels name no replica of ours is left out."""
+def observe(pods: Iterable[Pod], records: Iterable[IndexRestarts] = ()) -> list[Replica]:
+    """Read each pod's place and fate. A pod whose labels name no replica of ours is left out.
+
+    `records` are those of the job's status: they know what the pods no longer tell.
+    """
+    stopped = {record.pod for record in records if record.stopped}
     replicas: list[Replica] = []
     for pod in pods:
         slot = slot_of(pod.metadata)
-        if slot is None:
-            continue
-        spec = specs.get(slot[0])
-        outcome, ended = _outcome(pod, spec.restart_policy if spec else c.NEVER)
-        replicas.append(Replica(*slot, pod, outcome, ended))
+        if slot is not None:
+            replicas.append(Replica(*slot, pod, *_outcome(pod, stopped=pod.metadata.uid in stopped)))
     return replicas
 
 
-def _outcome(pod: Pod, policy: str) -> tuple[Outcome, ContainerStateTerminated | None]:
-    ended = _terminated(pod)
+def _outcome(pod: Pod, *, stopped: bool) -> tuple[Outcome, ContainerStateTerminated | None]:
+    training = _training(pod)
+    ended = training.state.terminated if training is not None else None
     phase = pod.status.phase
-    if phase not in {core.SUCCEEDED, core.FAILED} and (ended is None or not _is_final(ended.exit_code, policy)):
+    if phase not in TERMINAL and (training is None or not is_final(pod, training)):
         return (Outcome.ACTIVE if phase == core.RUNNING else Outcome.WAITING), None
-    # A sidecar's failure makes the pod Failed, but the replica did its work if `tensorflow` ended with 0.
-    did_its_work = phase == core.SUCCEEDED or (ended is not None and ended.exit_code == 0)
-    if did_its_work and not _was_stopped(pod, ended):
+    # A sidecar's failure makes the pod Failed, but the replica did its work if `tensorflow` ended with 0. With a reason the pod
+    # was ended as a whole (its deadline, an eviction), and that was the answer to it.
+    did_its_work = phase == core.SUCCEEDED or (ended is not None and ended.exit_code == 0 and not pod.status.reason)
+    if did_its_work and not stopped and not was_stopped(pod, ended):
         return Outcome.SUCCEEDED, ended
     return Outcome.FAILED, ended
 
 
-def _was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
-    """Whether an end with 0 may be the answer to a SIGTERM: whoever saves a checkpoint then, and exits in order, is not done.
-
-    Of a pod that is being deleted only an end before the request counts. The API has whole seconds: what ended in the same one
-    is rather run again than taken for done. A success that was seen in time is in the job's status, and needs no pod.
-    """
-    leaves_at = pod.metadata.deletion_timestamp
-    if leaves_at is None:
-        return pod.status.phase == core.FAILED and _is_disrupted(pod)
-    if ended is None or ended.finished_at is None:
-        return False
-    return ended.finished_at >= leaves_at - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
-
-
-def _is_disrupted(pod: Pod) -> bool:
-    status = pod.status
-    if status.reason in DISRUPTIONS or (status.reason.startswith(REJECTIONS) and not status.container_statuses):
-        return True
-    return any(cond.type == "DisruptionTarget" and cond.status == "True" for cond in status.conditions or ())
-
-
-def _is_final(exit_code: int, policy: str) -> bool:
-    """Whether the kubelet leaves a container that ended so as it is."""
-    if policy == c.ALWAYS:
-        return False
-    return exit_code == 0 or policy != c.ON_FAILURE
-
-
-def _terminated(pod: Pod) -> ContainerStateTerminated | None:
-    for status in pod.status.container_statuses or ():
-        if status.name == c.CONTAINER_NAME:
-            return status.state.terminated
-    return None
+def _training(pod: Pod) -> ContainerStatus | None:
+    return next((each for each in pod.status.container_statuses or () if each.name == c.CONTAINER_NAME), None)
 
 
 def count(replicas: Sequence[Replica], types: Iterable[str]) -> dict[str, ReplicaStatus]:

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from api import core
 from api.v1.types import IndexRestarts
+from controller.tfjob.pod_end import goes_with_more_grace, native_sidecars
+from controller.tfjob.replicas import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -33,13 +36,17 @@ def account(
         uid = replica.pod.metadata.uid
         place = (replica.type, replica.index)
         in_place, fails = in_place_restarts(replica.pod), uid in failed
-        if not in_place and not fails:
+        stopped = replica.outcome is not Outcome.SUCCEEDED and goes_with_more_grace(replica.pod)
+        if not (in_place or fails or stopped):
             continue
         record = found.get(place, IndexRestarts(type=replica.type, index=replica.index, pod=uid))
         if record.pod != uid:
-            record = msgspec.structs.replace(record, pod=uid, carried=record.total, in_place=0, replaced=False)
+            record = IndexRestarts(type=record.type, index=record.index, pod=uid, carried=record.total)
         found[place] = msgspec.structs.replace(
-            record, in_place=max(record.in_place, in_place), replaced=record.replaced or fails
+            record,
+            in_place=max(record.in_place, in_place),
+            replaced=record.replaced or fails,
+            stopped=record.stopped or stopped,
         )
     return tuple(found[place] for place in sorted(found))
 
@@ -70,6 +77,7 @@ def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) ->
                 carried=max(record.carried, other.carried),
                 in_place=max(record.in_place, other.in_place),
                 replaced=record.replaced or other.replaced,
+                stopped=record.stopped or other.stopped,
             )
         elif other.total > record.total:
             found[place] = other
@@ -77,6 +85,11 @@ def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) ->
 
 
 def in_place_restarts(pod: Pod) -> int:
-    """How often the kubelet restarted containers of this pod: all of them, init containers too (B37)."""
+    """How often the kubelet restarted containers of this pod: all of them, init containers too (B37).
+
+    Native sidecars count as well, but not in a pod whose policy is Never: there nobody asked for restarts, and its kubelet
+    restarts them all the same, whatever the policy (M7).
+    """
+    spared = native_sidecars(pod.spec) if pod.spec.restart_policy == core.NEVER else frozenset()
     statuses = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
-    return sum(status.restart_count for status in statuses)
+    return sum(status.restart_count for status in statuses if status.name not in spared)

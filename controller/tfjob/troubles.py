@@ -27,6 +27,8 @@ WAITING_REASONS: Final = frozenset(
         "InvalidImageName",
         "ImageInspectError",
         "RegistryUnavailable",
+        "SignatureValidationFailed",
+        "ImageVolumeMountFailed",
         "CreateContainerConfigError",
         "CreateContainerError",
         "RunContainerError",

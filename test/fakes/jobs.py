@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from api.core import ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus
+from api.core import NEVER, Container, ContainerState, ContainerStateTerminated, ContainerStatus, PodSpec, PodStatus
 from api.meta import ObjectMeta, OwnerReference
 from api.v1.children import ChildLabels, ChildMeta, Pod, Service
 from api.v1.types import JobStatus, TFJob, TFJobSpec
@@ -66,14 +66,20 @@ def pod(
     phase: str = "Running",
     exit_code: int | None = None,
     *,
+    policy: str = NEVER,
     reason: str = "",
     restarts: int = 0,
     terminating: bool = False,
+    grace_s: int = 30,
     ended_s: float | None = None,
     uid: str = "",
     job_name: str = "mnist",
 ) -> Pod:
-    """A pod of the job; with `exit_code` its training container has terminated, `ended_s` after it was told to go."""
+    """A pod of the job, of a replica that is Never or ExitCode unless `policy` says otherwise.
+
+    With `exit_code` its training container has terminated, `ended_s` after EPOCH. One that is `terminating` was told to go at
+    EPOCH, with `grace_s`; its own grace is 30 s.
+    """
     at = None if ended_s is None else EPOCH + timedelta(seconds=ended_s)
     terminated = None if exit_code is None else ContainerStateTerminated(exit_code=exit_code, finished_at=at)
     state = ContainerState(terminated=terminated) if terminated is not None else None
@@ -81,7 +87,8 @@ def pod(
     if state is not None or phase == "Running":
         statuses = (ContainerStatus(name="tensorflow", restart_count=restarts, state=state or ContainerState()),)
     return Pod(
-        metadata=_child_meta(job_name, replica_type, index, uid, terminating=terminating),
+        metadata=_child_meta(job_name, replica_type, index, uid, terminating=terminating, grace_s=grace_s),
+        spec=PodSpec(restart_policy=policy, containers=(Container(name="tensorflow"),)),
         status=PodStatus(phase=phase, reason=reason, container_statuses=statuses),
     )
 
@@ -91,7 +98,9 @@ def service(replica_type: str, index: int, *, job_name: str = "mnist", terminati
     return Service(metadata=_child_meta(job_name, replica_type, index, "", terminating=terminating))
 
 
-def _child_meta(job_name: str, replica_type: str, index: int, uid: str, *, terminating: bool) -> ChildMeta:
+def _child_meta(
+    job_name: str, replica_type: str, index: int, uid: str, *, terminating: bool, grace_s: int = 30
+) -> ChildMeta:
     name = child_name(job_name, replica_type, index)
     return ChildMeta(
         name=name,
@@ -100,8 +109,8 @@ def _child_meta(job_name: str, replica_type: str, index: int, uid: str, *, termi
         resource_version="5",
         labels=ChildLabels(replica_type=replica_type.lower(), replica_index=str(index)),
         owner_references=(OwnerReference(kind="TFJob", name=job_name, uid=JOB_UID, controller=True),),
-        deletion_timestamp=EPOCH + timedelta(seconds=30) if terminating else None,
-        deletion_grace_period_seconds=30 if terminating else None,
+        deletion_timestamp=EPOCH + timedelta(seconds=grace_s) if terminating else None,
+        deletion_grace_period_seconds=grace_s if terminating else None,
     )
 
 

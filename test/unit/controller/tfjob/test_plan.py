@@ -52,6 +52,13 @@ def ended(spec: dict[str, Any], pods: list[Pod]) -> TFJob:
     return finished
 
 
+def with_sidecar(found: Pod) -> Pod:
+    """The pod with a second container, which runs."""
+    statuses = (*(found.status.container_statuses or ()), core.ContainerStatus(name="sidecar"))
+    status = msgspec.structs.replace(found.status, container_statuses=statuses)
+    return msgspec.structs.replace(found, status=status)
+
+
 def chief(**specs: dict[str, Any]) -> dict[str, Any]:
     """A specification with a chief and other replicas."""
     return {"tfReplicaSpecs": {"Chief": replica(1), **specs}}
@@ -343,14 +350,14 @@ def test_a_running_pod_on_its_way_out_does_not_fail_the_job() -> None:
 def test_a_container_that_the_kubelet_will_restart_is_not_an_end() -> None:
     """OnFailure and exit 1: the pod stays Running, and so does the job."""
     spec = {"tfReplicaSpecs": {"Worker": replica(1, "OnFailure")}}
-    decided = decide(begun(spec), [pod("Worker", 0, "Running", 1)])
+    decided = decide(begun(spec), [pod("Worker", 0, "Running", 1, policy="OnFailure")])
     assert told(decided.status) == [c.CREATED, c.RUNNING]
 
 
 def test_a_sidecar_that_goes_on_does_not_keep_a_finished_replica_alive() -> None:
     """B73: the container tensorflow decides; the pod itself is still cleaned up as running."""
     spec = {"tfReplicaSpecs": {"Worker": replica(1, "OnFailure")}}
-    pods = [pod("Worker", 0, "Running", 0)]
+    pods = [with_sidecar(pod("Worker", 0, "Running", 0, policy="OnFailure"))]
     finished = ended(spec, pods)
     assert told(finished.status) == [c.CREATED, c.SUCCEEDED]
     assert names(decide(finished, pods))["delete pods"] == ["mnist-worker-0"]

@@ -63,9 +63,11 @@ def some_pods(draw: st.DrawFn) -> list[Pod]:
             index,
             draw(st.sampled_from([core.PENDING, core.RUNNING, core.SUCCEEDED, core.FAILED, "Unknown"])),
             draw(st.none() | st.sampled_from([0, 1, 137])),
+            policy=draw(st.sampled_from(c.POD_RESTART_POLICIES)),
             reason=draw(st.sampled_from(["", "Evicted"])),
             restarts=draw(st.integers(0, 2)),
             terminating=draw(st.booleans()),
+            grace_s=draw(st.sampled_from([30, 30, 0, 5, 60])),
             ended_s=draw(st.sampled_from([None, -1, 0, 5])),
         )
         for name, index in draw(st.lists(places, max_size=6, unique=True))
@@ -110,22 +112,26 @@ def is_ours_to_run(tfjob: TFJob, spec: TFJobSpec) -> bool:
     )
 
 
-def has_succeeded(found: Pod, policy: str) -> bool:
+def has_succeeded(found: Pod, tfjob: TFJob) -> bool:
     """Whether a pod's replica is done, read from the pod as the kubelet leaves it: by its own doing, not on a SIGTERM."""
+    if any(record.stopped and record.pod == found.metadata.uid for record in tfjob.status.restarts):
+        return False
     ended = [each.state.terminated for each in found.status.container_statuses or () if each.state.terminated]
     with_zero = any(each.exit_code == 0 for each in ended)
     if found.metadata.deletion_timestamp is not None:
-        if any(each.finished_at is not None and each.finished_at >= EPOCH for each in ended):
+        before = any(each.finished_at is not None and each.finished_at < EPOCH for each in ended)
+        if not before or found.metadata.deletion_grace_period_seconds != 30:
             return False
-    elif found.status.phase == core.FAILED and found.status.reason:
+    elif found.status.reason:
         return False
     if found.status.phase == core.FAILED:
-        return with_zero
-    return found.status.phase == core.SUCCEEDED or (with_zero and policy != c.ALWAYS)
+        return with_zero and not found.status.reason
+    return found.status.phase == core.SUCCEEDED or (with_zero and found.spec.restart_policy != c.ALWAYS)
 
 
-def is_active(found: Pod, policy: str) -> bool:
+def is_active(found: Pod) -> bool:
     """Whether a pod counts as active: it runs, is not on its way out, and its training is not over for good."""
+    policy = found.spec.restart_policy
     over = any(
         each.state.terminated is not None
         and policy != c.ALWAYS
@@ -164,7 +170,7 @@ def test_a_child_is_only_made_where_one_is_missing_and_wanted(
         assert index not in _indices(after.get(name, ""))
     for found in pods:
         name, index = place_of(found)
-        if name in spec.replicas and has_succeeded(found, spec.replicas[name].restart_policy):
+        if name in spec.replicas and has_succeeded(found, tfjob):
             assert (name, index) not in made
 
 
@@ -213,12 +219,12 @@ def test_counters_equal_the_pods(tfjob: TFJob, pods: list[Pod], services: list[S
         return
     assert set(status.replica_statuses) == set(spec.replicas)
     for name, counts in status.replica_statuses.items():
-        policy, size = spec.replicas[name].restart_policy, spec.replicas[name].replicas
+        size = spec.replicas[name].replicas
         mine = [found for found in pods if place_of(found)[0] == name and place_of(found)[1] < size]
-        assert counts.active == sum(is_active(found, policy) for found in mine)
+        assert counts.active == sum(is_active(found) for found in mine)
         finished = {index for index in _indices(status.finished_indices.get(name, "")) if index < size}
         assert counts.succeeded == len(finished)
-        assert {place_of(found)[1] for found in mine if has_succeeded(found, policy)} <= finished
+        assert {place_of(found)[1] for found in mine if has_succeeded(found, tfjob)} <= finished
 
 
 @patient

@@ -10,7 +10,7 @@ from api.v1.children import Pod
 from controller.tfjob.actions import JobEvent
 from controller.tfjob.replicas import observe
 from controller.tfjob.troubles import MOST_PER_REASON, troubles_of, untold
-from fakes.jobs import good_spec, job, pod
+from fakes.jobs import pod
 
 
 def unschedulable(index: int = 0) -> Pod:
@@ -31,13 +31,19 @@ def waiting(reason: str, *, init: bool = False) -> Pod:
 
 def events(*pods: Pod) -> list[JobEvent]:
     """The events about these pods, none of which is told yet."""
-    return [trouble.event for trouble in untold(troubles_of(observe(pods, good_spec(job()).replicas)), set())]
+    return [trouble.event for trouble in untold(troubles_of(observe(pods)), set())]
 
 
 def test_a_pod_that_no_node_can_take_is_told_of() -> None:
     """B34: the reason is the scheduler's, the text that of the Go operators."""
     message = "Error pod mnist-worker-0 condition message: 0/1 nodes are available: 1 Insufficient cpu."
     assert events(unschedulable()) == [JobEvent("Warning", "Unschedulable", message)]
+
+
+@pytest.mark.parametrize("reason", ["SignatureValidationFailed", "ImageVolumeMountFailed"])
+def test_what_later_kubelets_have_to_say_of_images_is_told(reason: str) -> None:
+    """M4: reasons of kubelets since Kubernetes 1.28 and 1.33."""
+    assert [event.reason for event in events(waiting(reason))] == [reason]
 
 
 @pytest.mark.parametrize("init", [False, True])
@@ -55,16 +61,14 @@ def test_what_passes_by_itself_is_not_told_of(reason: str) -> None:
 
 def test_a_trouble_is_told_once() -> None:
     """The same pod for the same reason; another reason is another trouble."""
-    specs = good_spec(job()).replicas
-    told = {trouble.key for trouble in troubles_of(observe([waiting("ErrImagePull")], specs))}
-    assert untold(troubles_of(observe([waiting("ErrImagePull")], specs)), told) == []
-    assert len(untold(troubles_of(observe([waiting("ImagePullBackOff")], specs)), told)) == 1
+    told = {trouble.key for trouble in troubles_of(observe([waiting("ErrImagePull")]))}
+    assert untold(troubles_of(observe([waiting("ErrImagePull")])), told) == []
+    assert len(untold(troubles_of(observe([waiting("ImagePullBackOff")])), told)) == 1
 
 
 def test_five_hundred_pods_without_a_place_are_one_story() -> None:
     """Not five hundred events, neither at once nor one after the other."""
-    specs = good_spec(job()).replicas
-    troubles = troubles_of(observe([unschedulable(index) for index in range(500)], specs))
+    troubles = troubles_of(observe([unschedulable(index) for index in range(500)]))
     news = untold(troubles, set())
     assert len(news) == MOST_PER_REASON
     assert untold(troubles, {trouble.key for trouble in news}) == []

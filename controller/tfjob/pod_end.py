@@ -1,0 +1,136 @@
+"""How a pod ends: which ends of its containers are final, when it has ended itself, and what was no end of its own. Pure.
+
+All of it is read from the pod, for that is what its kubelet goes by: its phase, containers, conditions and deletion, and the
+restart policies that it was made with.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from api import core
+from api.v1.constants import CONTAINER_NAME
+
+if TYPE_CHECKING:
+    from api.core import Container, ContainerRestartRule, ContainerStateTerminated, ContainerStatus, PodSpec
+    from api.v1.children import Pod
+
+TERMINAL: Final = frozenset({core.SUCCEEDED, core.FAILED})
+
+DISRUPTIONS: Final = frozenset(
+    {"Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "Preempted"}
+)
+"""Reasons in a failed pod's status that say the cluster took it away; the training did nothing wrong."""
+DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
+"""The pod's own activeDeadlineSeconds: its author's doing, also where a kubelet tells of no container."""
+REJECTED: Final = "Pod was rejected"
+"""How the message begins by which a kubelet turns a pod away, since Kubernetes 1.26."""
+UNKNOWN: Final = "ContainerStatusUnknown"
+"""The reason of containers of which a kubelet knows nothing. After its restart it gives it to pods that it had turned away."""
+
+RESTARTING_ALL: Final = "RestartingAllContainers"
+"""A container's reason while a rule restarts all containers of its pod (Kubernetes 1.36)."""
+ALL_RESTARTING: Final = "AllContainersRestarting"
+"""The pod's condition while that happens."""
+
+
+def is_final(pod: Pod, status: ContainerStatus) -> bool:
+    """Whether an ordinary container has terminated and its kubelet leaves it as it is.
+
+    The first rule that names the exit code decides, else the container's own policy, else the pod's (KEP-5307). A rule counts
+    only beside a policy of the container's own, as for the kubelet. What restarts all containers starts ended ones, too.
+    """
+    ended = status.state.terminated
+    if ended is None or ended.reason == RESTARTING_ALL or has_condition(pod, ALL_RESTARTING):
+        return False
+    return stays_ended(pod.spec, status.name, ended.exit_code)
+
+
+def stays_ended(spec: PodSpec, container: str, exit_code: int) -> bool:
+    """Whether the policies of a pod leave an ordinary container alone that has exited with this code.
+
+    A kubelet older than its API server may know less of them: where a pod is left alone its phase has the last word.
+    """
+    return not _restarts(spec, next((each for each in spec.containers if each.name == container), None), exit_code)
+
+
+def has_ended(pod: Pod) -> bool:
+    """Whether nothing of the pod's own work runs or will run again.
+
+    The phase says so late: since Kubernetes 1.22 containers are reported a second or more before it. Native sidecars do not
+    count, since their kubelet ends them after the others.
+    """
+    if pod.status.phase in TERMINAL:
+        return True
+    statuses = pod.status.container_statuses
+    return bool(statuses) and all(is_final(pod, status) for status in statuses or ())
+
+
+def is_disrupted(pod: Pod) -> bool:
+    """Whether the cluster took the pod away, or turned it away before anything of it ran."""
+    return pod.status.reason in DISRUPTIONS or _is_rejected(pod) or has_condition(pod, "DisruptionTarget")
+
+
+def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
+    """Whether an end with 0 may be the answer to a SIGTERM: whoever saves a checkpoint then, and exits in order, is not done.
+
+    At a node's shutdown DisruptionTarget alone tells. Of a pod that is being deleted only an end before the request counts, and
+    when that was is known only while the grace is the pod's own: the kubelet's last delete (grace 0), and each that shortens
+    the grace, moves `deletionTimestamp` (Kubernetes 1.33). The API has whole seconds: what ended in the same one is rather run
+    again than taken for done. What the deletion met between two runs was not done either, though its phase may become
+    Succeeded (1.27). A success that was seen in time is in the job's status, and needs no pod.
+    """
+    meta = pod.metadata
+    if meta.deletion_timestamp is None:
+        return is_disrupted(pod)
+    grace_s = meta.deletion_grace_period_seconds
+    if not grace_s or grace_s != pod.spec.termination_grace_period_seconds:
+        return True
+    if ended is None or ended.finished_at is None or not stays_ended(pod.spec, CONTAINER_NAME, ended.exit_code):
+        return True
+    return ended.finished_at >= meta.deletion_timestamp - timedelta(seconds=grace_s)
+
+
+def goes_with_more_grace(pod: Pod) -> bool:
+    """Whether the pod was told to go with more grace than its own. Shortened to that later, it would look as if asked then."""
+    return (pod.metadata.deletion_grace_period_seconds or 0) > pod.spec.termination_grace_period_seconds
+
+
+def native_sidecars(spec: PodSpec) -> frozenset[str]:
+    """The names of the init containers that run beside the others (Kubernetes 1.29)."""
+    return frozenset(each.name for each in spec.init_containers or () if each.restart_policy == core.ALWAYS)
+
+
+def has_condition(pod: Pod, kind: str) -> bool:
+    """Whether this condition of the pod is True."""
+    return any(each.type == kind and each.status == "True" for each in pod.status.conditions or ())
+
+
+def _is_rejected(pod: Pod) -> bool:
+    """Whether a kubelet turned the pod away, for whatever reason: new ones come with each version of Kubernetes."""
+    status = pod.status
+    if status.phase != core.FAILED:
+        return False
+    ends = [each.state.terminated for each in status.container_statuses or ()]
+    nothing_ran = all(end is not None and end.reason == UNKNOWN for end in ends)
+    return (nothing_ran and status.reason not in {"", DEADLINE_EXCEEDED}) or status.message.startswith(REJECTED)
+
+
+def _restarts(spec: PodSpec, container: Container | None, exit_code: int) -> bool:
+    """Whether the kubelet starts a container again that ended so."""
+    policy = spec.restart_policy
+    if container is not None and container.restart_policy:
+        rules = container.restart_policy_rules or ()
+        first = next((rule for rule in rules if _names(rule, exit_code)), None)
+        if first is not None and first.action in {"Restart", "RestartAllContainers"}:
+            return True
+        policy = container.restart_policy
+    return policy == core.ALWAYS or (policy == core.ON_FAILURE and exit_code != 0)
+
+
+def _names(rule: ContainerRestartRule, exit_code: int) -> bool:
+    codes = rule.exit_codes
+    if codes is None or codes.operator not in {"In", "NotIn"}:
+        return False
+    return (exit_code in codes.values) is (codes.operator == "In")
