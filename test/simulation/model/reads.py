@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hack.kubernetes_versions import INITIAL_EVENTS_ARE_CHECKED, LIST_VERSION_IS_CHECKED, LISTS_FROM_SNAPSHOTS
+from hack.kubernetes_versions import (
+    FUTURE_LISTS_TIME_OUT,
+    INITIAL_EVENTS_ARE_CHECKED,
+    LIST_VERSION_IS_CHECKED,
+    LISTS_FROM_SNAPSHOTS,
+)
 from simulation.model.refusals import (
     Refusal,
     bad_request,
@@ -96,6 +101,7 @@ class Lister:
     def __init__(self, storage: Storage, kubernetes: Kubernetes) -> None:
         self._storage = storage
         self._has_snapshots = kubernetes.has(LISTS_FROM_SNAPSHOTS)
+        self._waits_for_future = kubernetes.has(FUTURE_LISTS_TIME_OUT)
         self._checks_version = kubernetes.has(LIST_VERSION_IS_CHECKED)
         self._knows_initial_events = kubernetes.has(INITIAL_EVENTS_ARE_CHECKED)
 
@@ -151,7 +157,7 @@ class Lister:
 
     def _exact(self, collection: Collection, rv: int, limit: int) -> _View:
         if rv > self._storage.rv:
-            raise too_large(rv, self._storage.rv) if self._has_snapshots else future_version()
+            raise too_large(rv, self._storage.rv) if self._waits_for_future else future_version()
         if self._is_forgotten(collection, rv):
             raise expired(COMPACTED)
         return _View(rv, collection.at(rv), limit)

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from hack.kubernetes_versions import CONTAINER_RESTART_RULES, NATIVE_SIDECARS
 from simulation.model.refusals import details_of, failed_precondition, forbidden, invalid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hack.kubernetes_versions import Kubernetes
     from simulation.model.kinds import Kind
     from simulation.model.storage import Body, Version
 
@@ -115,6 +117,15 @@ def shortened(meta: Body, grace: int, now: datetime, *, never_past: bool) -> Bod
 def timestamp(time: datetime) -> str:
     """A time as it is written."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def known_to(kubernetes: Kubernetes, spec: Body) -> Body:
+    """A pod's specification without the fields of containers that a server of this version drops."""
+    for change, name in ((CONTAINER_RESTART_RULES, "containers"), (NATIVE_SIDECARS, "initContainers")):
+        if not kubernetes.has(change) and spec.get(name):
+            containers = [without(each, "restartPolicy", "restartPolicyRules") for each in spec[name]]
+            spec = spec | {name: containers}
+    return spec
 
 
 def success(kind: Kind, old: Version) -> bytes:

@@ -161,12 +161,12 @@ class Watch:
             self._send_all()
         elif self._after < collection.forgotten:
             self.fail(expired(f"too old resource version: {self._version} ({collection.forgotten})"))
-        if self._sink is None:
-            return
         for change in collection.since(self._after):
             if change.rv > collection.seen:
                 break
             self._hear(change)
+        if self._sink is None:  # it has failed, or whom it is for has hung up meanwhile
+            return
         collection.listeners[self._hear] = None
         if self._bookmarks:
             self._bookmark_in(BOOKMARK_S)

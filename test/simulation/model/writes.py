@@ -90,6 +90,8 @@ class Writer:
         complete = rules.pruned(
             kind, kind.head | {"metadata": meta} | rules.without(body, "kind", "apiVersion", "metadata")
         )
+        if kind.resource.plural == "pods":
+            complete["spec"] = rules.known_to(self._kubernetes, complete.get("spec") or {})
         self._set_first_status(kind, complete)
         if dry_run:
             return msgspec.json.encode(complete)
