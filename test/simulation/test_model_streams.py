@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from api.client.transport import Request
-from hack.kubernetes_versions import NEWEST
+from hack.kubernetes_versions import NEWEST, Kubernetes
 from simulation.model.kinds import CONFIG_MAPS, NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
@@ -30,8 +30,8 @@ STREAM: Final = {
 class Cluster:
     """A model with a namespace, and a client."""
 
-    def __init__(self) -> None:
-        self.server = ModelServer(kubernetes=NEWEST)
+    def __init__(self, kubernetes: Kubernetes = NEWEST) -> None:
+        self.server = ModelServer(kubernetes=kubernetes)
         self._transport = ModelTransport(self.server, "test")
         self._send("POST", NAMESPACES.path(), {"metadata": {"name": "n"}})
 
@@ -92,6 +92,23 @@ def _told(event: dict[str, Any]) -> tuple[str, str]:
             return "BOOKMARK", "end" if "annotations" in item["metadata"] else ""
         case kind:
             return kind, item["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("minor", "code", "why"),
+    [
+        (20, 422, "resourceVersionMatch is forbidden for watch,"),
+        (28, 422, "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
+        (32, 200, ""),
+        (33, 422, "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
+        (34, 200, ""),
+    ],
+)
+async def test_a_server_that_does_not_stream_lists_refuses_to(minor: int, code: int, why: str) -> None:
+    """RF-28: by its version; the feature was on in 1.32, off in 1.33, and is on since 1.34."""
+    cluster = Cluster(Kubernetes(minor))
+    answer = cluster.server.exchange(Request("GET", CONFIG_MAPS.path("n"), STREAM), "test")
+    assert (answer.status, why in answer.body.decode()) == (code, True)
 
 
 async def test_a_stream_waits_until_the_cache_has_seen_all_that_there_was_when_it_was_asked_for() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from api.client.transport import Request
@@ -82,7 +83,10 @@ class Session:
                 lines += chunk
         finally:
             response.close()
-        events = [self._masked(json.loads(line)) for line in lines.splitlines()]
+        told = [json.loads(line) for line in lines.splitlines()]
+        if query.get("resourceVersion", "0") == "0" or "sendInitialEvents" in query:
+            told = _sorted_additions(told)
+        events = [self._masked(event) for event in told]
         asked = self._mask(f"WATCH {path} {sorted(query.items())}")
         self.transcript.append((asked, response.status, [event for event in events if event != BOOKMARK]))
 
@@ -147,6 +151,12 @@ class Session:
                 text = text.replace(known, masked)
         text = re.sub(r"('continue', ')[^']+", r"\1<token>", text)
         return re.sub(r"\d+(?!>)", "<n>", re.sub(r"(?<=from-)[a-z0-9]{5}\b", "<suffix>", text))
+
+
+def _sorted_additions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Order what a watch begins with by names: old servers tell it in any order."""
+    additions = [*takewhile(lambda event: event.get("type") == "ADDED", events)]
+    return sorted(additions, key=lambda event: str(event["object"]["metadata"]["name"])) + events[len(additions) :]
 
 
 def shown(item: Mapping[str, Any], fields: Mapping[str, set[str]]) -> dict[str, Any]:
