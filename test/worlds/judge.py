@@ -121,7 +121,9 @@ def _judge_clean_up(world: World, child: Child, call: Call) -> None:
     takes_all = any(
         spec is None or spec.clean_pod_policy == c.CLEAN_ALL for spec in (spec_of(each.spec) for each in world.postures)
     )
-    require(takes_all or not any(map(has_ended, looked_at)), f"clean-up takes {call.name}, which has ended, and its logs")
+    require(
+        takes_all or not any(map(has_ended, looked_at)), f"clean-up takes {call.name}, which has ended, and its logs"
+    )
 
 
 def _judge_evidence(world: World, child: Child, *, live: bool) -> None:
@@ -182,7 +184,9 @@ def _judge_end(job: Job, status: JobStatus, world: World) -> None:
     """A job ends as its replicas have ended."""
     if c.SUCCEEDED in told(status):
         require(_has_succeeded(job, world.done), "the job has succeeded, and what decides has not")
-    elif all(each.reason not in {c.REASON_LIMIT, c.REASON_INVALID} for each in status.conditions if each.type == c.FAILED):
+    elif all(
+        each.reason not in {c.REASON_LIMIT, c.REASON_INVALID} for each in status.conditions if each.type == c.FAILED
+    ):
         require(any(slot in world.lost for slot in wanted(job)), "the job has failed, and none of its replicas has")
 
 

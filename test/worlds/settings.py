@@ -117,6 +117,8 @@ def create_again(given: dict[str, Any]) -> Callable[[World], World]:
 ONE: Final = spec(Worker=(1, c.EXIT_CODE))
 TWO: Final = spec(Worker=(2, c.EXIT_CODE)) | {"successPolicy": c.ALL_WORKERS}
 PAIR: Final = {policy: spec(Chief=(1, policy), Worker=(1, policy)) for policy in c.RESTART_POLICIES}
+
+
 def with_container(policy: str, sidecar: bool = False, **fields: Any) -> dict[str, Any]:
     """One worker, whose container `tensorflow` has these fields; with a sidecar or without."""
     containers = [{"name": c.CONTAINER_NAME, "image": "train:1"} | fields]
@@ -137,7 +139,6 @@ CLUSTER: Final = ("crash", "lose", "relist", "remove", "evict")
 ALL: Final = frozenset({"tfjobs", "pods", "services"})
 VIEWS_OF_PODS: Final = frozenset({"pods"})
 EVERY_CALL: Final = frozenset((verb, resource) for verb in ("create", "delete", "patch", "get") for resource in ALL)
-
 
 
 def _of_pods(name: str, given: dict[str, Any], may: tuple[str, ...], surprises: int = 1, **fields: Any) -> Setting:

@@ -195,7 +195,9 @@ def _container_statuses(child: Child) -> tuple[ContainerStatus, ...] | None:
     mine = ContainerStatus(name=c.CONTAINER_NAME, restart_count=child.restarts, state=state)
     if not child.spec or not has_sidecar(child):
         return (mine,)
-    ended = ContainerState(terminated=ContainerStateTerminated(exit_code=0)) if child.phase != RUNNING else ContainerState()
+    ended = (
+        ContainerState(terminated=ContainerStateTerminated(exit_code=0)) if child.phase != RUNNING else ContainerState()
+    )
     return mine, ContainerStatus(name=SIDECAR, state=ended)
 
 
