@@ -2,8 +2,8 @@
 
 Without a version (None) the end of a pod is one step: the kubelet of a world that is not about pods.
 
-The moments stand as whole seconds since `EPOCH`, each a constant: all that matters is their order. The first request to go comes
-at 0, whenever that is.
+The moments stand as whole seconds since `EPOCH`, each a constant: all that matters is their order. The first request to go
+comes at 0, whenever that is.
 """
 
 from __future__ import annotations
@@ -113,10 +113,8 @@ def ends(pod: Child, code: int, at: int, kubernetes: Kubernetes | None) -> Child
         return _restarted(pod) if following else _in_terminal_phase(pod)
     if following:
         return pod._replace(restarting=following == RESTART_ALL)
-    if pod.terminating:
-        at_once = _tells_phase(pod, kubernetes)
-    else:
-        at_once = not kubernetes.has(CONTAINERS_END_BEFORE_PHASE)
+    early = kubernetes.has(CONTAINERS_END_BEFORE_PHASE)
+    at_once = _tells_phase(pod, kubernetes) if pod.terminating else not early
     return _in_terminal_phase(pod) if at_once and not has_sidecar(pod) else pod
 
 

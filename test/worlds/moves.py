@@ -157,14 +157,7 @@ class Rules:
             yield (PROGRESS, "drop", *call[:4]), rest
             yield (PROGRESS, "carry out late", *call[:4]), carry_out(rest, call)[0]
         for pod in world.pods:
-            if pod.uid == STRANGER:
-                yield (PROGRESS, "stranger leaves"), remove_child(world, PODS, pod)
-            elif _is_asked(pod) and pod.exit_code is None and world.kubernetes is not None:
-                yield (PROGRESS, "answer 143", pod.name), _answers(world, pod, 143, _after(pod))
-            elif (after := _onward(world, pod)) is not None:
-                yield (PROGRESS, "onward", pod.name), after
-            elif pod.phase == "Pending":
-                yield (PROGRESS, "run", pod.name), put_child(world, PODS, pod._replace(phase="Running"))
+            yield from self._of_the_kubelet(world, pod)
         job = world.job
         orphans = 0
         for resource in (PODS, SERVICES):
@@ -178,11 +171,21 @@ class Rules:
         if job is not None and job.deleting and not orphans:
             yield (PROGRESS, "collect", TFJOBS), delete_job(world)
 
+    def _of_the_kubelet(self, world: World, pod: Child) -> Iterator[tuple[Move, World]]:
+        if pod.uid == STRANGER:
+            yield (PROGRESS, "stranger leaves"), remove_child(world, PODS, pod)
+        elif _has_to_answer(world, pod):
+            yield (PROGRESS, "answer 143", pod.name), _answers(world, pod, 143, _after(pod))
+        elif (after := _onward(world, pod)) is not None:
+            yield (PROGRESS, "onward", pod.name), after
+        elif pod.phase == "Pending":
+            yield (PROGRESS, "run", pod.name), put_child(world, PODS, pod._replace(phase="Running"))
+
     def _choices(self, world: World) -> Iterator[tuple[Move, World]]:
         for pod in world.pods:
             if _runs(pod) and pod.type not in self.setting.never_ends and not next_after(pod, 0):
                 yield (CHOICE, "succeed", pod.name), _ends(world, pod, 0)
-            if _is_asked(pod) and pod.exit_code is None and world.kubernetes is not None:
+            if _has_to_answer(world, pod):
                 yield (CHOICE, "answer 0", pod.name), _answers(world, pod, 0, _after(pod))
         if world.script < len(self.setting.script):
             after = self.setting.script[world.script](world)
@@ -236,25 +239,29 @@ class Rules:
             if "shut down" in may and kubernetes is not None:
                 for code in (0, 143):
                     yield (SURPRISE, "shut down", pod.name, code), _lost(world, pod, shut_down(pod, code, kubernetes))
-        if "remove" in may and not pod.terminating:
-            yield (SURPRISE, "remove", pod.name), end_child(world, PODS, pod)
-        if "remove slowly" in may and _is_up(pod) and not pod.terminating:
-            yield (SURPRISE, "remove slowly", pod.name), end_child(world, PODS, pod, MORE)
-        if not _is_asked(pod):
-            return
-        if "hurry" in may and pod.asked == pod.grace:
-            less = OWN_GRACE if pod.grace == MORE else LESS
-            # Until the pod's own grace looks like the first one, so much time passes that the operator has seen the pod.
-            if less == LESS or at_rest(world):
-                yield (SURPRISE, "hurry", pod.name), end_child(world, PODS, pod, less)
-        if "force" in may:
-            yield (SURPRISE, "force", pod.name), end_child(world, PODS, pod, 0)
-        if "tell late" in may and pod.exit_code is None:
+        yield from self._requests(world, pod)
+        if "tell late" in may and _has_to_answer(world, pod):
             yield (SURPRISE, "answer at once", pod.name), _answers(world, pod, 0, SAME_SECOND)
             late = _answers(world, pod, 0, BEFORE)
             if not next_after(pod, 0):
                 late = late._replace(done=late.done | {pod.slot}, finished=late.finished | {pod.slot})
             yield (SURPRISE, "tell late", pod.name), late
+
+    def _requests(self, world: World, pod: Child) -> Iterator[tuple[Move, World]]:
+        """Somebody deletes the pod, or deletes it again with less grace."""
+        may = self.setting.may
+        if not pod.terminating:
+            if "remove" in may:
+                yield (SURPRISE, "remove", pod.name), end_child(world, PODS, pod)
+            if "remove slowly" in may and _is_up(pod):
+                yield (SURPRISE, "remove slowly", pod.name), end_child(world, PODS, pod, MORE)
+        elif _is_up(pod):
+            less = OWN_GRACE if pod.grace == MORE else LESS
+            # Until the pod's own grace looks like the first one, so much time passes that the operator has seen the pod.
+            if "hurry" in may and pod.asked == pod.grace and (less == LESS or at_rest(world)):
+                yield (SURPRISE, "hurry", pod.name), end_child(world, PODS, pod, less)
+            if "force" in may:
+                yield (SURPRISE, "force", pod.name), end_child(world, PODS, pod, 0)
 
     def _crash(self, world: World) -> World:
         """Kill and start again. Calls that were not carried out may be yet; what was only in memory is lost."""
@@ -303,9 +310,9 @@ def _is_up(pod: Child) -> bool:
     return pod.phase == "Running" and pod.uid != STRANGER
 
 
-def _is_asked(pod: Child) -> bool:
-    """Whether it was asked to go, and something of it still runs."""
-    return _is_up(pod) and pod.terminating
+def _has_to_answer(world: World, pod: Child) -> bool:
+    """Whether it was asked to go, and `tensorflow` still runs."""
+    return world.kubernetes is not None and _is_up(pod) and pod.terminating and pod.exit_code is None
 
 
 def _runs(pod: Child) -> bool:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from worlds.world import World
 
 FAILURES: Final = {"error": 1, "killed": 137, "rule": 42}
-"""Ways for a pod to fail by its own doing, with exit codes: for good, such that ExitCode restarts it, and such that a rule of its
-container is about it, where it has one."""
+"""Ways for a pod to fail by its own doing, with exit codes: for good, such that ExitCode restarts it, and such that a rule of
+its container is about it, where it has one."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,9 @@ class Setting:
     each at any moment. What concerns resources not in `lags` takes no time: their events are heard of, and calls about them
     carried out and answered, at once; of the others at most `lag` events are on their way. A call whose verb and resource are
     not in `open` is answered at once when it was carried out. `runs_at_once` spares a pod the time in which it waits for its
-    node. `kubernetes` is the version of API server and kubelets; without one the end of a pod is a single step. Settings that are not for `everyday` take minutes. `office` is for an operator that knows since when it leads, and has
-    other jobs to see to or not.
+    node. `kubernetes` is the version of API server and kubelets; without one the end of a pod is a single step. Settings that
+    are not for `everyday` take minutes. `office` is for an operator that knows since when it leads, and has other jobs to see
+    to or not.
     """
 
     name: str
@@ -143,8 +144,8 @@ EVERY_CALL: Final = frozenset((verb, resource) for verb in ("create", "delete", 
 
 def _of_pods(name: str, given: dict[str, Any], may: tuple[str, ...], surprises: int = 1, **fields: Any) -> Setting:
     """A setting about the ends of pods, on the newest version where none is said."""
-    fields = {"lags": VIEWS_OF_PODS, "kubernetes": NEWEST} | fields
-    return Setting(name, given, may, surprises, runs_at_once=True, **fields)
+    given_fields: dict[str, Any] = {"lags": VIEWS_OF_PODS, "kubernetes": NEWEST} | fields
+    return Setting(name, given, may, surprises, runs_at_once=True, **given_fields)
 
 
 SETTINGS: Final = (
@@ -202,11 +203,14 @@ SETTINGS: Final = (
     Setting("in office, scaled down", TWO, ("crash",), 0, (scale("Worker", 1),), runs_at_once=True, office="busy"),
     Setting("in office, made again", ONE, ("crash",), 0, (delete, create_again(ONE)), runs_at_once=True, office="busy"),
     _of_pods("a container ends before its pod", ONE, ("killed", "crash")),
+    _of_pods("chief and worker end before their pods", PAIR[c.NEVER], (), 0),
+    _of_pods("all of it is cleaned up, told in full", with_policy(PAIR[c.NEVER], cleanPodPolicy="All"), (), 0),
+    _of_pods("nothing of it is cleaned up, told in full", with_policy(PAIR[c.NEVER], cleanPodPolicy="None"), (), 0),
     _of_pods("suspended and told in full", ONE, (), 0, script=(SUSPEND, RESUME)),
     _of_pods("suspended and told in full, 1.20", ONE, (), 0, script=(SUSPEND, RESUME), kubernetes=OLDEST),
     _of_pods("removed, and it ends by itself", ONE, REQUESTS),
     _of_pods("asked to go twice", BESIDE, REQUESTS, 2),
-    _of_pods("asked to go twice, 1.20", BESIDE, REQUESTS, 2, kubernetes=OLDEST),
+    _of_pods("asked to go twice, 1.20", BESIDE, REQUESTS, 2, kubernetes=OLDEST, everyday=False),
     _of_pods("a sidecar runs on", BESIDE, ("error",)),
     _of_pods("a rule restarts in place", with_rule(c.NEVER, RESTART), ("rule", "error", "remove"), 2),
     _of_pods("a rule that nobody knows", with_rule(c.NEVER, RESTART), ("rule", "error"), kubernetes=OLDEST),

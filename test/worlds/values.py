@@ -66,9 +66,9 @@ class Job(NamedTuple):
 class Child(NamedTuple):
     """A pod or a service on the server. `owner` is the UID of its controller, `place` its index; services have no `phase`.
 
-    `exit_code` and `ended` tell of the container `tensorflow`, in a state that terminated; `asked` is the grace with which it was first
-    asked to go, `grace` that of now, `leaves` the deletionTimestamp; `targeted` and `restarting` the conditions DisruptionTarget and AllContainersRestarting; `spec` is a pod's. Times
-    are seconds since `EPOCH`.
+    `exit_code` and `ended` tell how and when the container `tensorflow` terminated, as long as its state says so; `asked` is
+    the grace with which the pod was first asked to go, `grace` that of now, `leaves` its deletionTimestamp; `targeted` and
+    `restarting` are the conditions DisruptionTarget and AllContainersRestarting. Times are seconds since `EPOCH`.
     """
 
     name: str

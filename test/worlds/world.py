@@ -38,17 +38,17 @@ class Posture(NamedTuple):
 class World(NamedTuple):
     """One state of everything.
 
-    `kubernetes` is the version of API server and kubelets, or None (see `worlds.kubelet`). `pending` are the events that the operator has not heard of yet, for
-    each resource. Of the calls of the operator's sync those in `answered` were carried out, and wait to be heard of; `adrift`
-    are calls of which nobody will hear: their sender is dead or has given up. `births` number the children of a name, `script`
-    counts the user's edits, `epoch` the leaps of time.
+    `kubernetes` is the version of API server and kubelets, or None (see `worlds.kubelet`). `pending` are the events that the
+    operator has not heard of yet, for each resource. Of the calls of the operator's sync those in `answered` were carried out,
+    and wait to be heard of; `adrift` are calls of which nobody will hear: their sender is dead or has given up. `births` number
+    the children of a name, `script` counts the user's edits, `epoch` the leaps of time.
 
     For judgement only: `finished`, the replicas that must not run again; `known`, those of them that this life of the operator
     has seen; `done`, the replicas of which a pod has ended well without being asked to, and `lost`, those of which one has
-    ended otherwise; `failures`, how often each replica failed by its own doing; `postures`, what the job stood for since this sync
-    began; `made`, the children (resource, UID) of which this life of the operator was told that they are made, and not yet by
-    a watch; `untouched`, what jobs stood for that nobody has written a status to. `tenured` says that the operator leads since
-    a moment that it knows: then it may act on any version of a job that was made since and is untouched.
+    ended otherwise; `failures`, how often each replica failed by its own doing; `postures`, what the job stood for since this
+    sync began; `made`, the children (resource, UID) of which this life of the operator was told that they are made, and not
+    yet by a watch; `untouched`, what jobs stood for that nobody has written a status to. `tenured` says that the operator
+    leads since a moment that it knows: then it may act on any version of a job that was made since and is untouched.
     """
 
     mind: Mind
