@@ -5,13 +5,16 @@ answered, a worker takes the key, a second passes, pods start and stop, garbage 
 pod succeeds, the user makes the next edit. *Surprises* are what goes wrong, and are counted.
 
 Left out, knowingly: a request takes effect at one moment; each watch keeps its order; a leap of time is between syncs; caches
-list their objects in the order of their names; a restarted operator begins at its predecessor's place in each watch or later.
+list their objects in the order of their names; a restarted operator begins at its predecessor's place in each watch or later;
+a pod that has not started goes as soon as it is deleted; of a pod that is deleted the kubelet's last request and the object's
+going are one move, though two events; a grace longer than a pod's own is shortened to that only when the operator has seen it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from hack.kubernetes_versions import DISRUPTION_TARGET
 from worlds.judge import at_rest, judge_sent, judge_step, wanted
 from worlds.kubelet import (
     AFTER,
@@ -239,6 +242,9 @@ class Rules:
             if "shut down" in may and kubernetes is not None:
                 for code in (0, 143):
                     yield (SURPRISE, "shut down", pod.name, code), _lost(world, pod, shut_down(pod, code, kubernetes))
+        if "turn away" in may and pod.phase == "Pending" and not pod.restarts:
+            rejected = pod._replace(phase="Failed", reason="VolumeAttachmentLimitExceeded")
+            yield (SURPRISE, "turn away", pod.name), put_child(world, PODS, rejected)
         yield from self._requests(world, pod)
         if "tell late" in may and _has_to_answer(world, pod):
             yield (SURPRISE, "answer at once", pod.name), _answers(world, pod, 0, SAME_SECOND)
@@ -255,6 +261,9 @@ class Rules:
                 yield (SURPRISE, "remove", pod.name), end_child(world, PODS, pod)
             if "remove slowly" in may and _is_up(pod):
                 yield (SURPRISE, "remove slowly", pod.name), end_child(world, PODS, pod, MORE)
+            if "drain" in may and world.kubernetes is not None:
+                marked = pod._replace(targeted=world.kubernetes.has(DISRUPTION_TARGET))
+                yield (SURPRISE, "drain", pod.name), end_child(put_child(world, PODS, marked), PODS, marked)
         elif _is_up(pod):
             less = OWN_GRACE if pod.grace == MORE else LESS
             # Until the pod's own grace looks like the first one, so much time passes that the operator has seen the pod.

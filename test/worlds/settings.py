@@ -120,7 +120,7 @@ TWO: Final = spec(Worker=(2, c.EXIT_CODE)) | {"successPolicy": c.ALL_WORKERS}
 PAIR: Final = {policy: spec(Chief=(1, policy), Worker=(1, policy)) for policy in c.RESTART_POLICIES}
 
 
-def with_container(policy: str, sidecar: bool = False, **fields: Any) -> dict[str, Any]:
+def with_container(policy: str, *, sidecar: bool = False, **fields: Any) -> dict[str, Any]:
     """One worker, whose container `tensorflow` has these fields; with a sidecar or without."""
     containers = [{"name": c.CONTAINER_NAME, "image": "train:1"} | fields]
     if sidecar:
@@ -144,8 +144,8 @@ EVERY_CALL: Final = frozenset((verb, resource) for verb in ("create", "delete", 
 
 def _of_pods(name: str, given: dict[str, Any], may: tuple[str, ...], surprises: int = 1, **fields: Any) -> Setting:
     """A setting about the ends of pods, on the newest version where none is said."""
-    given_fields: dict[str, Any] = {"lags": VIEWS_OF_PODS, "kubernetes": NEWEST} | fields
-    return Setting(name, given, may, surprises, runs_at_once=True, **given_fields)
+    usual: dict[str, Any] = {"lags": VIEWS_OF_PODS, "kubernetes": NEWEST, "runs_at_once": True}
+    return Setting(name, given, may, surprises, **usual | fields)
 
 
 SETTINGS: Final = (
@@ -204,11 +204,12 @@ SETTINGS: Final = (
     Setting("in office, made again", ONE, ("crash",), 0, (delete, create_again(ONE)), runs_at_once=True, office="busy"),
     _of_pods("a container ends before its pod", ONE, ("killed", "crash")),
     _of_pods("chief and worker end before their pods", PAIR[c.NEVER], (), 0),
-    _of_pods("all of it is cleaned up, told in full", with_policy(PAIR[c.NEVER], cleanPodPolicy="All"), (), 0),
-    _of_pods("nothing of it is cleaned up, told in full", with_policy(PAIR[c.NEVER], cleanPodPolicy="None"), (), 0),
+    _of_pods("all is cleaned up, told in full", with_policy(ONE, cleanPodPolicy="All"), ("killed",)),
+    _of_pods("nothing is cleaned up, told in full", with_policy(PAIR[c.NEVER], cleanPodPolicy="None"), (), 0),
     _of_pods("suspended and told in full", ONE, (), 0, script=(SUSPEND, RESUME)),
     _of_pods("suspended and told in full, 1.20", ONE, (), 0, script=(SUSPEND, RESUME), kubernetes=OLDEST),
-    _of_pods("removed, and it ends by itself", ONE, REQUESTS),
+    _of_pods("removed while it ends by itself", ONE, (*REQUESTS, "drain")),
+    _of_pods("removed while it ends by itself, 1.20", ONE, (*REQUESTS, "drain"), kubernetes=OLDEST),
     _of_pods("asked to go twice", BESIDE, REQUESTS, 2),
     _of_pods("asked to go twice, 1.20", BESIDE, REQUESTS, 2, kubernetes=OLDEST, everyday=False),
     _of_pods("a sidecar runs on", BESIDE, ("error",)),
@@ -216,8 +217,16 @@ SETTINGS: Final = (
     _of_pods("a rule that nobody knows", with_rule(c.NEVER, RESTART), ("rule", "error"), kubernetes=OLDEST),
     _of_pods("a rule restarts all", with_rule(c.EXIT_CODE, RESTART_ALL), ("rule", "killed", "remove"), 2),
     _of_pods("restarted whatever comes", spec(Worker=(1, c.ALWAYS)), ("restart", "remove", "shut down"), 2),
+    _of_pods(
+        "restarted whatever comes, 1.20",
+        spec(Worker=(1, c.ALWAYS)),
+        ("restart", "remove", "shut down"),
+        2,
+        kubernetes=OLDEST,
+    ),
     _of_pods("never, though its pod is always", with_container(c.ALWAYS, restartPolicy="Never"), ("remove", "error")),
-    _of_pods("a node shuts down", ONE, ("shut down", "crash")),
+    _of_pods("a kubelet turns the pod away", ONE, ("turn away", "crash"), runs_at_once=False),
+    _of_pods("a node shuts down", ONE, ("shut down", "remove", "crash"), 2),
     _of_pods("a node shuts down, 1.20", ONE, ("shut down", "crash"), kubernetes=OLDEST),
     Setting("an invalid specification", spec(Worker=(1, "Sometimes")), CLUSTER, 2, script=(SUSPEND, delete)),
     Setting("another's job", with_policy(ONE, managedBy="kueue.x-k8s.io/multikueue"), CLUSTER, 2, script=(delete,)),

@@ -11,7 +11,7 @@ import pytest
 from api import core
 from api.v1 import conditions
 from api.v1 import constants as c
-from controller.tfjob import controller, plan, replicas, restarts, status
+from controller.tfjob import controller, plan, pod_end, replicas, restarts, status
 from controller.tfjob.controller import TFJobController
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.handlers import ChildHandler
@@ -145,6 +145,12 @@ def the_pods_policy_decides(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(replicas, "is_final", final)
 
 
+def rejections_are_a_list(patch: pytest.MonkeyPatch) -> None:
+    """M4: a pod that a kubelet turned away for a reason that is not in it has failed by itself."""
+    known = ("UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError", "OutOf")
+    patch.setattr(pod_end, "_is_rejected", lambda pod: pod.status.reason.startswith(known))
+
+
 @pytest.mark.parametrize(
     ("bug", "setting", "complaint"),
     [
@@ -168,6 +174,7 @@ def the_pods_policy_decides(patch: pytest.MonkeyPatch) -> None:
         (a_longer_grace_is_forgotten, TWICE, NO_SUCCESS),
         (the_pods_policy_decides, Setting("", RULED, ("rule",), 1, kubernetes=NEWEST), "none of its replicas has"),
         (the_pods_policy_decides, Setting("", RULED_ALL, ("rule",), 1, kubernetes=NEWEST), "none of its replicas has"),
+        (rejections_are_a_list, Setting("", ONE, ("turn away",), 1, kubernetes=NEWEST), "none of its replicas has"),
         (a_failed_sync_is_dropped, Setting("", ONE, ("lose",), 1), "invalid|pods of|service is missing|observed"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
