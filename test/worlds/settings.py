@@ -156,7 +156,9 @@ SETTINGS: Final = (
     Setting(
         "chief and worker, OnFailure", PAIR[c.ON_FAILURE], ("restart", "evict"), runs_at_once=True, lags=VIEWS_OF_PODS
     ),
-    Setting("chief and worker, Always", PAIR[c.ALWAYS], ("restart", "remove"), runs_at_once=True, lags=VIEWS_OF_PODS),
+    Setting(
+        "chief and worker, Always", PAIR[c.ALWAYS], ("restart", "remove"), 2, runs_at_once=True, lags=VIEWS_OF_PODS
+    ),
     Setting(
         "a parameter server and a worker",
         spec(PS=(1, c.EXIT_CODE), Worker=(1, c.EXIT_CODE)),
