@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from hack.kubernetes_versions import CONTAINER_RESTART_RULES, NATIVE_SIDECARS
 from simulation.model.refusals import details_of, failed_precondition, invalid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hack.kubernetes_versions import Kubernetes
     from simulation.model.kinds import Kind
     from simulation.model.storage import Body, Version
 
@@ -99,6 +101,15 @@ def grace(kind: Kind, old: Version, asked: int | None) -> int:
     if not spec.get("nodeName") or status.get("phase") in {"Succeeded", "Failed"}:
         return 0
     return int(spec.get("terminationGracePeriodSeconds", 30)) if asked is None else asked
+
+
+def known_to(kubernetes: Kubernetes, spec: Body) -> Body:
+    """A pod's specification without the fields of containers that a server of this version drops."""
+    for change, name in ((CONTAINER_RESTART_RULES, "containers"), (NATIVE_SIDECARS, "initContainers")):
+        if not kubernetes.has(change) and spec.get(name):
+            containers = [without(each, "restartPolicy", "restartPolicyRules") for each in spec[name]]
+            spec = spec | {name: containers}
+    return spec
 
 
 def success(kind: Kind, old: Version) -> bytes:

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import msgspec
 
 from fakes.virtual_loop import EPOCH
+from hack.kubernetes_versions import OLDEST, Kubernetes
 from simulation.model.kinds import KINDS
 from simulation.model.reads import get, list_objects, no_lag
 from simulation.model.refusals import Refusal, bad_request, no_such_group, no_such_path
@@ -69,10 +70,10 @@ class ModelServer:
     Invariant: a request is carried out completely or not at all, and `writes` has every one that changed something.
     """
 
-    def __init__(self, seed: int | str = 0) -> None:
+    def __init__(self, seed: int | str = 0, *, kubernetes: Kubernetes = OLDEST) -> None:
         self.storage = Storage()
         self.writes: list[Write] = []
-        self._writer = Writer(self.storage, self.now, Random(f"server {seed}"))
+        self._writer = Writer(self.storage, self.now, Random(f"server {seed}"), kubernetes)
         self._roots = {
             (kind.resource.group, kind.resource.version, kind.resource.plural): self.storage.collections[
                 kind.resource.plural

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from hack.kubernetes_versions import DELETION_TIMESTAMP_MOVES, OLDEST, Kubernetes
 from simulation.model import rules
 from simulation.model.patches import json_patch, merge_patch, strategic_merge_patch
 from simulation.model.refusals import (
@@ -36,9 +37,12 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class Writer:
-    """The writing half of the server. `now` tells the time; `random` makes the ends of generated names."""
+    """The writing half of a server of this version. `now` tells the time; `random` makes the ends of generated names."""
 
-    def __init__(self, storage: Storage, now: Callable[[], datetime], random: Random) -> None:
+    def __init__(
+        self, storage: Storage, now: Callable[[], datetime], random: Random, kubernetes: Kubernetes = OLDEST
+    ) -> None:
+        self._kubernetes = kubernetes
         self._storage = storage
         self._now = now
         self._random = random
@@ -69,6 +73,8 @@ class Writer:
         complete = rules.pruned(
             kind, kind.head | {"metadata": meta} | rules.without(body, "kind", "apiVersion", "metadata")
         )
+        if kind.resource.plural == "pods":
+            complete["spec"] = rules.known_to(self._kubernetes, complete.get("spec") or {})
         self._set_first_status(kind, complete)
         if dry_run:
             return msgspec.json.encode(complete)
@@ -259,7 +265,10 @@ class Writer:
         if "deletionTimestamp" not in meta:
             return self._time(grace)
         before = datetime.fromisoformat(meta["deletionTimestamp"])
-        return _text(before + timedelta(seconds=grace - int(meta.get("deletionGracePeriodSeconds") or 0)))
+        leaves_at = before + timedelta(seconds=grace - int(meta.get("deletionGracePeriodSeconds") or 0))
+        if self._kubernetes.has(DELETION_TIMESTAMP_MOVES):
+            leaves_at = max(leaves_at, self._now())
+        return _text(leaves_at)
 
     def _time(self, later: float = 0.0) -> str:
         return _text(self._now() + timedelta(seconds=later))
