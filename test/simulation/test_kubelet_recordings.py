@@ -1,4 +1,4 @@
-"""The simulated kubelet does what real ones did: given the script of a recorded pod, it writes the same sequence of states.
+"""Given the script of a recorded pod, the simulated kubelet writes the sequence of states that a real one wrote.
 
 The recordings are of Kubernetes 1.20.2 and 1.36.3 (`test/data/recordings`). Compared are phase, reason, the states of all
 containers with exit codes and restarts, DisruptionTarget and AllContainersRestarting, and the grace of the deletion; times, names
@@ -42,13 +42,12 @@ HOURS: Final = Run(1e5, None)
 
 @dataclass(frozen=True)
 class Play:
-    """What the containers of a recorded pod did: their runs in order, of which the last repeats, and what they did on SIGTERM."""
+    """What the containers of a recorded pod did: their runs in order, of which the last repeats, and their answer to SIGTERM."""
 
     runs: dict[str, list[Run]] = field(default_factory=dict)
     on_sigterm: dict[str, Answer] = field(default_factory=dict)
     shut_down: bool = False
     rejection: str = ""
-    starts_though_deleted: bool = True
 
 
 def _ends(*codes: int, after_s: float = 2.0, reason: str = "") -> dict[str, list[Run]]:
@@ -136,7 +135,7 @@ class _Played(Script):
         return self._play.rejection
 
     def starts_though_deleted(self, random: Random) -> bool:
-        return self._play.starts_though_deleted
+        return True
 
     def is_hurried(self, random: Random) -> bool:
         return False
