@@ -8,19 +8,17 @@ oracles that must not ask the code under test.
 from __future__ import annotations
 
 import asyncio
-import enum
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from api.client.transport import Request
 from api.core import PODS
 from hack import kubernetes_versions as versions
 from simulation.feed import Feed
 from simulation.lives import Container, End, Fate, Life, State
 from simulation.model.network import NETWORK
+from simulation.nodes import Nodes
+from simulation.pod_writer import PodWriter, condition
 from simulation.restart_rules import After, after_exit
 from simulation.scripts import TENSORFLOW, Answer, Script
 from simulation.slots import Slot, slot_of
@@ -29,10 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from simulation.model.storage import Body, Change
+    from simulation.model.storage import Change
     from simulation.world import World
 
-STRATEGIC: Final = "application/strategic-merge-patch+json"
 EVICTIONS: Final = ("Evicted", "Evicted", "Evicted", "Preempting")
 """Reasons in the status of a pod that its kubelet has ended for want of room."""
 KILLED: Final = 137
@@ -41,16 +38,6 @@ RESTARTING_ALL: Final = "RestartingAllContainers"
 ALL_RESTARTING: Final = "AllContainersRestarting"
 NO_STATUSES: Final = {"containerStatuses": None, "initContainerStatuses": None}
 """Old kubelets put a status without any in the place of what they knew."""
-SHUTDOWN_GRACE_S: Final = 15
-"""What a node that shuts down leaves to its pods (shutdownGracePeriod less that of critical pods, as recorded)."""
-
-
-class _Node(enum.Enum):
-    """What a node is good for."""
-
-    UP = "up"
-    SHUTTING_DOWN = "shutting down"
-    SILENT = "silent"
 
 
 class Kubelet:
@@ -84,65 +71,41 @@ class Kubelet:
         self._feed = Feed(world.server.storage, PODS)
         self._lives: dict[str, Life] = {}
         self._runs: Counter[tuple[str, Slot, str]] = Counter()
-        self._nodes_troubled = 0
-        self._nodes = {f"node-{number}": _Node.UP for number in range(nodes)}
+        self.writer = PodWriter(world)
+        self.nodes = Nodes(world, random, self, nodes)
         world.server.on_change.append(self._look)
 
     @property
     def is_at_rest(self) -> bool:
         """Whether no pod or node will do anything by itself any more."""
-        return self._nodes_troubled == 0 and not any(life.timers for life in self._lives.values())
+        return self.nodes.are_at_rest and not any(life.timers for life in self._lives.values())
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether there is work on a node that is up."""
-        return any(life.fate.runs and self._nodes[life.node] is _Node.UP for life in self._lives.values())
-
-    def lose_node(self) -> None:
-        """A node falls silent. Its pods are told to go after a while, and go when it comes back or is given up."""
-        node = self._troubled("lost")
-        self._nodes[node] = _Node.SILENT
-        self._later(self._random.uniform(2.0, 8.0), partial(self._taint, node))
-
-    def drain_node(self) -> None:
-        """Somebody empties a node: the eviction API deletes its pods, with their own grace or with another."""
-        node = self._busy_node()
-        self._world.note("drained", node)
-        grace = self._random.choice((None, None, 60, 5))
-        for life in self._on(node):
-            self.evict(life.fate.uid, grace)
+    def on(self, node: str) -> list[Life]:
+        """The pods of a node."""
+        return [life for life in self._lives.values() if life.node == node]
 
     def evict(self, uid: str, grace: int | None = None) -> None:
         """Somebody asks the eviction API for the end of a pod."""
         life = self._lives[uid]
-        self._target(life, "EvictionByEvictionAPI", "drain")
-        self._delete(life, "drain", grace=grace)
+        self.writer.announce(life, "EvictionByEvictionAPI", "drain")
+        self.writer.delete(life, "drain", grace=grace)
 
-    def shut_down_node(self) -> None:
-        """A node shuts down in order: its kubelet ends the pods, nobody deletes them. Then it is silent, as one that is lost.
+    def shut_down(self, life: Life, grace_s: int) -> None:
+        """The pod's node begins to shut down.
 
         A pod whose work has ended already is left alone: what its status would show then could be told by nobody.
         """
-        node = self._troubled("shut down")
-        self._nodes[node] = _Node.SHUTTING_DOWN
-        for life in self._on(node):
-            if life.has_started and not life.leaving and not life.done and life.truth is None:
-                self._in(life, self._random.random(), "shut down", partial(self._shut_down, life))
-        self._later(SHUTDOWN_GRACE_S + 3.0, partial(self._fall_silent, node))
+        if life.has_started and not life.leaving and not life.done and life.truth is None:
+            self._in(life, self._random.random(), "shut down", partial(self._shut_down, life, grace_s))
 
-    def _troubled(self, trouble: str) -> str:
-        """Choose a node for trouble; another one takes its place."""
-        node = self._busy_node()
-        self._world.note(trouble, node)
-        self._nodes[f"node-{len(self._nodes)}"] = _Node.UP
-        self._nodes_troubled += 1
-        return node
-
-    def _busy_node(self) -> str:
-        """A node with pods that are at work, if there is one."""
-        up = [name for name, state in self._nodes.items() if state is _Node.UP]
-        busy = {life.node for life in self._lives.values() if life.fate.runs}
-        return self._random.choice([name for name in up if name in busy] or up)
+    def resume(self, life: Life) -> None:
+        """The pod's node is back: what its kubelet had to do is due."""
+        held, life.held = life.held, {}
+        if life.leaving:  # the kubelet finds it so, and begins with that, whatever it had begun before
+            self._cancel(life)
+            held = {"stop": partial(self._stop, life)}
+        for name, step in held.items():
+            self._in(life, self._random.random(), name, step)
 
     def _look(self) -> None:
         for change in self._feed.news():
@@ -159,7 +122,7 @@ class Kubelet:
                 self._begin(change)
         elif "deletionTimestamp" in meta and not life.leaving:
             life.leaving = True
-            if not self._is_silent(life):  # else its containers do not know yet, and go on
+            if not self.nodes.is_silent(life.node):  # else its containers do not know yet, and go on
                 self._cancel(life)
             self._after(life, 3.0, "stop", self._stop)
 
@@ -173,9 +136,8 @@ class Kubelet:
         self._after(life, 2.0, "bind", self._bind)
 
     def _bind(self, life: Life) -> None:
-        life.node = self._random.choice([name for name, state in self._nodes.items() if state is _Node.UP])
-        body = {"metadata": {"name": life.key[1]}, "target": {"kind": "Node", "name": life.node}}
-        self._send("POST", life, body, "binding")
+        life.node = self.nodes.choose()
+        self.writer.bind(life)
         self._after(life, 1.0, "admit", self._admit)
 
     def _admit(self, life: Life) -> None:
@@ -184,7 +146,7 @@ class Kubelet:
         why = self._script.rejection(self._random, life.pod, tries)
         if why:
             life.truth = (End.DISRUPTED, None)
-            self._tell(life, {"phase": "Failed", "reason": why, "message": f"Pod was turned away: {why}"})
+            self.writer.tell(life, {"phase": "Failed", "reason": why, "message": f"Pod was turned away: {why}"})
             return
         spec = life.pod["spec"]
         inits = [each["name"] for each in spec.get("initContainers") or ()]
@@ -264,8 +226,8 @@ class Kubelet:
     def _restart_all(self, life: Life) -> None:
         """A rule wants all containers anew, init containers too (KEP-5532). How they have ended is not kept."""
         self._cancel(life)
-        if not self._tell(
-            life, life.statuses | {"phase": "Running", "conditions": [_condition(ALL_RESTARTING, "Started")]}
+        if not self.writer.tell(
+            life, life.statuses | {"phase": "Running", "conditions": [condition(ALL_RESTARTING, "Started")]}
         ):
             return
         for container in life.everyone:
@@ -275,8 +237,8 @@ class Kubelet:
         self._after(life, 0.5, "anew", self._begin_anew)
 
     def _begin_anew(self, life: Life) -> None:
-        over = _condition(ALL_RESTARTING, status="False")
-        if self._tell(life, life.statuses | {"phase": "Running", "conditions": [over]}):
+        over = condition(ALL_RESTARTING, status="False")
+        if self.writer.tell(life, life.statuses | {"phase": "Running", "conditions": [over]}):
             if life.inits:
                 for container in life.everyone:
                     container.state = {"waiting": {"reason": "PodInitializing"}}
@@ -313,11 +275,11 @@ class Kubelet:
             self._end_all([each for each in life.everyone if each.exit_code is None], code)
             status |= life.statuses
         if self._has(versions.DISRUPTION_TARGET):
-            status["conditions"] = [_condition("DisruptionTarget", "TerminationByKubelet")]
+            status["conditions"] = [condition("DisruptionTarget", "TerminationByKubelet")]
         life.truth = (End.DISRUPTED, code)
-        self._tell(life, status)
+        self.writer.tell(life, status)
 
-    def _shut_down(self, life: Life) -> None:
+    def _shut_down(self, life: Life, grace_s: int) -> None:
         """The node shuts down: the kubelet ends the pod, whatever its restart policy."""
         if life.truth is not None or life.leaving:
             return
@@ -325,20 +287,20 @@ class Kubelet:
         if not self._has(versions.SHUTDOWN_TELLS_THE_TRUTH):
             life.truth = (End.DISRUPTED, None)
             status = {"phase": "Failed", "reason": "Shutdown", "message": "Node is shutting, evicting pods"}
-            self._tell(life, status | NO_STATUSES)
+            self.writer.tell(life, status | NO_STATUSES)
             return
-        self._terminate(life, SHUTDOWN_GRACE_S, self._tell_of_shutdown)
+        self._terminate(life, grace_s, self._tell_of_shutdown)
 
     def _tell_of_shutdown(self, life: Life) -> None:
         life.truth = (End.DISRUPTED, life.containers[self._training].exit_code)
         status: dict[str, Any] = {"phase": life.final_phase} | life.statuses
         if self._has(versions.DISRUPTION_TARGET):
-            status["conditions"] = [_condition("DisruptionTarget", "TerminationByKubelet")]
+            status["conditions"] = [condition("DisruptionTarget", "TerminationByKubelet")]
         else:
             status["phase"] = "Failed"  # by the sources of 1.25, whatever the exit codes are
         if status["phase"] == "Failed":
             status |= {"reason": "Terminated", "message": "Pod was terminated in response to imminent node shutdown."}
-        self._tell(life, status)
+        self.writer.tell(life, status)
 
     def _stop(self, life: Life) -> None:
         """The pod was told to go, and its kubelet knows: its containers get SIGTERM."""
@@ -414,7 +376,7 @@ class Kubelet:
         self._go(life)
 
     def _go(self, life: Life) -> None:
-        self._after(life, 1.0, "go", partial(self._delete, client="kubelet", grace=0))
+        self._after(life, 1.0, "go", partial(self.writer.delete, client="kubelet", grace=0))
 
     def _end_all(self, containers: list[Container], code: int = 0, reason: str = "") -> None:
         for container in containers:
@@ -424,84 +386,17 @@ class Kubelet:
         at = self._world.server.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         return {"terminated": {"exitCode": code, "finishedAt": at, "reason": reason}}
 
-    def _fall_silent(self, node: str) -> None:
-        self._nodes[node] = _Node.SILENT
-        self._later(self._random.uniform(2.0, 8.0), partial(self._taint, node))
-
-    def _taint(self, node: str) -> None:
-        """The node controller gives up on a node: its pods are marked, then it returns, or they are swept away."""
-        for life in self._on(node):
-            self._target(life, "DeletionByTaintManager", "node-controller")
-            self._delete(life, "node-controller")
-        back = self._random.random() < 0.5
-        self._later(self._random.uniform(3.0, 20.0), partial(self._return if back else self._sweep, node))
-
-    def _return(self, node: str) -> None:
-        self._world.note("back", node)
-        self._nodes[node] = _Node.UP
-        self._nodes_troubled -= 1
-        for life in self._on(node):
-            held, life.held = life.held, {}
-            if life.leaving:  # the kubelet finds it so, and begins with that, whatever it had begun before
-                self._cancel(life)
-                held = {"stop": partial(self._stop, life)}
-            for name, step in held.items():
-                self._in(life, self._random.random(), name, step)
-
-    def _sweep(self, node: str) -> None:
-        self._nodes_troubled -= 1
-        for life in self._on(node):
-            if not life.done and self._has(versions.DISRUPTION_TARGET):
-                life.truth = (End.DISRUPTED, None)
-                target = _condition("DisruptionTarget", "DeletionByPodGC")
-                self._tell(life, {"phase": "Failed", "conditions": [target]}, "pod-gc")
-            self._delete(life, "pod-gc", grace=0)
-
-    def _target(self, life: Life, reason: str, client: str) -> None:
-        """Say that a pod is about to be taken away by the cluster."""
-        if self._has(versions.DISRUPTION_TARGET):
-            status = {"conditions": [_condition("DisruptionTarget", reason)]}
-            self._send("PATCH", life, {"metadata": {"uid": life.fate.uid}, "status": status}, "status", client=client)
-
-    def _on(self, node: str) -> list[Life]:
-        return [life for life in self._lives.values() if life.node == node]
-
-    def _is_silent(self, life: Life) -> bool:
-        return self._nodes.get(life.node) is _Node.SILENT
-
     def _report(self, life: Life, phase: str = "", *, passing: bool = False) -> bool:
         """Tell the server of the containers. Answers whether the pod was still there.
 
         `passing`: this may pass so fast that nobody is told, unless nothing else happens.
         """
+        if "news" in life.timers:
+            life.timers.pop("news").cancel()
         if passing and self._script.is_hurried(self._random):
             self._in(life, 1.0, "news", partial(self._report, life, phase))
             return True
-        return self._tell(life, {"phase": phase or life.phase} | life.statuses)
-
-    def _tell(self, life: Life, status: dict[str, Any], client: str = "kubelet") -> bool:
-        """Write a status. Answers whether the pod was still there."""
-        body = {"metadata": {"uid": life.fate.uid}, "status": status}
-        if "news" in life.timers:
-            life.timers.pop("news").cancel()
-        if not self._send("PATCH", life, body, "status", client=client):
-            return False
-        life.settle(status["phase"], self._world.time)
-        return True
-
-    def _delete(self, life: Life, client: str, *, grace: int | None = None) -> None:
-        options: dict[str, Any] = {"preconditions": {"uid": life.fate.uid}}
-        self._send("DELETE", life, options if grace is None else options | {"gracePeriodSeconds": grace}, client=client)
-
-    def _send(
-        self, method: str, life: Life, body: dict[str, Any], subresource: str = "", *, client: str = "kubelet"
-    ) -> bool:
-        content_type = STRATEGIC if method == "PATCH" else "application/json"
-        path = PODS.path(*life.key, subresource or None)
-        request = Request(method, path, {}, msgspec.json.encode(body), content_type)
-        status = self._world.server.exchange(request, client).status
-        self._world.note(client, method, path, body.get("status", ""), status)
-        return status < 300
+        return self.writer.tell(life, {"phase": phase or life.phase} | life.statuses)
 
     def _cancel(self, life: Life) -> None:
         """Nothing of what was due is due any more."""
@@ -527,7 +422,7 @@ class Kubelet:
 
         def take() -> None:
             del life.timers[name]
-            if by_kubelet and self._is_silent(life):
+            if by_kubelet and self.nodes.is_silent(life.node):
                 life.held[name] = step
             else:
                 step()
@@ -536,7 +431,3 @@ class Kubelet:
 
     def _later(self, seconds: float, step: Callable[[], object]) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(seconds, step, context=NETWORK)
-
-
-def _condition(kind: str, reason: str = "", *, status: str = "True") -> Body:
-    return {"type": kind, "status": status} | ({"reason": reason} if reason else {})

@@ -1,8 +1,8 @@
-"""Given the script of a recorded pod, the simulated kubelet writes the sequence of states that a real one wrote.
+"""Given the script of a recorded pod, the simulated kubelet writes the states that a real one wrote.
 
 The recordings are of Kubernetes 1.20.2 and 1.36.3 (`test/data/recordings`). Compared are phase, reason, the states of all
-containers with exit codes and restarts, DisruptionTarget and AllContainersRestarting, and the grace of the deletion; times, names
-of objects and messages are not, and equal neighbours count once.
+containers with exit codes and restarts, DisruptionTarget and AllContainersRestarting, and the grace of the deletion; times,
+names of objects and messages are not, and equal neighbours count once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HOURS: Final = Run(1e5, None)
 
 @dataclass(frozen=True)
 class Play:
-    """What the containers of a recorded pod did: their runs in order, of which the last repeats, and their answer to SIGTERM."""
+    """What the containers of a recorded pod did: their runs in order (the last repeats), and their answer to SIGTERM."""
 
     runs: dict[str, list[Run]] = field(default_factory=dict)
     on_sigterm: dict[str, Answer] = field(default_factory=dict)
@@ -286,7 +286,7 @@ class _Tester:
         elif act == "finalizer removed":
             self.send("PATCH", PODS.path("team", "p"), {"metadata": {"finalizers": None}})
         elif act == "PrepareForShutdown(true)":
-            self._kubelet.shut_down_node()
+            self._kubelet.nodes.shut_down()
 
     def send(self, method: str, path: str, body: Body) -> None:
         """Send a request."""

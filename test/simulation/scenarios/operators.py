@@ -23,6 +23,7 @@ from simulation.world import require
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from simulation.nodes import Nodes
     from simulation.world import World
 
 SIZES: Final = (1, 1, 2, 2, 3, 4, 6)
@@ -95,17 +96,18 @@ async def _play(world: World, *, unlucky: bool) -> Watchman:
 
 def _trouble_nodes(world: World, kubelet: Kubelet) -> None:
     loop, random = asyncio.get_running_loop(), world.random
-    kinds = (kubelet.lose_node, kubelet.drain_node, kubelet.shut_down_node)
-    for trouble in random.choice(((), (), *((kind,) for kind in kinds), kinds, (kubelet.lose_node,) * 2)):
-        loop.call_at(random.uniform(5.0, world.calm_at), _strike, world, kubelet, trouble)
+    nodes = kubelet.nodes
+    kinds = (nodes.lose, nodes.drain, nodes.shut_down)
+    for trouble in random.choice(((), (), *((kind,) for kind in kinds), kinds, (nodes.lose,) * 2)):
+        loop.call_at(random.uniform(5.0, world.calm_at), _strike, world, nodes, trouble)
 
 
-def _strike(world: World, kubelet: Kubelet, trouble: Callable[[], None]) -> None:
+def _strike(world: World, nodes: Nodes, trouble: Callable[[], None]) -> None:
     """Let a node be in trouble as soon as there is work on one, unless it is too late for that."""
-    if kubelet.is_busy:
+    if nodes.are_busy:
         trouble()
     elif world.time < world.calm_at + LATEST_TROUBLE_S:
-        asyncio.get_running_loop().call_later(1.0, _strike, world, kubelet, trouble)
+        asyncio.get_running_loop().call_later(1.0, _strike, world, nodes, trouble)
 
 
 async def _haunt(world: World, replica: OperatorProcess) -> None:
