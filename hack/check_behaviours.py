@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 ROOT: Final = Path(__file__).parents[1]
 TABLE: Final = ROOT / "docs" / "behaviours.md"
-_ROW: Final = re.compile(r"\| ((?:[A-Z]{2}-|B)\d\d) \| (.+?) \| (.*?) ?\|")
+_ROW: Final = re.compile(r"\| ((?:[A-Z]{2}-|B)\d\d|M\d{1,2}) \| (.+?) \| (.*?) ?\|")
 
 
 def listed(table: str) -> dict[str, str]:
@@ -25,9 +25,20 @@ def listed(table: str) -> dict[str, str]:
     return {match[1]: match[3] for line in table.splitlines() if (match := _ROW.fullmatch(line))}
 
 
-def quoted(source: str, families: set[str]) -> Iterator[tuple[str, str]]:
+def families(listed_ids: Iterable[str]) -> dict[str, int]:
+    """What stands before the number of an ID, and with how many digits at least: B01 and RF-01, but M1."""
+    found: dict[str, int] = {}
+    for behaviour in listed_ids:
+        family = behaviour.rstrip("0123456789")
+        digits = len(behaviour) - len(family)
+        found[family] = min(found.get(family, digits), digits)
+    return found
+
+
+def quoted(source: str, ids: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """Each (ID, test) of a test file: IDs of these families that stand in the docstring of a test."""
-    pattern = re.compile(rf"\b(?:{'|'.join(sorted(families))})\d\d\b")
+    patterns = (rf"{family}\d{{{digits},2}}" for family, digits in sorted(ids.items()))
+    pattern = re.compile(rf"\b(?:{'|'.join(patterns)})\b")
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_"):
             for found in set(pattern.findall(ast.get_docstring(node) or "")):
@@ -51,10 +62,10 @@ def gaps(reasons: Mapping[str, str], tests: Mapping[str, list[str]]) -> list[str
 def main() -> int:
     """Print the table and the gaps."""
     reasons = listed(TABLE.read_text())
-    families = {behaviour[:-2] for behaviour in reasons}
+    ids = families(reasons)
     tests: dict[str, list[str]] = defaultdict(list)
     for path in sorted((ROOT / "test").rglob("test_*.py")):
-        for behaviour, name in quoted(path.read_text(), families):
+        for behaviour, name in quoted(path.read_text(), ids):
             tests[behaviour].append(f"{path.relative_to(ROOT / 'test')}::{name}")
     if "--quiet" not in sys.argv:
         for behaviour, reason in reasons.items():

@@ -1,9 +1,11 @@
 """What differs between Kubernetes 1.20 and 1.36 in what this project depends on: one row a change, in one place.
 
-The models (hollow node, simulated kubelet, model of the API server, small worlds) ask a version whether it `has` a change, so
-each of them can behave like any version. Values only. A row says from which minor version on the change is there in a cluster with default
-settings, which component makes it, what it is, where upstream decided it, and on what our knowledge rests: `READ` in that version's source,
-`SEEN` on a running server or kubelet (`test/data/recordings`). `python -m hack.kubernetes_versions` prints the table as docs/compatibility.md has it.
+The models (hollow node, simulated kubelet, model of the API server, small worlds) ask a version whether it `has` a
+change, so each of them can behave like any version. Values only. A row says from which minor version on the change is
+there, with default feature gates and the newest patch release of that minor; which component makes it, what it is,
+where upstream decided it, and on what our knowledge rests.
+
+`python -m hack.kubernetes_versions` prints the table as docs/compatibility.md has it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,10 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 KUBELET: Final = "kubelet"
 API_SERVER: Final = "kube-apiserver"
@@ -19,7 +24,12 @@ CONTROLLERS: Final = "kube-controller-manager"
 
 
 class Known(enum.Flag):
-    """On what a row rests."""
+    """On what a row rests.
+
+    READ: the sources of 1.25 to 1.36 say so; of what came before them, upstream's pull requests, issues and changelogs.
+    SEEN: servers and kubelets of 1.20.2 and 1.36.3 were run, and differ so (`test/data/recordings`). That does not tell
+        in which version between them the change came.
+    """
 
     READ = enum.auto()
     SEEN = enum.auto()
@@ -27,13 +37,19 @@ class Known(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of behaviour. `since` is the minor version: 22 means Kubernetes 1.22."""
+    """One change of behaviour.
+
+    since: the first minor version that has it: 22 means Kubernetes 1.22.
+    source: the pull request or KEP of upstream, else the file to look at.
+    without: later minors that do not have it, for it was switched off again or gave way to something else.
+    """
 
     since: int
     component: str
     what: str
     source: str
     known: Known
+    without: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -44,7 +60,7 @@ class Kubernetes:
 
     def has(self, change: Change) -> bool:
         """Whether clusters of this version behave by the change."""
-        return self.minor >= change.since
+        return self.minor >= change.since and self.minor not in change.without
 
     def __str__(self) -> str:
         return f"1.{self.minor}"
@@ -61,93 +77,315 @@ class Kubernetes:
 OLDEST: Final = Kubernetes(20)
 NEWEST: Final = Kubernetes(36)
 
+
+def changes() -> dict[str, Change]:
+    """All rows by their names, in the order in which they stand below."""
+    return {name: row for name, row in globals().items() if isinstance(row, Change)}
+
+
+def markdown(rows: Iterable[Change]) -> str:
+    """The rows as a table, the oldest change first."""
+    lines = ["| since | component | what | source | known |", "| --- | --- | --- | --- | --- |"]
+    lines += [
+        f"| {_since(row)} | {row.component} | {row.what} | {row.source} | {_known(row)} |"
+        for row in sorted(rows, key=lambda row: row.since)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _since(row: Change) -> str:
+    """`1.32`, `1.32, not 1.33`, or `1.28 to 1.33` where it never came back."""
+    if not row.without:
+        return f"1.{row.since}"
+    if NEWEST.minor in row.without:
+        return f"1.{row.since} to 1.{min(row.without) - 1}"
+    return f"1.{row.since}, not " + ", ".join(f"1.{minor}" for minor in row.without)
+
+
+def _known(row: Change) -> str:
+    return ", ".join(way.name.lower() for way in row.known if way.name)
+
+
+BOTH: Final = Known.READ | Known.SEEN
+
+# The ends of pods.
 CONTAINERS_END_BEFORE_PHASE: Final = Change(
     22,
     KUBELET,
     "containers are reported terminated a second or so before the pod's phase becomes terminal",
-    "kubernetes PR 108366",
-    Known.SEEN,
+    "kubernetes PR 108366 of 1.24, brought to 1.23 and 1.22 by 108723 and 108749 in spring 2022",
+    BOTH,
 )
 """The phase becomes terminal only when the pod worker has finished with the pod."""
-DELETION_ENDS_IN_TERMINAL_PHASE: Final = Change(
-    27,
-    KUBELET,
-    "a pod that is deleted gets phase Succeeded or Failed before it goes, under every restart policy",
-    "kubernetes PR 115331",
-    Known.SEEN,
-)
 DEADLINE_WAITS_FOR_CONTAINERS: Final = Change(
     22,
     KUBELET,
     "a pod past its activeDeadlineSeconds is Failed when its containers have ended, not while they still run",
     "kubernetes PR 108366",
-    Known.SEEN,
-)
-DELETION_TIMESTAMP_MOVES: Final = Change(
-    33,
-    API_SERVER,
-    "a later delete with less grace never leaves a deletionTimestamp in the past: that of the kubelet's last one is its own time",
-    "kubernetes PR 122646",
-    Known.SEEN,
-)
-DISRUPTION_TARGET: Final = Change(
-    26,
-    CONTROLLERS,
-    "whoever takes a pod away (eviction API, taints, preemption, node shutdown) sets its condition DisruptionTarget",
-    "KEP-3329",
-    Known.SEEN,
+    BOTH,
 )
 SHUTDOWN_TELLS_THE_TRUTH: Final = Change(
     22,
     KUBELET,
-    "at a node's shutdown pods end as their containers do, with statuses; before, all were Failed with reason Shutdown at once",
-    "KEP-2000",
-    Known.SEEN,
+    "at a node's shutdown pods end as their containers do, with statuses, Succeeded where all exited with 0, else"
+    " Failed with reason Terminated; before, all were Failed with reason Shutdown at once",
+    "KEP-2000, kubernetes PRs 106900 and 108366",
+    BOTH,
 )
-NATIVE_SIDECARS: Final = Change(
-    29, KUBELET, "init containers with restartPolicy Always run beside the others and end after them", "KEP-753", Known.SEEN
+EVICTED_MAY_SUCCEED: Final = Change(
+    22,
+    KUBELET,
+    "a pod that the kubelet evicts, and whose containers then exit with 0, is Succeeded, without reason or message",
+    "kubernetes PR 108366; under restart policy Always 115331 of 1.27",
+    Known.READ,
 )
-SANDBOX_CONDITION: Final = Change(
-    29, KUBELET, "pods have the condition PodReadyToStartContainers", "KEP-3085", Known.SEEN
+READY_TELLS_FAILURE: Final = Change(
+    22,
+    KUBELET,
+    "the condition Ready of a pod that failed has the reason PodFailed, not ContainersNotReady",
+    "kubernetes PR 110256 of 1.25, brought to 1.22 by 110481",
+    BOTH,
 )
-SCHEDULING_GATES: Final = Change(27, API_SERVER, "pods wait for their schedulingGates", "KEP-3521", Known.SEEN)
-CONTAINER_RESTART_RULES: Final = Change(
-    35, KUBELET, "containers have a restartPolicy and restartPolicyRules of their own", "KEP-5307", Known.SEEN
+UNSTARTED_ARE_CALLED_UNKNOWN: Final = Change(
+    25,
+    KUBELET,
+    "containers that never ran are reported terminated with ContainerStatusUnknown and 137 when their pod ends: when"
+    " it is deleted, and when a kubelet starts anew that had rejected it (1.25 is the oldest version that was read)",
+    "status_manager.go, TerminatePod",
+    BOTH,
 )
-RESTART_ALL_CONTAINERS: Final = Change(
-    36, KUBELET, "a rule can restart all containers of a pod in place", "KEP-5532", Known.SEEN
+REJECTIONS_SAY_SO: Final = Change(
+    26,
+    KUBELET,
+    "the message of a pod that the kubelet rejects begins with `Pod was rejected: `, not `Pod `",
+    "kubelet.go, rejectPod",
+    BOTH,
 )
-POD_GENERATION: Final = Change(
-    34, API_SERVER, "pods have metadata.generation, and status.observedGeneration", "KEP-5067", Known.SEEN
+DELETION_ENDS_IN_TERMINAL_PHASE: Final = Change(
+    27,
+    KUBELET,
+    "a pod that is deleted gets phase Succeeded or Failed before it goes, under every restart policy, and if it never"
+    " started",
+    "kubernetes PR 115331",
+    BOTH,
+)
+EXIT_CODES_SURVIVE_DELETION: Final = Change(
+    27,
+    KUBELET,
+    "a container's exit code is in the status before its deleted pod goes; before, an exit in that moment could be"
+    " lost: Failed, waiting, lastState ContainerStatusUnknown and 137",
+    "kubernetes PR 115331",
+    BOTH,
+)
+REJECTED_FOR_VOLUMES: Final = Change(
+    35,
+    KUBELET,
+    "pods are rejected after their admission, too: VolumeAttachmentLimitExceeded when a driver has no room for a"
+    " volume",
+    "KEP-4876",
+    Known.READ,
+)
+REJECTED_FOR_FEATURES: Final = Change(
+    36,
+    KUBELET,
+    "pods that need what their kubelet does not declare, such as RestartAllContainers, are rejected with"
+    " PodFeatureUnsupported",
+    "KEP-5328",
+    Known.READ,
+)
+
+# Deletions and disruptions.
+DISRUPTION_TARGET: Final = Change(
+    26,
+    CONTROLLERS,
+    "whoever takes a pod away (eviction API, taints, preemption, pod garbage collection, kubelets) sets its condition"
+    " DisruptionTarget: before the deletion, but kubelets only with the terminal phase, and not for pods over their"
+    " own limits of local storage",
+    "KEP-3329",
+    BOTH,
 )
 TAINT_EVICTION_CONTROLLER: Final = Change(
-    29, CONTROLLERS, "eviction by taints is a controller of its own, taint-eviction-controller", "KEP-3902", Known.SEEN
+    29, CONTROLLERS, "eviction by taints is a controller of its own, taint-eviction-controller", "KEP-3902", BOTH
 )
-TOKENS_BY_REQUEST: Final = Change(
-    24, CONTROLLERS, "service accounts get no token Secret; tokens come by TokenRequest", "KEP-2799", Known.SEEN
+DELETION_TIMESTAMP_MOVES: Final = Change(
+    33,
+    API_SERVER,
+    "a later delete with less grace never leaves a deletionTimestamp in the past: that of the kubelet's last one is"
+    " its own time, and a grace that is over already becomes 1 s",
+    "kubernetes PR 122646",
+    BOTH,
 )
+
+# What pods are made of.
+SCHEDULING_GATES: Final = Change(27, API_SERVER, "pods wait for their schedulingGates", "KEP-3521", BOTH)
+ORDINARY_POLICIES_REFUSED: Final = Change(
+    28,
+    API_SERVER,
+    "a pod one of whose ordinary containers has a restartPolicy is refused with 422; 1.27 does not know the field,"
+    " 1.34 drops it",
+    "KEP-753, KEP-5307",
+    Known.READ,
+    without=(34, 35, 36),
+)
+NATIVE_SIDECARS: Final = Change(
+    29, KUBELET, "init containers with restartPolicy Always run beside the others and end after them", "KEP-753", BOTH
+)
+SANDBOX_CONDITION: Final = Change(29, KUBELET, "pods have the condition PodReadyToStartContainers", "KEP-3085", BOTH)
+POD_GENERATION: Final = Change(33, API_SERVER, "pods have metadata.generation", "KEP-5067", BOTH)
+POD_OBSERVED_GENERATION: Final = Change(
+    34, KUBELET, "the status of pods, and each condition, has an observedGeneration", "KEP-5067", BOTH
+)
+CONTAINER_RESTART_RULES: Final = Change(
+    35,
+    KUBELET,
+    "containers have a restartPolicy and restartPolicyRules of their own; a pod is at its end when none of its"
+    " containers will be started again, under any policy of the pod",
+    "KEP-5307",
+    BOTH,
+)
+RESTART_ALL_CONTAINERS: Final = Change(
+    36,
+    KUBELET,
+    "a rule can restart all containers of a pod in place, those too that had succeeded: killed without grace, and the"
+    " phase may go back to Pending",
+    "KEP-5532",
+    BOTH,
+)
+SIGNATURES_ARE_CHECKED: Final = Change(
+    28, KUBELET, "containers may wait with the reason SignatureValidationFailed", "images/image_manager.go", Known.READ
+)
+
+# Requests and answers.
 NAMESPACE_NAME_LABEL: Final = Change(
-    21, API_SERVER, "namespaces have the label kubernetes.io/metadata.name", "KEP-2161", Known.SEEN
+    21, API_SERVER, "namespaces have the label kubernetes.io/metadata.name", "KEP-2161", BOTH
 )
 SERVICE_DELETE_ANSWERS_OBJECT: Final = Change(
-    22, API_SERVER, "DELETE of a service answers with the service, not with a Status", "kubernetes PR 95894", Known.SEEN
+    23, API_SERVER, "DELETE of a service answers with the service, not with a Status", "kubernetes PR 96684", BOTH
+)
+SERVICES_ARE_GENERIC: Final = Change(
+    23,
+    API_SERVER,
+    "services are stored as all else: PUT creates one that is not there, and another UID is a 409, not a 422",
+    "kubernetes PR 96684",
+    BOTH,
+)
+POD_SECURITY: Final = Change(
+    23, API_SERVER, "namespaces whose labels ask for it refuse pods with 403 by Pod Security", "KEP-2579", BOTH
+)
+FLOW_CONTROL_V1BETA2: Final = Change(
+    23,
+    API_SERVER,
+    "flow schemas are served as v1beta2",
+    "KEP-1040",
+    Known.READ,
+    without=tuple(range(29, 37)),
+)
+TOKENS_BY_REQUEST: Final = Change(
+    24, CONTROLLERS, "service accounts get no token Secret; tokens come by TokenRequest", "KEP-2799", BOTH
+)
+FIELD_VALIDATION: Final = Change(
+    25,
+    API_SERVER,
+    "unknown and repeated fields are told in a Warning header, and refused with 400 under fieldValidation=Strict",
+    "KEP-2885",
+    BOTH,
+)
+DELETE_ANSWERS_LAST_VERSION: Final = Change(
+    26, API_SERVER, "the object in the answer to its DELETE bears the version of the deletion", "etcd3/store.go", BOTH
+)
+FLOW_CONTROL_V1: Final = Change(29, API_SERVER, "flow schemas are served as v1", "KEP-1040", BOTH)
+REFUSALS_ARE_REWORDED: Final = Change(
+    32, API_SERVER, "what is too long `may not be more than` so many bytes", "util/validation/field/errors.go", BOTH
+)
+LIST_VERSION_IS_CHECKED: Final = Change(
+    33,
+    API_SERVER,
+    "a list at a resourceVersion that is no number is a 400, not a 500",
+    "cacher/delegator.go",
+    BOTH,
+)
+PUT_OF_GONE_IS_NOT_FOUND: Final = Change(
+    34, API_SERVER, "PUT with the UID of an object that is gone is 404, not 409", "kubernetes PR 132470", BOTH
+)
+VALUES_ARE_PRINTED_AS_JSON: Final = Change(
+    34, API_SERVER, "refusals show values as JSON: 0 instead of 0x0", "util/validation/field/errors.go", BOTH
+)
+LABELS_ARE_MEASURED_IN_BYTES: Final = Change(
+    35,
+    API_SERVER,
+    "a label that is too long has too many bytes, not characters",
+    "api/validate/content/errors.go",
+    BOTH,
+)
+SERVICE_NAMES_ARE_RELAXED: Final = Change(36, API_SERVER, "names of services may begin with a digit", "KEP-5311", BOTH)
+
+# Lists and watches.
+INITIAL_EVENTS_ARE_CHECKED: Final = Change(
+    27,
+    API_SERVER,
+    "a watch with sendInitialEvents is refused where it can not be had; before, the parameter was not known",
+    "KEP-3157",
+    BOTH,
 )
 IDLE_BOOKMARKS: Final = Change(
-    31, API_SERVER, "watches of idle collections get a bookmark a minute", "KEP-2340", Known.SEEN
+    31, API_SERVER, "watches of idle collections get a bookmark a minute", "cacher/cacher.go, dispatchEvents", BOTH
+)
+CACHES_KNOW_PROGRESS: Final = Change(
+    31,
+    API_SERVER,
+    "a watch cache asks etcd how far it is, so that the versions of idle collections move on, and reads wait for them",
+    "KEP-2340",
+    BOTH,
 )
 WATCH_REFUSED_WHILE_INITIALISING: Final = Change(
     31,
     API_SERVER,
     "a watch is refused with 429 while its cache initialises, as after each change of a CRD",
-    "KEP-4568",
-    Known.SEEN,
+    "KEP-4568, kubernetes PR 124642",
+    BOTH,
 )
 STREAMING_LISTS: Final = Change(
-    34, API_SERVER, "a watch with sendInitialEvents begins with the whole collection", "KEP-3157", Known.SEEN
+    32,
+    API_SERVER,
+    "a watch with sendInitialEvents begins with the whole collection",
+    "KEP-3157; switched off in 1.33 by kubernetes PR 131359, on again in 1.34 by 132704",
+    BOTH,
+    without=(33,),
 )
 LISTS_FROM_SNAPSHOTS: Final = Change(
-    34, API_SERVER, "exact lists and continue tokens survive a compaction: no 410", "KEP-4988", Known.SEEN
+    34, API_SERVER, "exact lists and continue tokens survive a compaction: no 410", "KEP-4988", BOTH
 )
-PUT_OF_GONE_IS_NOT_FOUND: Final = Change(
-    31, API_SERVER, "PUT with the UID of an object that is gone is 404, not 409", "to be read", Known.SEEN
+FUTURE_LISTS_TIME_OUT: Final = Change(
+    34,
+    API_SERVER,
+    "a list at a version of the future is a 504 after 3 s in all its forms, not a 500 where it has a limit or is exact",
+    "etcd3/store.go, KEP-4988",
+    BOTH,
 )
+
+# How the components are started.
+INSECURE_PORTS_GONE: Final = Change(
+    24,
+    CONTROLLERS,
+    "kube-controller-manager and kube-scheduler have no port without TLS, nor the flag --port that closed it",
+    "the changelog of 1.24",
+    Known.SEEN,
+)
+CONTAINER_RUNTIME_INTERFACE_ONLY: Final = Change(
+    24,
+    KUBELET,
+    "there is no other runtime than one of CRI; the flag --container-runtime goes with 1.27",
+    "KEP-2221",
+    Known.SEEN,
+)
+CGROUP_V1_REFUSED: Final = Change(
+    35,
+    KUBELET,
+    "kubelets do not start on control groups of version 1, unless failCgroupV1 is false",
+    "KEP-5573, kubernetes PR 134298",
+    BOTH,
+)
+
+
+if __name__ == "__main__":
+    print(markdown(changes().values()), end="")

@@ -24,10 +24,12 @@ from informers.errors import (
     InformerStoppedError,
     SelectorError,
 )
+from informers.expiring_store import ExpiringStore
 from informers.factory import SharedInformerFactory
 from informers.handlers import EventHandler, EventHandlerFuncs
 from informers.listers import Lister, NamespaceLister
 from informers.listwatch import ListerWatcher, ListWatch
+from informers.mutation_cache import MutationCache
 from informers.options import ReflectorOptions
 from informers.processor import Registration
 from informers.shared_informer import SharedIndexInformer
@@ -38,6 +40,7 @@ __all__ = [
     "Codec",
     "EventHandler",
     "EventHandlerFuncs",
+    "ExpiringStore",
     "Indexer",
     "IndexerError",
     "InformerError",
@@ -45,6 +48,7 @@ __all__ = [
     "ListWatch",
     "Lister",
     "ListerWatcher",
+    "MutationCache",
     "NamespaceLister",
     "ReflectorOptions",
     "Registration",

@@ -53,7 +53,7 @@ class ListWatch(Generic[T]):
         field_selector: str = "",
         idle_s: float = DEAD_PEER_S,
     ) -> None:
-        """A watch that is silent for `idle_s` seconds is given up; bookmarks come about every 60 s (SV-03, RF-29)."""
+        """A watch that is silent for `idle_s` seconds is given up, and opened anew where it was (RF-29)."""
         self._client = client
         self._idle_s = idle_s
         self._codec = codec

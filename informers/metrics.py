@@ -19,11 +19,11 @@ WATCH_BUCKETS = (1.0, 10.0, 60.0, 120.0, 300.0, 400.0, 500.0, 600.0, 1200.0)
 COUNT_BUCKETS = (0.0, 1.0, 10.0, 100.0, 500.0, 1000.0, 5000.0, 10_000.0, 50_000.0, 100_000.0)
 LATENCY_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # A7
 
-LISTS = Metric("reflector_lists_total", "Lists that came back whole")
+LISTS = Metric("reflector_lists_total", "Collections that came whole, as a list or as a stream")
 LIST_DURATION = Metric(
-    "reflector_list_duration_seconds", "Seconds from the first page's request to the last object", LIST_BUCKETS
+    "reflector_list_duration_seconds", "Seconds from the first request to the last object", LIST_BUCKETS
 )
-ITEMS_PER_LIST = Metric("reflector_items_per_list", "Objects in a list", COUNT_BUCKETS)
+ITEMS_PER_LIST = Metric("reflector_items_per_list", "Objects in a collection that came whole", COUNT_BUCKETS)
 WATCHES = Metric("reflector_watches_total", "Watches that were opened and have ended")
 SHORT_WATCHES = Metric("reflector_short_watches_total", "Watches that ended within a second and brought nothing")
 WATCH_DURATION = Metric("reflector_watch_duration_seconds", "Seconds from a watch's request to its end", WATCH_BUCKETS)

@@ -34,7 +34,7 @@ class Indexer(Generic[T]):
     - no index holds an empty set of keys (k/k#84959: values such as owner UIDs never come back, so they would pile up);
     - `resource_version` is the version up to which the items are known to be complete.
 
-    Writing is the informer's business: readers only call the methods up to `index_values`.
+    Writing is the informer's business: readers only call the methods up to `has_index`.
     """
 
     def __init__(self, functions: Mapping[str, IndexFunction[T]] | None = None) -> None:
@@ -76,6 +76,11 @@ class Indexer(Generic[T]):
     def index_values(self, name: str) -> builtins.list[str]:
         """All values of index `name`. Raises IndexerError for an unknown index."""
         return [*self._index(name)]
+
+    def values_of(self, name: str, item: T) -> Sequence[str]:
+        """The values under which index `name` would hold this object. Raises IndexerError for an unknown index."""
+        self._index(name)
+        return self._functions[name](item)
 
     def has_index(self, name: str) -> bool:
         """Whether there is an index of this name."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 REQUEST_S: Final = 40.0
 """The server gives up a write after 34 s (1.20) and says so; a limit below that would hide its answer."""
@@ -36,8 +37,10 @@ LIST_S: Final = 70.0
 """The server's own limit for a request is 60 s, which the list of a large collection may need."""
 
 DEAD_PEER_S: Final = 80.0
-"""Silence on a watch that means the peer is gone. The server sends a bookmark about every 60 s (SV-03) and caches events for
-75 s (SV-04), so between 70 and 90 s nothing false is reported and no event is lost to the cache (RF-29)."""
+"""Silence after which the peer of a watch counts as gone, and the watch is opened anew (RF-29). A server sends a bookmark about
+every 60 s (SV-03) and caches events for 75 s (SV-04), so by then something should have come and nothing is lost yet. Servers
+before `IDLE_BOOKMARKS` (hack/kubernetes_versions.py) send none for a collection in which nothing happens: there a silent watch
+is opened anew every 80 s, for the price of one request, since it goes on from the version that it had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class ListOptions:
     continue_token: str = ""
     timeout_s: int = 0
     allow_bookmarks: bool = False
+    send_initial_events: bool = False
+    """A watch begins with the whole collection: see `informers.initial_events`."""
 
     def query(self) -> dict[str, str]:
         """The query parameters under the names that the API server knows."""
@@ -65,6 +70,7 @@ class ListOptions:
             "continue": self.continue_token,
             "timeoutSeconds": str(self.timeout_s) if self.timeout_s else "",
             "allowWatchBookmarks": "true" if self.allow_bookmarks else "",
+            "sendInitialEvents": "true" if self.send_initial_events else "",
         }
         return {name: value for name, value in named.items() if value}
 
@@ -90,8 +96,8 @@ class RestClient:
     ) -> None:
         """`field_manager` names us on every write (WR-03); `limiter` holds back requests, but watches only when they are tried
         again (WR-05). One attempt takes at most `request_s` seconds, of a list `list_s`; a lease needs less than the default.
-        The head of a watch may take `watch_s`: some proxies keep it back until there is a body, in a quiet collection for the
-        minute until the first bookmark.
+        The head of a watch may take `watch_s`: some proxies keep it back until there is a body, in a quiet collection until the
+        first bookmark.
         """
         self._exchange = Exchange(transport, limiter=limiter, metrics=metrics, clock=clock)
         self._field_manager = field_manager
@@ -157,6 +163,30 @@ class RestClient:
         """Change a part of an object. With `metadata.resourceVersion` in the body a stale view gets ConflictError."""
         path = resource.path(namespace, name, subresource)
         return await self._send("PATCH", path, self._write_query(dry_run=dry_run), body, content_type=content_type)
+
+    async def apply(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: object,
+        *,
+        force: bool = False,
+        subresource: str | None = None,
+        dry_run: bool = False,
+    ) -> bytes:
+        """Let the server see to it that these fields have these values, and are ours (server-side apply, WR-04).
+
+        `body` has apiVersion, kind, metadata.name and the fields that we want, no others: what we applied before and leave out
+        now is removed. An object that is not there is created. ConflictError says that another manager owns a field and wants
+        another value; with `force`, which is what controllers use, it is taken over. Raises ValueError for a client without a
+        field manager.
+        """
+        if not self._field_manager:
+            raise ValueError("server-side apply needs a field manager")
+        path = resource.path(namespace, name, subresource)
+        query = self._write_query(dry_run=dry_run) | ({"force": "true"} if force else {})
+        return await self._send("PATCH", path, query, body, content_type=APPLY_PATCH)
 
     async def delete(
         self,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from api.v1 import constants as c
+from controller.tfjob.pod_end import DEADLINE_EXCEEDED
 from controller.tfjob.replicas import Outcome
 
 if TYPE_CHECKING:
@@ -88,7 +89,10 @@ def should_restart(replica: Replica, spec: TFJobSpec) -> bool:
     if policy == c.NEVER:
         return spec.dynamic_workers and replica.type == c.WORKER and replica.disrupted
     if policy == c.EXIT_CODE:
-        return replica.disrupted or (replica.ended is not None and replica.ended.exit_code in c.RETRYABLE_EXIT_CODES)
+        # What a process answers to the pod's own deadline is not its doing either, but that limit its author has set.
+        if replica.ended is None or replica.pod.status.reason == DEADLINE_EXCEEDED:
+            return replica.disrupted
+        return replica.disrupted or replica.ended.exit_code in c.RETRYABLE_EXIT_CODES
     return True
 
 

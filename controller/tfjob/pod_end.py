@@ -10,10 +10,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from api import core
+from api.v1.constants import CONTAINER_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from api.core import Container, ContainerRestartRule, ContainerStateTerminated, ContainerStatus, PodSpec
     from api.v1.children import Pod
 
@@ -26,8 +25,9 @@ DISRUPTIONS: Final = frozenset(
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
 """The pod's own activeDeadlineSeconds: its author's doing, also where a kubelet tells of no container."""
 REJECTED: Final = "Pod was rejected"
-"""How the message begins by which a kubelet of today turns a pod away. After a restart of its own it may add statuses of containers
-to such a pod (ContainerStatusUnknown), though nothing has run."""
+"""How the message begins by which a kubelet turns a pod away, since Kubernetes 1.26."""
+UNKNOWN: Final = "ContainerStatusUnknown"
+"""The reason of containers of which a kubelet knows nothing. After its restart it gives it to pods that it had turned away."""
 
 RESTARTING_ALL: Final = "RestartingAllContainers"
 """A container's reason while a rule restarts all containers of its pod (Kubernetes 1.36)."""
@@ -39,12 +39,20 @@ def is_final(pod: Pod, status: ContainerStatus) -> bool:
     """Whether an ordinary container has terminated and its kubelet leaves it as it is.
 
     The first rule that names the exit code decides, else the container's own policy, else the pod's (KEP-5307). A rule counts
-    only beside a policy of the container's own, as for the kubelet. What restarts all containers starts those too that had ended.
+    only beside a policy of the container's own, as for the kubelet. What restarts all containers starts ended ones, too.
     """
     ended = status.state.terminated
     if ended is None or ended.reason == RESTARTING_ALL or has_condition(pod, ALL_RESTARTING):
         return False
-    return not _restarts(pod.spec, _container(pod.spec.containers, status.name), ended.exit_code)
+    return stays_ended(pod.spec, status.name, ended.exit_code)
+
+
+def stays_ended(spec: PodSpec, container: str, exit_code: int) -> bool:
+    """Whether the policies of a pod leave an ordinary container alone that has exited with this code.
+
+    A kubelet older than its API server may know less of them: where a pod is left alone its phase has the last word.
+    """
+    return not _restarts(spec, next((each for each in spec.containers if each.name == container), None), exit_code)
 
 
 def has_ended(pod: Pod) -> bool:
@@ -70,7 +78,8 @@ def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
     At a node's shutdown DisruptionTarget alone tells. Of a pod that is being deleted only an end before the request counts, and
     when that was is known only while the grace is the pod's own: the kubelet's last delete (grace 0), and each that shortens
     the grace, moves `deletionTimestamp` (Kubernetes 1.33). The API has whole seconds: what ended in the same one is rather run
-    again than taken for done. A success that was seen in time is in the job's status, and needs no pod.
+    again than taken for done. What the deletion met between two runs was not done either, though its phase may become
+    Succeeded (1.27). A success that was seen in time is in the job's status, and needs no pod.
     """
     meta = pod.metadata
     if meta.deletion_timestamp is None:
@@ -78,7 +87,7 @@ def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
     grace_s = meta.deletion_grace_period_seconds
     if not grace_s or grace_s != pod.spec.termination_grace_period_seconds:
         return True
-    if ended is None or ended.finished_at is None:
+    if ended is None or ended.finished_at is None or not stays_ended(pod.spec, CONTAINER_NAME, ended.exit_code):
         return True
     return ended.finished_at >= meta.deletion_timestamp - timedelta(seconds=grace_s)
 
@@ -103,12 +112,9 @@ def _is_rejected(pod: Pod) -> bool:
     status = pod.status
     if status.phase != core.FAILED:
         return False
-    nothing_ran = not status.container_statuses and status.reason not in {"", DEADLINE_EXCEEDED}
-    return nothing_ran or status.message.startswith(REJECTED)
-
-
-def _container(containers: Iterable[Container], name: str) -> Container | None:
-    return next((each for each in containers if each.name == name), None)
+    ends = [each.state.terminated for each in status.container_statuses or ()]
+    nothing_ran = all(end is not None and end.reason == UNKNOWN for end in ends)
+    return (nothing_ran and status.reason not in {"", DEADLINE_EXCEEDED}) or status.message.startswith(REJECTED)
 
 
 def _restarts(spec: PodSpec, container: Container | None, exit_code: int) -> bool:

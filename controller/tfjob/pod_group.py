@@ -6,12 +6,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from controller.tfjob.pod_template import labels_of_all, owner_reference
-from controller.tfjob.quantities import format_quantity, parse_quantity
+from controller.tfjob.quantities import format_quantity
+from controller.tfjob.requests import object_in, pod_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from api.meta import JSON, ObjectMeta
+    from api.meta import ObjectMeta
     from api.v1.types import TFJobSpec
     from controller.tfjob.actions import PodGroupResize
     from controller.tfjob.gang import GangScheduler
@@ -58,28 +57,12 @@ def min_resources(spec: TFJobSpec, min_member: int) -> dict[str, str]:
     for replica in spec.replicas.values():
         count = min(left, replica.replicas)
         left -= count
-        for name, quantity in _requests(replica.template):
+        for name, quantity in pod_requests(replica.template).items():
             total[name] = total.get(name, Decimal(0)) + count * quantity
     return {name: format_quantity(number) for name, number in total.items() if number}
 
 
-def _requests(template: JSON) -> Iterator[tuple[str, Decimal]]:
-    """What the containers request, or where they do not say, their limits, as the API server takes it."""
-    for container in _object(template, "spec").get("containers") or ():
-        resources = _object(container, "resources")
-        for name, value in (_object(resources, "limits") | _object(resources, "requests")).items():
-            quantity = parse_quantity(value)
-            if quantity is not None:  # of what is no quantity the API server will tell when it sees the pod
-                yield name, quantity
-
-
-def _object(value: JSON, name: str) -> dict[str, Any]:
-    """The object under a name; users' templates are not checked as deep as we look here."""
-    found = value.get(name)
-    return found if isinstance(found, dict) else {}
-
-
 def _priority_class(spec: TFJobSpec) -> str:
     """That of the first template that has one."""
-    names = (_object(replica.template, "spec").get("priorityClassName") for replica in spec.replicas.values())
+    names = (object_in(replica.template, "spec").get("priorityClassName") for replica in spec.replicas.values())
     return next((name for name in names if isinstance(name, str) and name), "")

@@ -28,6 +28,7 @@ WAITING_REASONS: Final = frozenset(
         "ImageInspectError",
         "RegistryUnavailable",
         "SignatureValidationFailed",
+        "ImageVolumeMountFailed",
         "CreateContainerConfigError",
         "CreateContainerError",
         "RunContainerError",

@@ -77,8 +77,8 @@ def pod(
 ) -> Pod:
     """A pod of the job, of a replica that is Never or ExitCode unless `policy` says otherwise.
 
-    With `exit_code` its training container has terminated, `ended_s` after EPOCH. Where it is told to go it is so at EPOCH, with
-    `grace_s`; its own grace is 30 s.
+    With `exit_code` its training container has terminated, `ended_s` after EPOCH. One that is `terminating` was told to go at
+    EPOCH, with `grace_s`; its own grace is 30 s.
     """
     at = None if ended_s is None else EPOCH + timedelta(seconds=ended_s)
     terminated = None if exit_code is None else ContainerStateTerminated(exit_code=exit_code, finished_at=at)

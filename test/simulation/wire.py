@@ -32,6 +32,7 @@ class Wire:
         self._response = response
         self._place = (client, request.path + request.query.get("labelSelector", ""))
         self._version = request.query.get("resourceVersion", "")
+        self._goes_on = "sendInitialEvents" not in request.query
         self._due = 0.0
         self._on_the_way: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._broken = False  # nothing more is put on the way
@@ -123,8 +124,11 @@ class Wire:
             self._network.last_lines[self._place] = data
 
     def _repeat_last_line(self) -> None:
-        """Now and then the last event that the client has seen comes again, as from a server that is not quite sure."""
-        line = self._network.last_lines.get(self._place)
+        """Now and then the last event that the client has seen comes again, as from a server that is not quite sure.
+
+        Not where the stream begins with the whole collection: that is a state, in which what has gone since must not be.
+        """
+        line = self._network.last_lines.get(self._place) if self._goes_on else None
         if line is None or not self._network.happens(self._network.weather.duplicate):
             return
         if msgspec.json.decode(line)["object"]["metadata"]["resourceVersion"] == self._version:

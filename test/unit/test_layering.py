@@ -39,6 +39,7 @@ PURE = (
     "quantities",
     "references",
     "replicas",
+    "requests",
     "restarts",
     "status",
     "troubles",

@@ -341,3 +341,17 @@ class DelayingMachine(RuleBasedStateMachine):
 
 TestDelayingQueueAgainstItsModel = DelayingMachine.TestCase
 TestDelayingQueueAgainstItsModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+async def test_an_item_lines_up_when_it_is_due_and_is_not_counted_before() -> None:
+    """PQ-03: "doesn't include non-ready items in Len()"; order is that of becoming ready, not of being added"""
+    queue: DelayingQueue[str] = DelayingQueue()
+    queue.add_after("second", 2.0)
+    queue.add_after("first", 1.0)
+    assert len(queue) == 0
+    await asyncio.sleep(1.5)
+    queue.add("between")
+    assert len(queue) == 2
+    await asyncio.sleep(1.0)
+    queue.add("last")
+    assert [await queue.get() for _ in range(4)] == ["first", "between", "second", "last"]

@@ -415,6 +415,21 @@ async def test_an_add_at_normal_priority_raises_an_item_to_the_end_of_the_normal
     assert [await queue.get() for _ in range(4)] == ["real", "y", "x", "z"]
 
 
+async def test_an_item_in_work_is_passed_over_and_comes_as_soon_as_it_is_done() -> None:
+    """PQ-02: "doesn't return an item that is currently locked", "returns an item as soon as its unlocked" """
+    queue: Queue[str] = Queue()
+    queue.add("locked")
+    assert await queue.get() == "locked"
+    queue.add("locked")  # "enqueues a locked item"
+    queue.add("low", low_priority=True)
+    assert await queue.get() == "low", "even one of lower priority goes before it"
+    waiting = asyncio.create_task(queue.get())
+    await settle()
+    assert not waiting.done()
+    queue.done("locked")
+    assert await waiting == "locked"
+
+
 async def test_an_item_added_in_work_comes_back_at_the_highest_priority_asked_for() -> None:
     """PQ-04, WQ-03: low alone stays low; low and normal, in either order, is normal."""
     queue: Queue[str] = Queue()

@@ -9,6 +9,7 @@ import pytest
 
 from api.client.errors import ConnectionLostError, RequestTimeoutError
 from api.client.rest import (
+    APPLY_PATCH,
     DEAD_PEER_S,
     JSON_PATCH,
     MERGE_PATCH,
@@ -80,6 +81,27 @@ async def test_a_patch_says_which_kind_it_is(kind: str) -> None:
         (kind, b'[{"op":"add"}]'),
         (MERGE_PATCH, b"as it came"),
     ]
+
+
+async def test_an_apply_names_its_manager_and_says_whether_it_insists() -> None:
+    """WR-04: the body goes out as JSON, which is YAML"""
+    transport = FakeTransport(Answer(), Answer())
+    client = client_of(transport)
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"x": "1"}}}
+    await client.apply(PODS, "ns", "a", body)
+    await client.apply(PODS, "ns", "a", body, force=True, subresource="status", dry_run=True)
+    first, second = transport.requests
+    assert (first.method, first.path, first.content_type) == ("PATCH", "/api/v1/namespaces/ns/pods/a", APPLY_PATCH)
+    assert msgspec.json.decode(first.body or b"") == body
+    assert first.query == {"fieldManager": "tfjob-operator"}
+    assert second.path.endswith("/status")
+    assert second.query == {"fieldManager": "tfjob-operator", "dryRun": "All", "force": "true"}
+
+
+async def test_an_apply_by_nobody_is_a_mistake() -> None:
+    """WR-04: the server knows fields by their manager"""
+    with pytest.raises(ValueError, match="field manager"):
+        await RestClient(FakeTransport()).apply(PODS, "ns", "a", {})
 
 
 async def test_a_delete_carries_its_preconditions_and_nothing_that_was_not_said() -> None:

@@ -40,9 +40,10 @@ def test_a_pod_that_no_node_can_take_is_told_of() -> None:
     assert events(unschedulable()) == [JobEvent("Warning", "Unschedulable", message)]
 
 
-def test_an_image_whose_signature_is_refused_is_told_of() -> None:
-    """M4: a reason of kubelets since Kubernetes 1.31 (images.ErrSignatureValidationFailed)."""
-    assert [event.reason for event in events(waiting("SignatureValidationFailed"))] == ["SignatureValidationFailed"]
+@pytest.mark.parametrize("reason", ["SignatureValidationFailed", "ImageVolumeMountFailed"])
+def test_what_later_kubelets_have_to_say_of_images_is_told(reason: str) -> None:
+    """M4: reasons of kubelets since Kubernetes 1.28 and 1.33."""
+    assert [event.reason for event in events(waiting(reason))] == [reason]
 
 
 @pytest.mark.parametrize("init", [False, True])

@@ -1,0 +1,100 @@
+"""What we have written ourselves, over a cache that has not heard of it yet (ST-12).
+
+A controller that reads its cache right after its own write sees the state before. One that keeps the answers of its writes
+here, and reads through here, sees its own writes until the watch has brought them, or something newer.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, Generic
+
+from api.meta import meta_key
+from informers.deltas import T
+from workqueue.clock import Clock, LoopClock
+
+if TYPE_CHECKING:
+    from informers.store import Indexer
+
+SIZE: Final = 100
+"""Writes that are remembered, the oldest go first: client-go's number. A watch brings a write within milliseconds."""
+
+
+class MutationCache(Generic[T]):
+    """Reads of an indexer, with our own writes in the place of older states.
+
+    Invariant: an answer is never older than what the indexer holds. Versions are compared as the numbers that etcd makes; where
+    one is no number the indexer is right.
+    """
+
+    __slots__ = ("_clock", "_include_adds", "_indexer", "_ttl_s", "_written")
+
+    def __init__(
+        self, indexer: Indexer[T], ttl_s: float, *, include_adds: bool = False, clock: Clock | None = None
+    ) -> None:
+        """Remember each write for `ttl_s` seconds.
+
+        With `include_adds` an object that the indexer does not hold is answered too. It may not have come yet, or may be gone
+        already: a deletion that the watch brings first is only noticed after `ttl_s`.
+        """
+        self._indexer = indexer
+        self._ttl_s = ttl_s
+        self._include_adds = include_adds
+        self._clock = clock or LoopClock()
+        self._written: OrderedDict[str, tuple[float, T]] = OrderedDict()
+
+    def mutation(self, item: T) -> None:
+        """Remember the answer to a write of ours. One that is older than what is remembered changes nothing."""
+        key = meta_key(item.metadata)
+        known = self._remembered(key)
+        if known is not None and _is_newer(known, item):
+            return
+        self._written[key] = self._clock.monotonic() + self._ttl_s, item
+        self._written.move_to_end(key)
+        if len(self._written) > SIZE:
+            self._written.popitem(last=False)
+
+    def get(self, key: str) -> T | None:
+        """The newest that is known of the object under `key`, or None."""
+        cached = self._indexer.get(key)
+        if cached is None:
+            return self._remembered(key) if self._include_adds else None
+        return self._newest(key, cached)
+
+    def by_index(self, name: str, value: str) -> list[T]:
+        """The objects that index `name` holds under `value`, each as new as is known. Raises IndexerError.
+
+        Which objects these are, the indexer knows; a write of ours that moves an object to another value is not followed. With
+        `include_adds` those follow that the indexer does not hold and that belong there.
+        """
+        keys = self._indexer.index_keys(name, value)
+        found = [self.get(key) for key in keys]
+        if self._include_adds:
+            missing = [key for key in self._written if key not in self._indexer]
+            added = [item for key in missing if (item := self._remembered(key)) is not None]
+            found += [item for item in added if value in self._indexer.values_of(name, item)]
+        return [item for item in found if item is not None]
+
+    def _newest(self, key: str, cached: T) -> T:
+        written = self._remembered(key)
+        if written is None:
+            return cached
+        if _is_newer(written, cached):
+            return written
+        del self._written[key]  # the watch has brought it
+        return cached
+
+    def _remembered(self, key: str) -> T | None:
+        entry = self._written.get(key)
+        if entry is None:
+            return None
+        until, item = entry
+        if self._clock.monotonic() > until:
+            del self._written[key]
+            return None
+        return item
+
+
+def _is_newer(one: T, other: T) -> bool:
+    versions = one.metadata.resource_version, other.metadata.resource_version
+    return all(version.isdecimal() for version in versions) and int(versions[0]) > int(versions[1])

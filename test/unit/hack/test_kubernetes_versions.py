@@ -1,0 +1,107 @@
+"""The table of versions: what a version has, and that docs/compatibility.md shows the table as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hack.kubernetes_versions import (
+    API_SERVER,
+    KUBELET,
+    NEWEST,
+    OLDEST,
+    ORDINARY_POLICIES_REFUSED,
+    STREAMING_LISTS,
+    Change,
+    Known,
+    Kubernetes,
+    changes,
+    markdown,
+)
+
+PAGE = Path(__file__).parents[3] / "docs" / "compatibility.md"
+BEGIN = "<!-- The table of hack/kubernetes_versions.py begins. -->\n\n"
+END = "\n<!-- The table of hack/kubernetes_versions.py ends. -->\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "minor"),
+    [
+        ("1.20", 20),
+        ("v1.36.3", 36),
+        ("1.9", 9),
+        ("1.27+", 27),
+        ("v1.31.0-alpha.2+8b1e", 31),
+        ("v1.30.4-gke.1129000", 30),
+    ],
+)
+def test_a_version_is_read_from_what_people_and_servers_write(text: str, minor: int) -> None:
+    """What `/version` says as `minor` (`27+` with some providers) and as `gitVersion`, and what a flag says."""
+    assert Kubernetes.parse(text) == Kubernetes(minor)
+
+
+@pytest.mark.parametrize("text", ["", "1", "1.", "v2.1", "36", "kubernetes 1.36", "1.x"])
+def test_what_is_no_version_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ValueError, match=r"no version of Kubernetes such as 1\.33") as refused:
+        Kubernetes.parse(text)
+    assert repr(text) in str(refused.value)
+
+
+def test_a_version_is_written_as_it_is_read() -> None:
+    assert Kubernetes.parse(str(NEWEST)) == NEWEST
+
+
+def test_versions_are_ordered_by_number() -> None:
+    """1.9 is older than 1.20, though it comes later in the alphabet."""
+    assert Kubernetes.parse("1.9") < OLDEST < NEWEST
+
+
+def test_a_change_is_there_from_its_version_on() -> None:
+    change = Change(27, KUBELET, "something", "a source", Known.READ)
+    assert [minor for minor in range(25, 30) if Kubernetes(minor).has(change)] == [27, 28, 29]
+
+
+def test_a_change_that_was_switched_off_again_is_missed_there() -> None:
+    """The gate WatchList was on in 1.32, off in 1.33, and is on since 1.34."""
+    assert [minor for minor in range(30, 37) if Kubernetes(minor).has(STREAMING_LISTS)] == [32, 34, 35, 36]
+
+
+def test_a_change_can_give_way_to_another() -> None:
+    """A restartPolicy on ordinary containers is refused by 1.28 to 1.33: 1.27 does not know it, and 1.34 drops it."""
+    assert [minor for minor in range(20, 37) if Kubernetes(minor).has(ORDINARY_POLICIES_REFUSED)] == list(range(28, 34))
+
+
+def test_the_table_is_in_the_order_of_time() -> None:
+    late = Change(34, KUBELET, "late", "KEP-2", Known.READ | Known.SEEN)
+    early = Change(21, API_SERVER, "early", "KEP-1", Known.SEEN, without=(22,))
+    ended = Change(28, API_SERVER, "ended", "KEP-3", Known.READ, without=tuple(range(30, 37)))
+    assert markdown([late, ended, early]).splitlines()[2:] == [
+        "| 1.21, not 1.22 | kube-apiserver | early | KEP-1 | seen |",
+        "| 1.28 to 1.29 | kube-apiserver | ended | KEP-3 | read |",
+        "| 1.34 | kubelet | late | KEP-2 | read, seen |",
+    ]
+
+
+def test_every_row_is_of_the_versions_that_are_supported() -> None:
+    """A change that the oldest version has already would make no difference to anybody."""
+    assert changes()
+    for name, row in changes().items():
+        assert OLDEST.minor < row.since <= NEWEST.minor, name
+        assert all(row.since < minor <= NEWEST.minor for minor in row.without), name
+        assert row.known, name
+
+
+def test_no_row_breaks_the_table() -> None:
+    for name, row in changes().items():
+        assert "|" not in row.what + row.source, name
+        assert "\n" not in row.what + row.source, name
+
+
+def test_the_page_shows_the_table_as_it_is() -> None:
+    """Put there what `python -m hack.kubernetes_versions` prints."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    shown, _, after = rest.partition(END)
+    assert before
+    assert after
+    assert shown == markdown(changes().values())
