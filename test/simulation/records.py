@@ -74,11 +74,18 @@ class Records:
         return min((fate.ended_at for fate, policy in wanted if is_final(fate, policy)), default=0.0)
 
     def done_at(self, job: str, wish: Wish) -> float:
-        """When a job of these wishes had succeeded by what its pods had done."""
-        ended = sorted((fate.ended_at, fate.slot) for fate in self.all_fates(job) if fate.end is End.SUCCEEDED)
-        return next(
-            (at for number, (at, _) in enumerate(ended) if wish.is_done({s for _, s in ended[: number + 1]})), 0.0
-        )
+        """When a job of these wishes had succeeded by what its pods had done.
+
+        A success that came while the pod was on its way out may be counted, and need not: then it is done later.
+        """
+        ended = [fate for fate in self.all_fates(job) if fate.end is End.SUCCEEDED]
+        for fates in ([fate for fate in ended if not fate.leaving], ended):
+            done: set[Slot] = set()
+            for fate in sorted(fates, key=lambda fate: fate.ended_at):
+                done.add(fate.slot)
+                if wish.is_done(done):
+                    return fate.ended_at
+        return 0.0
 
 
 def moment(text: str) -> datetime:

@@ -2,35 +2,64 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from api.v1 import constants as c
 from controller.leaderelection import Fence
-from controller.tfjob import lifecycle, plan, replicas, status
+from controller.tfjob import lifecycle, plan, replicas, restarts, status
+from controller.tfjob.pod_end import is_disrupted
 from controller.tfjob.status_writer import StatusWriter
+from hack.kubernetes_versions import NEWEST
 from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.operators import operators_are_in_time, operators_keep_their_promises
 from simulation.weather import CALM
 from simulation.world import OracleError, run_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from api.core import ContainerStateTerminated, ContainerStatus
+    from api.v1.children import Pod
+    from hack.kubernetes_versions import Kubernetes
     from simulation.weather import Weather
     from simulation.world import Scenario
 
 SEEDS = 400
 
 
-def _play(scenario: Scenario, weather: Weather | None = None) -> None:
+def _play(scenario: Scenario, weather: Weather | None = None, kubernetes: Kubernetes | None = None) -> None:
     for seed in range(SEEDS):
-        run_seed(scenario, seed, weather=weather)
+        run_seed(scenario, seed, weather=weather, kubernetes=kubernetes)
 
 
 async def _believe(_writer: StatusWriter, _job: object) -> None:
     """Act on whatever the cache shows."""
+
+
+def _by_phase_alone(policy: str, found: Iterable[replicas.Replica]) -> list[replicas.Replica]:
+    """Clean up as the operator did: what has ended is what has a terminal phase."""
+    if policy == c.CLEAN_NONE:
+        return []
+    return [each for each in found if policy == c.CLEAN_ALL or each.pod.status.phase not in {"Succeeded", "Failed"}]
+
+
+def _by_the_timestamp_shown(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
+    """Tell the answer to a SIGTERM as the operator did: by a deletionTimestamp that nobody moves."""
+    leaves_at = pod.metadata.deletion_timestamp
+    if leaves_at is None:
+        return pod.status.phase == "Failed" and is_disrupted(pod)
+    if ended is None or ended.finished_at is None:
+        return False
+    return ended.finished_at >= leaves_at - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+
+
+def _by_the_policy_of_the_pod(pod: Pod, status: ContainerStatus) -> bool:
+    """Tell a final end as the operator did: by the pod's own restart policy alone."""
+    ended, policy = status.state.terminated, pod.spec.restart_policy
+    return ended is not None and policy != c.ALWAYS and (ended.exit_code == 0 or policy != c.ON_FAILURE)
 
 
 def _worker_first(specs: Any) -> str | None:
@@ -47,9 +76,7 @@ def _worker_first(specs: Any) -> str | None:
         pytest.param(plan, "to_clean_up", lambda _, pods: [*pods], "clean-up policy", id="everything is cleaned up"),
         pytest.param(plan, "account", lambda *_: (), "restarts", id="restarts are not counted"),
         pytest.param(plan, "_until_deadline", lambda *_: None, "until its deadline", id="deadlines are ignored"),
-        pytest.param(
-            replicas, "_was_stopped", lambda *_: False, "not succeeded", id="an orderly end on SIGTERM counts"
-        ),
+        pytest.param(replicas, "was_stopped", lambda *_: False, "not succeeded", id="an orderly end on SIGTERM counts"),
         pytest.param(status, "remembered", lambda *_: {}, "succeeded", id="successes are not remembered"),
     ],
 )
@@ -60,6 +87,25 @@ def test_a_bug_is_found(
     monkeypatch.setattr(place, name, bug)
     with pytest.raises(OracleError, match=found):
         _play(operators_keep_their_promises)
+
+
+@pytest.mark.usefixtures("logged_errors")
+@pytest.mark.parametrize(
+    ("place", "name", "bug", "found"),
+    [
+        pytest.param(plan, "to_clean_up", _by_phase_alone, "clean-up policy is Running", id="M1"),
+        pytest.param(replicas, "was_stopped", _by_the_timestamp_shown, "not succeeded", id="M2"),
+        pytest.param(replicas, "is_final", _by_the_policy_of_the_pod, "failed for good|restarted 0 times", id="M3"),
+        pytest.param(restarts, "native_sidecars", lambda _: frozenset(), "restarted|restarts", id="M7"),
+    ],
+)
+def test_what_the_operator_once_did_is_found_on_the_newest_kubernetes(
+    monkeypatch: pytest.MonkeyPatch, place: object, name: str, bug: Callable[..., object], found: str
+) -> None:
+    """M1, M2, M3, M7: the simulated nodes do what made each of these wrong."""
+    monkeypatch.setattr(place, name, bug)
+    with pytest.raises(OracleError, match=found):
+        _play(operators_keep_their_promises, kubernetes=NEWEST)
 
 
 @pytest.mark.usefixtures("logged_errors")

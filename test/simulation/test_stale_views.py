@@ -18,7 +18,7 @@ from controller.leaderelection import LeaderElectionConfig
 from simulation.kubelet import Kubelet
 from simulation.model.controllers import GarbageCollector
 from simulation.processes import OperatorProcess
-from simulation.scripts import Run
+from simulation.scripts import Run, Script
 from simulation.watchman import LEASE, Watchman
 from simulation.weather import CALM
 from simulation.world import World, require, run_seed
@@ -51,7 +51,7 @@ def _play(play: Play, *, runs: dict[str, list[Run]]) -> None:
     async def scenario(world: World) -> None:
         await world.create_namespaces(HOME, LEASE[0])
         GarbageCollector(world.server, Random(0))
-        kubelet = Kubelet(world, Random(0), script=lambda _, pod, tries: _nth(runs[pod["metadata"]["name"]], tries))
+        kubelet = Kubelet(world, Random(0), script=_Listed(runs))
         watchman = Watchman(world, kubelet)
         operator = OperatorProcess(world, 0, election=LeaderElectionConfig(), workers=1)
         operator.start()
@@ -63,8 +63,18 @@ def _play(play: Play, *, runs: dict[str, list[Run]]) -> None:
     run_seed(scenario, 0, weather=CALM)
 
 
-def _nth(runs: list[Run], tries: int) -> Run:
-    return runs[min(tries, len(runs) - 1)]
+class _Listed(Script):
+    """What each replica does from run to run; the last one repeats."""
+
+    def __init__(self, runs: dict[str, list[Run]]) -> None:
+        self._runs_of = runs
+
+    def run(self, random: Random, pod: dict[str, Any], name: str, tries: int) -> Run:
+        runs = self._runs_of[pod["metadata"]["name"]]
+        return runs[min(tries, len(runs) - 1)]
+
+    def rejection(self, random: Random, pod: dict[str, Any], tries: int) -> str:
+        return ""
 
 
 def _creations(world: World) -> int:

@@ -13,13 +13,16 @@ import msgspec
 from api.client.transport import Request
 from api.core import PODS
 from api.v1.constants import TFJOBS
+from hack.kubernetes_versions import NATIVE_SIDECARS, RESTART_ALL_CONTAINERS
 from simulation import scripts
+from simulation.holders import HELD
 from simulation.model.network import NETWORK
 from simulation.wishes import FOREIGN, INVALID
 
 if TYPE_CHECKING:
     from random import Random
 
+    from hack.kubernetes_versions import Kubernetes
     from simulation.model.storage import Body
     from simulation.world import World
 
@@ -71,7 +74,8 @@ class Users:
 
     def _create(self, place: tuple[str, str]) -> None:
         namespace, name = place
-        if self._send("POST", TFJOBS.path(namespace), a_job(self._random, name)) >= 300 or not self._busy:
+        job = a_job(self._random, name, self._world.kubernetes)
+        if self._send("POST", TFJOBS.path(namespace), job) >= 300 or not self._busy:
             return
         for _ in range(self._random.choice((0, 0, 1, 1, 2, 4))):
             act = self._random.choice(
@@ -120,8 +124,14 @@ class Users:
             if any(owner["uid"] == uid for owner in pod.body["metadata"].get("ownerReferences", ()))
         ]
         if own:
-            options = self._random.choice(({}, {}, {"gracePeriodSeconds": 0}))
-            self._send("DELETE", PODS.path(*self._random.choice(own)), options)
+            pod = PODS.path(*self._random.choice(own))
+            graces: tuple[int | None, ...] = (None, None, 0, 1, 60)
+            self._delete_with(pod, self._random.choice(graces))
+            if self._random.random() < 0.3:  # somebody gets impatient
+                self._at(self._random.uniform(0.1, 6.0), self._delete_with, pod, self._random.choice((0, 1, 5)))
+
+    def _delete_with(self, pod: str, grace: int | None) -> None:
+        self._send("DELETE", pod, {} if grace is None else {"gracePeriodSeconds": grace})
 
     def _patch(self, place: tuple[str, str], change: dict[str, Any]) -> None:
         self._send("PATCH", TFJOBS.path(*place), change)
@@ -138,8 +148,8 @@ class Users:
         return status
 
 
-def a_job(random: Random, name: str) -> dict[str, Any]:
-    """A job of some kind."""
+def a_job(random: Random, name: str, kubernetes: Kubernetes) -> dict[str, Any]:
+    """A job of some kind, for a cluster of this version."""
     run_policy: dict[str, Any] = {}
     spec: dict[str, Any] = {"runPolicy": run_policy}
     limit = random.choice((None, None, None, 0, 1, 3))
@@ -159,7 +169,7 @@ def a_job(random: Random, name: str) -> dict[str, Any]:
         spec["successPolicy"] = "AllWorkers"
     shape = random.choice(SHAPES)
     spec["tfReplicaSpecs"] = {
-        _spelled(random, kind): _replicas(random, kind, sizes, limited=limit is not None)
+        _spelled(random, kind): _replicas(random, kind, sizes, kubernetes, limited=limit is not None)
         for kind, sizes in shape.items()
     }
     job = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": name}, "spec": spec}
@@ -178,24 +188,57 @@ def _spelled(random: Random, kind: str) -> str:
     return kind if random.random() < 0.9 else kind.lower()
 
 
-def _replicas(random: Random, kind: str, sizes: tuple[int, int], *, limited: bool) -> dict[str, Any]:
+def _replicas(
+    random: Random, kind: str, sizes: tuple[int, int], kubernetes: Kubernetes, *, limited: bool
+) -> dict[str, Any]:
     tempers = [scripts.STEADY, scripts.STEADY, scripts.RETRYING, scripts.FLAKY, scripts.ENDLESS]
     if kind == "PS":
         tempers += [scripts.ENDLESS] * 6
     if limited:
         tempers += [scripts.BROKEN] * 3
     annotations = {scripts.TEMPER: random.choice(tempers)}
-    containers = [{"name": "tensorflow", "image": "train"}]
+    training: dict[str, Any] = {"name": "tensorflow", "image": "train"} | _restart_rules(random, kubernetes)
+    containers = [training]
     policy = random.choice((None, "Never", "OnFailure", "Always", "ExitCode", "ExitCode"))
     if random.random() < 0.1:
         containers.append({"name": "sidecar", "image": "proxy"})
-        # A sidecar that ends under Always would be restarted as the main container is, which this model leaves out.
+        # One that is started again whenever it ends would never come to rest.
         ends = [] if policy in {"Always", "OnFailure"} else [scripts.ENDING, scripts.FAILING]
         annotations[scripts.SIDECAR] = random.choice([scripts.STAYING, *ends])
+    spec: dict[str, Any] = {"containers": containers}
+    if inits := _init_containers(random, kubernetes):
+        spec["initContainers"] = inits
+    if random.random() < 0.3:
+        spec["terminationGracePeriodSeconds"] = random.choice((1, 5, 60))
+    metadata: dict[str, Any] = {"annotations": annotations}
+    if random.random() < 0.2:
+        metadata["finalizers"] = [HELD]
     replicas: dict[str, Any] = {
         "replicas": random.randint(*sizes),
-        "template": {"metadata": {"annotations": annotations}, "spec": {"containers": containers}},
+        "template": {"metadata": metadata, "spec": spec},
     }
     if policy is not None:
         replicas["restartPolicy"] = policy
     return replicas
+
+
+def _restart_rules(random: Random, kubernetes: Kubernetes) -> dict[str, Any]:
+    """A restart policy of the container's own, with rules or without; servers of old drop them."""
+    if random.random() > 0.2:
+        return {}
+    actions = ["Restart", *["RestartAllContainers"] * kubernetes.has(RESTART_ALL_CONTAINERS)]
+    rules = [
+        {"action": random.choice(actions), "exitCodes": {"operator": operator, "values": values}}
+        for operator, values in random.sample((("In", [1, 137]), ("In", [2]), ("NotIn", [0, 1, 2])), 2)
+    ]
+    own = {"restartPolicy": random.choice(("Never", "Never", "OnFailure", "Always"))}
+    return own if random.random() < 0.3 else own | {"restartPolicyRules": rules}
+
+
+def _init_containers(random: Random, kubernetes: Kubernetes) -> list[dict[str, Any]]:
+    inits: list[dict[str, Any]] = []
+    if random.random() < 0.1 and kubernetes.has(NATIVE_SIDECARS):
+        inits.append({"name": "proxy", "image": "proxy", "restartPolicy": "Always"})
+    if random.random() < 0.05:
+        inits.append({"name": "prepare", "image": "prepare"})
+    return inits

@@ -248,7 +248,7 @@ class Watchman:
             confirmed = self._confirmed.get((write.client, owner))
             if confirmed is not None and fate.slot not in wish_of(confirmed).slots:
                 return  # it was not asked for when the operator looked, whatever is asked for by now
-            self._check_clean_up(current, fate, change.new.body["status"]["phase"], write)
+            self._check_clean_up(current, fate, write)
             return
         views = self._views(owner, write)
         if not views:
@@ -266,14 +266,15 @@ class Watchman:
             if counted < failures:
                 self._accuse(write, f"failure {failures} of {fate.slot}, and {counted} restarts are on record")
 
-    def _check_clean_up(self, job: Body, fate: Fate, phase: str, write: Write) -> None:
+    def _check_clean_up(self, job: Body, fate: Fate, write: Write) -> None:
+        """Under Running what has ended stays, with its log, from the moment in which nothing of it will run again (M1)."""
         wish, ending = wish_of(job), ending_of(job)
         if wish.invalid or fate.slot not in wish.slots:
             return
         by_limit = ending is not None and ending["reason"] == "JobFailed"
         if wish.clean_pod_policy == "None" and not by_limit:
             self._accuse(write, "the clean-up policy is None")
-        if wish.clean_pod_policy != "All" and phase in {"Succeeded", "Failed"}:
+        if wish.clean_pod_policy != "All" and fate.over:
             self._accuse(write, f"the pod has ended, and the clean-up policy is {wish.clean_pod_policy}: {fate}")
 
     def _check_not_foreign(self, owner: str, write: Write) -> None:

@@ -12,11 +12,13 @@ import gc
 import hashlib
 import random as global_random
 from datetime import timedelta
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from api.client import RestClient
 from fakes.virtual_loop import EPOCH, PROCESS, SeededLoop
+from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from simulation.faults import FaultyTransport, Network
 from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
@@ -62,6 +64,13 @@ class SimulatedClock:
         return self._last
 
 
+def _drawn_version(seed: int) -> Kubernetes:
+    """The version of Kubernetes of a seed's cluster: mostly one of those between which most has changed."""
+    random = Random(f"kubernetes {seed}")
+    minors = (20, 27, 33, 36) if random.random() < 0.8 else range(OLDEST.minor, NEWEST.minor + 1)
+    return Kubernetes(random.choice(minors))
+
+
 class World:
     """Everything that a scenario needs. Must be made on the loop it lives on.
 
@@ -69,12 +78,21 @@ class World:
     of their own, so that one more request does not change what the scenario does.
     """
 
-    def __init__(self, seed: int, *, calm_at: float = 60.0, weather: Weather | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        calm_at: float = 60.0,
+        weather: Weather | None = None,
+        kubernetes: Kubernetes | None = None,
+    ) -> None:
+        """`kubernetes`: the version of the whole cluster, in place of the seed's."""
         self.seed = seed
         self.random = Random(f"scenario {seed}")
         self.chance = Random(f"chance {seed}").random
         self.clock = SimulatedClock()
-        self.server = ModelServer(seed)
+        self.kubernetes = kubernetes or _drawn_version(seed)
+        self.server = ModelServer(seed, kubernetes=self.kubernetes)
         chance = Random(f"network {seed}")
         self.network = Network(self.server, chance, weather or Weather.draw(chance), calm_at)
         self.trace: list[str] = []
@@ -151,18 +169,21 @@ def _query(request: Request) -> str:
     return "&".join(f"{name}={value}" for name, value in sorted(request.query.items()))
 
 
-def run_seed(scenario: Scenario, seed: int, *, weather: Weather | None = None) -> list[str]:
+def run_seed(
+    scenario: Scenario, seed: int, *, weather: Weather | None = None, kubernetes: Kubernetes | None = None
+) -> list[str]:
     """Play a scenario with a seed, and answer its trace. Raises what the scenario raises, with the trace's end as a note.
 
-    The weather comes from the seed, too, unless one is given.
+    The weather and the version of Kubernetes come from the seed, too, unless they are given.
     """
     trace: list[str] = []
+    make = partial(World, seed, weather=weather, kubernetes=kubernetes)
     global_random.seed(f"product {seed}")  # for what draws from the module where nobody injected anything
     collecting = gc.isenabled()
     gc.disable()
     try:
         with asyncio.Runner(loop_factory=lambda: SeededLoop(seed)) as runner:
-            runner.run(_play(scenario, seed, weather, trace))
+            runner.run(_play(scenario, make, trace))
     except BaseException as error:
         error.add_note("the end of the trace:\n  " + "\n  ".join(trace[-60:]))
         raise
@@ -177,8 +198,8 @@ def digest(trace: list[str]) -> str:
     return hashlib.sha256("\n".join(trace).encode()).hexdigest()
 
 
-async def _play(scenario: Scenario, seed: int, weather: Weather | None, trace: list[str]) -> None:
-    world = World(seed, weather=weather)
+async def _play(scenario: Scenario, make: Callable[[], World], trace: list[str]) -> None:
+    world = make()
     world.trace = trace
     crashed: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: crashed.append(repr(context)))

@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from controller.leaderelection import LeaderElectionConfig
+from simulation.holders import Holders
 from simulation.kubelet import Kubelet
 from simulation.model.controllers import GarbageCollector
 from simulation.oracle import complaints
@@ -20,6 +21,9 @@ from simulation.watchman import LEASE, OPERATOR, Watchman
 from simulation.world import require
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from simulation.nodes import Nodes
     from simulation.world import World
 
 SIZES: Final = (1, 1, 2, 2, 3, 4, 6)
@@ -38,6 +42,8 @@ SETTLED_S: Final = 480.0
 and the pods have their lives to live."""
 QUIET_S: Final = (60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 700.0)
 """At rest; the last is longer than a watch lives, so that reopening all of them is part of the rest."""
+LATEST_TROUBLE_S: Final = 60.0
+"""After the faults' end: a node that shuts down and is lost then needs another minute."""
 PROMPT_S: Final = 2.0
 CALM_S: Final = 12.0
 """Without a write, and under one leader, for so long, the world may be at rest: events are sent again after ten."""
@@ -62,6 +68,7 @@ async def _play(world: World, *, unlucky: bool) -> Watchman:
     random = world.random
     await world.create_namespaces(LEASE[0], *NAMESPACES)
     GarbageCollector(world.server, Random(f"garbage {world.seed}"))
+    Holders(world, Random(f"holders {world.seed}"))
     kubelet = Kubelet(world, Random(f"kubelet {world.seed}"))
     watchman = Watchman(world, kubelet, forgivable_s=math.inf if unlucky else PROMPT_S)
     jobs = CROWD if random.random() < 0.02 else random.choice(SIZES)
@@ -89,8 +96,18 @@ async def _play(world: World, *, unlucky: bool) -> Watchman:
 
 def _trouble_nodes(world: World, kubelet: Kubelet) -> None:
     loop, random = asyncio.get_running_loop(), world.random
-    for trouble in random.choice(((), (), (kubelet.lose_node,), (kubelet.drain_node,), (kubelet.lose_node,) * 2)):
-        loop.call_at(random.uniform(5.0, world.calm_at), trouble)
+    nodes = kubelet.nodes
+    kinds = (nodes.lose, nodes.drain, nodes.shut_down)
+    for trouble in random.choice(((), (), *((kind,) for kind in kinds), kinds, (nodes.lose,) * 2)):
+        loop.call_at(random.uniform(5.0, world.calm_at), _strike, world, nodes, trouble)
+
+
+def _strike(world: World, nodes: Nodes, trouble: Callable[[], None]) -> None:
+    """Let a node be in trouble as soon as there is work on one, unless it is too late for that."""
+    if nodes.are_busy:
+        trouble()
+    elif world.time < world.calm_at + LATEST_TROUBLE_S:
+        asyncio.get_running_loop().call_later(1.0, _strike, world, nodes, trouble)
 
 
 async def _haunt(world: World, replica: OperatorProcess) -> None:

@@ -1,0 +1,50 @@
+"""Somebody who keeps pods that are told to go for a while, by a finalizer: until their logs are saved, say."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from api.client.transport import Request
+from api.core import PODS
+from simulation.feed import Feed
+from simulation.model.network import NETWORK
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from simulation.model.storage import Change, Key
+    from simulation.world import World
+
+HELD: Final = "simulation/held"
+"""The finalizer."""
+
+
+class Holders:
+    """Take the finalizer away some seconds after a pod was told to go; so its last state is there to be seen."""
+
+    def __init__(self, world: World, random: Random) -> None:
+        self._world = world
+        self._random = random
+        self._feed = Feed(world.server.storage, PODS)
+        world.server.on_change.append(self._look)
+
+    def _look(self) -> None:
+        for change in self._feed.news():
+            self._hear(change)
+
+    def _hear(self, change: Change) -> None:
+        told = "deletionTimestamp" in change.new.body["metadata"]
+        before = change.old is not None and "deletionTimestamp" in change.old.body["metadata"]
+        if told and not before and HELD in change.new.body["metadata"].get("finalizers", ()):
+            seconds = self._random.uniform(1.0, 12.0)
+            uid = change.new.body["metadata"]["uid"]
+            asyncio.get_running_loop().call_later(seconds, self._let_go, change.new.key, uid, context=NETWORK)
+
+    def _let_go(self, key: Key, uid: str) -> None:
+        body = msgspec.json.encode({"metadata": {"uid": uid, "finalizers": None}})
+        request = Request("PATCH", PODS.path(*key), {}, body, "application/merge-patch+json")
+        status = self._world.server.exchange(request, "holder").status
+        self._world.note("holder lets go", key, status)

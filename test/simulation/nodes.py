@@ -1,0 +1,126 @@
+"""The nodes of a simulated cluster, and what becomes of pods when one is drained, shuts down, or falls silent."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from hack.kubernetes_versions import DISRUPTION_TARGET
+from simulation.lives import End
+from simulation.model.network import NETWORK
+from simulation.pod_writer import condition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from simulation.kubelet import Kubelet
+    from simulation.world import World
+
+SHUTDOWN_GRACE_S: Final = 15
+"""What a node that shuts down leaves to its pods (shutdownGracePeriod less that of critical pods, as recorded)."""
+
+
+class _Node(enum.Enum):
+    """What a node is good for."""
+
+    UP = "up"
+    SHUTTING_DOWN = "shutting down"
+    SILENT = "silent"
+
+
+class Nodes:
+    """All nodes, and the node controller. Pods go to those that are up; there is always one."""
+
+    def __init__(self, world: World, random: Random, kubelet: Kubelet, count: int) -> None:
+        self._world = world
+        self._random = random
+        self._kubelet = kubelet
+        self._states = {f"node-{number}": _Node.UP for number in range(count)}
+        self._troubled = 0
+
+    @property
+    def are_at_rest(self) -> bool:
+        """Whether all trouble is over."""
+        return self._troubled == 0
+
+    @property
+    def are_busy(self) -> bool:
+        """Whether there is work on a node that is up."""
+        return bool(self._busy())
+
+    def choose(self) -> str:
+        """Where the scheduler puts a pod."""
+        return self._random.choice(self._up())
+
+    def is_silent(self, node: str) -> bool:
+        """Whether nothing is heard of this node."""
+        return self._states.get(node) is _Node.SILENT
+
+    def lose(self) -> None:
+        """A node falls silent. Its pods are told to go after a while, and go when it comes back or is given up."""
+        self._fall_silent(self._begin("lost"))
+
+    def drain(self) -> None:
+        """Somebody empties a node: the eviction API deletes its pods, with their own grace or with another."""
+        node = self._random.choice(self._busy() or self._up())
+        self._world.note("drained", node)
+        grace = self._random.choice((None, None, 60, 5))
+        for life in self._kubelet.on(node):
+            self._kubelet.evict(life.fate.uid, grace)
+
+    def shut_down(self) -> None:
+        """A node shuts down in order: its kubelet ends the pods, nobody deletes them. Then it is as one that is lost."""
+        node = self._begin("shut down")
+        self._states[node] = _Node.SHUTTING_DOWN
+        for life in self._kubelet.on(node):
+            self._kubelet.shut_down(life, SHUTDOWN_GRACE_S)
+        self._later(SHUTDOWN_GRACE_S + 3.0, self._fall_silent, node)
+
+    def _up(self) -> list[str]:
+        return [name for name, state in self._states.items() if state is _Node.UP]
+
+    def _busy(self) -> list[str]:
+        return [name for name in self._up() if any(life.fate.runs for life in self._kubelet.on(name))]
+
+    def _begin(self, trouble: str) -> str:
+        """Choose a node for trouble, one with work on it if there is one; another takes its place."""
+        node = self._random.choice(self._busy() or self._up())
+        self._world.note(trouble, node)
+        self._states[f"node-{len(self._states)}"] = _Node.UP
+        self._troubled += 1
+        return node
+
+    def _fall_silent(self, node: str) -> None:
+        self._states[node] = _Node.SILENT
+        self._later(self._random.uniform(2.0, 8.0), self._taint, node)
+
+    def _taint(self, node: str) -> None:
+        """The node controller gives up on a node: its pods are marked, then it returns, or they are swept away."""
+        for life in self._kubelet.on(node):
+            self._kubelet.writer.announce(life, "DeletionByTaintManager", "node-controller")
+            self._kubelet.writer.delete(life, "node-controller")
+        back = self._random.random() < 0.5
+        self._later(self._random.uniform(3.0, 20.0), self._return if back else self._sweep, node)
+
+    def _return(self, node: str) -> None:
+        self._world.note("back", node)
+        self._states[node] = _Node.UP
+        self._troubled -= 1
+        for life in self._kubelet.on(node):
+            self._kubelet.resume(life)
+
+    def _sweep(self, node: str) -> None:
+        self._troubled -= 1
+        for life in self._kubelet.on(node):
+            if not life.done and self._world.kubernetes.has(DISRUPTION_TARGET):
+                life.truth = (End.DISRUPTED, None)
+                target = condition("DisruptionTarget", "DeletionByPodGC")
+                self._kubelet.writer.tell(life, {"phase": "Failed", "conditions": [target]}, "pod-gc")
+            self._kubelet.writer.delete(life, "pod-gc", grace=0)
+
+    @staticmethod
+    def _later(seconds: float, step: Callable[[str], None], node: str) -> None:
+        asyncio.get_running_loop().call_later(seconds, partial(step, node), context=NETWORK)
