@@ -5,7 +5,7 @@ PYTEST := $(PYTHON) -m pytest
 SOURCES := api controller informers workqueue hack test
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit integration image e2e e2e-tensorflow lint format control-plane bench bench-operator clean
+.PHONY: help demo test unit integration image e2e e2e-tensorflow kubectl-matrix sdk-matrix lint format control-plane bench bench-operator clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,12 @@ e2e-tensorflow: venv ## Train with real TensorFlow on the real node: mirrored wo
 	@$(PYTHON) -m hack.real_node check
 	@$(PYTHON) -m hack.image
 	@tensorflow=$$($(PYTHON) -m hack.tensorflow) && TENSORFLOW_FOLDER=$$tensorflow $(PYTHON) -m hack.real_node run -- $(PYTEST) test/e2e/test_training.py
+
+kubectl-matrix: venv ## Try kubectl 1.22 to 1.36, fetched once, on the manifests and on jobs: install, use, remove
+	@$(PYTHON) -m hack.matrix kubectl
+
+sdk-matrix: venv ## Try four releases of Kubeflow's Python SDKs, installed once, on jobs: create, wait, scale, delete
+	@$(PYTHON) -m hack.matrix sdk
 
 lint: venv ## Check style, types, formatting (ruff, mypy), and that every behaviour has its test
 	@$(PYTHON) -m ruff check $(SOURCES)

@@ -38,6 +38,9 @@ DEPTH: Final = 12_000
 """The API server takes objects that are nested 10 000 deep, in fields that a CRD leaves open, and msgspec counts each level
 against Python's limit of 1000. Without room for them one such object would make its whole list unreadable."""
 
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+"""The annotation of the bookmark that follows the last of what existed when a watch began (RF-27)."""
+
 _PLAIN: Final = frozenset({Added, Modified, Deleted})
 
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -76,8 +79,17 @@ class _Head(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+class _BookmarkMeta(Struct, frozen=True):
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _BookmarkHead(Struct, frozen=True):
+    metadata: _BookmarkMeta = _BookmarkMeta()
+
+
 class _WireBookmark(msgspec.Struct, frozen=True, tag="BOOKMARK", tag_field="type"):
-    object: _Head
+    object: _BookmarkHead
 
 
 class _WireError(msgspec.Struct, frozen=True, tag="ERROR", tag_field="type"):
@@ -214,7 +226,8 @@ class Codec(Generic[T]):
         except _UNDECODABLE:
             return self._decode_event_carefully(line)
         if isinstance(event, _WireBookmark):
-            return Bookmark(event.object.metadata.resource_version)
+            meta = event.object.metadata
+            return Bookmark(meta.resource_version, (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true")
         if isinstance(event, _WireError):
             return Failure(bytes(event.object))
         if self._says_kind or self._kind_mark in line:  # cheaper than decoding a field that no slice has

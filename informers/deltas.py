@@ -35,9 +35,14 @@ class Deleted(msgspec.Struct, Generic[T], frozen=True, gc=False, tag="DELETED", 
 
 
 class Bookmark(msgspec.Struct, frozen=True, gc=False):
-    """Nothing happened up to this resourceVersion (RF-10)."""
+    """Nothing happened up to this resourceVersion (RF-10).
+
+    `ends_initial_events`: what existed when the watch began has all been sent (RF-27). A server with streaming lists says so on
+    every watch that began with synthetic adds.
+    """
 
     resource_version: str
+    ends_initial_events: bool = False
 
 
 class Vanished(msgspec.Struct, frozen=True, gc=False):

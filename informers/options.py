@@ -15,10 +15,13 @@ MIN_WATCH_TIMEOUT_S: Final = 300.0
 class ReflectorOptions:
     """The knobs of a reflector.
 
+    With `stream_lists` a collection is asked for as a stream, and listed where the server has no such streams (RF-27); without,
+    it is always listed.
     `page_size` 0 means 500 where paging makes sense. A `min_watch_timeout_s` below 300 s is ignored. Within
     `internal_error_window_s` of a first InternalError in the stream the watch is reopened at once (RF-19); 0 turns that off.
     """
 
+    stream_lists: bool = True
     page_size: int = 0
     min_watch_timeout_s: float = MIN_WATCH_TIMEOUT_S
     internal_error_window_s: float = 0.0

@@ -1,14 +1,16 @@
-"""The reflector: keeps a FIFO supplied with the truth about one collection, by a list and then watches, for ever.
+"""The reflector: keeps a FIFO supplied with the truth about one collection, by a stream or a list and then watches, for ever.
 
-It is a state machine of four states. Each state is a method that does its work and answers the next state:
+It is a state machine of five states. Each state is a method that does its work and answers the next state:
 
-    LISTING --ok--> WATCHING --stream ended--> WATCHING
-       |               |---no way there, 429-> WATCH_LATER --> WATCHING
-       |               '---anything else-----> LIST_LATER ---> LISTING
-       '--failed--> LIST_LATER
+    STREAMING --complete, then ended--> as WATCHING
+       |------429, no way there, lost-> LIST_LATER ---> STREAMING
+       '------anything else-> LISTING --ok--> WATCHING --stream ended--> WATCHING
+                                 |               |---no way there, 429-> WATCH_LATER --> WATCHING
+                                 '--failed-------'---anything else-----> LIST_LATER ---> STREAMING
 
-The rules by which it chooses resourceVersions and transitions are client-go's (RF-01 to RF-26). WatchList (RF-27, RF-28) is
-not used: the oldest server that we support rejects it. It would be a fifth state before LISTING.
+The rules by which it chooses resourceVersions and transitions are client-go's (RF-01 to RF-28). A server that does not have
+streaming lists says so with 422, and is not asked again: then LISTING stands where STREAMING does. client-go asks again each
+time it would list; to a cluster that learns it meanwhile a process that is running goes on to send lists.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import random as stdlib_random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Generic, NoReturn, Protocol, cast
 
 import structlog
@@ -26,6 +28,9 @@ from api.client.errors import (
     ConnectError,
     ConnectionLostError,
     ExpiredError,
+    InvalidError,
+    NotFoundError,
+    RequestTimeoutError,
     StatusError,
     TLSError,
     TooLargeResourceVersionError,
@@ -35,6 +40,7 @@ from api.client.errors import (
 from api.client.rest import ListOptions
 from informers.codec import Page, Skipped
 from informers.deltas import Added, Bookmark, Change, Deleted, Delta, Modified, ReplacedAll, T, Vanished
+from informers.initial_events import InitialEvents, LateBookmark
 from informers.metrics import MetricsProvider, ReflectorMetrics, version_as_number
 from informers.options import ReflectorOptions
 from informers.pager import Pager
@@ -59,6 +65,7 @@ logger = structlog.get_logger()
 class State(enum.Enum):
     """What the reflector does now."""
 
+    STREAMING = "streaming"
     LISTING = "listing"
     WATCHING = "watching"
     LIST_LATER = "list_later"
@@ -86,13 +93,14 @@ class Sink(Protocol[T]):
 
 
 class Reflector(Generic[T]):
-    """List, then watch. Runs in one task, which owns all of its state.
+    """List or stream, then watch. Runs in one task, which owns all of its state.
 
     Invariants:
     - `resource_version` is that of the last list, event or bookmark that the sink has accepted, never ahead of it (RF-01);
     - no request of this reflector asks for an older version than it has seen, except after the server declared that version
       unusable (RF-03, RF-04);
-    - every way back to LISTING but the first, and every repeated failure to watch, passes the one shared back-off (RF-22).
+    - every way to STREAMING or LISTING, but a first one and the one fall-back from it, and every repeated failure to watch
+      passes the one shared back-off (RF-22).
     """
 
     def __init__(
@@ -122,11 +130,14 @@ class Reflector(Generic[T]):
 
         self._version = ""
         self._version_unusable = False
+        self._streams = self._options.stream_lists
+        self._stream_was_lost = False  # the last one, before it was complete
         self._always_page = False  # the server has no watch cache for this resource (RF-07)
         self._retry_after_s = 0.0  # what the server asked for beyond our own back-off
         self._internal_errors = RetryWindow(self._options.internal_error_window_s, self._clock)
-        self._state = State.LISTING
+        self._state = self._beginning
         self._steps: dict[State, Callable[[], Awaitable[State]]] = {
+            State.STREAMING: self._streaming,
             State.LISTING: self._listing,
             State.WATCHING: self._watching,
             State.LIST_LATER: self._list_later,
@@ -161,6 +172,53 @@ class Reflector(Generic[T]):
         except ApiError as error:
             return self._failed(error)
 
+    @property
+    def _beginning(self) -> State:
+        return State.STREAMING if self._streams else State.LISTING
+
+    async def _streaming(self) -> State:
+        """Ask for the collection as a stream; from when it is complete this is a watch like any other (RF-27)."""
+        progress = _Progress[T](synthetic=True, initial=InitialEvents())
+        late = LateBookmark(self._log, lambda: None if progress.initial is None else progress.events)
+        try:
+            failure = await self._read(
+                ListOptions(
+                    resource_version="" if self._version_unusable else self._version,
+                    resource_version_match="NotOlderThan",
+                    send_initial_events=True,
+                ),
+                progress,
+            )
+        finally:
+            late.stop()
+        if progress.initial is None:
+            return self._after_stream(failure, short=False)
+        return self._not_streamed(failure, progress)
+
+    def _not_streamed(self, failure: ApiError | None, progress: _Progress[T]) -> State:
+        """Decide by how a stream ended that was not complete (RF-28)."""
+        if isinstance(failure, TooManyRequestsError) or _is_refused(failure):
+            self._log.debug("streaming_list_refused", error=str(failure))
+            self._remember_retry_after(failure)
+            return State.LIST_LATER
+        if isinstance(failure, (ExpiredError, TooLargeResourceVersionError)) and not self._version_unusable:
+            self._log.debug("list_version_unusable", resource_version=self._version, error=str(failure))
+            self._version_unusable = True
+            return State.STREAMING
+        if isinstance(failure, (ConnectError, NotFoundError)):
+            return self._failed(failure)  # a list would fare no better
+        if isinstance(failure, InvalidError):
+            self._streams = False
+        elif progress.was_lost_under_way(failure) and not self._stream_was_lost:
+            # From the beginning, with nothing kept. client-go tries that at once and for ever; here pages come next.
+            self._stream_was_lost = True
+            self._metrics.failures.inc()
+            self._log.debug("streaming_list_lost", error=str(failure or "closed by the server"))
+            return State.LIST_LATER
+        self._stream_was_lost = False
+        self._log.info("streaming_list_not_served", error=str(failure or "closed by the server"))
+        return State.LISTING
+
     async def _listing(self) -> State:
         started = self._clock.monotonic()
         try:
@@ -189,27 +247,54 @@ class Reflector(Generic[T]):
 
     async def _watching(self) -> State:
         """Open one watch and read it to its end."""
+        progress = _Progress[T](synthetic=self._version in {"", "0"})
+        failure = await self._read(ListOptions(resource_version=self._version), progress)
+        if not progress.opened and failure is not None:
+            return self._not_opened(failure)
+        return self._after_stream(failure, short=progress.short)
+
+    async def _read(self, options: ListOptions, progress: _Progress[T]) -> ApiError | None:
+        """Open a watch and read it to its end; answer what ended it, if it was not the server."""
         started = self._clock.monotonic()
-        opened = False
-        progress = _Progress(synthetic=self._version in {"", "0"})
-        failure: ApiError | None = None
         timeout_s = self._options.watch_timeout_s(self._random())
-        options = ListOptions(resource_version=self._version, timeout_s=timeout_s, allow_bookmarks=True)
+        failure: ApiError | None = None
         try:
-            async with self._source.watch(options) as batches:
-                opened = True
+            async with self._source.watch(replace(options, timeout_s=timeout_s, allow_bookmarks=True)) as batches:
+                progress.opened = True
                 async for batch in batches:
-                    self._take_batch(batch, progress)
+                    if progress.initial is None:
+                        self._take_batch(batch, progress)
+                    else:
+                        self._take_initial(batch, progress, progress.initial, started)
         except ApiError as error:
             failure = error
-        if not opened and failure is not None:
-            return self._not_opened(failure)
-        seconds = self._clock.monotonic() - started
-        short = seconds < VERY_SHORT_WATCH_S and progress.events == 0
-        self._metrics.watched(seconds, progress.events, short=short)
-        return self._after_stream(failure, short=short)
+        if progress.opened:
+            seconds = self._clock.monotonic() - started
+            progress.short = seconds < VERY_SHORT_WATCH_S and progress.events == 0
+            self._metrics.watched(seconds, progress.events, short=progress.short)
+        return failure
 
-    def _take_batch(self, batch: list[WatchEvent[T]], progress: _Progress) -> None:
+    def _take_initial(
+        self, batch: list[WatchEvent[T]], progress: _Progress[T], initial: InitialEvents[T], started: float
+    ) -> None:
+        """Gather what a stream begins with. When it is complete hand it on, and then what came after it."""
+        taken = initial.take(batch)
+        progress.events += taken
+        for event in batch[:taken]:
+            if isinstance(event, Skipped):
+                self._note_skipped(event)
+        version = initial.version
+        if version is None:
+            return
+        self._sink.put(initial.replacement(version))
+        self._version = version
+        self._version_unusable = self._stream_was_lost = False
+        self._metrics.listed(self._clock.monotonic() - started, len(initial))
+        self._state = State.WATCHING
+        progress.initial, progress.synthetic = None, False
+        self._take_batch(batch[taken:], progress)
+
+    def _take_batch(self, batch: list[WatchEvent[T]], progress: _Progress[T]) -> None:
         """Hand on what arrived together: in one piece if it is nothing but changes, which is the case that has to be fast."""
         if progress.synthetic or not _CHANGES.issuperset(map(type, batch)):
             for event in batch:
@@ -220,7 +305,7 @@ class Reflector(Generic[T]):
             self._sink.extend(changes)
             self._version = changes[-1].object.metadata.resource_version or self._version
 
-    def _take(self, event: WatchEvent[T], progress: _Progress) -> None:
+    def _take(self, event: WatchEvent[T], progress: _Progress[T]) -> None:
         """Hand one event on; then, and only then, move the version."""
         progress.events += 1
         if isinstance(event, Skipped):
@@ -243,16 +328,15 @@ class Reflector(Generic[T]):
             self._version = version
 
     def _not_opened(self, error: ApiError) -> State:
-        if isinstance(error, TooManyRequestsError) or isinstance(error.__cause__, ConnectionRefusedError):  # RF-17
+        if isinstance(error, TooManyRequestsError) or _is_refused(error):  # RF-17
             self._log.debug("watch_refused", error=str(error))
             self._remember_retry_after(error)
             return State.WATCH_LATER
         later = self._failed(error)
-        if isinstance(error, ConnectError) and not isinstance(error, TLSError):
-            return (
-                State.WATCH_LATER
-            )  # a list would fare no better, and our version may be good when there is a way again
-        return later
+        no_way = isinstance(error, (ConnectError, RequestTimeoutError)) and not isinstance(error, TLSError)
+        # A list would fare no better, and our version may be good when there is a way again. An answer that never began may be
+        # kept back by a proxy that waits for its first bytes, while nothing happens in the collection.
+        return State.WATCH_LATER if no_way else later
 
     def _after_stream(self, failure: ApiError | None, *, short: bool) -> State:
         """Decide by how a stream ended."""
@@ -289,7 +373,7 @@ class Reflector(Generic[T]):
 
     async def _list_later(self) -> State:
         await self._pause()
-        return State.LISTING
+        return self._beginning
 
     async def _watch_later(self) -> State:
         await self._pause()
@@ -300,7 +384,7 @@ class Reflector(Generic[T]):
         self._retry_after_s = 0.0
         await asyncio.sleep(delay)
 
-    def _remember_retry_after(self, error: ApiError) -> None:
+    def _remember_retry_after(self, error: ApiError | None) -> None:
         self._retry_after_s = (error.retry_after_s or 0.0) if isinstance(error, StatusError) else 0.0
 
     def _note_skipped(self, skipped: Skipped) -> None:
@@ -309,8 +393,22 @@ class Reflector(Generic[T]):
 
 
 @dataclass(slots=True)
-class _Progress:
-    """What one watch has brought. `synthetic`: so far only objects that existed when it began (RF-11)."""
+class _Progress(Generic[T]):
+    """What one watch has brought. `synthetic`: so far only objects that existed when it began (RF-11).
+
+    `initial` is what a streaming list has brought while it is incomplete, else None.
+    """
 
     synthetic: bool
+    initial: InitialEvents[T] | None = None
+    opened: bool = False
     events: int = 0
+    short: bool = False  # RF-15
+
+    def was_lost_under_way(self, failure: ApiError | None) -> bool:
+        """Whether the stream was open and broke or ended, and not at once."""
+        return self.opened and not self.short and (failure is None or isinstance(failure, TransportError))
+
+
+def _is_refused(error: ApiError | None) -> bool:
+    return error is not None and isinstance(error.__cause__, ConnectionRefusedError)

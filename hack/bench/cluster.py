@@ -12,6 +12,7 @@ from hack.bench.child import ROOT
 from hack.bench.pods import pod_body, running_status
 from hack.bench.raw_load import RawLoad, Target
 from hack.control_plane import ControlPlane
+from hack.kubernetes_versions import STREAMING_LISTS, Kubernetes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -71,6 +72,16 @@ class Cluster:
                 load.send(status_requests(target, range(self._running, self._created)))
                 self._running = self._created
         return self._created
+
+    @property
+    def has_streaming_lists(self) -> bool:
+        """Whether this server sends a collection as a stream."""
+        version = json.loads(self._started().run_kubectl("get", "--raw", "/version").stdout)["gitVersion"]
+        return Kubernetes.parse(version).has(STREAMING_LISTS)
+
+    def all(self) -> bytes:
+        """All the pods in one list, as the server sends it from its watch cache."""
+        return self._started().run_kubectl("get", "--raw", f"{PATH}?resourceVersion=0").stdout.encode()
 
     def page(self, limit: int) -> bytes:
         """One page of the pods, as the server sends it."""

@@ -2,6 +2,9 @@
 
 Time runs from the start of the informer until a handler has heard of every pod. Memory is what is resident (VmRSS) half a
 second later beyond what was there before, when everything was imported and one request had been made. A fresh process each.
+
+Then ours once more, by a list and by a stream (RF-27), to see what a start holds besides the cache: the peak (VmHWM) of each.
+Where the server has no streaming lists, both come from `hack.bench.stand_in`, which sends this server's bytes.
 """
 
 # mypy: disallow-untyped-calls=False
@@ -10,15 +13,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from hack.bench.bench import PODS as COUNT
-from hack.bench.child import Arguments, MeasureError, Numbers, forget_peak, memory, once
+from hack.bench.child import Arguments, Child, MeasureError, Numbers, forget_peak, memory, once
 from hack.bench.cluster import NAMESPACE
 from hack.bench.measure import interleaved, ratio
 from hack.bench.result import Result, at_least, at_most
+from hack.bench.stand_in import stand_in
+from hack.bench.watching import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,6 +50,11 @@ def measure(bench: Bench) -> list[Result]:
     def column(side: str, name: str) -> list[float]:
         return [numbers[name] for numbers in measured[side]]
 
+    by_list, by_stream = _both_ways(bench, count)
+
+    def peaks(ways: list[Numbers]) -> list[float]:
+        return [numbers["peak"] for numbers in ways]
+
     return [
         Result("pod_json_size", len(page) / 500 / 1000, "KB"),
         Result(
@@ -59,30 +69,60 @@ def measure(bench: Bench) -> list[Result]:
         Result("informer_memory_official", median(column("official", "grown")), "MB VmRSS"),
         Result("informer_peak", median(column("ours", "peak")), "MB VmHWM"),
         Result("informer_peak_official", median(column("official", "peak")), "MB VmHWM"),
+        Result("informer_start_peak_ratio", ratio(peaks(by_list), peaks(by_stream)), "x less by stream"),
+        Result("informer_start_peak_by_list", median(peaks(by_list)), "MB VmHWM"),
+        Result("informer_start_peak_by_stream", median(peaks(by_stream)), "MB VmHWM"),
+        Result("informer_start_memory_by_stream", median(numbers["grown"] for numbers in by_stream), "MB VmRSS"),
+        Result("informer_start_by_list", median(numbers["seconds"] for numbers in by_list), "s"),
+        Result("informer_start_by_stream", median(numbers["seconds"] for numbers in by_stream), "s"),
     ]
+
+
+def _both_ways(bench: Bench, count: int) -> tuple[list[Numbers], list[Numbers]]:
+    """Start ours by a list and by a stream, in turns."""
+    with ExitStack() as stack:
+        arguments: dict[str, Any] = {"kubeconfig": str(bench.cluster.kubeconfig), "count": count}
+        who = "the server"
+        if not bench.cluster.has_streaming_lists:
+            who = "a stand-in with the server's bytes"
+            listed, events = bench.scratch / "list", bench.scratch / "events"
+            listed.write_bytes(bench.cluster.all())
+            once(record, kubeconfig=str(bench.cluster.kubeconfig), recording=str(events), count=count)
+            server = stack.enter_context(Child(stand_in, list=str(listed), watch=str(events)))
+            arguments["server"] = f"http://127.0.0.1:{server.go()['port']:.0f}"
+        bench.say(f"starting ours by a list and by a stream of {who}, {ROUNDS} times")
+        ways = interleaved(
+            {
+                "list": lambda: once(ours, **arguments, stream_lists=False),
+                "stream": lambda: once(ours, **arguments, stream_lists=True),
+            },
+            ROUNDS,
+        )
+    return ways["list"], ways["stream"]
 
 
 @contextmanager
 def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
     """The shared informer as the operator uses it: an index by owner beside the one by namespace, and a handler."""
-    from api.client import load_settings
+    from api.client import Settings, load_settings
 
-    settings = load_settings(arguments["kubeconfig"])
-    yield lambda _: asyncio.run(_sync(settings, arguments["count"]))
+    server = arguments.get("server")
+    settings = Settings(server) if server else load_settings(arguments["kubeconfig"])
+    yield lambda _: asyncio.run(_sync(settings, arguments["count"], stream_lists=arguments.get("stream_lists", True)))
 
 
-async def _sync(settings: Any, count: int) -> Numbers:
+async def _sync(settings: Any, count: int, *, stream_lists: bool) -> Numbers:
     from api.client import HttpTransport, ListOptions, RestClient
     from api.core import PODS
     from api.v1.children import Pod
     from controller.tfjob.controller import OWNER_INDEX, index_by_owner
-    from informers import Codec, EventHandlerFuncs, SharedInformerFactory
+    from informers import Codec, EventHandlerFuncs, ReflectorOptions, SharedInformerFactory
 
     told: list[None] = []
     async with HttpTransport(settings) as transport, asyncio.TaskGroup() as tasks:
         client = RestClient(transport)
         await client.list_page(PODS, ListOptions(namespace=NAMESPACE, limit=1))
-        factory = SharedInformerFactory(client)
+        factory = SharedInformerFactory(client, options=ReflectorOptions(stream_lists=stream_lists))
         informer = factory.informer(Codec(PODS, Pod), namespace=NAMESPACE, indexers={OWNER_INDEX: index_by_owner})
         handler = EventHandlerFuncs[Pod](on_add=lambda _pod, _initial: told.append(None))
         registration = informer.add_event_handler(handler)

@@ -108,11 +108,12 @@ async def _play(chunks: list[bytes], last: str, count: int) -> float:
     from api.core import PODS as RESOURCE
     from api.v1.children import Pod
     from controller.tfjob.controller import OWNER_INDEX, index_by_owner
-    from informers import Codec, ListWatch, SharedIndexInformer
+    from informers import Codec, ListWatch, ReflectorOptions, SharedIndexInformer
 
     player = Player(chunks)
     source = ListWatch(RestClient(player), Codec(RESOURCE, Pod))
-    informer = SharedIndexInformer(source, RESOURCE, indexers={OWNER_INDEX: index_by_owner})
+    options = ReflectorOptions(stream_lists=False)  # what is measured are the changes after an empty list
+    informer = SharedIndexInformer(source, RESOURCE, indexers={OWNER_INDEX: index_by_owner}, options=options)
     running = asyncio.create_task(informer.run())
     await informer.wait_for_sync()
     seconds = await player.play(until=lambda: informer.indexer.resource_version == last)

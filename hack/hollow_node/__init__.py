@@ -7,13 +7,15 @@ each run of a container does is told by annotations of the pod (without any: it 
     hollow.tfjob.kubeflow.org/run.<container>: "5s:0"    another container, an init container too
     hollow.tfjob.kubeflow.org/on-stop: "ignore"          what SIGTERM does; default 0s:143
 
-A run is SECONDS`s:`OUTCOME, where the outcome is an exit code, `oom-killed`, `evicted` or `node-lost`; or one of `forever`,
-`never-start`, `image-pull-back-off`. README.md beside this file says what each of them looks like.
+A run is SECONDS`s:`OUTCOME, where the outcome is an exit code, `oom-killed`, `evicted`, `node-shutdown` or `node-lost`; or one
+of `forever`, `never-start`, `start-error`, `image-pull-back-off`, `waiting:REASON`, `rejected`, `rejected:REASON`. README.md
+beside this file says what each of them looks like.
 
     async with HollowNode(client, watch_client=other_client):
         ...
 
-or `python -m hack.hollow_node --kubeconfig FILE`.
+or `python -m hack.hollow_node --kubeconfig FILE`. It behaves as the kubelet of any version from 1.20 to 1.36 (`kubernetes=`,
+`--kubernetes`), by default the newest.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from api.client import ConfigError, HttpTransport, RestClient, Settings, load_se
 from api.client.errors import ApiError
 from hack.hollow_node import HollowNode, Timing
 from hack.hollow_node.timing import DEFAULT_SCALE
+from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from informers import InformerError
 
 
@@ -32,7 +33,31 @@ def _flags() -> argparse.ArgumentParser:
         default=DEFAULT_SCALE,
         help="scales the kubelet's back-off and the like, but not the runs of containers (default: %(default)s)",
     )
+    parser.add_argument(
+        "--starting",
+        type=float,
+        default=0.0,
+        help="seconds of each stage of a pod's start, scaled; 0: the first status says Running (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--kubernetes",
+        type=_version,
+        default=NEWEST,
+        metavar="VERSION",
+        help=f"behave as the kubelet of this version, from {OLDEST} to {NEWEST} (default: %(default)s)",
+    )
     return parser
+
+
+def _version(text: str) -> Kubernetes:
+    """Read the version; what argparse shows of a ValueError says nothing."""
+    try:
+        kubernetes = Kubernetes.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not OLDEST <= kubernetes <= NEWEST:
+        raise argparse.ArgumentTypeError(f"kubelets are known from {OLDEST} to {NEWEST}, not {kubernetes}")
+    return kubernetes
 
 
 async def _run(options: argparse.Namespace, settings: Settings) -> None:
@@ -47,9 +72,10 @@ async def _run(options: argparse.Namespace, settings: Settings) -> None:
             name=options.name,
             namespace=options.namespace,
             label_selector=options.label_selector,
-            timing=Timing(options.time_scale),
+            timing=Timing(options.time_scale, options.starting),
+            kubernetes=options.kubernetes,
         )
-        line = f"hollow node {options.name} runs the pods of {settings.server}"
+        line = f"hollow node {options.name} ({options.kubernetes}) runs the pods of {settings.server}"
         running = asyncio.create_task(node.run(lambda: print(line, flush=True)), name="hollow-node")
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, running.cancel)

@@ -1,22 +1,51 @@
-"""The conditions of a pod: PodScheduled, Initialized, ContainersReady, Ready. Pure.
+"""The conditions of a pod that a kubelet draws from its containers. Pure.
 
 Conditions of other types belong to others and are left alone.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hack.hollow_node.objects import FAILED, SUCCEEDED, TERMINAL, Condition, ContainerStatus
+from hack.hollow_node.objects import FAILED, SUCCEEDED, Condition
+from hack.kubernetes_versions import READY_TELLS_FAILURE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from hack.hollow_node.pod_containers import PodContainers
+
+DISRUPTION_TARGET = "DisruptionTarget"
+SANDBOX = "PodReadyToStartContainers"
+RESTARTING = "AllContainersRestarting"
+
+_Drawn = tuple[bool, str, str]
+"""What a condition is to say: whether it holds, its reason, its message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the conditions say besides what the containers show.
+
+    `ended`: the phase that the pod has, or is about to have, because it is over. `sandbox`: whether it has one; None where
+    kubelets do not tell.
+    """
+
+    ended: str | None = None
+    sandbox: bool | None = None
+
 
 def condition_of(conditions: Sequence[Condition] | None, kind: str) -> Condition | None:
     """The condition of this type, if the pod has it."""
     return next((condition for condition in conditions or () if condition.type == kind), None)
+
+
+def holds(conditions: Sequence[Condition] | None, kind: str) -> bool:
+    """Whether the pod has this condition and it is true."""
+    condition = condition_of(conditions, kind)
+    return condition is not None and condition.status == "True"
 
 
 def set_condition(
@@ -29,36 +58,46 @@ def set_condition(
     message: str = "",
 ) -> list[Condition]:
     """Set a condition; the time of its transition moves only when its status does."""
-    old, status = condition_of(conditions, kind), str(holds)
-    since = old.last_transition_time if old is not None and old.status == status else now
-    new = Condition(type=kind, status=status, last_transition_time=since, reason=reason, message=message)
-    if old is None:
-        return [*(conditions or ()), new]
-    return [new if condition is old else condition for condition in conditions or ()]
+    return _set(conditions, {kind: (holds, reason, message)}, now)
 
 
 def summarise(
-    conditions: Sequence[Condition] | None,
-    inits: Sequence[ContainerStatus],
-    mains: Sequence[ContainerStatus],
-    phase: str,
-    now: datetime,
+    conditions: Sequence[Condition] | None, containers: PodContainers, told: Told, now: datetime
 ) -> list[Condition]:
-    """Draw all four conditions from the containers, in the kubelet's words."""
-    result = set_condition(conditions, "PodScheduled", holds=True, now=now)
-    completed, failed = phase == SUCCEEDED, phase == FAILED
-    waiting = [c.name for c in inits if c.state.terminated is None or c.state.terminated.exit_code != 0]
-    result = set_condition(
-        result,
-        "Initialized",
-        holds=not waiting,
-        now=now,
-        reason="ContainersNotInitialized" if waiting else "PodCompleted" if completed else "",
-        message=f"containers with incomplete status: [{' '.join(waiting)}]" if waiting else "",
-    )
-    unready = [c.name for c in mains if not c.ready]
-    reason = "PodCompleted" if completed else "PodFailed" if failed else "ContainersNotReady" if unready else ""
-    message = f"containers with unready status: [{' '.join(unready)}]" if unready and phase not in TERMINAL else ""
-    for kind in ("Ready", "ContainersReady"):
-        result = set_condition(result, kind, holds=not unready, now=now, reason=reason, message=message)
-    return result
+    """Draw the kubelet's conditions, in its words."""
+    drawn: dict[str, _Drawn] = {"PodScheduled": (True, "", "")}
+    if told.sandbox is not None:
+        drawn[SANDBOX] = (told.sandbox, "", "")
+    if (restarting := containers.restart_all()) is not None:
+        drawn[RESTARTING] = (restarting, "RestartAllContainersStarted" if restarting else "", "")
+    completed = told.ended == SUCCEEDED
+    if waiting := containers.incomplete_inits():
+        message = f"containers with incomplete status: [{' '.join(waiting)}]"
+        drawn["Initialized"] = (False, "ContainersNotInitialized", message)
+    else:
+        drawn["Initialized"] = (True, "PodCompleted" if completed else "", "")
+    vouching = (*(c for c in containers.inits if c.name in containers.sidecars), *containers.mains)
+    unready = [c.name for c in vouching if not c.ready]
+    reason, message = "", ""
+    if completed:
+        reason = "PodCompleted"
+    elif told.ended == FAILED and containers.rules.kubernetes.has(READY_TELLS_FAILURE):
+        reason = "PodFailed"
+    elif unready:
+        reason, message = "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]"
+    drawn["Ready"] = drawn["ContainersReady"] = (not unready and told.ended is None, reason, message)
+    return _set(conditions, drawn, now)
+
+
+def _set(conditions: Sequence[Condition] | None, drawn: dict[str, _Drawn], now: datetime) -> list[Condition]:
+    """The conditions with these set: each in its place, new ones at the end."""
+    old = {condition.type: condition for condition in conditions or ()}
+    new = {kind: _condition(kind, old.get(kind), entry, now) for kind, entry in drawn.items()}
+    return list((old | new).values())
+
+
+def _condition(kind: str, old: Condition | None, drawn: _Drawn, now: datetime) -> Condition:
+    holds, reason, message = drawn
+    status = "True" if holds else "False"
+    since = old.last_transition_time if old is not None and old.status == status else now
+    return Condition(type=kind, status=status, last_transition_time=since, reason=reason, message=message)

@@ -1,7 +1,7 @@
 """The life of one container, pure: waiting -> running -> terminated -> (back-off) -> running ...
 
-In: the container's spec and status, its script, the policy, the time. Out: the status after at most one transition, and when
-to look again. One transition at a time, so that each state is seen by those who watch the pod, as with a real kubelet.
+In: the container's status, what its pod's script and policies say, the time. Out: the status after at most one transition,
+and when to look again. One transition at a time, so that each state is seen by those who watch the pod, as with a real kubelet.
 """
 
 from __future__ import annotations
@@ -10,39 +10,65 @@ import hashlib
 import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from hack.hollow_node.objects import (
-    ALWAYS,
-    ON_FAILURE,
     ContainerSpec,
     ContainerState,
     ContainerStatus,
+    HollowPod,
     Running,
     Terminated,
     Waiting,
 )
-from hack.hollow_node.script import SIGKILL_EXIT, Outcome, Run, Script
-from hack.hollow_node.timing import Timing
+from hack.hollow_node.restarts import RESTARTING_ALL, After, after
+from hack.hollow_node.script import (
+    SIGKILL_EXIT,
+    START_ERROR,
+    START_ERROR_EXIT,
+    STATUS_UNKNOWN,
+    Outcome,
+    Run,
+    Script,
+)
+from hack.kubernetes_versions import CONTAINERS_END_BEFORE_PHASE
+
+if TYPE_CHECKING:
+    from hack.hollow_node.timing import Timing
+    from hack.kubernetes_versions import Kubernetes
 
 CREATING = "ContainerCreating"
 INITIALIZING = "PodInitializing"
+CRASH_LOOP = "CrashLoopBackOff"
+NOT_STARTED = "RunContainerError"
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What decides about a container besides its status."""
+    """What decides about the containers of a pod besides their statuses."""
 
-    pod_uid: str
+    pod: HollowPod
     script: Script
-    policy: str
     timing: Timing
+    kubernetes: Kubernetes
 
+    def after(self, status: ContainerStatus, end: Terminated) -> After:
+        """What follows this end of a container."""
+        spec, init = self._spec_of(status.name)
+        return after(end, spec, self.pod.spec.restart_policy, self.kubernetes, init=init)
 
-def init_policy(policy: str) -> str:
-    """The policy of init containers: success is all that they are for, so it never makes them run again."""
-    return ON_FAILURE if policy == ALWAYS else policy
+    def is_final(self, status: ContainerStatus) -> bool:
+        """Whether the container has ended for good."""
+        end = last_end(status)
+        return end is not None and self.after(status, end) is After.NOTHING
+
+    def _spec_of(self, name: str) -> tuple[ContainerSpec, bool]:
+        for spec in self.pod.spec.containers:
+            if spec.name == name:
+                return spec, False
+        return next(spec for spec in self.pod.spec.init_containers or () if spec.name == name), True
 
 
 def fresh(spec: ContainerSpec, reason: str) -> ContainerStatus:
@@ -55,9 +81,9 @@ def last_end(status: ContainerStatus) -> Terminated | None:
     return status.state.terminated or (None if status.state.running else status.last_state.terminated)
 
 
-def restarts(policy: str, end: Terminated) -> bool:
-    """Whether the pod's policy starts a container again that ended like this."""
-    return policy == ALWAYS or (policy == ON_FAILURE and end.exit_code != 0)
+def waits_for(status: ContainerStatus) -> str:
+    """The reason for which a container waits, or nothing."""
+    return status.state.waiting.reason if status.state.waiting is not None else ""
 
 
 def current_run(script: Script, status: ContainerStatus) -> Run:
@@ -71,46 +97,38 @@ def end_of(running: Running, run: Run) -> datetime | None:
 
 
 def advance_container(status: ContainerStatus, rules: Rules, now: datetime) -> tuple[ContainerStatus, datetime | None]:
-    """Make the next transition if it is due. Eviction and the loss of the node are left to the pod."""
+    """Make the next transition if it is due. What befalls the whole pod is left to the pod."""
     if status.state.running is not None:
         run = current_run(rules.script, status)
         end = end_of(status.state.running, run)
         if end is None or now < end or run.outcome is not Outcome.EXIT:
             return status, end
         ended = terminate(status, run.exit_code, end, run.reason)
-        return ended, now if ended.state.terminated and restarts(rules.policy, ended.state.terminated) else None
+        return ended, None if rules.is_final(ended) else now
     previous = last_end(status)
     if previous is None:
         return _start(status, rules, None, now)
-    if not restarts(rules.policy, previous):
+    if rules.after(status, previous) is not After.RESTART:
         return status, None
-    lasted = (previous.finished_at - previous.started_at).total_seconds()
-    delay = rules.timing.restart_delay(status.restart_count, lasted)
-    due = previous.finished_at + timedelta(seconds=delay)
-    if now < due:
-        message = f"back-off {delay:g}s restarting failed container={status.name}"
-        return _wait(status, "CrashLoopBackOff", message, previous), due
-    return _start(status, rules, previous, now)
+    delay = _restart_delay(status, previous, rules.timing)
+    finished = previous.finished_at or now
+    due, told = (finished + timedelta(seconds=seconds) for seconds in (delay, rules.timing.back_off_told))
+    if now >= due:
+        return _start(status, rules, previous, now)
+    if now < told or waits_for(status) == CRASH_LOOP:
+        return status, min(due, told) if now < told else due
+    message = f"back-off {delay:g}s restarting failed container={status.name}"
+    return wait(status, CRASH_LOOP, message, previous), due
 
 
-def stop_container(
-    status: ContainerStatus, script: Script, asked: datetime, deadline: datetime, now: datetime
-) -> tuple[ContainerStatus, datetime | None]:
-    """Let a container of a pod in deletion go on until it ends by itself, by SIGTERM or by SIGKILL, whichever is first."""
-    if status.state.running is None:
-        return status, None
-    run, on_stop = current_run(script, status), script.on_stop
-    ends = [(deadline, SIGKILL_EXIT, "")]
-    if not math.isinf(on_stop.lasts):
-        ends.append((asked + timedelta(seconds=on_stop.lasts), on_stop.exit_code, on_stop.reason))
-    natural = end_of(status.state.running, run)
-    if natural is not None and run.outcome is Outcome.EXIT:
-        ends.append((natural, run.exit_code, run.reason))
-    end, exit_code, reason = min(ends)
-    if now < end:
-        return status, end
-    # A run that is stopped ends when we get to it, since the moment of a deletion has whole seconds and may precede its start.
-    return terminate(status, exit_code, end if end == natural else now, reason), None
+def _restart_delay(status: ContainerStatus, previous: Terminated, timing: Timing) -> float:
+    """Seconds between an end and the next start; a restart of all containers knows no back-off."""
+    if previous.reason == RESTARTING_ALL:
+        return 0.0
+    lasted = 0.0
+    if previous.finished_at is not None and previous.started_at is not None:
+        lasted = (previous.finished_at - previous.started_at).total_seconds()
+    return timing.restart_delay(status.restart_count, lasted)
 
 
 def terminate(status: ContainerStatus, exit_code: int, finished: datetime, reason: str = "") -> ContainerStatus:
@@ -128,35 +146,76 @@ def terminate(status: ContainerStatus, exit_code: int, finished: datetime, reaso
     return replace(status, ready=False, started=False, state=ContainerState(terminated=end))
 
 
+def unknown_end(when: str) -> Terminated:
+    """The end of a container that the kubelet can not find any more when the pod is `when`."""
+    message = f"The container could not be located when the pod was {when}"
+    return Terminated(exit_code=SIGKILL_EXIT, reason=STATUS_UNKNOWN, message=message)
+
+
+def lose(status: ContainerStatus, kubernetes: Kubernetes) -> ContainerStatus:
+    """End a container without being able to say how. Before 1.22 it then seems not to have been created yet."""
+    if kubernetes.has(CONTAINERS_END_BEFORE_PHASE):
+        state = ContainerState(terminated=unknown_end("terminated"))
+        return replace(status, ready=False, started=False, state=state)
+    lost = wait(status, CREATING, "", unknown_end("deleted"))
+    return replace(lost, ready=False, started=False)
+
+
+def restart_with_all(status: ContainerStatus, now: datetime) -> ContainerStatus:
+    """Take a container down for a restart of all. What it ended with itself is not kept. One that never ran is left alone."""
+    run = status.state.running or last_end(status)
+    if run is None:
+        return status
+    end = Terminated(exit_code=SIGKILL_EXIT, reason=RESTARTING_ALL, started_at=run.started_at, finished_at=now)
+    status = replace(status, ready=False, started=False, restart_count=status.restart_count + 1)
+    return wait(status, RESTARTING_ALL, "", end)
+
+
+def wait(status: ContainerStatus, reason: str, message: str, previous: Terminated | None) -> ContainerStatus:
+    """Let a container wait, after its previous run if there was one."""
+    waiting = ContainerState(waiting=Waiting(reason=reason, message=message))
+    return replace(status, state=waiting, last_state=ContainerState(terminated=previous))
+
+
 def _start(
     status: ContainerStatus, rules: Rules, previous: Terminated | None, now: datetime
 ) -> tuple[ContainerStatus, datetime | None]:
     """Run the container, or say why it does not start."""
-    restart_count = status.restart_count + 1 if previous else 0
+    counted = previous is None or previous.reason == RESTARTING_ALL  # which counts when it takes the containers down
+    restart_count = status.restart_count if counted else status.restart_count + 1
     run = rules.script.run(status.name, restart_count)
-    if run.outcome is Outcome.NEVER_START:
-        return _wait(status, CREATING, "", previous), None
-    if run.outcome is Outcome.IMAGE_PULL_BACK_OFF:
-        return _wait(status, "ImagePullBackOff", f'Back-off pulling image "{status.image}"', previous), None
-    if run.outcome is Outcome.CONFIG_ERROR:
-        return _wait(status, "CreateContainerConfigError", run.message, previous), None
+    match run.outcome:
+        case Outcome.NEVER_START | Outcome.REJECTED:  # a kubelet rejects pods, and not what it has let in
+            return wait(status, CREATING, "", previous), None
+        case Outcome.IMAGE_PULL_BACK_OFF:
+            return wait(status, "ImagePullBackOff", f'Back-off pulling image "{status.image}"', previous), None
+        case Outcome.WAITING:
+            return wait(status, run.reason, "", previous), None
+        case Outcome.CONFIG_ERROR:
+            return wait(status, "CreateContainerConfigError", run.message, previous), None
     running = Running(started_at=now)
     started = replace(
         status,
         image_id=f"{status.image}@sha256:{_digest(status.image)}",
-        container_id=f"containerd://{_digest(f'{rules.pod_uid}/{status.name}/{restart_count}')}",
+        container_id=f"containerd://{_digest(f'{rules.pod.metadata.uid}/{status.name}/{restart_count}')}",
         ready=True,
         started=True,
         restart_count=restart_count,
         state=ContainerState(running=running),
         last_state=ContainerState(terminated=previous),
     )
+    if run.outcome is Outcome.START_ERROR:
+        return _fail_to_start(started, rules, now)
     return started, end_of(running, run)
 
 
-def _wait(status: ContainerStatus, reason: str, message: str, previous: Terminated | None) -> ContainerStatus:
-    waiting = ContainerState(waiting=Waiting(reason=reason, message=message))
-    return replace(status, state=waiting, last_state=ContainerState(terminated=previous))
+def _fail_to_start(status: ContainerStatus, rules: Rules, now: datetime) -> tuple[ContainerStatus, datetime | None]:
+    """What the runtime answers when there is no such program: a container that has ended and never ran."""
+    ended = terminate(status, START_ERROR_EXIT, now, START_ERROR)
+    if rules.is_final(ended):
+        return ended, None
+    message = "failed to create containerd task: exec: no such file or directory"
+    return wait(ended, NOT_STARTED, message, ended.state.terminated), now
 
 
 def _digest(text: str) -> str:

@@ -3,238 +3,135 @@
 In: the pod as the API server has it, the status that we reported last, the time, the place. Out: a `Step`: the
 status to report now, when to look again, and whether the pod is to be deleted. No clock, no I/O, no memory: whatever this
 node has to know of a pod's past is in the status itself, so a node that was killed goes on where it stopped.
+
+What is done differently from one version of Kubernetes to another is asked of `hack.kubernetes_versions`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from enum import Enum
-from typing import Final
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
+from hack.hollow_node.conditions import SANDBOX, condition_of
+from hack.hollow_node.containers import CREATING, INITIALIZING, last_end, lose, waits_for
+from hack.hollow_node.deletion import delete
+from hack.hollow_node.disruptions import due_fate, exceed_deadline, expiry, meet, reject, rejection
+from hack.hollow_node.moment import Moment, Place, Removal, Step
+from hack.hollow_node.objects import TERMINAL, HollowPod, HollowStatus
+from hack.hollow_node.script import WAITS, Outcome, Run, Script
+from hack.hollow_node.stopping import stop
+from hack.kubernetes_versions import CONTAINERS_END_BEFORE_PHASE, SANDBOX_CONDITION
 
-from hack.hollow_node.conditions import condition_of, set_condition, summarise
-from hack.hollow_node.containers import (
-    CREATING,
-    INITIALIZING,
-    Rules,
-    advance_container,
-    current_run,
-    end_of,
-    fresh,
-    init_policy,
-    last_end,
-    restarts,
-    stop_container,
-)
-from hack.hollow_node.objects import (
-    FAILED,
-    PENDING,
-    RUNNING,
-    SUCCEEDED,
-    TERMINAL,
-    ContainerStatus,
-    HollowPod,
-    HollowStatus,
-    PodIP,
-)
-from hack.hollow_node.script import Outcome, Script
-from hack.hollow_node.timing import Timing
-
-EVICTED: Final = "Evicted"
-NODE_LOST: Final = "NodeLost"
-
-
-class Removal(Enum):
-    """Whether the node asks the API server to delete the pod."""
-
-    NONE = "none"
-    GRACEFUL = "graceful"  # what the taint manager does to the pods of a lost node
-    FINAL = "final"  # the kubelet's confirmation that nothing of the pod runs any more
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a pod runs: the node, its address, the address that is set aside for the pod, and how fast time is there."""
-
-    node: str
-    host_ip: str
-    pod_ip: str
-    timing: Timing
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What to do now: report `status` if it differs from the last one, look again at `look_at`, then `removal`."""
-
-    status: HollowStatus
-    look_at: datetime | None = None
-    removal: Removal = Removal.NONE
-
-
-@dataclass(slots=True)
-class _Containers:
-    """A pod's container statuses while a step changes them, and the earliest moment to look again."""
-
-    inits: list[ContainerStatus]
-    mains: list[ContainerStatus]
-    look_at: datetime | None = None
-
-    def look(self, at: datetime | None) -> None:
-        if at is not None and (self.look_at is None or at < self.look_at):
-            self.look_at = at
-
-    def all(self) -> list[ContainerStatus]:
-        return [*self.inits, *self.mains]
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 def advance(pod: HollowPod, script: Script, status: HollowStatus, now: datetime, place: Place) -> Step:
     """Let a pod's life go on up to `now`, by at most one transition of each container."""
-    deleting = pod.metadata.deletion_timestamp is not None
+    moment = Moment(pod, script, status, now, place)
     if status.phase in TERMINAL:
-        return Step(status, removal=Removal.FINAL if deleting else Removal.NONE)
-    if status.reason == NODE_LOST:
-        return _stay_lost(status, now, place, deleting=deleting)
-    if deleting:
-        return _stop(pod, script, status, now, place)
-    containers = _containers(pod, status)
-    fate = _due_fate(script, containers.all(), now)
-    if fate is Outcome.EVICTED:
-        return Step(_evict(status, now))
-    if fate is Outcome.NODE_LOST:
-        return _stay_lost(_lose(status, pod.metadata.name, now, place), now, place, deleting=False)
-    _advance_containers(containers, Rules(pod.metadata.uid, script, pod.spec.restart_policy, place.timing), now)
-    phase = _phase(containers, pod.spec.restart_policy)
-    return Step(_report(pod, status, containers, now, place, phase=phase), containers.look_at)
+        return _rest(moment)
+    if (fate := due_fate(moment)) is not None:
+        return meet(moment, fate)
+    if moment.deleting and not _is_starting(moment):
+        return delete(moment)
+    if (reason := rejection(moment)) is not None:
+        return Step(reject(moment, reason))
+    return _go_on(moment)
 
 
-def _containers(pod: HollowPod, status: HollowStatus) -> _Containers:
-    """The statuses so far, in the order of the spec; a container that has none yet gets its first one."""
-    known = {c.name: c for c in (*(status.init_container_statuses or ()), *(status.container_statuses or ()))}
-    inits, first = pod.spec.init_containers or [], INITIALIZING if pod.spec.init_containers else CREATING
-    return _Containers(
-        [known.get(spec.name) or fresh(spec, INITIALIZING) for spec in inits],
-        [known.get(spec.name) or fresh(spec, first) for spec in pod.spec.containers],
+def _go_on(moment: Moment) -> Step:
+    """What a pod does by itself."""
+    outcome = moment.containers.outcome()
+    over = outcome is not None and not moment.containers.running_sidecars()
+    expires = expiry(moment)
+    if outcome is None and expires is not None:
+        if moment.now >= expires:
+            return exceed_deadline(moment, expires)
+        moment.containers.look(expires)
+    starting = _starting(moment)
+    if starting is not None:
+        return starting
+    if outcome is None:
+        moment.containers.advance(moment.now)
+        outcome = moment.containers.outcome()
+    if outcome is None:
+        return Step(moment.report(moment.containers.phase(moment.status.phase)), moment.containers.look_at)
+    return _end(moment, outcome, was_over=over)
+
+
+def _rest(moment: Moment) -> Step:
+    """A pod that has ended only has its last riddles solved: containers that will not be started again after all."""
+    if moment.deleting or not _leaves_riddles(moment):
+        return Step(moment.status, removal=Removal.FINAL if moment.deleting else Removal.NONE)
+    for index, container in enumerate(moment.containers.inits):
+        if waits_for(container) and last_end(container) is not None:
+            moment.containers.inits[index] = lose(container, moment.kubernetes)
+    return Step(moment.report(moment.status.phase, ended=moment.status.phase, sandbox=False))
+
+
+def _leaves_riddles(moment: Moment) -> bool:
+    """Whether a container of a pod that has ended waits for a restart that will never be: a native sidecar."""
+    return bool(moment.containers.sidecars) and any(waits_for(c) and last_end(c) for c in moment.containers.inits)
+
+
+def _is_starting(moment: Moment) -> bool:
+    """Whether the kubelet is about to run the first container. Since 1.22 it does so before it stops a pod."""
+    return (
+        moment.place.timing.start > 0
+        and moment.status.start_time is not None
+        and moment.kubernetes.has(CONTAINERS_END_BEFORE_PHASE)
+        and moment.containers.nothing_began()
+        and not _waits_after_start(moment)
+        and _first_run(moment).outcome not in {Outcome.NEVER_START, *WAITS}
     )
 
 
-def _advance_containers(containers: _Containers, rules: Rules, now: datetime) -> None:
-    """Init containers one after the other, each until it has exited with 0; then all others at once."""
-    init_rules = Rules(rules.pod_uid, rules.script, init_policy(rules.policy), rules.timing)
-    for index, status in enumerate(containers.inits):
-        containers.inits[index], look = advance_container(status, init_rules, now)
-        containers.look(look)
-        if not _done(containers.inits[index]):
-            return
-    for index, status in enumerate(containers.mains):
-        containers.mains[index], look = advance_container(status, rules, now)
-        containers.look(look)
+def _starting(moment: Moment) -> Step | None:
+    """The stages before the first container: the pod is let in, then it has its sandbox."""
+    start = timedelta(seconds=moment.place.timing.start)
+    if not start or not moment.containers.nothing_began() or _waits_after_start(moment):
+        return None
+    tells = moment.kubernetes.has(SANDBOX_CONDITION)
+    since = moment.status.start_time
+    if since is None:
+        return Step(moment.report(moment.status.phase, sandbox=False), moment.now + start)
+    if _first_run(moment).outcome is Outcome.NEVER_START:
+        return None
+    if tells:
+        sandbox = condition_of(moment.status.conditions, SANDBOX)
+        if sandbox is None or sandbox.status != "True":
+            due = since + start
+            return (
+                Step(moment.status, due)
+                if moment.now < due
+                else Step(moment.report(moment.status.phase, sandbox=True), moment.now + start)
+            )
+        since = sandbox.last_transition_time or since
+    return Step(moment.status, since + start) if moment.now < since + start else None
 
 
-def _done(init: ContainerStatus) -> bool:
-    return init.state.terminated is not None and init.state.terminated.exit_code == 0
+def _waits_after_start(moment: Moment) -> bool:
+    return any(waits_for(c) not in {CREATING, INITIALIZING, ""} for c in moment.containers.all())
 
 
-def _phase(containers: _Containers, policy: str) -> str:
-    """The phase as the kubelet's getPhase draws it from the containers."""
-    for init in containers.inits:
-        if not _done(init):
-            end = last_end(init)
-            return FAILED if end is not None and not restarts(policy, end) else PENDING
-    ends = [last_end(status) for status in containers.mains]
-    running = [status.state.running is not None for status in containers.mains]
-    if any(end is None and not runs for end, runs in zip(ends, running, strict=True)):
-        return PENDING
-    finished = [end for end in ends if end is not None]
-    if any(running) or any(restarts(policy, end) for end in finished):
-        return RUNNING
-    return FAILED if any(end.exit_code for end in finished) else SUCCEEDED
+def _first_run(moment: Moment) -> Run:
+    first = (moment.pod.spec.init_containers or moment.pod.spec.containers)[0]
+    return moment.script.run(first.name, 0)
 
 
-def _due_fate(script: Script, statuses: list[ContainerStatus], now: datetime) -> Outcome | None:
-    """What befalls the whole pod now because the script of a running container says so."""
-    for status in statuses:
-        if status.state.running is not None:
-            run = current_run(script, status)
-            end = end_of(status.state.running, run)
-            if run.outcome is not Outcome.EXIT and end is not None and now >= end:
-                return run.outcome
-    return None
-
-
-def _evict(status: HollowStatus, now: datetime) -> HollowStatus:
-    """What the eviction manager reports: the containers are gone, and their statuses with them."""
-    conditions = set_condition(status.conditions, "Ready", holds=False, now=now, reason="PodFailed")
-    return replace(
-        status,
-        phase=FAILED,
-        reason=EVICTED,
-        message="The node was low on resource: memory. ",
-        conditions=set_condition(conditions, "ContainersReady", holds=False, now=now, reason="PodFailed"),
-        container_statuses=None,
-        init_container_statuses=None,
-    )
-
-
-def _lose(status: HollowStatus, name: str, now: datetime, place: Place) -> HollowStatus:
-    """What the node controller writes when a kubelet has fallen silent: the rest of the status stays as it was."""
-    return replace(
-        status,
-        reason=NODE_LOST,
-        message=f"Node {place.node} which was running pod {name} is unresponsive",
-        conditions=set_condition(status.conditions, "Ready", holds=False, now=now, reason=NODE_LOST),
-    )
-
-
-def _stay_lost(status: HollowStatus, now: datetime, place: Place, *, deleting: bool) -> Step:
-    """Never confirm anything; the taint manager deletes the pod in time, and it stays Terminating until it is forced."""
-    if deleting:
-        return Step(status)
-    ready = condition_of(status.conditions, "Ready")
-    since = ready.last_transition_time if ready is not None else None
-    due = (since or now) + timedelta(seconds=place.timing.unreachable)
-    return Step(status, removal=Removal.GRACEFUL) if now >= due else Step(status, look_at=due)
-
-
-def _stop(pod: HollowPod, script: Script, status: HollowStatus, now: datetime, place: Place) -> Step:
-    """Stop a pod in deletion: nothing starts any more; once nothing runs the pod is terminal and may go."""
-    containers = _containers(pod, status)
-    deadline = pod.metadata.deletion_timestamp or now
-    grace = pod.metadata.deletion_grace_period_seconds
-    seconds = pod.spec.termination_grace_period_seconds if grace is None else grace
-    asked = deadline - timedelta(seconds=seconds)
-    for group in (containers.inits, containers.mains):
-        for index, container in enumerate(group):
-            group[index], look = stop_container(container, script, asked, deadline, now)
-            containers.look(look)
-    if containers.look_at is not None:
-        return Step(_report(pod, status, containers, now, place, phase=status.phase), containers.look_at)
-    if not any(last_end(container) for container in containers.all()):
-        return Step(status, removal=Removal.FINAL)  # nothing ever ran: there is nothing to report
-    ends = [last_end(container) for container in containers.mains]
-    phase = SUCCEEDED if all(end is not None and end.exit_code == 0 for end in ends) else FAILED
-    return Step(_report(pod, status, containers, now, place, phase=phase), removal=Removal.FINAL)
-
-
-def _report(
-    pod: HollowPod, status: HollowStatus, containers: _Containers, now: datetime, place: Place, *, phase: str
-) -> HollowStatus:
-    """Put the status together from its parts."""
-    # A pod gets its address with its sandbox: before the first image is pulled, after volumes are there.
-    waits = [c.state.waiting.reason if c.state.waiting else "" for c in containers.all()]
-    pod_ip = status.pod_ip
-    if not pod_ip and any(reason not in {CREATING, INITIALIZING} for reason in waits):
-        pod_ip = place.host_ip if pod.spec.host_network else place.pod_ip
-    return replace(
-        status,
-        phase=phase,
-        conditions=summarise(status.conditions, containers.inits, containers.mains, phase, now),
-        host_ip=place.host_ip,
-        pod_ip=pod_ip,
-        pod_ips=[PodIP(ip=pod_ip)] if pod_ip else None,
-        start_time=status.start_time or now,
-        # Of an init container, ready means that it is done.
-        init_container_statuses=[replace(init, ready=_done(init)) for init in containers.inits] or None,
-        container_statuses=containers.mains,
-    )
+def _end(moment: Moment, outcome: str, *, was_over: bool) -> Step:
+    """All ordinary containers have ended for good: now the native sidecars, then the phase, which lags since 1.22."""
+    last = moment.containers.last_finish() or moment.now
+    if moment.containers.running_sidecars():
+        due = stop(moment.containers, last, last + moment.grace, moment.now)
+        if due is not None:
+            return Step(moment.report(moment.status.phase), due)
+        told = moment.report(moment.status.phase, ended=outcome, sandbox=False)
+        return Step(told, moment.now + timedelta(seconds=moment.place.timing.phase_lag))
+    if moment.kubernetes.has(CONTAINERS_END_BEFORE_PHASE):
+        due = last + timedelta(seconds=moment.place.timing.phase_lag)
+        if not was_over or moment.now < due:
+            return Step(moment.report(moment.status.phase, ended=outcome), max(due, moment.now))
+    ended = moment.report(outcome, ended=outcome, sandbox=False)
+    return Step(ended, moment.now if _leaves_riddles(moment) else None)

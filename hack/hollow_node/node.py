@@ -13,6 +13,7 @@ from hack.hollow_node.objects import HollowPod
 from hack.hollow_node.registration import registered
 from hack.hollow_node.runner import HOST_IP, PodRunner
 from hack.hollow_node.timing import Timing
+from hack.kubernetes_versions import NEWEST
 from informers import Codec, EventHandlerFuncs, SharedInformerFactory, key_of
 from workqueue import ItemExponentialFailureRateLimiter, LoopClock, RateLimitingQueue, ShutDown
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from api.client import RestClient
+    from hack.kubernetes_versions import Kubernetes
     from informers import SharedIndexInformer
     from workqueue import Clock
 
@@ -48,10 +50,14 @@ class HollowNode:
         namespace: str = "",
         label_selector: str = "",
         timing: Timing | None = None,
+        kubernetes: Kubernetes = NEWEST,
         workers: int = WORKERS,
         clock: Clock | None = None,
     ) -> None:
-        """Take the clients (`watch_client` keeps the watch apart from writes), and which pods are ours to run."""
+        """Take the clients (`watch_client` keeps the watch apart from writes), and which pods are ours to run.
+
+        `kubernetes` is the version whose kubelet is played.
+        """
         self._client = client
         self._name = name
         self._workers = workers
@@ -69,7 +75,8 @@ class HollowNode:
         )
         limiter: ItemExponentialFailureRateLimiter = ItemExponentialFailureRateLimiter(RETRY_BASE_S, RETRY_CAP_S)
         self._queue: RateLimitingQueue[str] = RateLimitingQueue(limiter)
-        self._runner = PodRunner(client, name, timing or Timing(), self._clock)
+        self._runner = PodRunner(client, name, timing or Timing(), self._clock, kubernetes)
+        self._kubernetes = kubernetes
         self._task: asyncio.Task[None] | None = None
 
     async def run(self, on_started: Callable[[], object] = lambda: None) -> None:
@@ -78,7 +85,10 @@ class HollowNode:
         Raises ApiError when the API server refuses us or is not there at the start, and an ExceptionGroup with a
         CacheSyncTimeoutError when it answers but lists no pods; later such faults are waited out.
         """
-        async with registered(self._client, self._name, HOST_IP, self._clock.now()), asyncio.TaskGroup() as group:
+        async with (
+            registered(self._client, self._name, HOST_IP, self._clock.now(), self._kubernetes),
+            asyncio.TaskGroup() as group,
+        ):
             self._factory.start(group)
             try:
                 await self._factory.wait_for_cache_sync(SYNC_TIMEOUT_S)

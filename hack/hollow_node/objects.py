@@ -31,11 +31,27 @@ class HollowMeta(ObjectMeta, frozen=True):
     deletion_grace_period_seconds: int | None = None
 
 
+class ExitCodes(Struct, frozen=True):
+    """Which exit codes a rule speaks of: those `In` the values, or those `NotIn` them."""
+
+    operator: str = ""
+    values: tuple[int, ...] = ()
+
+
+class RestartRule(Struct, frozen=True):
+    """What follows such an exit: `Restart` of the container, or `RestartAllContainers`."""
+
+    action: str = ""
+    exit_codes: ExitCodes = ExitCodes()
+
+
 class ContainerSpec(Struct, frozen=True):
-    """A container's name and image."""
+    """A container's name and image, and what it says itself about being started again."""
 
     name: str
     image: str = ""
+    restart_policy: str = ""
+    restart_policy_rules: tuple[RestartRule, ...] = ()
 
 
 class HollowSpec(Struct, frozen=True):
@@ -45,6 +61,7 @@ class HollowSpec(Struct, frozen=True):
     scheduler_name: str = "default-scheduler"
     restart_policy: str = ALWAYS
     termination_grace_period_seconds: int = 30
+    active_deadline_seconds: int | None = None
     host_network: bool = False
     init_containers: list[ContainerSpec] | None = None
     containers: list[ContainerSpec] = field(default_factory=list)
@@ -64,11 +81,11 @@ class Running(Struct, frozen=True):
 
 
 class Terminated(Struct, frozen=True):
-    """How a run ended."""
+    """How a run ended; the times are missing where the kubelet has lost sight of it."""
 
     exit_code: int
-    started_at: datetime
-    finished_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
     reason: str = ""
     message: str = ""
     container_id: str = field(default="", name="containerID")
@@ -115,6 +132,7 @@ class PodIP(Struct, frozen=True):
 class HollowStatus(Struct, frozen=True):
     """A pod's status: at once what is reported and all that this node remembers of the pod's life."""
 
+    observed_generation: int = 0
     phase: str = PENDING
     reason: str = ""
     message: str = ""

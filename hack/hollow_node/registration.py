@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from api.client import RestClient
+    from hack.kubernetes_versions import Kubernetes
 
 NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
 
@@ -38,9 +39,11 @@ class _Node(Struct, frozen=True):
 
 
 @contextlib.asynccontextmanager
-async def registered(client: RestClient, name: str, address: str, now: datetime) -> AsyncIterator[None]:
+async def registered(
+    client: RestClient, name: str, address: str, now: datetime, kubernetes: Kubernetes
+) -> AsyncIterator[None]:
     """Keep a Node object called `name` for as long as the block lasts. Raises ApiError."""
-    status = _status(name, address, now)
+    status = _status(name, address, now, kubernetes)
     labels = {"kubernetes.io/hostname": name, "type": "hollow"}
     body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
     created_uid = None
@@ -57,7 +60,7 @@ async def registered(client: RestClient, name: str, address: str, now: datetime)
             await _delete(client, name, created_uid)
 
 
-def _status(name: str, address: str, now: datetime) -> dict[str, object]:
+def _status(name: str, address: str, now: datetime, kubernetes: Kubernetes) -> dict[str, object]:
     return {
         "capacity": ROOM,
         "allocatable": ROOM,
@@ -73,7 +76,7 @@ def _status(name: str, address: str, now: datetime) -> dict[str, object]:
             }
             for kind, status, reason, message in CONDITIONS
         ],
-        "nodeInfo": {"operatingSystem": "linux", "architecture": "amd64", "kubeletVersion": "hollow"},
+        "nodeInfo": {"operatingSystem": "linux", "architecture": "amd64", "kubeletVersion": f"v{kubernetes}.0-hollow"},
     }
 
 

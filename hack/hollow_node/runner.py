@@ -17,13 +17,16 @@ from api.core import PODS
 from api.meta import Resource, meta_key
 from hack.hollow_node.addresses import AddressPool
 from hack.hollow_node.history import History
-from hack.hollow_node.lifecycle import Place, Removal, advance
+from hack.hollow_node.lifecycle import advance
+from hack.hollow_node.moment import Place, Removal
 from hack.hollow_node.objects import HollowPod, HollowStatus
 from hack.hollow_node.script import RUNS_BEFORE, parse_script
+from hack.kubernetes_versions import NEWEST
 
 if TYPE_CHECKING:
     from api.client import RestClient
     from hack.hollow_node.timing import Timing
+    from hack.kubernetes_versions import Kubernetes
     from workqueue.clock import Clock
 
 BINDINGS: Final = Resource("", "v1", "bindings", "Binding")
@@ -51,10 +54,13 @@ class PodRunner:
     the history of pods that are gone.
     """
 
-    def __init__(self, client: RestClient, node: str, timing: Timing, clock: Clock) -> None:
+    def __init__(
+        self, client: RestClient, node: str, timing: Timing, clock: Clock, kubernetes: Kubernetes = NEWEST
+    ) -> None:
         self._client = client
         self._node = node
         self._timing = timing
+        self._kubernetes = kubernetes
         self._clock = clock
         self._addresses = AddressPool(POD_NETWORK)
         self._history = History()
@@ -80,7 +86,8 @@ class PodRunner:
     async def _run(self, pod: HollowPod) -> float | None:
         life = self._life(pod)
         script = parse_script(pod)
-        place = Place(self._node, HOST_IP, self._addresses.lease(life.uid, life.status.pod_ip), self._timing)
+        address = self._addresses.lease(life.uid, life.status.pod_ip)
+        place = Place(self._node, HOST_IP, address, self._timing, self._kubernetes)
         step = advance(pod, script, life.status, self._clock.now(), place)
         if step.status != life.status:
             await self._patch_status(pod, status_changes(life.status, step.status))
@@ -135,7 +142,7 @@ def status_changes(old: HollowStatus, new: HollowStatus) -> dict[str, object]:
         before, after = getattr(old, name), getattr(new, name)
         if before == after:
             continue
-        if name == "conditions":
-            after = [condition for condition in after or () if condition not in (before or ())]
+        if name == "conditions" and after is not None:
+            after = [condition for condition in after if condition not in (before or ())]
         changes[wire_name] = after
     return changes

@@ -31,6 +31,12 @@ RUNS_BEFORE: Final = PREFIX + "runs-before"
 SIGTERM_EXIT: Final = 143  # 128 + 15: what a program without a handler answers to SIGTERM
 SIGKILL_EXIT: Final = 137  # 128 + 9
 
+START_ERROR: Final = "StartError"
+START_ERROR_EXIT: Final = 128
+STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
+"""The reason of an end that the kubelet has lost sight of."""
+OUT_OF_CPU: Final = "OutOfcpu"
+
 MAX_SECONDS: Final = 10 * 365 * 86400.0  # longer is no plan but a typing error, and a date must remain a date
 
 
@@ -40,16 +46,24 @@ class Outcome(Enum):
     EXIT = "exit"
     EVICTED = "evicted"
     NODE_LOST = "node-lost"
+    NODE_SHUTDOWN = "node-shutdown"
+    REJECTED = "rejected"
+    START_ERROR = "start-error"
+    WAITING = "waiting"
     NEVER_START = "never-start"
     IMAGE_PULL_BACK_OFF = "image-pull-back-off"
     CONFIG_ERROR = "config-error"
+
+
+WAITS: Final = frozenset({Outcome.IMAGE_PULL_BACK_OFF, Outcome.CONFIG_ERROR, Outcome.WAITING})
+"""The sandbox is there, and the container waits all the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """One run: it lasts `lasts` seconds (infinite: until it is stopped), then `outcome` happens.
 
-    `exit_code` and `reason` belong to EXIT, `message` to CONFIG_ERROR.
+    `exit_code` and `reason` belong to EXIT, `reason` to REJECTED and WAITING too, `message` to CONFIG_ERROR.
     """
 
     lasts: float = 2.0
@@ -85,15 +99,25 @@ class _MalformedError(ValueError):
     """An annotation that can not be read; the message tells its author what to mend."""
 
 
+_FATES: Final = {fate.value: fate for fate in (Outcome.EVICTED, Outcome.NODE_LOST, Outcome.NODE_SHUTDOWN)}
+_REASON_PATTERN: Final = re.compile(r"(?P<outcome>rejected|waiting):(?P<reason>[A-Za-z]{1,64})")
 _RUN_PATTERN: Final = re.compile(r"(?P<seconds>\d+(?:\.\d+)?)s:(?P<outcome>[a-z0-9-]+)")
 _HELP: Final = (
-    "write <seconds>s:<exit code> such as 2s:0, or <seconds>s:oom-killed|evicted|node-lost, or forever, never-start or"
-    " image-pull-back-off; commas separate successive runs"
+    "write <seconds>s:<exit code> such as 2s:0, or <seconds>s:oom-killed|evicted|node-lost|node-shutdown, or forever,"
+    " never-start, start-error, image-pull-back-off, waiting:<reason>, rejected or rejected:<reason>; commas separate"
+    " successive runs"
 )
 _WITHOUT_TIME: Final = {
     "forever": Run(lasts=math.inf),
     "never-start": Run(outcome=Outcome.NEVER_START),
     "image-pull-back-off": Run(outcome=Outcome.IMAGE_PULL_BACK_OFF),
+    "start-error": Run(outcome=Outcome.START_ERROR),
+    "rejected": Run(outcome=Outcome.REJECTED, reason=OUT_OF_CPU),
+}
+
+_STOPS: Final = {
+    "ignore": Run(lasts=math.inf),
+    "lost": Run(lasts=0.0, exit_code=SIGKILL_EXIT, reason=STATUS_UNKNOWN),
 }
 
 
@@ -132,12 +156,14 @@ def _parse_runs(key: str, text: str) -> tuple[Run, ...]:
 def _parse_run(key: str, word: str) -> Run:
     if word in _WITHOUT_TIME:
         return _WITHOUT_TIME[word]
+    if match := _REASON_PATTERN.fullmatch(word):
+        return Run(outcome=Outcome(match["outcome"]), reason=match["reason"])
     match = _RUN_PATTERN.fullmatch(word)
     if match is None or float(match["seconds"]) > MAX_SECONDS:
         raise _MalformedError(f"annotation {key}: {word!r} can not be read: {_HELP}")
     lasts, outcome = float(match["seconds"]), match["outcome"]
-    if outcome in {Outcome.EVICTED.value, Outcome.NODE_LOST.value}:
-        return Run(lasts, Outcome(outcome))
+    if outcome in _FATES:
+        return Run(lasts, _FATES[outcome])
     if outcome == "oom-killed":
         return Run(lasts, exit_code=SIGKILL_EXIT, reason="OOMKilled")
     if outcome.isascii() and outcome.isdigit() and int(outcome) <= 255:
@@ -146,14 +172,14 @@ def _parse_run(key: str, word: str) -> Run:
 
 
 def _parse_stop(text: str | None) -> Run:
-    """`ignore`, or one run with an exit code: how long a container goes on after SIGTERM, and how it ends."""
+    """`ignore`, `lost`, or one run with an exit code: how long a container goes on after SIGTERM, and how it ends."""
     if text is None:
         return DEFAULT_STOP
-    if text.strip() == "ignore":
-        return Run(lasts=math.inf)
+    if text.strip() in _STOPS:
+        return _STOPS[text.strip()]
     run = _parse_run(ON_STOP, text.strip())
     if run.outcome is not Outcome.EXIT or math.isinf(run.lasts):
-        raise _MalformedError(f"annotation {ON_STOP}: write ignore, or <seconds>s:<exit code> such as 1s:0")
+        raise _MalformedError(f"annotation {ON_STOP}: write ignore, lost, or <seconds>s:<exit code> such as 1s:0")
     return run
 
 

@@ -8,6 +8,8 @@ from typing import Final
 RESTART_BASE_S: Final = 10.0  # kubelet: backOffPeriod
 RESTART_CAP_S: Final = 300.0  # kubelet: MaxContainerBackOff
 RESTART_RESET_S: Final = 600.0  # client-go's flowcontrol.Backoff forgets after twice the cap
+BACK_OFF_TOLD_S: Final = 5.0  # recorded: CrashLoopBackOff is told with a later sync, 1 to 14 s after the end
+PHASE_LAG_S: Final = 1.3  # recorded: 1.1 to 1.7 s between the ends of the containers and that of the pod
 UNREACHABLE_S: Final = 300.0  # the toleration that the API server gives every pod for an unreachable node
 
 DEFAULT_SCALE: Final = 1 / 20  # ten seconds become half of one: a crash loop can be watched, and a test can wait for it
@@ -15,9 +17,14 @@ DEFAULT_SCALE: Final = 1 / 20  # ten seconds become half of one: a crash loop ca
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Waiting times, all multiplied by `scale` (1.0 is a real cluster)."""
+    """Waiting times, all multiplied by `scale` (1.0 is a real cluster).
+
+    `starting` is how many seconds a pod takes to its sandbox, and then again to its first container. With 0 its first status
+    says Running: a kubelet too sends no more than the newest when it has several.
+    """
 
     scale: float = DEFAULT_SCALE
+    starting: float = 0.0
 
     def restart_delay(self, restarts: int, lasted: float) -> float:
         """Seconds between the end of a run and the next start, after `restarts` restarts so far.
@@ -30,6 +37,21 @@ class Timing:
             return 0.0
         doublings = min(restarts - 1, 10)  # beyond the cap long before, and a float stays a float
         return float(min(RESTART_BASE_S * 2**doublings, RESTART_CAP_S) * self.scale)
+
+    @property
+    def start(self) -> float:
+        """Seconds from one stage of a pod's start to the next."""
+        return self.starting * self.scale
+
+    @property
+    def back_off_told(self) -> float:
+        """Seconds between the end of a run and the report that the next one has to wait."""
+        return BACK_OFF_TOLD_S * self.scale
+
+    @property
+    def phase_lag(self) -> float:
+        """Seconds between the end of a pod's last container and that of the pod, since 1.22."""
+        return PHASE_LAG_S * self.scale
 
     @property
     def unreachable(self) -> float:

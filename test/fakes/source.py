@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Generic
 
 import msgspec
 
-from api.client.errors import ApiError, ExpiredError, Status, StatusError
+from api.client.errors import ApiError, ExpiredError, InvalidError, Status, StatusError
 from api.core import Pod, PodStatus
 from api.meta import ObjectMeta, meta_key
 from informers.codec import Page, Skipped, WatchEvent
-from informers.deltas import Added, Bookmark, Deleted, Modified, T
+from informers.deltas import Added, Bookmark, Change, Deleted, Delta, Modified, T
 from informers.listwatch import Batch
 
 if TYPE_CHECKING:
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
     from api.client.rest import ListOptions
 
-Stream = asyncio.Queue[list[WatchEvent[T]] | ApiError | None]
-"""One open watch: batches, then an error or None where it ends."""
+Arrival = Batch[T] | ApiError | None
+"""What a watch brings: a batch, an error, or None where the server ends it."""
+
+Stream = asyncio.Queue[Arrival[T]]
+"""One open watch."""
 
 
 async def settle() -> None:
@@ -65,17 +68,55 @@ def status_error(code: int, reason: str, *, retry_after_s: float | None = None) 
     return StatusError(Status(kind="Status", code=code, reason=reason, message=reason), retry_after_s=retry_after_s)
 
 
+def no_streaming_lists() -> InvalidError:
+    """The 422 with which Kubernetes 1.20 answers the request for one (test/data/recordings)."""
+    return InvalidError(
+        Status(kind="Status", code=422, reason="Invalid", message="resourceVersionMatch is forbidden for watch")
+    )
+
+
+class RecordingSink:
+    """A `Sink` that keeps every delta; it refuses to take the next one with `refuse`, if a test sets that."""
+
+    def __init__(self) -> None:
+        self.deltas: list[Delta[Pod]] = []
+        self.refuse: Exception | None = None
+
+    def put(self, delta: Delta[Pod]) -> None:
+        if self.refuse is not None:
+            error, self.refuse = self.refuse, None
+            raise error
+        self.deltas.append(delta)
+
+    def extend(self, changes: list[Change[Pod]]) -> None:
+        for change in changes:
+            self.put(change)
+
+    def names(self) -> list[str]:
+        """The kinds of deltas in order."""
+        return [type(delta).__name__ for delta in self.deltas]
+
+
 class FakeSource(Generic[T]):
     """`ListerWatcher` over objects in memory.
 
     `paging` False ignores `limit`, as a server does that answers from its watch cache; then only `paging` True makes pages.
+    `streaming` False refuses streaming lists, as a server does that does not have them.
     """
 
-    def __init__(self, *objects: T, paging: bool = False) -> None:
+    def __init__(self, *objects: T, paging: bool = False, streaming: bool = False) -> None:
         self.version = 10
         self.paging = paging
+        self.streaming = streaming
         self.lists: list[ListOptions] = []
+        self.streams: list[ListOptions] = []
+        """Watches that asked for the collection first, whatever became of them."""
         self.watches: list[ListOptions] = []
+        """All others."""
+        self.stream_errors: list[ApiError] = []
+        """Raised when the next streams are opened, one each."""
+        self.initial_events: list[Arrival[T]] = []
+        """What the next streams bring instead of the collection, one each: a batch, and they stay open; or their end."""
         self.list_errors: list[Exception] = []
         """Raised by the next lists, one each."""
         self.skipped: list[Skipped] = []
@@ -155,11 +196,19 @@ class FakeSource(Generic[T]):
     @asynccontextmanager
     async def watch(self, options: ListOptions) -> AsyncIterator[AsyncIterator[Batch[T]]]:
         """Open a stream that begins after `options.resource_version`."""
-        self.watches.append(options)
-        if self.watch_errors:
-            raise self.watch_errors.pop(0)
         stream: Stream[T] = asyncio.Queue()
-        self._replay(int(options.resource_version or 0), stream)
+        if options.send_initial_events:
+            self.streams.append(options)
+            if self.stream_errors:
+                raise self.stream_errors.pop(0)
+            if not self.streaming:
+                raise no_streaming_lists()
+            stream.put_nowait(self.initial_events.pop(0) if self.initial_events else self._beginning())
+        else:
+            self.watches.append(options)
+            if self.watch_errors:
+                raise self.watch_errors.pop(0)
+            self._replay(int(options.resource_version or 0), stream)
         self._streams.append(stream)
         self.open_watches += 1
         try:
@@ -167,6 +216,9 @@ class FakeSource(Generic[T]):
         finally:
             self.open_watches -= 1
             self._streams.remove(stream)
+
+    def _beginning(self) -> Batch[T]:
+        return [*map(Added, self._objects.values()), Bookmark(str(self.version), ends_initial_events=True)]
 
     def _replay(self, version: int, stream: Stream[T]) -> None:
         if version == 0:

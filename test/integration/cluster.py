@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 40.0  # what takes a second or two here may take ten times as long on a busy machine
 RUN = "hollow.tfjob.kubeflow.org/run"
+BOTH_KUBELETS = pytest.mark.parametrize("kubelet", [OLDEST, NEWEST], ids=str)
+"""For tests of how pods end: on a hollow node that behaves as the oldest kubelet, and on one as the newest."""
 
 
 def eventually(holds: Callable[[], Any], what: str) -> Any:
@@ -36,8 +40,9 @@ def eventually(holds: Callable[[], Any], what: str) -> Any:
 class Cluster:
     """One namespace of the API server, with the processes that serve it."""
 
-    def __init__(self, plane: ControlPlane, namespace: str, folder: Path) -> None:
+    def __init__(self, plane: ControlPlane, namespace: str, folder: Path, kubelet: Kubernetes = NEWEST) -> None:
         self._plane = plane
+        self._kubelet = kubelet
         self.namespace = namespace
         self._folder = folder
         self._started = 0
@@ -93,8 +98,8 @@ class Cluster:
 
     @contextlib.contextmanager
     def node(self) -> Iterator[None]:
-        """Run a hollow node for this namespace."""
-        command = ("-m", "hack.hollow_node", f"--name=node-{self.namespace}")
+        """Run a hollow node for this namespace, of the age that the test asks for."""
+        command = ("-m", "hack.hollow_node", f"--name=node-{self.namespace}", f"--kubernetes={self._kubelet}")
         with self._process(command, "runs the pods") as process:
             yield
             process.terminate()

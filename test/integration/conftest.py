@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hack.control_plane import ControlPlane, ControlPlaneError
+from hack.kubernetes_versions import NEWEST, Kubernetes
 from integration.cluster import ROOT, Cluster
 
 if TYPE_CHECKING:
@@ -53,6 +54,12 @@ def crd(control_plane: ControlPlane) -> None:
 
 
 @pytest.fixture
-def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path, crd: None) -> Cluster:
+def kubelet() -> Kubernetes:
+    """The version whose kubelet the hollow node of a test plays; `BOTH_KUBELETS` asks for the oldest as well."""
+    return NEWEST
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path, crd: None, kubelet: Kubernetes) -> Cluster:
     """The namespace of a test, with nothing running in it."""
-    return Cluster(control_plane, namespace, tmp_path)
+    return Cluster(control_plane, namespace, tmp_path, kubelet)

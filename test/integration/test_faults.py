@@ -159,7 +159,7 @@ WATCH_FAULTS: Final = [
     Case("event-504", error_event(504, "Timeout"), RELISTED, [0.8, 0]),
     Case("html-502", answer_html(502), RELISTED, [0.8, 0]),
     Case("html-200", answer_html(200), RELISTED, [0.8, 0]),
-    Case("black-hole", black_hole, RELISTED, [SHORT_S + 0.8, 0], answer_s=SHORT_S),
+    Case("black-hole", black_hole, RETRIED, [SHORT_S + 0.8], answer_s=SHORT_S),
 ]
 
 LIST_FAULTS: Final = [

@@ -19,6 +19,14 @@ from api.core import PODS
 from api.meta import Resource
 from hack.hollow_node import HollowNode, Timing
 from hack.hollow_node.registration import NODES
+from hack.kubernetes_versions import (
+    DISRUPTION_TARGET,
+    NEWEST,
+    OLDEST,
+    SANDBOX_CONDITION,
+    SHUTDOWN_TELLS_THE_TRUTH,
+    Kubernetes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -30,6 +38,7 @@ PREFIX = "hollow.tfjob.kubeflow.org/"
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 PATIENCE_S = 30.0  # for what takes a second on a machine that does nothing else
 MAIN = [{"name": "main", "image": "img"}]
+AGES = pytest.mark.parametrize("kubelet", [OLDEST, NEWEST], ids=str)
 
 Pod = dict[str, Any]
 
@@ -41,15 +50,22 @@ class Cluster:
     client: RestClient
     plane: ControlPlane
     namespace: str
+    kubelet: Kubernetes
 
     @property
     def node_name(self) -> str:
         """A node of our own, so that tests do not meet."""
         return f"hollow-{self.namespace}"
 
-    def node(self) -> HollowNode:
+    def node(self, scale: float = 1 / 20) -> HollowNode:
         """A hollow node for this namespace alone, on which ten seconds of the kubelet are half of one."""
-        return HollowNode(self.client, name=self.node_name, namespace=self.namespace, timing=Timing(1 / 20))
+        return HollowNode(
+            self.client,
+            name=self.node_name,
+            namespace=self.namespace,
+            timing=Timing(scale),
+            kubernetes=self.kubelet,
+        )
 
     async def create(self, name: str = "p", run: str | None = None, **more: Any) -> Pod:
         """Create a pod; `annotations`, `owners` and every field of the spec can be given."""
@@ -90,10 +106,10 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(plane: ControlPlane, namespace: str) -> AsyncIterator[Cluster]:
-    """A client for the length of a test."""
+async def cluster(plane: ControlPlane, namespace: str, kubelet: Kubernetes = NEWEST) -> AsyncIterator[Cluster]:
+    """A client for the length of a test, and the age of the kubelet there."""
     async with HttpTransport(load_settings(str(plane.kubeconfig))) as transport:
-        yield Cluster(RestClient(transport, field_manager="test"), plane, namespace)
+        yield Cluster(RestClient(transport, field_manager="test"), plane, namespace, kubelet)
 
 
 def decode(body: bytes) -> Pod:
@@ -124,38 +140,47 @@ def conditions(pod: Pod) -> dict[str, str]:
     return {condition["type"]: condition["status"] for condition in pod["status"]["conditions"]}
 
 
+def sandbox_aside(pod: Pod, kubelet: Kubernetes) -> dict[str, str]:
+    """The other conditions; the new one is told by kubelets that know it, and is true while the pod runs."""
+    told = conditions(pod)
+    sandbox = told.pop("PodReadyToStartContainers", None)
+    runs = str(pod["status"]["phase"] == "Running")
+    assert sandbox == (runs if kubelet.has(SANDBOX_CONDITION) else None)
+    return told
+
+
 def moment(text: str) -> datetime:
     """Read a time of the API."""
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
+@AGES
 async def test_a_pod_without_annotations_runs_two_seconds_and_succeeds(
-    control_plane: ControlPlane, namespace: str
+    control_plane: ControlPlane, namespace: str, kubelet: Kubernetes
 ) -> None:
     """Bound, addressed, Running with truthful conditions, then Succeeded with times that add up."""
-    async with cluster(control_plane, namespace) as here, here.node():
+    async with cluster(control_plane, namespace, kubelet) as here, here.node():
         await here.create()
         pod = await here.until(phase("Running"))
         assert pod["spec"]["nodeName"] == here.node_name
         assert pod["status"]["podIP"] == pod["status"]["podIPs"][0]["ip"]
         assert pod["status"]["hostIP"]
-        assert conditions(pod) == dict.fromkeys(("PodScheduled", "Initialized", "Ready", "ContainersReady"), "True")
+        always = dict.fromkeys(("PodScheduled", "Initialized"), "True")
+        assert sandbox_aside(pod, kubelet) == always | {"Ready": "True", "ContainersReady": "True"}
         assert main_of(pod)["ready"] is True
         assert "startedAt" in main_of(pod)["state"]["running"]
         end = main_of(await here.until(phase("Succeeded")))["state"]["terminated"]
         assert (end["exitCode"], end["reason"]) == (0, "Completed")
         assert 1 <= (moment(end["finishedAt"]) - moment(end["startedAt"])).total_seconds() <= 3
-        assert conditions(await here.get()) | {"PodScheduled": "True", "Initialized": "True"} == {
-            "PodScheduled": "True",
-            "Initialized": "True",
-            "Ready": "False",
-            "ContainersReady": "False",
-        }
+        assert sandbox_aside(await here.get(), kubelet) == always | {"Ready": "False", "ContainersReady": "False"}
 
 
-async def test_containers_restart_in_place_by_policy_with_back_off(control_plane: ControlPlane, namespace: str) -> None:
+@AGES
+async def test_containers_restart_in_place_by_policy_with_back_off(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubernetes
+) -> None:
     """OnFailure repeats failures until success, Always goes round, Never ends with the first run."""
-    async with cluster(control_plane, namespace) as here, here.node():
+    async with cluster(control_plane, namespace, kubelet) as here, here.node():
         runs = "0.2s:137, 0.2s:1, 0.2s:0"
         for policy in ("OnFailure", "Always", "Never"):
             await here.create(policy.lower(), runs, restartPolicy=policy)
@@ -205,33 +230,65 @@ async def test_a_pod_that_can_not_start_says_why(control_plane: ControlPlane, na
         await here.until(phase("Succeeded"), "typo")
 
 
-async def test_an_evicted_pod_failed_without_container_statuses(control_plane: ControlPlane, namespace: str) -> None:
-    """As after node pressure."""
-    async with cluster(control_plane, namespace) as here, here.node():
+@AGES
+async def test_an_evicted_pod_failed_and_says_so(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubernetes
+) -> None:
+    """As after node pressure; of old nothing is left of its containers, of late they tell how they were stopped."""
+    async with cluster(control_plane, namespace, kubelet) as here, here.node():
         await here.create(run="0.2s:evicted", restartPolicy="OnFailure")
-        status = (await here.until(phase("Failed")))["status"]
+        pod = await here.until(phase("Failed"))
+        status = pod["status"]
         assert status["reason"] == "Evicted"
         assert status["message"]
-        assert "containerStatuses" not in status
+        if kubelet.has(SHUTDOWN_TELLS_THE_TRUTH):
+            assert main_of(pod)["state"]["terminated"]["exitCode"] == 143
+            assert conditions(pod)["DisruptionTarget"] == "True"
+        else:
+            assert "containerStatuses" not in status
+            assert "conditions" not in status
 
 
-async def test_a_pod_of_a_lost_node_hangs_until_it_is_forced_away(control_plane: ControlPlane, namespace: str) -> None:
-    """Not ready, then deleted by the taint manager, and Terminating for as long as nobody forces it."""
-    async with cluster(control_plane, namespace) as here:
-        node = HollowNode(here.client, name=here.node_name, namespace=namespace, timing=Timing(1 / 300))
-        async with node:
-            await here.create(run="0.2s:node-lost")
-            pod = await here.until(lambda pod: "deletionTimestamp" in pod["metadata"])
-            assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Running", "NodeLost")
-            assert conditions(pod)["Ready"] == "False"
-            await asyncio.sleep(0.5)
-            await here.client.delete(PODS, namespace, "p", grace_s=0)
-            await here.until_gone()
+async def test_containers_have_ended_before_their_pod(control_plane: ControlPlane, namespace: str) -> None:
+    """M1: for a moment a pod is Running though all its containers have ended, and says already why it is not ready."""
+    async with cluster(control_plane, namespace) as here, here.node(scale=1.0):
+        await here.create(run="0.2s:0")
+        pod = await here.until(lambda pod: "terminated" in main_of(pod).get("state", {}))
+        ready = next(c for c in pod["status"]["conditions"] if c["type"] == "Ready")
+        assert (pod["status"]["phase"], ready["reason"]) == ("Running", "PodCompleted")
+        await here.until(phase("Succeeded"))
 
 
-async def test_a_deleted_pod_ends_gracefully_and_is_gone(control_plane: ControlPlane, namespace: str) -> None:
-    """By default at once with 143; one that ignores SIGTERM when its grace period is over."""
+async def test_a_pod_that_the_node_does_not_let_in_has_failed(control_plane: ControlPlane, namespace: str) -> None:
+    """M4: a phase and a reason, no status of a container; the next pod of that name is let in."""
     async with cluster(control_plane, namespace) as here, here.node():
+        await here.create(run="rejected:OutOfmemory", restartPolicy="Always")
+        status = (await here.until(phase("Failed")))["status"]
+        assert (status["reason"], "containerStatuses" in status) == ("OutOfmemory", False)
+
+
+@AGES
+async def test_a_pod_of_a_lost_node_hangs_until_it_is_forced_away(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubernetes
+) -> None:
+    """Not ready, then deleted by the taint manager, and Terminating for as long as nobody forces it."""
+    async with cluster(control_plane, namespace, kubelet) as here, here.node(scale=1 / 300):
+        await here.create(run="0.2s:node-lost")
+        pod = await here.until(lambda pod: "deletionTimestamp" in pod["metadata"])
+        assert pod["status"]["phase"] == "Running"
+        assert conditions(pod)["Ready"] == "False"
+        assert ("DisruptionTarget" in conditions(pod)) == kubelet.has(DISRUPTION_TARGET)
+        await asyncio.sleep(0.5)
+        await here.client.delete(PODS, namespace, "p", grace_s=0)
+        await here.until_gone()
+
+
+@AGES
+async def test_a_deleted_pod_ends_gracefully_and_is_gone(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubernetes
+) -> None:
+    """By default at once with 143; one that ignores SIGTERM when its grace period is over."""
+    async with cluster(control_plane, namespace, kubelet) as here, here.node():
         await here.create("quick", "forever")
         await here.create("stubborn", "forever", annotations={"on-stop": "ignore"})
         await here.until(phase("Running"), "quick")

@@ -13,7 +13,7 @@ import pytest
 from api.client import HttpTransport, ListOptions, RestClient, load_settings
 from api.client.errors import NotFoundError
 from api.meta import Object, ObjectMeta, Resource, Struct
-from informers import Codec, ListWatch, SharedInformerFactory, Tombstone, object_of
+from informers import Codec, ListWatch, ReflectorOptions, SharedInformerFactory, Tombstone, object_of
 from informers.codec import Page
 from informers.pager import Pager
 
@@ -122,6 +122,11 @@ async def cluster(settings: Settings, plane: ControlPlane, namespace: str) -> As
         yield Cluster(plane, namespace, FaultyTransport(transport))
 
 
+def factory_over(it: Cluster) -> SharedInformerFactory:
+    """Informers that list and watch, as they do on every server; streaming lists are in `test_streaming_lists`."""
+    return SharedInformerFactory(it.client, options=ReflectorOptions(stream_lists=False))
+
+
 @asynccontextmanager
 async def running(factory: SharedInformerFactory) -> AsyncIterator[None]:
     """Run the informers of a factory until the block ends."""
@@ -194,7 +199,7 @@ async def test_a_cache_fills_and_follows(settings: Settings, control_plane: Cont
     """RF-01, SI-01, SI-07"""
     async with cluster(settings, control_plane, namespace) as it:
         await it.put("before", color="red")
-        factory, handler = SharedInformerFactory(it.client), Recorder()
+        factory, handler = factory_over(it), Recorder()
         informer = factory.informer(
             Codec(CONFIG_MAPS, ConfigMap),
             namespace=namespace,
@@ -260,7 +265,7 @@ async def test_a_stream_that_is_cut_is_resumed_without_a_list_and_without_a_loss
 ) -> None:
     """RF-14: everything that happened in the gap is told once, in order"""
     async with cluster(settings, control_plane, namespace) as it:
-        factory, handler = SharedInformerFactory(it.client), Recorder()
+        factory, handler = factory_over(it), Recorder()
         factory.informer(Codec(CONFIG_MAPS, ConfigMap), namespace=namespace, field_selector=OURS).add_event_handler(
             handler
         )
@@ -282,7 +287,7 @@ async def test_a_version_that_is_too_old_leads_to_a_list(
     async with cluster(settings, control_plane, namespace) as it:
         widgets = await create_widget_crd(it)  # the server's cache of a new kind knows nothing of the past
         await put_widget(it, widgets, "a")
-        factory, handler = SharedInformerFactory(it.client), Recorder()
+        factory, handler = factory_over(it), Recorder()
         informer = factory.informer(Codec(widgets, Widget))
         informer.add_event_handler(handler)
         it.transport.reads.clear()
@@ -307,7 +312,7 @@ async def test_a_poisoned_object_blocks_nobody(settings: Settings, control_plane
 
         await put_widget(it, widgets, "good")
         await put_widget(it, widgets, "bad", "one")
-        factory, handler = SharedInformerFactory(it.client), Recorder()
+        factory, handler = factory_over(it), Recorder()
         kept = factory.informer(Codec(widgets, Widget, on_undecodable=keep_as_invalid))
         skipped = factory.informer(Codec(widgets, Widget), namespace=namespace)
         skipped.add_event_handler(handler)

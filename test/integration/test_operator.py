@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from api.v1 import constants as c
-from integration.cluster import ROOT, RUN, Cluster, eventually, replica, specs, with_policy
+from integration.cluster import BOTH_KUBELETS, ROOT, RUN, Cluster, eventually, replica, specs, with_policy
 
 if TYPE_CHECKING:
     from hack.control_plane import ControlPlane
 
 
+@BOTH_KUBELETS
 def test_a_job_lives_from_created_to_succeeded(cluster: Cluster) -> None:
     """Pods, services, TF_CONFIG, conditions, counters, times and events, as seed documents show them."""
     with cluster.operator(), cluster.node():
@@ -61,6 +62,7 @@ def test_a_job_lives_from_created_to_succeeded(cluster: Cluster) -> None:
         assert not [event for event in events if event[0] == "Warning"]
 
 
+@BOTH_KUBELETS
 def test_a_failed_replica_fails_the_job(cluster: Cluster) -> None:
     """Policy Never and exit 1: the condition says which kind failed."""
     with cluster.operator(), cluster.node():
@@ -71,6 +73,7 @@ def test_a_failed_replica_fails_the_job(cluster: Cluster) -> None:
         eventually(lambda: cluster.names("pods") == ["bad-worker-0"], "the running chief is cleaned up")
 
 
+@BOTH_KUBELETS
 def test_a_replica_that_was_killed_is_run_again_under_the_policy_exit_code(cluster: Cluster) -> None:
     """137 restarts, under the same name; then the job succeeds."""
     with cluster.operator(), cluster.node():
@@ -81,6 +84,7 @@ def test_a_replica_that_was_killed_is_run_again_under_the_policy_exit_code(clust
         assert reasons.count("TFJobRestarting") == 1
 
 
+@BOTH_KUBELETS
 def test_the_kubelet_restarts_a_container_in_place_under_the_policy_on_failure(cluster: Cluster) -> None:
     """The operator leaves the pod alone."""
     with cluster.operator(), cluster.node():
@@ -117,6 +121,7 @@ def test_deadline_and_ttl_end_a_job_and_remove_it(cluster: Cluster) -> None:
         eventually(lambda: not cluster.names("tfjobs"), "the job is gone")
 
 
+@BOTH_KUBELETS
 def test_a_job_can_be_suspended_and_resumed_with_kubectl(cluster: Cluster) -> None:
     """B35, B74: no pod is left, active is 0; then pods again, a new start time, and a STATE that tells the truth."""
     with cluster.operator(), cluster.node():
@@ -213,6 +218,7 @@ def test_a_name_can_be_used_again_at_once(cluster: Cluster) -> None:
         cluster.wait_for("again", c.SUCCEEDED)
 
 
+@BOTH_KUBELETS
 def test_an_operator_that_is_killed_half_way_goes_on_where_it_was(cluster: Cluster) -> None:
     """Nothing durable lives in memory: after SIGKILL and a restart no pod is made twice and the job ends as it should."""
     with cluster.node():
@@ -231,6 +237,7 @@ def test_an_operator_that_is_killed_half_way_goes_on_where_it_was(cluster: Clust
             assert after.items() <= before.items()
 
 
+@BOTH_KUBELETS
 def test_a_job_that_ends_while_no_operator_runs_is_ended_and_cleaned_up_later(cluster: Cluster) -> None:
     """Level-triggered: what was missed is seen in the state."""
     with cluster.node():

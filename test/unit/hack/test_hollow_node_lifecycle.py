@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from hack.hollow_node.conditions import condition_of
-from hack.hollow_node.lifecycle import Place, Removal, advance
+from hack.hollow_node.lifecycle import advance
+from hack.hollow_node.moment import Place, Removal
 from hack.hollow_node.objects import (
     Condition,
     ContainerSpec,
@@ -23,13 +25,16 @@ from hack.hollow_node.objects import (
 )
 from hack.hollow_node.script import parse_script
 from hack.hollow_node.timing import Timing
+from hack.kubernetes_versions import NEWEST, OLDEST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PREFIX = "hollow.tfjob.kubeflow.org/"
 START = datetime(2026, 1, 1, tzinfo=UTC)
-PLACE = Place(node="hollow-node", host_ip="192.0.2.1", pod_ip="10.244.0.7", timing=Timing(scale=1.0))
+PLACE = Place(node="hollow-node", host_ip="192.0.2.1", pod_ip="10.244.0.7", timing=Timing(scale=1.0), kubernetes=NEWEST)
+OLD_PLACE = dataclasses.replace(PLACE, kubernetes=OLDEST)
+AGES = pytest.mark.parametrize("place", [OLD_PLACE, PLACE], ids=["oldest", "newest"])
 
 
 def at(seconds: float) -> datetime:
@@ -66,12 +71,12 @@ def deleted(pod: HollowPod, second: float, grace: int = 30) -> HollowPod:
 
 
 def life(
-    pod: HollowPod, status: HollowStatus | None = None, start: float = 0.0
+    pod: HollowPod, status: HollowStatus | None = None, start: float = 0.0, place: Place = PLACE
 ) -> Iterator[tuple[float, HollowStatus]]:
     """Play a pod's life on the fastest of clocks; yields each status that is reported, with its second."""
     now, status, script = at(start), status or pod.status, parse_script(pod)
     for _ in range(1000):
-        step = advance(pod, script, status, now, PLACE)
+        step = advance(pod, script, status, now, place)
         if step.status != status:
             status = step.status
             yield (now - START).total_seconds(), status
@@ -92,10 +97,10 @@ def word(container: ContainerStatus) -> str:
     return f"{text}*{container.restart_count}" if container.restart_count else text
 
 
-def story(pod: HollowPod, limit: int = 12) -> list[str]:
+def story(pod: HollowPod, limit: int = 12, place: Place = PLACE) -> list[str]:
     """A pod's life as lines of second, phase and container states."""
     lines = []
-    for second, status in life(pod):
+    for second, status in life(pod, place=place):
         words = [word(c) for c in (*(status.init_container_statuses or ()), *(status.container_statuses or ()))]
         lines.append(" ".join([f"{second:g}", status.phase, *words]))
         if len(lines) == limit:
@@ -129,17 +134,22 @@ def last(pod: HollowPod) -> HollowStatus:
 @pytest.mark.parametrize(
     ("pod", "lines"),
     [
-        (make_pod(), ["0 Running runs", "2 Succeeded Completed(0)"]),
-        (make_pod("0s:0"), ["0 Running runs", "0 Succeeded Completed(0)"]),
-        (make_pod("1s:3"), ["0 Running runs", "1 Failed Error(3)"]),
-        (make_pod("1s:oom-killed"), ["0 Running runs", "1 Failed OOMKilled(137)"]),
+        (make_pod(), ["0 Running runs", "2 Running Completed(0)", "3.3 Succeeded Completed(0)"]),
+        (make_pod("0s:0"), ["0 Running runs", "0 Running Completed(0)", "1.3 Succeeded Completed(0)"]),
+        (make_pod("1s:3"), ["0 Running runs", "1 Running Error(3)", "2.3 Failed Error(3)"]),
+        (make_pod("1s:oom-killed"), ["0 Running runs", "1 Running OOMKilled(137)", "2.3 Failed OOMKilled(137)"]),
+        (make_pod("start-error"), ["0 Pending StartError(128)", "1.3 Failed StartError(128)"]),
+        (make_pod("rejected:OutOfpods"), ["0 Failed"]),
+        (make_pod("waiting:InvalidImageName"), ["0 Pending InvalidImageName"]),
         (make_pod("forever"), ["0 Running runs"]),
         (make_pod("never-start"), ["0 Pending ContainerCreating"]),
         (make_pod("image-pull-back-off"), ["0 Pending ImagePullBackOff"]),
         (make_pod("what"), ["0 Pending CreateContainerConfigError"]),
         (make_pod("1s:0", side="3s:0"),
-         ["0 Running runs runs", "1 Running Completed(0) runs", "3 Succeeded Completed(0) Completed(0)"]),
-        (make_pod("1s:0", side="1s:4"), ["0 Running runs runs", "1 Failed Completed(0) Error(4)"]),
+         ["0 Running runs runs", "1 Running Completed(0) runs", "3 Running Completed(0) Completed(0)",
+          "4.3 Succeeded Completed(0) Completed(0)"]),
+        (make_pod("1s:0", side="1s:4"),
+         ["0 Running runs runs", "1 Running Completed(0) Error(4)", "2.3 Failed Completed(0) Error(4)"]),
         (make_pod("1s:0", side="never-start"),
          ["0 Pending runs ContainerCreating", "1 Pending Completed(0) ContainerCreating"]),
     ],
@@ -153,15 +163,17 @@ def test_a_pod_that_is_never_restarted_lives_as_told(pod: HollowPod, lines: list
     ("pod", "lines"),
     [
         (make_pod("1s:1, 2s:0", policy="OnFailure"),
-         ["0 Running runs", "1 Running Error(1)", "1 Running runs*1", "3 Succeeded Completed(0)*1"]),
+         ["0 Running runs", "1 Running Error(1)", "1 Running runs*1", "3 Running Completed(0)*1",
+          "4.3 Succeeded Completed(0)*1"]),
         (make_pod("1s:1, 1s:1, 1s:0", policy="OnFailure"),
          ["0 Running runs", "1 Running Error(1)", "1 Running runs*1", "2 Running Error(1)*1",
-          "2 Running CrashLoopBackOff*1", "12 Running runs*2", "13 Succeeded Completed(0)*2"]),
+          "7 Running CrashLoopBackOff*1", "12 Running runs*2", "13 Running Completed(0)*2",
+          "14.3 Succeeded Completed(0)*2"]),
         (make_pod("1s:0", policy="Always"),
          ["0 Running runs", "1 Running Completed(0)", "1 Running runs*1", "2 Running Completed(0)*1",
-          "2 Running CrashLoopBackOff*1", "12 Running runs*2", "13 Running Completed(0)*2",
-          "13 Running CrashLoopBackOff*2", "33 Running runs*3", "34 Running Completed(0)*3",
-          "34 Running CrashLoopBackOff*3", "74 Running runs*4"]),
+          "7 Running CrashLoopBackOff*1", "12 Running runs*2", "13 Running Completed(0)*2",
+          "18 Running CrashLoopBackOff*2", "33 Running runs*3", "34 Running Completed(0)*3",
+          "39 Running CrashLoopBackOff*3", "74 Running runs*4"]),
         (make_pod("1s:1, image-pull-back-off", policy="Always"),
          ["0 Running runs", "1 Running Error(1)", "1 Running ImagePullBackOff"]),
     ],
@@ -175,23 +187,24 @@ def test_a_pod_is_restarted_in_place_by_its_policy_and_with_back_off(pod: Hollow
     ("pod", "lines"),
     [
         (make_pod("1s:0", inits=2),
-         ["0 Pending runs PodInitializing PodInitializing", "0.1 Pending Completed(0) runs PodInitializing",
-          "0.2 Running Completed(0) Completed(0) runs", "1.2 Succeeded Completed(0) Completed(0) Completed(0)"]),
+         ["0 Pending runs PodInitializing PodInitializing", "0.1 Pending Completed(0) PodInitializing PodInitializing",
+          "0.1 Pending Completed(0) runs PodInitializing", "0.2 Pending Completed(0) Completed(0) PodInitializing",
+          "0.2 Running Completed(0) Completed(0) runs"]),
         (make_pod("1s:0", inits=1, run__init_0="1s:7"),
-         ["0 Pending runs PodInitializing", "1 Failed Error(7) PodInitializing"]),
+         ["0 Pending runs PodInitializing", "1 Pending Error(7) PodInitializing", "2.3 Failed Error(7) PodInitializing"]),
         (make_pod("1s:0", inits=1, policy="Always", run__init_0="1s:7, 1s:0"),
          ["0 Pending runs PodInitializing", "1 Pending Error(7) PodInitializing", "1 Pending runs*1 PodInitializing",
-          "2 Running Completed(0)*1 runs"]),
+          "2 Pending Completed(0)*1 PodInitializing", "2 Running Completed(0)*1 runs"]),
         (make_pod("forever", inits=1, policy="Always", run__init_0="1s:0"),
-         ["0 Pending runs PodInitializing", "1 Running Completed(0) runs"]),
+         ["0 Pending runs PodInitializing", "1 Pending Completed(0) PodInitializing", "1 Running Completed(0) runs"]),
         (make_pod("forever", inits=1, policy="Always", run__init_0="1s:1, 1s:1, forever"),
          ["0 Pending runs PodInitializing", "1 Pending Error(1) PodInitializing", "1 Pending runs*1 PodInitializing",
-          "2 Pending Error(1)*1 PodInitializing"]),
+          "2 Pending Error(1)*1 PodInitializing", "7 Pending CrashLoopBackOff*1 PodInitializing"]),
     ],
 )  # fmt: skip
 def test_init_containers_run_one_after_the_other_before_all_others(pod: HollowPod, lines: list[str]) -> None:
     """Of an Always pod too they run again only when they failed."""
-    assert story(pod, limit=4) == lines
+    assert story(pod, limit=5) == lines
 
 
 def test_a_pod_is_initialized_when_its_init_containers_are_done() -> None:
@@ -203,8 +216,7 @@ def test_a_pod_is_initialized_when_its_init_containers_are_done() -> None:
         told.append((initialized.status, initialized.message, [c.ready for c in status.init_container_statuses or ()]))
     assert told == [
         ("False", "containers with incomplete status: [init-0]", [False]),
-        ("True", "", [True]),
-        ("True", "", [True]),
+        *[("True", "", [True])] * 4,
     ]
 
 
@@ -218,8 +230,10 @@ def test_the_status_of_a_running_pod_is_complete() -> None:
     )
     assert status.start_time == START
     assert {c.type: c.status for c in status.conditions or ()} == dict.fromkeys(
-        ("PodScheduled", "Initialized", "Ready", "ContainersReady"), "True"
+        ("PodScheduled", "PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"), "True"
     )
+    old = {c.type for c in next(life(make_pod("1s:0"), place=OLD_PLACE))[1].conditions or ()}
+    assert old == {"PodScheduled", "Initialized", "Ready", "ContainersReady"}
     main = main_of(status)
     assert (main.ready, main.started, main.restart_count, main.image) == (True, True, 0, "img")
     assert main.container_id.startswith("containerd://")
@@ -259,7 +273,7 @@ def test_a_pod_has_no_address_before_its_sandbox() -> None:
 def test_a_pod_keeps_its_address() -> None:
     """Whatever the node would give it now."""
     pod = make_pod("1s:0")
-    elsewhere = Place(node="hollow-node", host_ip="192.0.2.1", pod_ip="10.244.9.9", timing=PLACE.timing)
+    elsewhere = dataclasses.replace(OLD_PLACE, pod_ip="10.244.9.9")
     step = advance(pod, parse_script(pod), first(pod), at(1), elsewhere)
     assert (step.status.phase, step.status.pod_ip) == ("Succeeded", PLACE.pod_ip)
 
@@ -271,26 +285,50 @@ def test_a_pod_on_the_host_network_has_the_address_of_the_node() -> None:
     assert last(pod).pod_ip == PLACE.host_ip
 
 
-def test_an_evicted_pod_failed_and_has_lost_its_container_statuses() -> None:
+def test_an_evicted_pod_of_old_failed_and_has_lost_its_container_statuses() -> None:
     """So no exit code says whether it may be tried again."""
-    status = last(make_pod("1s:evicted", policy="OnFailure"))
+    (*_, (_, status)) = life(make_pod("1s:evicted", policy="OnFailure"), place=OLD_PLACE)
     assert (status.phase, status.reason, status.container_statuses) == ("Failed", "Evicted", None)
+    assert (status.conditions, status.start_time) == (None, START)
     assert status.message
-    assert status.start_time == START
 
 
-def test_a_pod_of_a_lost_node_stays_running_and_is_deleted_but_never_confirmed() -> None:
+@pytest.mark.parametrize(
+    ("run", "on_stop", "told"),
+    [
+        ("1s:evicted", "0s:143", ("Failed", "Evicted", 143)),
+        ("1s:evicted", "2s:0", ("Failed", "Evicted", 137)),  # the grace of a hard eviction is a second
+        ("1s:evicted", "0s:0", ("Succeeded", "", 0)),
+        ("1s:node-shutdown", "2s:0", ("Succeeded", "", 0)),
+        ("1s:node-shutdown", "2s:9", ("Failed", "Terminated", 9)),
+        ("1s:node-shutdown", "ignore", ("Failed", "Terminated", 137)),
+    ],
+)
+def test_a_pod_that_the_kubelet_disrupts_ends_as_its_containers_do(
+    run: str, on_stop: str, told: tuple[str, str, int]
+) -> None:
+    """M10: with DisruptionTarget, also where it has Succeeded; until all has ended nothing is told."""
+    statuses = [status for _, status in life(make_pod(run, policy="Always", on_stop=on_stop))]
+    assert len(statuses) == 2
+    assert (statuses[1].phase, statuses[1].reason, end_of(statuses[1]).exit_code) == told
+    target = condition_of(statuses[1].conditions, "DisruptionTarget")
+    assert target is not None
+    assert (target.status, target.reason) == ("True", "TerminationByKubelet")
+
+
+@AGES
+def test_a_pod_of_a_lost_node_stays_running_and_is_deleted_but_never_confirmed(place: Place) -> None:
     """The node controller sees to the condition, the taint manager after 300 s to the deletion; the kubelet is silent."""
     pod = make_pod("1s:node-lost")
-    status = last(pod)
+    (*_, (_, status)) = life(pod, place=place)
     ready = condition_of(status.conditions, "Ready")
-    assert (status.phase, status.reason) == ("Running", "NodeLost")
     assert ready is not None
-    assert (ready.status, ready.reason) == ("False", "NodeLost")
-    early, late = (advance(pod, parse_script(pod), status, at(s), PLACE) for s in (300, 301))
+    assert (status.phase, status.reason, ready.status, ready.reason) == ("Running", "", "False", "")
+    early, late = (advance(pod, parse_script(pod), status, at(s), place) for s in (300, 301))
     assert (early.look_at, early.removal) == (at(301), Removal.NONE)
     assert late.removal is Removal.GRACEFUL
-    after = advance(deleted(pod, 302), parse_script(pod), status, at(9999), PLACE)
+    assert (condition_of(late.status.conditions, "DisruptionTarget") is not None) == (place.kubernetes == NEWEST)
+    after = advance(deleted(pod, 302), parse_script(pod), status, at(9999), place)
     assert (after.status, after.look_at, after.removal) == (status, None, Removal.NONE)
 
 
@@ -329,31 +367,85 @@ def test_a_shorter_grace_period_by_a_second_delete_is_obeyed() -> None:
 
 
 @pytest.mark.parametrize("run", ["never-start", "image-pull-back-off", "what"])
-def test_a_deleted_pod_of_which_nothing_ran_goes_at_once(run: str) -> None:
+def test_a_deleted_pod_of_old_of_which_nothing_ran_goes_at_once(run: str) -> None:
     """There is nothing to stop, and nothing to report."""
     pod = make_pod(run)
-    waiting = last(pod)
-    step = advance(deleted(pod, 5), parse_script(pod), waiting, at(5), PLACE)
+    (*_, (_, waiting)) = life(pod, place=OLD_PLACE)
+    step = advance(deleted(pod, 5), parse_script(pod), waiting, at(5), OLD_PLACE)
     assert (step.status, step.removal) == (waiting, Removal.FINAL)
 
 
-def test_nothing_starts_in_a_pod_that_is_deleted() -> None:
+@pytest.mark.parametrize("run", ["never-start", "image-pull-back-off", "what"])
+def test_a_deleted_pod_of_which_nothing_ran_has_failed(run: str) -> None:
+    """Since 1.27 its containers have ended too, nobody knows how."""
+    pod = make_pod(run)
+    (*_, (_, status)) = life(deleted(pod, 5), last(pod), start=5)
+    assert (status.phase, end_of(status).exit_code) == ("Failed", 137)
+    assert end_of(status).reason == "ContainerStatusUnknown"
+
+
+@AGES
+def test_nothing_starts_in_a_pod_that_is_deleted(place: Place) -> None:
     """Neither a container that waits to be restarted nor one behind an init container."""
     crashed = make_pod("1s:1", policy="Always")
-    (*_, back_off) = [status for second, status in life(crashed) if second <= 2]
+    (*_, back_off) = [status for second, status in life(crashed, place=place) if second <= 7]
     assert word(main_of(back_off)) == "CrashLoopBackOff*1"
-    step = advance(deleted(crashed, 3), parse_script(crashed), back_off, at(50), PLACE)
-    assert (step.status.phase, step.removal) == ("Failed", Removal.FINAL)
+    after = [status for _, status in life(deleted(crashed, 8), back_off, start=50, place=place)]
+    assert all(status.container_statuses and not main_of(status).state.running for status in after)
     new = make_pod(inits=1)
-    step = advance(deleted(new, 0), parse_script(new), first(new), at(50), PLACE)
-    assert [word(c) for c in step.status.container_statuses or ()] == ["PodInitializing"]
-    assert (step.status.phase, step.removal) == ("Failed", Removal.FINAL)
+    after = [status for _, status in life(deleted(new, 0), next(life(new, place=place))[1], start=50, place=place)]
+    assert {word(main_of(status)) for status in after} <= {"PodInitializing", "ContainerStatusUnknown(137)"}
 
 
-def test_a_pod_goes_on_after_its_annotation_was_mended() -> None:
-    """Waiting for a mended configuration is no dead end."""
-    broken = last(make_pod("what"))
-    assert [status.phase for _, status in life(make_pod("1s:0"), broken, start=5)] == ["Running", "Succeeded"]
+@AGES
+def test_a_pod_that_has_ended_already_is_deleted_as_it_is(place: Place) -> None:
+    """The kubelet only confirms it."""
+    pod = make_pod("1s:0")
+    (*_, (_, status)) = life(pod, place=place)
+    step = advance(deleted(pod, 9, grace=0), parse_script(pod), status, at(9), place)
+    assert (step.status, step.removal) == (status, Removal.FINAL)
+
+
+@pytest.mark.parametrize(("policy", "phase"), [("Never", "Failed"), ("OnFailure", "Running"), ("Always", "Running")])
+def test_a_deleted_pod_of_old_is_left_in_the_phase_of_its_policy(policy: str, phase: str) -> None:
+    """M2: what a policy would start again is not over for kubelets before 1.27."""
+    pod = make_pod("forever", policy=policy)
+    ((_, status),) = life(deleted(pod, 10), next(life(pod, place=OLD_PLACE))[1], start=10, place=OLD_PLACE)
+    assert (status.phase, end_of(status).exit_code) == (phase, 143)
+
+
+def test_a_pod_starts_in_stages_where_the_timing_says_so() -> None:
+    """KEP-3085: let in, then with a sandbox, then running."""
+    place = dataclasses.replace(PLACE, timing=Timing(scale=1.0, starting=0.5))
+    told = []
+    for second, status in life(make_pod("forever"), place=place):
+        sandbox = condition_of(status.conditions, "PodReadyToStartContainers")
+        assert sandbox is not None
+        told.append((second, status.phase, word(main_of(status)), sandbox.status))
+    creating = "ContainerCreating"
+    assert told == [
+        (0, "Pending", creating, "False"),
+        (0.5, "Pending", creating, "True"),
+        (1, "Running", "runs", "True"),
+    ]
+
+
+def test_the_phase_lags_also_when_the_node_looks_late() -> None:
+    """M1: a kubelet that was away tells the end of the containers first, and at once that of the pod."""
+    pod = make_pod("5s:0")
+    told = [(second, status.phase, word(main_of(status))) for second, status in life(pod, first(pod), start=100)]
+    assert told == [(100, "Running", "Completed(0)"), (100, "Succeeded", "Completed(0)")]
+    assert end_of(last(pod)).finished_at == at(5)
+
+
+def test_a_generation_that_was_seen_is_told() -> None:
+    """KEP-5067: where pods have one, and the kubelet knows of it."""
+    pod = make_pod("forever")
+    pod = replace(pod, metadata=replace(pod.metadata, generation=1))
+    assert (first(pod).observed_generation, next(life(pod, place=OLD_PLACE))[1].observed_generation) == (1, 0)
+    going = deleted(replace(pod, metadata=replace(pod.metadata, generation=2)), 10)
+    told = [(status.observed_generation, status.phase) for _, status in life(going, first(pod), start=10)]
+    assert told == [(2, "Running"), (2, "Failed")]
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always"])
@@ -365,13 +457,6 @@ def test_a_node_that_was_killed_goes_on_from_the_reported_status(policy: str) ->
         kept = msgspec.json.decode(msgspec.json.encode(status), type=HollowStatus)
         rest = [entry for entry in life(pod, kept, start=second) if entry[0] < 30]
         assert rest == whole[index + 1 :]
-
-
-def test_a_run_that_ended_while_the_node_was_away_ended_when_it_should() -> None:
-    """Containers go on without a kubelet."""
-    pod = make_pod("5s:0")
-    ((second, status),) = life(pod, first(pod), start=100)
-    assert (second, end_of(status).finished_at) == (100, at(5))
 
 
 def test_back_off_doubles_to_a_cap_and_is_forgiven_after_a_long_run() -> None:

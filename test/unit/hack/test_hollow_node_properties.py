@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -10,16 +11,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hack.hollow_node.lifecycle import Place, Removal, Step, advance
-from hack.hollow_node.objects import ContainerSpec, ContainerStatus, HollowMeta, HollowPod, HollowSpec, HollowStatus
+from hack.hollow_node.lifecycle import advance
+from hack.hollow_node.moment import Place, Removal, Step
+from hack.hollow_node.objects import (
+    ContainerSpec,
+    ContainerStatus,
+    ExitCodes,
+    HollowMeta,
+    HollowPod,
+    HollowSpec,
+    HollowStatus,
+    RestartRule,
+)
 from hack.hollow_node.script import parse_script
 from hack.hollow_node.timing import Timing
+from hack.kubernetes_versions import DELETION_ENDS_IN_TERMINAL_PHASE, NEWEST, Kubernetes
 
 PREFIX = "hollow.tfjob.kubeflow.org/"
 START = datetime(2026, 1, 1, tzinfo=UTC)
-PLACE = Place(node="n", host_ip="192.0.2.1", pod_ip="10.244.0.1", timing=Timing(scale=0.1))
+# Versions between which kubelets behave differently.
+VERSIONS = st.sampled_from([20, 22, 26, 27, 29, 33, 35, 36]).map(Kubernetes)
+PLACE = Place(node="n", host_ip="192.0.2.1", pod_ip="10.244.0.1", timing=Timing(scale=0.1), kubernetes=NEWEST)
 RANK = {"Pending": 0, "Running": 1, "Succeeded": 2, "Failed": 2}
 GRACE = 30
+STARTING_S = 0.05
 
 # A walk costs 10 ms; a machine that is busy with other things may take much longer, and that is no failure.
 brisk = settings(max_examples=60, deadline=None)
@@ -36,33 +51,50 @@ RUN = st.sampled_from(
         "image-pull-back-off",
         "1s:oom-killed",
         "oops",
+        "start-error",
+        "waiting:SignatureValidationFailed",
+        "rejected",
     ]
 )
-FATE = st.sampled_from(["1s:evicted", "1s:node-lost"])
+RESTART = (RestartRule(action="Restart", exit_codes=ExitCodes(operator="In", values=(1,))),)
+RESTART_ALL = (RestartRule(action="RestartAllContainers", exit_codes=ExitCodes(operator="NotIn", values=(0,))),)
+FATE = st.sampled_from(["1s:evicted", "1s:node-lost", "1s:node-shutdown"])
 RUNS = st.lists(RUN, min_size=1, max_size=3).map(", ".join)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One step of a walk: when, from what, to what."""
+    """One step of a walk: by which kubelet, when, from what, to what."""
 
+    kubernetes: Kubernetes
     now: datetime
     before: HollowStatus
     step: Step
 
 
 @st.composite
-def pods(draw: st.DrawFn, *, fates: bool = False) -> HollowPod:
-    """A pod with up to two init containers and up to two others, all of them scripted."""
-    inits = [ContainerSpec(name=f"init-{n}") for n in range(draw(st.integers(0, 2)))]
-    mains = [ContainerSpec(name=f"main-{n}") for n in range(draw(st.integers(1, 2)))]
+def pods(draw: st.DrawFn, *, fates: bool = False, rules: bool = False) -> HollowPod:
+    """A pod with up to two init containers and up to two others, all of them scripted; perhaps with rules of their own."""
+    sidecar = st.sampled_from(["", "Always"]) if rules else st.just("")
+    own = st.sampled_from(["", "Never", "OnFailure", "Always"]) if rules else st.just("")
+    said = st.sampled_from([(), RESTART, RESTART_ALL]) if rules else st.just(())
+    inits = [ContainerSpec(name=f"init-{n}", restart_policy=draw(sidecar)) for n in range(draw(st.integers(0, 2)))]
+    mains = [
+        ContainerSpec(name=f"main-{n}", restart_policy=draw(own), restart_policy_rules=draw(said))
+        for n in range(draw(st.integers(1, 2)))
+    ]
     runs = st.one_of(RUNS, FATE) if fates else RUNS
     annotations = {f"{PREFIX}run.{c.name}": draw(runs) for c in (*inits, *mains)}
     annotations[PREFIX + "on-stop"] = draw(st.sampled_from(["ignore", "0s:143", "1s:0"]))
     policy = draw(st.sampled_from(["Never", "OnFailure", "Always"]))
     return HollowPod(
         metadata=HollowMeta(name="p", namespace="ns", uid="u", annotations=annotations),
-        spec=HollowSpec(restart_policy=policy, init_containers=inits or None, containers=mains),
+        spec=HollowSpec(
+            restart_policy=policy,
+            active_deadline_seconds=draw(st.sampled_from([None, 5])) if rules else None,
+            init_containers=inits or None,
+            containers=mains,
+        ),
     )
 
 
@@ -80,9 +112,11 @@ def stored(status: HollowStatus) -> HollowStatus:
 
 
 @st.composite
-def walks(draw: st.DrawFn, *, fates: bool = False) -> tuple[HollowPod, list[Look]]:
+def walks(draw: st.DrawFn, *, fates: bool = False, rules: bool = False) -> tuple[HollowPod, list[Look]]:
     """A life of up to forty looks: late ones, early ones, with a deletion and restarts of the node in between."""
-    pod, now = draw(pods(fates=fates)), START
+    pod, now = draw(pods(fates=fates, rules=rules)), START
+    timing = Timing(scale=0.1, starting=draw(st.sampled_from([0.0, STARTING_S / 0.1])))
+    place = dataclasses.replace(PLACE, kubernetes=draw(VERSIONS), timing=timing)
     status, looks = pod.status, []
     deleted_at = draw(st.none() | st.integers(0, 20))
     for number in range(40):
@@ -90,8 +124,8 @@ def walks(draw: st.DrawFn, *, fates: bool = False) -> tuple[HollowPod, list[Look
             deadline = (now + timedelta(seconds=GRACE)).replace(microsecond=0)
             meta = replace(pod.metadata, deletion_timestamp=deadline, deletion_grace_period_seconds=GRACE)
             pod = replace(pod, metadata=meta)
-        step = advance(pod, parse_script(pod), status, now, PLACE)
-        looks.append(Look(now, status, step))
+        step = advance(pod, parse_script(pod), status, now, place)
+        looks.append(Look(place.kubernetes, now, status, step))
         status = stored(step.status) if draw(st.booleans()) else step.status
         if step.removal is Removal.FINAL:
             break
@@ -145,7 +179,7 @@ def test_the_restart_policy_is_obeyed(walk: tuple[HollowPod, list[Look]]) -> Non
                 assert (container.restart_count, end) == (0, None)
             if policy == "OnFailure" and end is not None:
                 assert end.exit_code != 0
-        if policy == "Always" and pod.metadata.deletion_timestamp is None:
+        if policy == "Always" and pod.metadata.deletion_timestamp is None and status.reason != "OutOfcpu":
             assert RANK[status.phase] < 2
 
 
@@ -162,7 +196,8 @@ def test_every_container_is_in_one_state_and_its_times_are_in_order(walk: tuple[
             else:
                 assert container.ready == (state.running is not None)
             for end in (state.terminated, container.last_state.terminated):
-                assert end is None or end.started_at <= end.finished_at <= look.now
+                if end is not None and end.started_at is not None and end.finished_at is not None:
+                    assert end.started_at <= end.finished_at <= look.now
 
 
 @brisk
@@ -177,23 +212,54 @@ def test_the_node_never_looks_twice_at_the_same_moment_for_nothing(walk: tuple[H
 @brisk
 @given(walks(fates=True))
 def test_conditions_are_unique_and_tell_the_truth_about_readiness(walk: tuple[HollowPod, list[Look]]) -> None:
-    """Ready means that all containers run, and that somebody vouches for it."""
-    for look in walk[1]:
+    """Ready means that all containers run, and that somebody vouches for it: of a lost node nobody does."""
+    pod, looks = walk
+    lost = any(text.endswith("node-lost") for text in (pod.metadata.annotations or {}).values())
+    for look in looks:
         status = look.step.status
         conditions = {c.type: c for c in status.conditions or ()}
         assert len(conditions) == len(status.conditions or ())
-        if "Ready" in conditions and status.reason != "NodeLost":
+        if "Ready" in conditions:
             mains = status.container_statuses or []
             ready = str(bool(mains) and all(c.ready for c in mains))
-            assert (conditions["Ready"].status, conditions["ContainersReady"].status) == (ready, ready)
+            assert conditions["ContainersReady"].status == ready
+            assert conditions["Ready"].status in ({ready, "False"} if lost else {ready})
 
 
 @brisk
 @given(walks())
 def test_a_deleted_pod_goes_within_its_grace_period(walk: tuple[HollowPod, list[Look]]) -> None:
-    """Whatever its containers do about SIGTERM."""
+    """Whatever its containers do about SIGTERM; what is left then are reports, one at each look, and a start under way."""
     pod, looks = walk
     deadline = pod.metadata.deletion_timestamp
     for look in looks:
-        if deadline is not None and look.now >= deadline:
-            assert look.step.removal is Removal.FINAL
+        if deadline is not None and look.now >= deadline and look.step.removal is not Removal.FINAL:
+            assert look.step.look_at is not None
+            assert look.step.look_at - look.now <= timedelta(seconds=STARTING_S)
+
+
+@brisk
+@given(walks())
+def test_a_deleted_pod_goes_in_the_phase_of_its_age(walk: tuple[HollowPod, list[Look]]) -> None:
+    """Since 1.27 it has ended, under every policy."""
+    for look in walk[1]:
+        if look.step.removal is Removal.FINAL and look.kubernetes.has(DELETION_ENDS_IN_TERMINAL_PHASE):
+            assert RANK[look.step.status.phase] == 2
+
+
+@brisk
+@given(walks(rules=True))
+def test_rules_and_sidecars_keep_the_order_of_a_life(walk: tuple[HollowPod, list[Look]]) -> None:
+    """Restart counts rise by one at most; a terminal phase is final; the way back to Pending is a restart of all containers."""
+    for look in walk[1]:
+        before = {c.name: c.restart_count for c in containers(look.before)}
+        status = look.step.status
+        for container in containers(status):
+            assert 0 <= container.restart_count - before.get(container.name, 0) <= 1
+        if RANK[look.before.phase] == 2:
+            assert status.phase == look.before.phase
+        if RANK[status.phase] < RANK[look.before.phase]:
+            ends = [c.last_state.terminated for c in containers(look.before)]
+            assert "RestartingAllContainers" in {end.reason for end in ends if end is not None}
+        if status == look.before and look.step.look_at is not None:
+            assert look.step.look_at > look.now

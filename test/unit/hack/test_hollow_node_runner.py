@@ -26,6 +26,7 @@ from hack.hollow_node.objects import (
 )
 from hack.hollow_node.runner import PodRunner, status_changes
 from hack.hollow_node.timing import Timing
+from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 
 if TYPE_CHECKING:
     from api.client import RestClient
@@ -73,9 +74,9 @@ class Rig:
     client: FakeClient = field(default_factory=FakeClient)
     clock: FakeClock = field(default_factory=FakeClock)
 
-    def runner(self) -> PodRunner:
+    def runner(self, kubernetes: Kubernetes = NEWEST) -> PodRunner:
         """A runner as after a start of the node."""
-        return PodRunner(cast("RestClient", self.client), "hollow-node", Timing(scale=1.0), self.clock)
+        return PodRunner(cast("RestClient", self.client), "hollow-node", Timing(scale=1.0), self.clock, kubernetes)
 
 
 def make_pod(run: str = "1s:0", *, uid: str = "u1", node: str = "hollow-node", owner: str = "job") -> HollowPod:
@@ -116,7 +117,7 @@ async def test_pods_of_other_nodes_and_other_schedulers_are_left_alone() -> None
 async def test_a_pod_costs_one_report_to_run_and_one_to_end() -> None:
     """API calls are what a thousand pods have to share."""
     rig = Rig()
-    runner = rig.runner()
+    runner = rig.runner(OLDEST)
     assert await runner.sync(make_pod()) == 1.0
     rig.clock.step(1.0)
     assert await runner.sync(make_pod()) is None
@@ -127,6 +128,19 @@ async def test_a_pod_costs_one_report_to_run_and_one_to_end() -> None:
     assert (first["status"]["phase"], second["status"]["phase"]) == ("Running", "Succeeded")
     assert "podIP" in first["status"]
     assert second["status"].keys() == {"phase", "conditions", "containerStatuses"}
+
+
+async def test_since_containers_end_before_the_phase_the_end_costs_two_reports() -> None:
+    """M1: kubernetes PR 108366; no report more than that."""
+    rig = Rig()
+    runner = rig.runner()
+    await runner.sync(make_pod())
+    rig.clock.step(1.0)
+    assert await runner.sync(make_pod()) == 1.3
+    rig.clock.step(1.3)
+    assert await runner.sync(make_pod()) is None
+    calls = [cast("dict[str, dict[str, object]]", body)["status"] for _, body in rig.client.take()]
+    assert [sorted(status) for status in calls[1:]] == [["conditions", "containerStatuses"], ["conditions", "phase"]]
 
 
 async def test_a_stale_cache_makes_the_node_repeat_nothing() -> None:

@@ -41,7 +41,12 @@ def test_without_annotations_every_container_has_its_default() -> None:
         ("3s:oom-killed", [Run(3.0, exit_code=137, reason="OOMKilled")]),
         ("3s:evicted", [Run(3.0, Outcome.EVICTED)]),
         ("3s:node-lost", [Run(3.0, Outcome.NODE_LOST)]),
+        ("3s:node-shutdown", [Run(3.0, Outcome.NODE_SHUTDOWN)]),
         ("never-start", [Run(outcome=Outcome.NEVER_START)]),
+        ("start-error", [Run(outcome=Outcome.START_ERROR)]),
+        ("waiting:InvalidImageName", [Run(outcome=Outcome.WAITING, reason="InvalidImageName")]),
+        ("rejected, 1s:0", [Run(outcome=Outcome.REJECTED, reason="OutOfcpu"), Run(1.0)]),
+        ("rejected:OutOfmemory", [Run(outcome=Outcome.REJECTED, reason="OutOfmemory")]),
         ("1s:1, image-pull-back-off", [Run(1.0, exit_code=1), Run(outcome=Outcome.IMAGE_PULL_BACK_OFF)]),
     ],
 )
@@ -73,7 +78,12 @@ def test_runs_of_predecessors_count() -> None:
 
 @pytest.mark.parametrize(
     ("text", "run"),
-    [("ignore", Run(math.inf)), ("1s:0", Run(1.0)), ("0s:3", Run(0.0, exit_code=3))],
+    [
+        ("ignore", Run(math.inf)),
+        ("lost", Run(0.0, exit_code=137, reason="ContainerStatusUnknown")),
+        ("1s:0", Run(1.0)),
+        ("0s:3", Run(0.0, exit_code=3)),
+    ],
 )
 def test_on_stop_says_what_sigterm_does(text: str, run: Run) -> None:
     """The default is the program without a handler: it ends at once with 143."""

@@ -10,6 +10,7 @@ import pytest
 
 from api.client.rest import RestClient
 from api.core import PODS, SERVICES, Pod, Service
+from api.meta import ObjectMeta, Struct
 from informers import (
     CacheSyncTimeoutError,
     Codec,
@@ -23,14 +24,21 @@ if TYPE_CHECKING:
     from api.client.transport import Request
 
 
+class Named(Struct, frozen=True):
+    """Of any object its metadata."""
+
+    metadata: ObjectMeta
+
+
 class Answer:
-    """A list of one object, or a watch that stays silent."""
+    """A list of one object, or a watch that stays silent, perhaps after that object."""
 
     status = 200
     headers: Mapping[str, str] = {}
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *, initial_events: bool = False) -> None:
         self._kind = kind
+        self._initial_events = initial_events
 
     async def body(self) -> bytes:
         return (
@@ -39,15 +47,21 @@ class Answer:
         ).encode()
 
     async def chunks(self) -> AsyncIterator[bytes]:
+        if self._initial_events:
+            yield (
+                f'{{"type":"ADDED","object":{{"kind":"{self._kind}",'
+                f'"metadata":{{"name":"a","namespace":"ns","resourceVersion":"3"}}}}}}\n'
+                f'{{"type":"BOOKMARK","object":{{"kind":"{self._kind}","metadata":{{"resourceVersion":"9",'
+                f'"annotations":{{"k8s.io/initial-events-end":"true"}}}}}}}}\n'
+            ).encode()
         await asyncio.Event().wait()
-        yield b""
 
     def close(self) -> None:
         """Nothing to give back."""
 
 
 class Server:
-    """A transport; lists of services hang while `stuck`."""
+    """A transport; requests for services hang while `stuck`."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -58,7 +72,7 @@ class Server:
         services = "services" in request.path
         if services and self.stuck:
             await asyncio.Event().wait()
-        return Answer("Service" if services else "Pod")
+        return Answer("Service" if services else "Pod", initial_events="sendInitialEvents" in request.query)
 
 
 def by_name(item: Pod) -> Sequence[str]:
@@ -92,13 +106,13 @@ async def test_a_type_of_its_own_gets_an_informer_of_its_own() -> None:
     """A5: two slices of one resource are two caches, and both run"""
     server = Server()
     factory = factory_over(server)
-    pods, services = factory.informer(Codec(PODS, Pod)), factory.informer(Codec(PODS, Service))
+    pods, names = factory.informer(Codec(PODS, Pod)), factory.informer(Codec(PODS, Named))
     async with asyncio.TaskGroup() as tasks:
         factory.start(tasks)
-        assert await factory.wait_for_cache_sync(1.0) == {"pods": True, "pods as Service": True}
+        assert await factory.wait_for_cache_sync(1.0) == {"pods": True, "pods as Named": True}
         await factory.shut_down()
     assert isinstance(pods.indexer.get("ns/a"), Pod)
-    assert isinstance(services.indexer.get("ns/a"), Service)
+    assert isinstance(names.indexer.get("ns/a"), Named)
 
 
 async def test_indices_that_a_shared_informer_lacks_are_added() -> None:
@@ -137,9 +151,7 @@ async def test_only_started_informers_are_waited_for_and_a_second_start_starts_t
         factory.start(tasks)
         assert await factory.wait_for_cache_sync(1.0) == {"pods": True, "services": True}
         await factory.shut_down()
-    assert [request.path for request in server.requests if "watch" not in request.query] == [
-        "/api/v1/pods", "/api/v1/services",
-    ]  # fmt: skip
+    assert [request.path for request in server.requests] == ["/api/v1/pods", "/api/v1/services"]
 
 
 async def test_a_cache_that_does_not_fill_in_time_is_named() -> None:

@@ -1,8 +1,12 @@
-"""The reflector against a fake source, on virtual time. Its sink records; stores and handlers are other tests' business."""
+"""The reflector against a fake source, on virtual time. Its sink records; stores and handlers are other tests' business.
+
+Here it lists and watches; streaming lists are in `test_streaming_lists`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -23,36 +27,14 @@ from api.client.errors import (
     TooManyRequestsError,
 )
 from api.core import Pod
-from fakes.source import FakeSource, expired, pod, running, settle, status_error
+from fakes.source import FakeSource, RecordingSink, expired, pod, running, settle, status_error
 from fakes.virtual_loop import VirtualClock
 from informers.codec import Skipped
-from informers.deltas import Added, Bookmark, Change, Deleted, Delta, Modified, ReplacedAll, Vanished
+from informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll, Vanished
 from informers.options import ReflectorOptions
 from informers.reflector import Reflector, State
 
 FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests always answers 0
-
-
-class RecordingSink:
-    """Keeps every delta; refuses to take the ones a test tells it to."""
-
-    def __init__(self) -> None:
-        self.deltas: list[Delta[Pod]] = []
-        self.refuse: Exception | None = None
-
-    def put(self, delta: Delta[Pod]) -> None:
-        if self.refuse is not None:
-            error, self.refuse = self.refuse, None
-            raise error
-        self.deltas.append(delta)
-
-    def extend(self, changes: list[Change[Pod]]) -> None:
-        for change in changes:
-            self.put(change)
-
-    def names(self) -> list[str]:
-        """The kinds of deltas in order."""
-        return [type(delta).__name__ for delta in self.deltas]
 
 
 class Rig:
@@ -62,7 +44,8 @@ class Rig:
         self.source = FakeSource(*objects, paging=paging)
         self.sink = RecordingSink()
         self.errors: list[Exception] = []
-        self.reflector = Reflector(self.source, self.sink, name="pods", options=options, random=lambda: 0.0)
+        lists = replace(options or ReflectorOptions(), stream_lists=False)
+        self.reflector = Reflector(self.source, self.sink, name="pods", options=lists, random=lambda: 0.0)
         self.reflector.on_error = self.errors.append
 
     @property
@@ -662,16 +645,6 @@ async def test_a_skipped_object_is_named_in_the_log_be_it_listed_or_watched() ->
         ("object_skipped", "ns/listed", "warning"), ("object_skipped", "ns/watched", "warning"),
     ]  # fmt: skip
     assert rig.reflector.resource_version == "11", "an object without a version moves nothing"
-
-
-async def test_the_initial_state_never_comes_by_a_streaming_watch() -> None:
-    """RF-27, RF-28, reflector_watchlist_test.go:TestNewReflectorWithDisablementWatchList. 1.20 rejects WatchList (SV-09)"""
-    rig = Rig(pod("a"))
-    async with running(rig.reflector.run()):
-        await settle()
-    assert len(rig.source.lists) == 1
-    assert "sendInitialEvents" not in rig.source.watches[0].query()
-    assert rig.source.watches[0].resource_version_match == ""
 
 
 async def test_events_reach_the_sink_as_they_came() -> None:

@@ -1,0 +1,103 @@
+"""What a kubelet does with a pod that is to be deleted. Pure.
+
+Nothing starts any more; once nothing runs the pod may go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from hack.hollow_node.conditions import SANDBOX, holds
+from hack.hollow_node.containers import CREATING, INITIALIZING, last_end, lose, wait, waits_for
+from hack.hollow_node.moment import Moment, Removal, Step
+from hack.hollow_node.objects import FAILED, SUCCEEDED, ContainerState
+from hack.hollow_node.pod_containers import is_done
+from hack.hollow_node.stopping import stop
+from hack.kubernetes_versions import CONTAINERS_END_BEFORE_PHASE, DELETION_ENDS_IN_TERMINAL_PHASE
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+def delete(moment: Moment) -> Step:
+    """Make the next step of a deletion."""
+    asked, deadline = moment.asked, moment.pod.metadata.deletion_timestamp or moment.now
+    if moment.kubernetes.has(DELETION_ENDS_IN_TERMINAL_PHASE):
+        return _delete_to_the_end(moment, asked, deadline)
+    return _delete_by_policy(moment, asked, deadline)
+
+
+def _delete_by_policy(moment: Moment, asked: datetime, deadline: datetime) -> Step:
+    """How kubelets before 1.27 left deleted pods: in the phase that the policy makes of what has ended."""
+    if not moment.kubernetes.has(CONTAINERS_END_BEFORE_PHASE) and _lose_inits(moment):
+        return Step(moment.report(moment.status.phase), moment.now)
+    ran = any(c.state.running is not None for c in moment.containers.all())
+    if ran and _is_news(moment):
+        moment.containers.end_by_themselves(moment.now)
+        if any(c.state.running is not None for c in moment.containers.all()):
+            return Step(moment.report(moment.status.phase), moment.now)
+    due = stop(moment.containers, asked, deadline, moment.now)
+    if due is not None:
+        return Step(moment.status, due)
+    lags = moment.kubernetes.has(CONTAINERS_END_BEFORE_PHASE) and moment.containers.is_over()
+    if not ran and not lags:
+        return Step(moment.status, removal=Removal.FINAL)
+    outcome = moment.containers.outcome()
+    phase = outcome or moment.containers.phase(moment.status.phase)
+    return Step(moment.report(phase, ended=outcome, sandbox=False), removal=Removal.FINAL)
+
+
+def _lose_inits(moment: Moment) -> bool:
+    """Kubelets before 1.22 lost sight of an init container at once. Whether there was one."""
+    lost = False
+    for index, init in enumerate(moment.containers.inits):
+        if init.state.running is not None:
+            end = lose(init, moment.kubernetes).last_state
+            moment.containers.inits[index] = replace(init, ready=False, state=end)
+            lost = True
+    return lost
+
+
+def _delete_to_the_end(moment: Moment, asked: datetime, deadline: datetime) -> Step:
+    """How kubelets since 1.27 end deleted pods: in a terminal phase, whatever the policy."""
+    _give_up_waiting(moment)
+    if _is_news(moment):
+        moment.containers.end_by_themselves(moment.now)
+        sandbox = holds(moment.status.conditions, SANDBOX)
+        return Step(moment.report(moment.status.phase, ended=moment.containers.outcome(), sandbox=sandbox), moment.now)
+    due = stop(moment.containers, asked, deadline, moment.now)
+    if due is not None:
+        return Step(moment.status, due)
+    mains = moment.containers.mains
+    if all(c.state.terminated is not None for c in mains):
+        outcome = SUCCEEDED if all(map(is_done, mains)) else FAILED
+        return Step(moment.report(outcome, ended=outcome, sandbox=False), removal=Removal.FINAL)
+    told = moment.report(moment.status.phase, sandbox=False)
+    if told != moment.status:
+        return Step(told, moment.now)
+    ended = None if moment.containers.nothing_began() else moment.containers.outcome()
+    if not moment.containers.incomplete_inits():
+        lost = [c if c.state.terminated is not None else lose(c, moment.kubernetes) for c in mains]
+        moment.containers.mains = lost
+    return Step(moment.report(FAILED, ended=ended, sandbox=False), removal=Removal.FINAL)
+
+
+def _is_news(moment: Moment) -> bool:
+    """Whether the status does not show yet how things stand before the pod is stopped."""
+    ended, sandbox = moment.containers.outcome(), holds(moment.status.conditions, SANDBOX)
+    return moment.report(moment.status.phase, ended=ended, sandbox=sandbox) != moment.status
+
+
+def _give_up_waiting(moment: Moment) -> None:
+    """What waited to be started again has ended; what has never run is about to be created for ever."""
+    for group in (moment.containers.inits, moment.containers.mains):
+        for index, container in enumerate(group):
+            if not waits_for(container):
+                continue
+            end = last_end(container)
+            if end is not None:
+                group[index] = replace(container, state=ContainerState(terminated=end))
+            elif waits_for(container) != INITIALIZING:
+                group[index] = wait(container, CREATING, "", None)

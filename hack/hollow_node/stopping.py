@@ -1,0 +1,84 @@
+"""When the containers of a pod end that is stopped, and how, pure.
+
+SIGTERM goes to all ordinary containers at once, and to native sidecars when those have ended; SIGKILL to whatever is left at
+the deadline. A container that ends by itself before that keeps its own exit code. A kubelet reports nothing of it until the
+last one has ended.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from hack.hollow_node.containers import current_run, end_of, lose, terminate
+from hack.hollow_node.script import SIGKILL_EXIT, STATUS_UNKNOWN, Outcome
+
+if TYPE_CHECKING:
+    from hack.hollow_node.objects import ContainerStatus
+    from hack.hollow_node.pod_containers import PodContainers
+
+
+class _End(NamedTuple):
+    """How one container ends; the earliest of what is possible comes about."""
+
+    at: datetime
+    exit_code: int
+    reason: str
+    by_itself: bool
+
+
+def stop(containers: PodContainers, asked: datetime, deadline: datetime, now: datetime) -> datetime | None:
+    """End all that runs. Returns when that will be so, if it is later than now: then nothing has changed yet."""
+    ends = _ends(containers, asked, deadline)
+    if not ends:
+        return None
+    over = max(end.at for end in ends.values())
+    if now < over:
+        return over
+    for group in (containers.inits, containers.mains):
+        for index, status in enumerate(group):
+            if status.name in ends:
+                group[index] = _end(containers, status, ends[status.name], over, now)
+    return None
+
+
+def _ends(containers: PodContainers, asked: datetime, deadline: datetime) -> dict[str, _End]:
+    """The ends of all that runs."""
+    ends: dict[str, _End] = {}
+    for status in containers.all():
+        if status.name not in containers.sidecars:
+            _add(ends, containers, status, asked, deadline)
+    last = max((end.at for end in ends.values()), default=asked)
+    for status in containers.inits:
+        if status.name in containers.sidecars:
+            _add(ends, containers, status, last, deadline)
+    return ends
+
+
+def _add(
+    ends: dict[str, _End], containers: PodContainers, status: ContainerStatus, asked: datetime, deadline: datetime
+) -> None:
+    running = status.state.running
+    if running is None:
+        return
+    run, on_stop = current_run(containers.rules.script, status), containers.rules.script.on_stop
+    possible = [_End(deadline, SIGKILL_EXIT, "", by_itself=False)]
+    if not math.isinf(on_stop.lasts):
+        stopped = asked + timedelta(seconds=on_stop.lasts)
+        possible.append(_End(stopped, on_stop.exit_code, on_stop.reason, by_itself=False))
+    natural = end_of(running, run)
+    if natural is not None and run.outcome is Outcome.EXIT:
+        possible.append(_End(natural, run.exit_code, run.reason, by_itself=True))
+    ends[status.name] = min(possible)
+
+
+def _end(
+    containers: PodContainers, status: ContainerStatus, end: _End, over: datetime, now: datetime
+) -> ContainerStatus:
+    """End one container. The last ends when we get to it, since the moment of a deletion has whole seconds: it is too early."""
+    if end.reason == STATUS_UNKNOWN:
+        return lose(status, containers.rules.kubernetes)
+    started = status.state.running.started_at if status.state.running is not None else now
+    finished = end.at if end.by_itself else now if end.at == over else max(end.at, started)
+    return terminate(status, end.exit_code, finished, end.reason)

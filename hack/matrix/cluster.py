@@ -1,0 +1,83 @@
+"""A control plane with the operator and a hollow node, started step by step, as the checks of a client need them.
+
+The operator runs under the account that the manifests give it, so what a client applied is also what it lives on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hack.control_plane import ControlPlane, ControlPlaneError
+from hack.control_plane.errors import log_tail
+from hack.kubernetes_versions import Kubernetes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+ROOT: Final = Path(__file__).parents[2]
+MANIFESTS: Final = ROOT / "manifests"
+READY_LIMIT_S: Final = 60.0  # a second or two on a quiet machine
+STOP_LIMIT_S: Final = 15.0  # the operator gives its lease back and ends within ten seconds
+ACCOUNT: Final = "system:serviceaccount:kubeflow:tf-job-operator"
+ACCOUNT_GROUPS: Final = ("system:serviceaccounts", "system:serviceaccounts:kubeflow")
+
+
+@contextlib.contextmanager
+def control_plane(name: str) -> Iterator[tuple[ControlPlane, Kubernetes]]:
+    """Start a control plane; its version comes with it. Raises ControlPlaneError."""
+    with ControlPlane.start(name) as plane:
+        version = json.loads(plane.run_kubectl("get", "--raw=/version").stdout)["gitVersion"]
+        yield plane, Kubernetes.parse(version)
+
+
+@contextlib.contextmanager
+def at_work(plane: ControlPlane) -> Iterator[None]:
+    """Run operator and hollow node on a plane where the manifests have been applied; both end with the block.
+
+    Raises ControlPlaneError when one of them does not start, dies, or does not end well.
+    """
+    plane.restart_controller_manager()  # else its garbage collector hears of TFJobs within half a minute only
+    account = plane.kubeconfig_for(ACCOUNT, ACCOUNT_GROUPS)
+    operator = ("-m", "controller", f"--kubeconfig={account}", "--monitoring-port=0")
+    node = ("-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}")
+    with (
+        _running("operator", operator, "operator_ready", plane.directory / "logs"),
+        _running("hollow-node", node, "runs the pods", plane.directory / "logs"),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _running(name: str, program: Sequence[str], ready: str, logs: Path) -> Iterator[None]:
+    log = logs / f"{name}.log"
+    environment = {**os.environ, "KUBEFLOW_NAMESPACE": "kubeflow"}
+    command = (sys.executable, *program)
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment) as process:
+        try:
+            _until_ready(name, process, ready, log)
+            yield
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(STOP_LIMIT_S)
+            if process.poll() != 0:
+                raise ControlPlaneError(f"the {name} did not end well ({process.poll()}); {log_tail(log)}")
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def _until_ready(name: str, process: subprocess.Popen[bytes], ready: str, log: Path) -> None:
+    deadline = time.monotonic() + READY_LIMIT_S
+    while ready not in log.read_text(errors="replace"):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise ControlPlaneError(f"the {name} did not start; {log_tail(log)}")
+        time.sleep(0.1)

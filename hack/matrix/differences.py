@@ -1,0 +1,51 @@
+"""What is known to differ, by check: an old client's lack, a server's, or our own until an issue is done.
+
+A row that is no longer true fails the matrix. docs/compatibility.md tells the same to users.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hack.matrix.report import Difference
+
+KUBECTL: Final = (
+    Difference(
+        "wait --for=jsonpath",
+        "unrecognized condition",
+        "kubectl has it from 1.23 on",
+        clients=frozenset({"kubectl 1.22"}),
+    ),
+    *(
+        Difference(
+            f"apply -k addons/flow-control-{version}",
+            "no matches for kind",
+            f"this API server does not serve flowcontrol.apiserver.k8s.io/{version} (docs/install.md: which addon for which)",
+            servers=servers,
+        )
+        for version, servers in (
+            ("v1beta1", range(26, 100)),
+            ("v1beta2", range(23)),
+            ("v1beta2", range(29, 100)),
+            ("v1", range(29)),
+        )
+    ),
+)
+
+SDK: Final = (
+    *(
+        Difference(
+            f"get_pod_names by replica {which}",
+            "set()",
+            "U11: pods lack the labels tf-replica-type and tf-replica-index by which this SDK selects",
+            clients=frozenset({"kubeflow-tfjob 0.1.3"}),
+        )
+        for which in ("type", "index")
+    ),
+    Difference(
+        "create from a function",
+        "has no attribute 'V1RunPolicy'",
+        "the SDK's own mistake: it names a model that it does not have, before anything is sent; 1.8 mended it",
+        clients=frozenset({"kubeflow-training 1.7.0"}),
+    ),
+)

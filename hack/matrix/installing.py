@@ -1,0 +1,209 @@
+"""What a person does with the manifests: build, apply in both ways, look, take away. Each check is told by its name."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from hack.matrix.cluster import MANIFESTS
+from hack.matrix.kubectl import expect, expect_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hack.control_plane import ControlPlane
+    from hack.matrix.kubectl import Kubectl
+    from hack.matrix.releases import Release
+
+INSTALLATION: Final = "overlays/standalone"
+OTHER_INSTALLATIONS: Final = ("overlays/kubeflow", "overlays/namespaced")
+FLOW_CONTROL: Final = ("addons/flow-control-v1beta1", "addons/flow-control-v1beta2", "addons/flow-control-v1")
+KUSTOMIZATIONS: Final = (
+    "base",
+    "cluster-wide",
+    INSTALLATION,
+    *OTHER_INSTALLATIONS,
+    "overlays/monitoring",
+    "addons/gang-scheduling",
+    *FLOW_CONTROL,
+    "examples/training",
+)
+MONITORING_KINDS: Final = {"ServiceMonitor": "servicemonitors", "PrometheusRule": "prometheusrules"}
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One client with its control plane, as a check gets it."""
+
+    kubectl: Kubectl
+    plane: ControlPlane
+    release: Release
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A named check; `run` raises CheckError when something is not as it should be."""
+
+    name: str
+    run: Callable[[Session], None]
+
+
+def version(session: Session) -> None:
+    """The client is what it is taken for, and reads the server's version."""
+    found = json.loads(session.kubectl("version", "--output=json"))
+    expect(found["clientVersion"]["gitVersion"] == f"v{session.release.version}", "it is another release")
+    expect("gitVersion" in found["serverVersion"], "it does not tell the server's version")
+
+
+def kustomize(folder: str, session: Session) -> None:
+    """The kustomize in this kubectl makes the same objects of a folder as the one in the plane's own kubectl."""
+    built = _objects(session.kubectl("kustomize", str(MANIFESTS / folder)))
+    expected = _expected(session.plane, folder)
+    expect(built.keys() == expected.keys(), f"other objects: {sorted(built.keys() ^ expected.keys())}")
+    differing = [name for name in built if built[name] != expected[name]]
+    expect(not differing, f"objects that differ: {differing}")
+
+
+def apply_client_side(session: Session) -> None:
+    """`kubectl apply -k` of the installation for an empty cluster makes every object."""
+    _expect_lines(session.kubectl("apply", "-k", str(MANIFESTS / INSTALLATION)), "created")
+    session.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/tfjobs.kubeflow.org")
+
+
+def apply_server_side(session: Session) -> None:
+    """The same with `--server-side` over it: no conflict, since both ways write the same fields (M5)."""
+    _expect_lines(session.kubectl("apply", "--server-side", "-k", str(MANIFESTS / INSTALLATION)), "serverside-applied")
+
+
+def apply_client_side_again(session: Session) -> None:
+    """And client side once more: no conflict, and no specification changes.
+
+    Objects may be called `configured`: the API server has written the annotation with what was applied last in its own way.
+    """
+    before = _specs(session)
+    _expect_lines(session.kubectl("apply", "-k", str(MANIFESTS / INSTALLATION)), "unchanged", "configured")
+    expect(_specs(session) == before, "a specification was changed")
+
+
+def diff(session: Session) -> None:
+    """`kubectl diff` finds nothing that an apply would change."""
+    said = session.kubectl("diff", "-k", str(MANIFESTS / INSTALLATION))
+    expect(not said.strip(), f"differences: {said}")
+
+
+def api_resources(session: Session) -> None:
+    """Discovery shows TFJobs with their kind, and that they live in namespaces."""
+    said = session.kubectl("api-resources", "--api-group=kubeflow.org", "--no-headers")
+    expect(said.split()[0] == "tfjobs", "no line for tfjobs")
+    expect_in(said, "kubeflow.org/v1", "true", "TFJob")
+
+
+def explain(session: Session) -> None:
+    """`kubectl explain` has the descriptions of the CRD."""
+    expect_in(session.kubectl("explain", "tfjob"), "TFJob", "kubeflow.org", "runs a distributed TensorFlow training")
+    expect_in(session.kubectl("explain", "tfjobs.spec"), "successPolicy")
+    expect_in(
+        session.kubectl("explain", "tfjob.status.conditions"), "lastTransitionTime", "newest transition stands last"
+    )
+
+
+def dry_run(folder: str, session: Session) -> None:
+    """Another installation beside this one passes the API server's validation."""
+    lines = session.kubectl("apply", "--dry-run=server", "-k", str(MANIFESTS / folder)).splitlines()
+    expect(bool(lines) and all(line.endswith("(server dry run)") for line in lines), "not a dry run of every object")
+
+
+def without_their_crds(session: Session) -> None:
+    """The overlay `monitoring` where there is no Prometheus operator: kubectl says which kinds are missing."""
+    said = session.kubectl.refused("apply", "-k", str(MANIFESTS / "overlays/monitoring"))
+    expect_in(said, "no matches for kind", *MONITORING_KINDS)
+
+
+def apply_monitoring(session: Session) -> None:
+    """With CRDs of those kinds (which take everything) it is applied, and taken away again."""
+    for kind, plural in MONITORING_KINDS.items():
+        crd = _open_crd("monitoring.coreos.com", kind, plural)
+        session.kubectl("create", "--filename=-", stdin=json.dumps(crd))
+        session.kubectl("wait", "--for=condition=Established", "--timeout=60s", f"crd/{plural}.monitoring.coreos.com")
+    apply_and_delete("overlays/monitoring", session)
+
+
+def apply_and_delete(folder: str, session: Session) -> None:
+    """A folder is applied, and taken away."""
+    session.kubectl("apply", "-k", str(MANIFESTS / folder))
+    session.kubectl("delete", "-k", str(MANIFESTS / folder))
+
+
+def delete_installation(session: Session) -> None:
+    """`kubectl delete -k` takes away all that was applied, and waits for it."""
+    session.kubectl("delete", "-k", str(MANIFESTS / INSTALLATION))
+    for name in ("crd/tfjobs.kubeflow.org", "namespace/kubeflow", "clusterrole/tf-job-operator"):
+        expect_in(session.kubectl.refused("get", name), "NotFound")
+
+
+def _expected(plane: ControlPlane, folder: str) -> dict[str, Any]:
+    # Made once for all clients: a build costs a second of CPU time.
+    if folder not in _EXPECTED:
+        _EXPECTED[folder] = _objects(plane.run_kubectl("kustomize", str(MANIFESTS / folder)).stdout)
+    return _EXPECTED[folder]
+
+
+_EXPECTED: Final[dict[str, dict[str, Any]]] = {}
+
+
+def _objects(text: str) -> dict[str, Any]:
+    objects = list(yaml.safe_load_all(text))
+    return {f"{item['kind']} {item['metadata']['name']}": item for item in objects}
+
+
+def _expect_lines(text: str, *ends: str) -> None:
+    wrong = [line for line in text.splitlines() if not line.endswith(ends)]
+    expect(bool(text.strip()) and not wrong, f"not {' or '.join(ends)}: {wrong}")
+
+
+def _specs(session: Session) -> list[object]:
+    objects = ("crd/tfjobs.kubeflow.org", "deployment/tf-job-operator", "networkpolicy/tf-job-operator")
+    found = [session.kubectl.read("get", name, "--namespace=kubeflow") for name in objects]
+    return [item["spec"] for item in found]
+
+
+def _open_crd(group: str, kind: str, plural: str) -> dict[str, Any]:
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
+
+
+CHECKS: Final = (
+    Check("version", version),
+    *(Check(f"kustomize {folder}", functools.partial(kustomize, folder)) for folder in KUSTOMIZATIONS),
+    Check(f"apply -k {INSTALLATION}, client side", apply_client_side),
+    Check(f"apply -k {INSTALLATION}, server side", apply_server_side),
+    Check(f"apply -k {INSTALLATION}, client side again", apply_client_side_again),
+    Check(f"diff -k {INSTALLATION}", diff),
+    Check("api-resources", api_resources),
+    Check("explain", explain),
+    *(Check(f"apply -k {folder}, dry run", functools.partial(dry_run, folder)) for folder in OTHER_INSTALLATIONS),
+    Check("apply -k examples/training, dry run", functools.partial(dry_run, "examples/training")),
+    Check("apply -k overlays/monitoring, without its CRDs", without_their_crds),
+    Check("apply -k overlays/monitoring", apply_monitoring),
+    *(
+        Check(f"apply -k {folder}", functools.partial(apply_and_delete, folder))
+        for folder in ("addons/gang-scheduling", *FLOW_CONTROL)
+    ),
+)
+"""Before the operator starts."""
+REMOVING: Final = (Check(f"delete -k {INSTALLATION}", delete_installation),)
+"""After it has stopped."""

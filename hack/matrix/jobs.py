@@ -1,0 +1,276 @@
+"""What users do with jobs: the documents in their hands (manifests/examples) and the commands that those documents show.
+
+The hollow node runs no programs, so it serves no logs; what its pods do is told by their annotations.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from hack.matrix.cluster import MANIFESTS
+from hack.matrix.installing import Check, Session
+from hack.matrix.kubectl import columns_of, expect, expect_in
+
+RUN: Final = "hollow.tfjob.kubeflow.org/run"
+DOCUMENTS: Final = (
+    "01-mnist.yaml",
+    "02-ps-workers.yaml",
+    "03-gcp-credentials.yaml",
+    "04-smoke-gpu.yaml",
+    "05-master-ps-worker.yaml",
+    "06-invalid.yaml",
+)
+KUBEFLOW: Final = "--namespace=kubeflow"
+"""Most of the documents name this namespace; the others, and our own jobs, are in `default`."""
+
+
+def long_job(name: str, workers: int = 1) -> dict[str, Any]:
+    """A job that runs until it is taken away."""
+    template = {
+        "metadata": {"annotations": {RUN: "forever"}},
+        "spec": {"containers": [{"name": "tensorflow", "image": "busybox:1.36", "command": ["sleep", "3600"]}]},
+    }
+    worker = {"replicas": workers, "restartPolicy": "OnFailure", "template": template}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": name},
+        "spec": {"tfReplicaSpecs": {"Worker": worker}},
+    }
+
+
+def create(session: Session) -> None:
+    """`kubectl create -f` of the documents."""
+    for document in DOCUMENTS:
+        said = session.kubectl("create", "-f", str(MANIFESTS / "examples" / document))
+        expect(re.fullmatch(r"tfjob\.kubeflow\.org/\S+ created\n", said) is not None, f"not created: {said}")
+
+
+def wait_succeeded(session: Session) -> None:
+    """`kubectl wait --for=condition=Succeeded`, by name and for what is in another namespace."""
+    said = session.kubectl("wait", "--for=condition=Succeeded", "--timeout=60s", "tfjob/mnist", KUBEFLOW)
+    expect_in(said, "tfjob.kubeflow.org/mnist condition met")
+    session.kubectl("wait", "--for=condition=Succeeded", "--timeout=60s", "tfjobs", "tf-smoke-gpu")
+    session.kubectl("wait", "--for=condition=Failed", "--timeout=60s", "tfjob", "invalid", KUBEFLOW)
+
+
+def wait_jsonpath(session: Session) -> None:
+    """`kubectl wait --for=jsonpath`, for those who look at counters."""
+    counter = "--for=jsonpath={.status.replicaStatuses.Worker.succeeded}=1"
+    session.kubectl("wait", counter, "--timeout=60s", "tfjob/mnist", KUBEFLOW)
+
+
+def get_table(session: Session) -> None:
+    """The columns of the CRD, by every name that a TFJob has, and in `get all`."""
+    for name in ("tfjob", "tfjobs", "tfjobs.kubeflow.org", "tfjobs.v1.kubeflow.org"):
+        said = session.kubectl("get", name, KUBEFLOW)
+        expect(columns_of(said) == ["NAME", "STATE", "AGE"], f"columns of get {name}: {columns_of(said)}")
+        row = next((line.split() for line in said.splitlines() if line.startswith("mnist ")), [])
+        expect(row[:2] == ["mnist", "Succeeded"], f"the row of mnist: {row}")
+    expect_in(session.kubectl("get", "all", KUBEFLOW), "tfjob.kubeflow.org/mnist", "pod/mnist-worker-0")
+    expect(columns_of(session.kubectl("get", "tfjobs", "--all-namespaces"))[0] == "NAMESPACE", "no column NAMESPACE")
+
+
+def get_wide(session: Session) -> None:
+    """`-o wide` has the columns of priority 1 too."""
+    said = session.kubectl("get", "tfjob", "mnist", KUBEFLOW, "--output=wide")
+    wide = ["NAME", "STATE", "AGE", "STARTED", "FINISHED", "REASON", "MESSAGE"]
+    expect(columns_of(said) == wide, f"columns: {columns_of(said)}")
+
+
+def get_yaml(session: Session) -> None:
+    """`get -o yaml tfjobs ${JOB}`, `-o name`, `-o jsonpath`, `-o custom-columns`."""
+    expect_in(session.kubectl("get", "-o", "yaml", "tfjobs", "mnist", KUBEFLOW), "kind: TFJob", "type: Succeeded")
+    expect(session.kubectl("get", "tfjob", "mnist", KUBEFLOW, "-o", "name") == "tfjob.kubeflow.org/mnist\n", "-o name")
+    path = "jsonpath={.status.conditions[-1:].type}"
+    expect(session.kubectl("get", "tfjob", "mnist", KUBEFLOW, "-o", path) == "Succeeded", "-o jsonpath")
+    columns = "custom-columns=JOB:.metadata.name,WORKERS:.spec.tfReplicaSpecs.Worker.replicas"
+    expect(
+        columns_of(session.kubectl("get", "tfjobs", KUBEFLOW, "-o", columns)) == ["JOB", "WORKERS"], "custom-columns"
+    )
+
+
+def describe(session: Session) -> None:
+    """`describe tfjobs ${JOB}` ends with the events, `describe pods` works, and with `-o` there is none."""
+    said = session.kubectl("describe", "tfjobs", "mnist", KUBEFLOW)
+    expect_in(said, "Succeeded", "SuccessfulCreatePod", "SuccessfulCreateService", "Created pod: mnist-worker-0")
+    expect_in(session.kubectl("describe", "tfjob", "invalid", KUBEFLOW), "Warning", "restartPolicy")
+    expect_in(session.kubectl("describe", "pods", "mnist-worker-0", KUBEFLOW), "TFJob/mnist", "Completed")
+    # A document in users' hands says `describe tfjobs -o yaml`; no kubectl has ever had that flag.
+    expect_in(session.kubectl.refused("describe", "tfjobs", "-o", "yaml", "mnist", KUBEFLOW), "unknown shorthand flag")
+
+
+def logs(session: Session) -> None:
+    """`logs ${PODNAME}` asks the pod's own node, which runs no kubelet here."""
+    said = session.kubectl.refused("logs", "mnist-worker-0", KUBEFLOW)
+    expect("NotFound" not in said and "not found" not in said, f"the pod of the document's name is not there: {said}")
+
+
+def apply_job(session: Session) -> None:
+    """A job of one's own: client side, server side, client side again; nothing conflicts, and a change goes through."""
+    document = json.dumps(long_job("long", workers=2))
+    expect_in(session.kubectl("apply", "-f", "-", stdin=document), "created")
+    expect_in(session.kubectl("apply", "--server-side", "-f", "-", stdin=document), "serverside-applied")
+    generation = _metadata(session)["generation"]
+    session.kubectl("apply", "-f", "-", stdin=document)
+    expect(_metadata(session)["generation"] == generation, "the specification was changed")
+    changed = long_job("long", workers=2)
+    changed["metadata"]["labels"] = {"team": "a"}
+    expect_in(session.kubectl("apply", "-f", "-", stdin=json.dumps(changed)), "configured")
+    session.kubectl("wait", "--for=condition=Running", "--timeout=60s", "tfjob/long")
+    expect(_label(session, "team") == "a", "the change did not go through")
+
+
+def scale(session: Session) -> None:
+    """`kubectl scale` sets the number of workers, also under a condition."""
+    expect_in(session.kubectl("scale", "tfjob", "long", "--replicas=3"), "tfjob.kubeflow.org/long scaled")
+    session.kubectl.until(lambda: _running(session, "long") == 3, "three running workers")
+    session.kubectl("scale", "tfjob/long", "--current-replicas=3", "--replicas=1")
+    session.kubectl.until(lambda: _running(session, "long") == 1, "one running worker")
+    expect_in(
+        session.kubectl.refused("scale", "tfjob/long", "--current-replicas=5", "--replicas=2"), "Expected replicas"
+    )
+
+
+def patch(session: Session) -> None:
+    """A merge patch suspends, a JSON patch resumes; without a type kubectl sends one that no custom resource takes."""
+    merge = '{"spec":{"runPolicy":{"suspend":true}}}'
+    expect_in(session.kubectl("patch", "tfjob", "long", "--type=merge", "-p", merge), "tfjob.kubeflow.org/long patched")
+    session.kubectl("wait", "--for=condition=Suspended", "--timeout=60s", "tfjob/long")
+    session.kubectl.until(lambda: _running(session, "long") == 0, "no running worker")
+    operations = '[{"op":"replace","path":"/spec/runPolicy/suspend","value":false}]'
+    session.kubectl("patch", "tfjob", "long", "--type=json", "-p", operations)
+    session.kubectl("wait", "--for=condition=Running", "--timeout=60s", "tfjob/long")
+    expect_in(session.kubectl.refused("patch", "tfjob", "long", "-p", merge), "application/merge-patch+json")
+
+
+def label(session: Session) -> None:
+    """Labels and annotations are set, changed and taken away, and found by a selector."""
+    session.kubectl("label", "tfjob", "long", "stage=one")
+    session.kubectl("label", "tfjob", "long", "stage=two", "--overwrite")
+    selected = session.kubectl("get", "tfjobs", "--selector=stage=two", "-o", "name")
+    expect(selected == "tfjob.kubeflow.org/long\n", f"selected: {selected}")
+    session.kubectl("label", "tfjob", "long", "stage-")
+    expect(_label(session, "stage") is None, "the label is still there")
+    session.kubectl("annotate", "tfjob", "long", "example.com/note=first")
+    session.kubectl("annotate", "tfjob", "long", "example.com/note=second", "--overwrite")
+    notes = _metadata(session)["annotations"]
+    expect(notes["example.com/note"] == "second", f"annotations: {notes}")
+    session.kubectl("annotate", "tfjob", "long", "example.com/note-")
+
+
+def edit(session: Session) -> None:
+    """`kubectl edit` and `kubectl replace` write back what was read."""
+    session.kubectl("edit", "tfjob", "long", environment={"KUBE_EDITOR": "sed -i s/team:.a/team:\\ b/"})
+    expect(_label(session, "team") == "b", "the edit did not go through")
+    found = session.kubectl.read("get", "tfjob", "long")
+    found["metadata"]["labels"]["team"] = "c"
+    del found["metadata"]["resourceVersion"]  # the operator may have written a status since
+    expect_in(session.kubectl("replace", "-f", "-", stdin=json.dumps(found)), "replaced")
+    expect(_label(session, "team") == "c", "the replacement did not go through")
+
+
+def delete_background(session: Session) -> None:
+    """The usual way: the job is gone at once, its pods and services follow."""
+    _until_runs(session, "background")
+    session.kubectl("delete", "tfjob", "background", "--cascade=background")
+    expect_in(session.kubectl.refused("get", "tfjob", "background"), "NotFound")
+    session.kubectl.until(lambda: not _children(session, "background"), "pods and services are gone")
+
+
+def delete_foreground(session: Session) -> None:
+    """The job stays until its children have gone; kubectl waits for that."""
+    _until_runs(session, "foreground")
+    session.kubectl("delete", "tfjob", "foreground", "--cascade=foreground")
+    expect_in(session.kubectl.refused("get", "tfjob", "foreground"), "NotFound")
+    left = _children(session, "foreground")
+    expect(not left, f"the job went before its children: {[item['metadata']['name'] for item in left]}")
+
+
+def delete_orphan(session: Session) -> None:
+    """The children stay, run on, and belong to nobody; they are taken away by their labels."""
+    _until_runs(session, "orphan")
+    session.kubectl("delete", "tfjob", "orphan", "--cascade=orphan")
+    expect_in(session.kubectl.refused("get", "tfjob", "orphan"), "NotFound")
+    left = _children(session, "orphan")
+    owned = [item["metadata"]["name"] for item in left if item["metadata"].get("ownerReferences")]
+    expect(len(left) == 2 and not owned, f"not one pod and one service without owner: {len(left)}, owned {owned}")
+    expect(_running(session, "orphan") == 1, "the pod does not run on")
+    session.kubectl("delete", "pods,services", f"--selector={_children_of('orphan')}")
+
+
+def delete_file(session: Session) -> None:
+    """`delete tfjob NAME`, `delete -f` of the document that it was created from, `wait --for=delete`."""
+    session.kubectl(KUBEFLOW, "delete", "tfjob", "mnist", "--wait=false")
+    session.kubectl("wait", "--for=delete", "--timeout=60s", "tfjob/mnist", KUBEFLOW)
+    session.kubectl("delete", "-f", str(MANIFESTS / "examples" / "04-smoke-gpu.yaml"))
+
+
+def delete_all(session: Session) -> None:
+    """All jobs of all namespaces, as the guide tells before the operator is taken away."""
+    session.kubectl("delete", "tfjobs", "--all", "--all-namespaces")
+    expect(not session.kubectl.read("get", "tfjobs", "--all-namespaces")["items"], "a job is left")
+    selector = "--selector=training.kubeflow.org/operator-name"
+    session.kubectl.until(
+        lambda: not session.kubectl.read("get", "pods,services", "--all-namespaces", selector)["items"],
+        "pods and services are gone",
+    )
+
+
+def _children_of(job: str) -> str:
+    return f"training.kubeflow.org/job-name={job}"
+
+
+def _children(session: Session, job: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = session.kubectl.read("get", "pods,services", f"--selector={_children_of(job)}")[
+        "items"
+    ]
+    return found
+
+
+def _running(session: Session, job: str) -> int:
+    return sum(
+        item["kind"] == "Pod"
+        and item["status"].get("phase") == "Running"
+        and "deletionTimestamp" not in item["metadata"]
+        for item in _children(session, job)
+    )
+
+
+def _until_runs(session: Session, job: str) -> None:
+    session.kubectl("create", "-f", "-", stdin=json.dumps(long_job(job)))
+    session.kubectl("wait", "--for=condition=Running", "--timeout=60s", f"tfjob/{job}")
+
+
+def _label(session: Session, name: str) -> str | None:
+    value: str | None = _metadata(session).get("labels", {}).get(name)
+    return value
+
+
+def _metadata(session: Session) -> dict[str, Any]:
+    found: dict[str, Any] = session.kubectl.read("get", "tfjob", "long")["metadata"]
+    return found
+
+
+CHECKS: Final = (
+    Check("create -f, the documents", create),
+    Check("apply a job, both ways", apply_job),
+    Check("wait --for=condition", wait_succeeded),
+    Check("wait --for=jsonpath", wait_jsonpath),
+    Check("get", get_table),
+    Check("get -o wide", get_wide),
+    Check("get -o yaml, name, jsonpath", get_yaml),
+    Check("describe", describe),
+    Check("logs, without a kubelet", logs),
+    Check("scale", scale),
+    Check("patch", patch),
+    Check("label, annotate", label),
+    Check("edit, replace", edit),
+    Check("delete --cascade=background", delete_background),
+    Check("delete --cascade=foreground", delete_foreground),
+    Check("delete --cascade=orphan", delete_orphan),
+    Check("delete, delete -f", delete_file),
+    Check("delete --all", delete_all),
+)

@@ -1,0 +1,87 @@
+"""The life of each kubectl: install, use, remove, on a control plane of its own."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hack.control_plane import ControlPlaneError
+from hack.matrix import installing, jobs, releases
+from hack.matrix.cluster import at_work, control_plane
+from hack.matrix.errors import CheckError
+from hack.matrix.installing import Check, Session
+from hack.matrix.kubectl import Kubectl
+from hack.matrix.report import Result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hack.kubernetes_versions import Kubernetes
+    from hack.matrix.releases import Release
+    from hack.matrix.report import Report
+
+TOGETHER: Final = 2
+"""How many lives go on at once: kubectl is one process at a time that waits little, and the machines of CI have two cores."""
+
+
+def run(chosen: Sequence[Release], report: Report) -> None:
+    """Run the lives of these releases. Raises FetchError before any of them when a program cannot be had.
+
+    A life that breaks off is a failed result of its own: a control plane or the operator does not start, or does not end well.
+    """
+    programs = {release: releases.program_of(release) for release in chosen}
+    stop = threading.Event()
+    with ThreadPoolExecutor(TOGETHER, thread_name_prefix="kubectl-matrix") as pool:
+        lives = [pool.submit(_live, release, programs[release], report, stop) for release in chosen]
+        try:
+            for life in as_completed(lives):
+                life.result()
+        except BaseException:  # a Ctrl-C too: what runs ends after the check that it is at, and leaves nothing
+            stop.set()
+            for life in lives:
+                life.cancel()
+            raise
+
+
+def _live(release: Release, program: Path, report: Report, stop: threading.Event) -> None:
+    start = time.monotonic()
+    try:
+        with (
+            control_plane(f"kubectl-{release.minor}") as (plane, server),
+            tempfile.TemporaryDirectory(prefix="kubectl-home-") as home,
+        ):
+            session = Session(Kubectl(program, plane.kubeconfig, Path(home)), plane, release)
+            try:
+                _run_checks(session, installing.CHECKS, server, report, stop)
+                with at_work(plane):
+                    _run_checks(session, jobs.CHECKS, server, report, stop)
+                _run_checks(session, installing.REMOVING, server, report, stop)
+            except ControlPlaneError as error:
+                report.add(_broken(release, error, start), server)
+    except ControlPlaneError as error:
+        report.add(_broken(release, error, start), None)
+
+
+def _broken(release: Release, error: ControlPlaneError, start: float) -> Result:
+    return Result(release.client, "control plane and operator", str(error), str(error), time.monotonic() - start)
+
+
+def _run_checks(
+    session: Session, checks: Iterable[Check], server: Kubernetes, report: Report, stop: threading.Event
+) -> None:
+    for check in checks:
+        if stop.is_set():
+            return
+        session.kubectl.transcript.clear()
+        start = time.monotonic()
+        problem = ""
+        try:
+            check.run(session)
+        except CheckError as error:
+            problem = str(error)
+        output = "\n".join(session.kubectl.transcript)
+        report.add(Result(session.release.client, check.name, problem, output, time.monotonic() - start), server)

@@ -1,0 +1,75 @@
+"""The steps of an SDK's life of a job: each is run, timed, and told as one line of JSON. Standard library alone.
+
+SDKs print to stdout as they like, so the lines are told from theirs by a mark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MARK: Final = "#step "
+LIMIT_S: Final = 60.0  # what takes a second or two may take ten times as long on a busy machine
+RUN: Final = "hollow.tfjob.kubeflow.org/run"
+"""The annotation that tells the hollow node what the pods do."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """The cluster of a program."""
+
+    kubeconfig: str
+    namespace: str
+
+
+def where() -> Where:
+    """Read the program's command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kubeconfig", required=True)
+    parser.add_argument("--namespace", required=True)
+    options = parser.parse_args()
+    return Where(options.kubeconfig, options.namespace)
+
+
+def step(check: str, run: Callable[[], object]) -> None:
+    """Run one step. Whatever it raises is its problem, and the next one runs all the same."""
+    start = time.monotonic()
+    problem = output = ""
+    try:
+        run()
+    except Exception as error:  # noqa: BLE001 - an SDK raises anything, and each is a finding
+        problem, output = f"{type(error).__name__}: {error}", traceback.format_exc()
+    told = {"check": check, "problem": problem, "output": output, "seconds": time.monotonic() - start}
+    print(f"\n{MARK}{json.dumps(told)}", flush=True)
+    sys.stdout.flush()
+
+
+def expect(condition: object, what: str) -> None:
+    """Raise unless it holds; `what` says what is wrong."""
+    if not condition:
+        raise AssertionError(what)
+
+
+def until(holds: Callable[[], object], what: str) -> None:
+    """Ask until something holds."""
+    deadline = time.monotonic() + LIMIT_S
+    while not holds():
+        expect(time.monotonic() < deadline, f"not within {LIMIT_S:.0f} s: {what}")
+        time.sleep(0.3)
+
+
+def fails(run: Callable[[], object]) -> str:
+    """Run what has to fail, and return what it says."""
+    try:
+        run()
+    except Exception as error:  # noqa: BLE001 - of any kind
+        return f"{type(error).__name__}: {error}"
+    raise AssertionError("this should have failed")

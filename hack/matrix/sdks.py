@@ -1,0 +1,149 @@
+"""The Python SDKs that are tried, each in a virtual environment of its own in the cache, and the run of their programs.
+
+What an environment holds is pinned to the last package in `requirements/`; its folder is named by a hash of that, so a
+change makes a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hack import packages
+from hack.control_plane.commands import LoggedRunner
+from hack.control_plane.errors import ControlPlaneError
+from hack.control_plane.progress import Progress
+from hack.matrix.cluster import ROOT
+from hack.matrix.errors import FetchError
+from hack.matrix.programs.steps import MARK
+from hack.matrix.report import Result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+REQUIREMENTS: Final = Path(__file__).parent / "requirements"
+FETCH_LIMIT_S: Final = 600.0  # 60 to 150 MB unpacked; ten seconds with a fast index
+PROGRAM_LIMIT_S: Final = 300.0  # half a minute on a quiet machine
+
+
+@dataclass(frozen=True, slots=True)
+class Sdk:
+    """One release of an SDK, and the module under `programs` that lives a job's life with it."""
+
+    package: str
+    version: str
+    program: str
+
+    @property
+    def client(self) -> str:
+        """The name in the results."""
+        return f"{self.package} {self.version}"
+
+    @property
+    def requirements(self) -> Path:
+        """The file with every package of its environment."""
+        return REQUIREMENTS / f"{self.package}-{self.version}.txt"
+
+
+SDKS: Final = (
+    Sdk("kubeflow-tfjob", "0.1.3", "tfjob"),
+    Sdk("kubeflow-training", "1.7.0", "training"),
+    Sdk("kubeflow-training", "1.8.1", "training"),
+    Sdk("kubeflow-training", "1.9.4", "training"),
+)
+
+
+def environment_name(sdk: Sdk, requirements: bytes, python: tuple[int, int]) -> str:
+    """Return the folder's name for an environment: other packages or another Python make another one."""
+    digest = hashlib.sha256(requirements).hexdigest()[:8]
+    return f"sdk-{sdk.package}-{sdk.version}-py{python[0]}{python[1]}-{digest}"
+
+
+def python_of(sdk: Sdk) -> Path:
+    """Return the Python of an SDK's environment, which is made if it is not in the cache. Raises FetchError."""
+    root = packages.root()
+    target = root / environment_name(sdk, sdk.requirements.read_bytes(), sys.version_info[:2])
+    if not target.is_dir():
+        progress = Progress("sdk-matrix")
+        progress.say(f"installing {sdk.client} and what it needs into {target}")
+        try:
+            with tempfile.TemporaryDirectory(prefix="sdk-", dir=root) as work:
+                _install(sdk, Path(work) / "venv", LoggedRunner(root / "sdk-matrix.log", progress))
+                with contextlib.suppress(OSError):  # a neighbour was faster, with the same packages
+                    (Path(work) / "venv").rename(target)
+        except ControlPlaneError as error:
+            raise FetchError(f"cannot get {sdk.client} for Python {sys.version.split()[0]}: {error}") from error
+    return target / "bin" / "python"
+
+
+def _install(sdk: Sdk, venv: Path, runner: LoggedRunner) -> None:
+    runner.run(sys.executable, "-m", "venv", "--without-pip", str(venv), limit_s=60.0)
+    runner.run(
+        *(sys.executable, "-m", "pip", f"--python={venv / 'bin' / 'python'}", "install", "--quiet", "--no-input"),
+        *("--disable-pip-version-check", "--no-deps", f"--requirement={sdk.requirements}"),
+        limit_s=FETCH_LIMIT_S,
+    )
+
+
+@dataclass(slots=True)
+class Running:
+    """A program of an SDK that has been started."""
+
+    sdk: Sdk
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+@contextlib.contextmanager
+def started(sdk: Sdk, python: Path, kubeconfig: Path, namespace: str, log: Path) -> Iterator[Running]:
+    """Start an SDK's program in its environment; it ends with the block at the latest."""
+    command = [
+        *(str(python), "-m", f"hack.matrix.programs.{sdk.program}"),
+        *(f"--kubeconfig={kubeconfig}", f"--namespace={namespace}"),
+    ]
+    settings = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    settings.pop("KUBECONFIG", None)
+    with (
+        log.open("wb") as out,
+        subprocess.Popen(command, stdout=out, stderr=out, cwd=log.parent, env=settings) as process,
+    ):
+        try:
+            yield Running(sdk, process, log)
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def results_of(running: Running) -> list[Result]:
+    """Wait for a program's end and return what came of its steps; a program that breaks off is a failure of its own."""
+    start = time.monotonic()
+    problem = ""
+    try:
+        code = running.process.wait(PROGRAM_LIMIT_S)
+        problem = f"the program ended with code {code}" if code else ""
+    except subprocess.TimeoutExpired:
+        problem = f"the program did not end within {PROGRAM_LIMIT_S:.0f} s"
+    text = running.log.read_text(errors="replace")
+    results = list(parse_steps(running.sdk.client, text.splitlines()))
+    if problem or not results:
+        results.append(
+            Result(running.sdk.client, "the program", problem or "it told nothing", text, time.monotonic() - start)
+        )
+    return results
+
+
+def parse_steps(client: str, lines: Sequence[str]) -> Iterator[Result]:
+    """Read the steps that a program told among what its SDK printed."""
+    for line in lines:
+        if line.startswith(MARK):
+            told = json.loads(line.removeprefix(MARK))
+            yield Result(client, told["check"], told["problem"], told["output"], told["seconds"])

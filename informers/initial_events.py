@@ -1,0 +1,95 @@
+"""A collection that comes as a stream (WatchList): what is gathered until it is complete, and a warning while that takes long.
+
+A watch with `sendInitialEvents` begins with everything there is, as synthetic adds in any order, between them what happens
+meanwhile, and then a bookmark that says that this was all. From there on it is a watch like any other (RF-27).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Generic
+
+from api.meta import meta_key
+from informers.codec import Skipped
+from informers.deltas import Added, Deleted, Modified, ReplacedAll, T
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from structlog.typing import FilteringBoundLogger
+
+    from informers.codec import WatchEvent
+
+LATE_S: Final = 10.0
+"""RF-28: client-go's interval. A server needs a second for ten thousand objects."""
+
+
+class InitialEvents(Generic[T]):
+    """What a stream has told of a collection so far. Objects are decoded once and held once; the store is not touched.
+
+    Invariant: while `version` is None the collection is incomplete; from then on it is the collection at that version.
+    """
+
+    __slots__ = ("_objects", "_unreadable", "version")
+
+    def __init__(self) -> None:
+        self.version: str | None = None
+        self._objects: dict[str, T] = {}
+        self._unreadable: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def take(self, batch: list[WatchEvent[T]]) -> int:
+        """Take events up to the bookmark that completes the collection; answer how many that were."""
+        objects = self._objects
+        for number, event in enumerate(batch, 1):
+            if isinstance(event, (Added, Modified)):
+                objects[meta_key(event.object.metadata)] = event.object
+            elif isinstance(event, Deleted):
+                self._forget(meta_key(event.object.metadata))
+            elif isinstance(event, Skipped):
+                if event.deleted:
+                    self._forget(event.key)
+                else:
+                    self._unreadable.add(event.key)
+            elif event.ends_initial_events:
+                self.version = event.resource_version
+                return number
+        return len(batch)
+
+    def replacement(self, version: str) -> ReplacedAll[T]:
+        """The whole collection as one delta, as a list would have brought it."""
+        return ReplacedAll([*self._objects.values()], version, frozenset(self._unreadable))
+
+    def _forget(self, key: str) -> None:
+        self._objects.pop(key, None)
+        self._unreadable.discard(key)
+
+
+class LateBookmark:
+    """Warns every `LATE_S` seconds in which nothing came, while something is still to come."""
+
+    __slots__ = ("_arrived", "_before", "_began", "_log", "_loop", "_timer")
+
+    def __init__(self, log: FilteringBoundLogger, arrived: Callable[[], int | None]) -> None:
+        """Begin to wait now. `arrived` answers how many events have come, None when it is all. Belongs to the running loop."""
+        self._log = log
+        self._arrived = arrived
+        self._before = 0
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+        self._timer = self._loop.call_later(LATE_S, self._look)
+
+    def stop(self) -> None:
+        """Wait no longer. Safe to call twice."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        arrived = self._arrived()
+        if arrived is None:
+            return
+        if arrived == self._before:
+            self._log.warning("initial_events_late", events=arrived, seconds=round(self._loop.time() - self._began))
+        self._before = arrived
+        self._timer = self._loop.call_later(LATE_S, self._look)

