@@ -88,8 +88,7 @@ class Cluster:
     def wait_for_operator(self) -> None:
         """Wait until both replicas of the operator are ready, and one of them leads."""
         wait = ("rollout", "status", OPERATOR, "-n", "kubeflow", f"--timeout={LIMIT_S:.0f}s")
-        # Longer than kubectl waits: its own word says more than that it took long.
-        self.node.plane.run_kubectl(*wait, limit_s=LIMIT_S + 10.0)
+        self.node.plane.run_kubectl(*wait, limit_s=LIMIT_S + 10.0)  # kubectl is to give up first: it says why
         self.eventually(lambda: self.leader() in self.operators(), "somebody leads")
 
     def operators(self) -> list[str]:

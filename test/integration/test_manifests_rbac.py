@@ -20,7 +20,7 @@ import pytest
 
 from api.v1.constants import RUNNING
 from hack.control_plane import ControlPlane
-from hack.kubernetes_versions import FLOW_CONTROL_V1, FLOW_CONTROL_V1BETA2, STREAMING_LISTS, Kubernetes
+from hack.kubernetes_versions import FLOW_CONTROL_V1, FLOW_CONTROL_V1BETA2, STREAMING_LISTS
 from integration.audit import AuditLog, Fact, allowed
 
 if TYPE_CHECKING:
@@ -101,9 +101,7 @@ def eventually(holds: Callable[[], Any], what: str, yet: Callable[[], object] = 
 
 def lists_to_fall_back_on(plane: ControlPlane, may: set[Fact]) -> set[Fact]:
     """The rights to list: a server with streaming lists is only asked for lists when streams fail (RF-28)."""
-    version = json.loads(plane.run_kubectl("get", "--raw", "/version").stdout)["gitVersion"]
-    streams = Kubernetes.parse(version).has(STREAMING_LISTS)
-    return {fact for fact in may if streams and fact.verb == "list"}
+    return {fact for fact in may if fact.verb == "list"} if plane.version.has(STREAMING_LISTS) else set()
 
 
 class World:

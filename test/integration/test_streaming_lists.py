@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +11,7 @@ from structlog.testing import capture_logs
 from api.client import HttpTransport, RestClient, load_settings
 from api.client.errors import ConnectionLostError
 from api.meta import Object, ObjectMeta, Resource, Struct
-from hack.kubernetes_versions import STREAMING_LISTS, Kubernetes
+from hack.kubernetes_versions import STREAMING_LISTS
 from informers import Codec, EventHandlerFuncs, ReflectorOptions, SharedIndexInformer, SharedInformerFactory
 
 if TYPE_CHECKING:
@@ -81,8 +80,7 @@ class CountingTransport:
 @pytest.fixture(scope="module")
 def streams(control_plane: ControlPlane) -> bool:
     """Whether this server has streaming lists."""
-    version = json.loads(control_plane.run_kubectl("get", "--raw", "/version").stdout)["gitVersion"]
-    return Kubernetes.parse(version).has(STREAMING_LISTS)
+    return control_plane.version.has(STREAMING_LISTS)
 
 
 def contents(informer: SharedIndexInformer[ConfigMap]) -> dict[str, tuple[str, dict[str, str] | None]]:
