@@ -340,7 +340,7 @@ CACHES_KNOW_PROGRESS: Final = Change(
 WATCH_REFUSED_WHILE_INITIALISING: Final = Change(
     31,
     API_SERVER,
-    "a watch is refused with 429 while its cache initialises, as after each change of a CRD",
+    "a watch is refused with 429 while its cache initialises: for a CRD with the first request after a start or a change",
     "KEP-4568, kubernetes PR 124642",
     BOTH,
 )

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hack.control_plane import debian_build
+from hack.control_plane.commands import output_of
 from hack.control_plane.errors import ControlPlaneError
 from hack.control_plane.progress import Progress
+from hack.kubernetes_versions import Kubernetes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -77,6 +79,15 @@ def find_or_build() -> Binaries:
     """Return the programs of a control plane: KUBEBUILDER_ASSETS, else the cache, else a build of some minutes."""
     programs = find_or_build_programs(CONTROL_PLANE)
     return Binaries(**{name.replace("-", "_"): path for name, path in programs.items()})
+
+
+def version_of(program: Path) -> Kubernetes:
+    """Ask a program of Kubernetes, other than kubectl, for its version. Raises ControlPlaneError if it does not say one."""
+    said = output_of(str(program), "--version", limit_s=30.0).strip()
+    try:
+        return Kubernetes.parse(said.removeprefix("Kubernetes "))
+    except ValueError as error:
+        raise ControlPlaneError(f"{program} does not tell its version, but: {said}") from error
 
 
 def _assets(environment: Mapping[str, str]) -> Path | None:

@@ -6,15 +6,17 @@ speaks TLS with certificates on both sides, etcd too: other users of the machine
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from hack.kubernetes_versions import INSECURE_PORTS_GONE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from hack.control_plane.pki import Authority, Credential
+    from hack.kubernetes_versions import Kubernetes
 
 LOOPBACK = "127.0.0.1"
 SERVICE_RANGE = "10.96.0.0/16"
@@ -52,12 +54,6 @@ class Files:
     server: Credential
     token_signer: Credential
     controller_manager_kubeconfig: Path
-
-
-def parse_minor_version(text: str) -> int:
-    """Return the minor version out of `Kubernetes v1.20.2`; 20, the oldest that we know, when it is not there."""
-    found = re.search(r"v1\.(\d+)", text)
-    return int(found[1]) if found else 20
 
 
 def etcd_command(program: Path, files: Files, ports: Ports) -> list[str]:
@@ -114,17 +110,17 @@ def kube_apiserver_command(program: Path, files: Files, ports: Ports, extra: Seq
 
 
 def kube_controller_manager_command(
-    program: Path, files: Files, ports: Ports, minor: int, extra_controllers: Sequence[str] = ()
+    program: Path, files: Files, ports: Ports, version: Kubernetes, extra_controllers: Sequence[str] = ()
 ) -> list[str]:
-    """Return the command of kube-controller-manager of Kubernetes 1.`minor`, with more controllers than ours if asked."""
+    """Return the command of a kube-controller-manager of this version, with more controllers than ours if asked."""
     return [
         str(program),
         f"--kubeconfig={files.controller_manager_kubeconfig}",
         f"--controllers={','.join([*CONTROLLERS, *extra_controllers])}",
         f"--bind-address={LOOPBACK}",
         f"--secure-port={ports.kube_controller_manager}",
-        # Until 1.23 it also serves without TLS, on one port for all instances of a machine, unless told not to.
-        *(["--port=0"] if minor < 24 else []),
+        # An old one also serves without TLS, on one port for all instances of a machine, unless told not to.
+        *([] if version.has(INSECURE_PORTS_GONE) else ["--port=0"]),
         f"--tls-cert-file={files.server.certificate}",
         f"--tls-private-key-file={files.server.key}",
         f"--service-account-private-key-file={files.token_signer.key}",

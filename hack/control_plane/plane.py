@@ -9,6 +9,7 @@ with the `with` block, with the process, or with `stop`, and leaves neither a pr
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -25,6 +26,7 @@ from hack.control_plane.launch import KeeperHandle
 from hack.control_plane.pki import Authority, Credential
 from hack.control_plane.probes import Requester
 from hack.control_plane.state import State
+from hack.kubernetes_versions import LISTS_FROM_SNAPSHOTS, TOKENS_BY_REQUEST, Kubernetes
 
 if TYPE_CHECKING:
     import http.client
@@ -81,6 +83,12 @@ class ControlPlane:
         )
         handle = KeeperHandle(order)
         return cls(handle, handle.ready())
+
+    @functools.cached_property
+    def version(self) -> Kubernetes:
+        """The version that the API server says it has."""
+        said: dict[str, str] = json.loads(self.run_kubectl("get", "--raw", "/version").stdout)
+        return Kubernetes.parse(said["gitVersion"])
 
     def stop(self) -> None:
         """End everything and delete the folder; doing it again does nothing."""
@@ -154,14 +162,29 @@ class ControlPlane:
     def create_namespace(self, name: str) -> None:
         """Create a namespace and wait until its service account is there, without which no pod can be created."""
         self.run_kubectl("create", "namespace", name)
-        # Until 1.23 the account needs its token as a secret, later there is none: `default` shows what to expect.
-        wanted = bool(self._account_tokens("default"))
+        # An old API server refuses a pod as long as its account's token is not there as a secret.
         deadline = time.monotonic() + ACCOUNT_LIMIT_S
-        while (tokens := self._account_tokens(name)) is None or (wanted and not tokens):
+        while (tokens := self._account_tokens(name)) is None or not (tokens or self.version.has(TOKENS_BY_REQUEST)):
             if time.monotonic() > deadline:
                 self.check()
                 raise ControlPlaneError(f"namespace {name} has no service account after {ACCOUNT_LIMIT_S:.0f} s")
             time.sleep(0.02)
+
+    def request_token(self, namespace: str, account: str = "default") -> str:
+        """Ask for a token of a service account, as the kubelet does for a pod."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        made = self.run_kubectl("create", "--raw", path, "-f", "-", input=json.dumps(body)).stdout
+        return str(json.loads(made)["status"]["token"])
+
+    def forget_before(self, revision: int) -> None:
+        """Make versions before a revision of etcd expired (410), for lists, their further pages, and watches of no cache.
+
+        etcd is compacted. A new API server answers out of snapshots in its memory all the same, so it is started anew.
+        """
+        self.etcd_call("kv/compaction", {"revision": revision, "physical": True})
+        if self.version.has(LISTS_FROM_SNAPSHOTS):
+            self.restart_apiserver()
 
     def etcd_call(self, method: str, body: dict[str, object]) -> dict[str, object]:
         """Call etcd's own API past the API server (`kv/compaction`, `maintenance/status`); bytes are base64."""

@@ -12,13 +12,14 @@ import time
 from typing import TYPE_CHECKING
 
 from hack.control_plane import parts
-from hack.control_plane.commands import output_of
+from hack.control_plane.binaries import version_of
 from hack.control_plane.errors import ControlPlaneError, log_tail
 from hack.control_plane.kubeconfig import write_kubeconfig
 from hack.control_plane.pki import Authority
 from hack.control_plane.probes import Requester
 from hack.control_plane.processes import Part
 from hack.control_plane.state import PartState
+from hack.kubernetes_versions import TOKENS_BY_REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,8 +45,8 @@ class Stack:
     ) -> None:
         self._folder = folder
         self._binaries = binaries
-        self._apiserver_minor = _minor_version(binaries.kube_apiserver)
-        self._manager_minor = _minor_version(binaries.kube_controller_manager)
+        self._apiserver_version = version_of(binaries.kube_apiserver)
+        self._manager_version = version_of(binaries.kube_controller_manager)
         self._extra_args = extra_apiserver_args
         self._extra_controllers = extra_controllers
         self._pause = pause
@@ -82,7 +83,7 @@ class Stack:
             self._etcd.name: parts.etcd_command(programs.etcd, files, ports),
             self._apiserver.name: parts.kube_apiserver_command(programs.kube_apiserver, files, ports, self._extra_args),
             self._manager.name: parts.kube_controller_manager_command(
-                programs.kube_controller_manager, files, ports, self._manager_minor, self._extra_controllers
+                programs.kube_controller_manager, files, ports, self._manager_version, self._extra_controllers
             ),
         }
         deadline = time.monotonic() + START_LIMIT_S
@@ -134,8 +135,10 @@ class Stack:
 
     def _has_account(self, port: int) -> bool:
         status, body = self._request.get(port, ACCOUNT_PATH)
-        # Until 1.23 a pod is refused as long as its account's token is not there as a secret.
-        return status == 200 and (self._apiserver_minor >= 24 or bool(json.loads(body).get("secrets")))
+        if status != 200:
+            return False
+        # An old API server refuses a pod as long as its account's token is not there as a secret.
+        return self._apiserver_version.has(TOKENS_BY_REQUEST) or bool(json.loads(body).get("secrets"))
 
     def _write_kubeconfigs(self, server: str) -> None:
         authority = self._authority.certificate
@@ -149,7 +152,3 @@ class Stack:
             user="kube-controller-manager",
             credential=self._manager_client,
         )
-
-
-def _minor_version(program: Path) -> int:
-    return parts.parse_minor_version(output_of(str(program), "--version", limit_s=30.0))

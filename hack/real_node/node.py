@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from hack.control_plane import ControlPlane
+from hack.control_plane.binaries import find_or_build, version_of
 from hack.control_plane.errors import ControlPlaneError, log_tail
 from hack.control_plane.processes import Part
 from hack.real_node import parts
@@ -45,6 +46,7 @@ class RealNode:
         self.logs.mkdir(parents=True)
         self._places = parts.Places(folder)
         self._tools = tools
+        self._kubelet_version = version_of(tools.kubelet)
         self.containers = Containers(tools.containerd, self._places.socket)
         self._parts = {
             name: Part(name, self.logs / f"{name}.log")
@@ -58,8 +60,12 @@ class RealNode:
         if sandbox is None:
             raise ControlPlaneError("a real node runs in its sandbox alone: python -m hack.real_node run -- COMMAND")
         tools = Tools.from_json(json.loads((Path(sandbox) / TOOLS_FILE).read_text()))
+        programs = find_or_build()
         plane = ControlPlane.start(
-            "real-node", extra_apiserver_args=parts.APISERVER_ARGUMENTS, extra_controllers=parts.CONTROLLERS
+            "real-node",
+            extra_apiserver_args=parts.APISERVER_ARGUMENTS,
+            extra_controllers=parts.controllers(version_of(programs.kube_controller_manager)),
+            binaries=programs,
         )
         node = cls(plane, Path(sandbox) / "node", tools)
         try:
@@ -90,7 +96,9 @@ class RealNode:
     def start_kubelet(self) -> None:
         """Start the kubelet, again or for the first time; does not wait."""
         kubeconfig = self.plane.kubeconfig_for(f"system:node:{parts.NODE}", ["system:masters", "system:nodes"])
-        self._launch("kubelet", parts.kubelet_command(self._tools.kubelet, self._places, kubeconfig))
+        self._launch(
+            "kubelet", parts.kubelet_command(self._tools.kubelet, self._places, kubeconfig, self._kubelet_version)
+        )
 
     def is_ready(self) -> bool:
         """Tell whether the API server has the node as ready."""
@@ -103,12 +111,13 @@ class RealNode:
         places.containerd_settings.write_text(parts.containerd_settings(places))
         (places.networks / "10-pods.conflist").write_text(json.dumps(parts.network(places)))
         authority = self.plane.directory / "pki" / "ca.crt"
-        places.kubelet_settings.write_text(json.dumps(parts.kubelet_settings(authority)))
+        places.kubelet_settings.write_text(json.dumps(parts.kubelet_settings(authority, self._kubelet_version)))
         self._launch("containerd", [str(tools.containerd / "containerd"), f"--config={places.containerd_settings}"])
         self._until(self.containers.answers, "containerd answers")
         self.containers.import_image(pause_image(tools, parts.PAUSE_IMAGE, places.folder))
         scheduler = self.plane.kubeconfig_for("system:kube-scheduler")
-        self._launch("kube-scheduler", parts.kube_scheduler_command(tools.kube_scheduler, scheduler))
+        version = version_of(tools.kube_scheduler)
+        self._launch("kube-scheduler", parts.kube_scheduler_command(tools.kube_scheduler, scheduler, version))
         self.start_kubelet()
         proxy = self.plane.kubeconfig_for("system:kube-proxy")
         self._launch("kube-proxy", parts.kube_proxy_command(tools.kube_proxy, proxy))

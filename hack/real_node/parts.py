@@ -1,7 +1,7 @@
 """The command lines and settings of a node's parts (pure).
 
-In: where things are. Out: argument lists, and the content of configuration files. Kubernetes' defaults hold where nothing
-is said; what is set makes a node of one machine's leftover room, or makes it quicker to tell.
+In: where things are, and of which version a part is. Out: argument lists, and the content of configuration files. Kubernetes'
+defaults hold where nothing is said; what is set makes a node of one machine's leftover room, or makes it quicker to tell.
 """
 
 from __future__ import annotations
@@ -9,10 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from hack.kubernetes_versions import (
+    CGROUP_V1_REFUSED,
+    CONTAINER_RUNTIME_INTERFACE_ONLY,
+    INSECURE_PORTS_GONE,
+    TAINT_EVICTION_CONTROLLER,
+)
 from hack.real_node.inside import NODE_ADDRESS
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hack.kubernetes_versions import Kubernetes
 
 NODE: Final = "real-node"
 POD_RANGE: Final = "10.244.0.0/24"
@@ -76,6 +84,11 @@ class Places:
         return self.folder / "hosts"
 
 
+def controllers(version: Kubernetes) -> tuple[str, ...]:
+    """Return the controllers that a node needs beside a control plane's own, in a kube-controller-manager of this version."""
+    return (*CONTROLLERS, "taint-eviction-controller") if version.has(TAINT_EVICTION_CONTROLLER) else CONTROLLERS
+
+
 def containerd_settings(places: Places) -> str:
     """Return containerd's configuration."""
     return f"""
@@ -116,8 +129,10 @@ def network(places: Places) -> dict[str, Any]:
     }
 
 
-def kubelet_settings(authority: Path) -> dict[str, Any]:
-    """Return the kubelet's configuration; `authority` signs the certificates of those who may ask it."""
+def kubelet_settings(authority: Path, version: Kubernetes) -> dict[str, Any]:
+    """Return the configuration of a kubelet of this version; `authority` signs the certificates of those who may ask it."""
+    # The machine decides which control groups there are.
+    by_version = {"failCgroupV1": False} if version.has(CGROUP_V1_REFUSED) else {}
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -142,11 +157,12 @@ def kubelet_settings(authority: Path) -> dict[str, Any]:
         "kubeAPIQPS": 100,
         "kubeAPIBurst": 200,
         "eventRecordQPS": 0,
+        **by_version,
     }
 
 
-def kubelet_command(program: Path, places: Places, kubeconfig: Path) -> list[str]:
-    """Return the command of the kubelet."""
+def kubelet_command(program: Path, places: Places, kubeconfig: Path, version: Kubernetes) -> list[str]:
+    """Return the command of a kubelet of this version."""
     return [
         str(program),
         f"--config={places.kubelet_settings}",
@@ -154,7 +170,7 @@ def kubelet_command(program: Path, places: Places, kubeconfig: Path) -> list[str
         f"--root-dir={places.folder / 'kubelet'}",
         f"--cert-dir={places.folder / 'kubelet-pki'}",
         f"--volume-plugin-dir={places.folder / 'volume-plugins'}",
-        "--container-runtime=remote",
+        *([] if version.has(CONTAINER_RUNTIME_INTERFACE_ONLY) else ["--container-runtime=remote"]),
         f"--container-runtime-endpoint=unix://{places.socket}",
         f"--hostname-override={NODE}",
         f"--node-ip={NODE_ADDRESS}",
@@ -177,14 +193,14 @@ def kube_proxy_command(program: Path, kubeconfig: Path) -> list[str]:
     ]
 
 
-def kube_scheduler_command(program: Path, kubeconfig: Path) -> list[str]:
-    """Return the command of kube-scheduler."""
+def kube_scheduler_command(program: Path, kubeconfig: Path, version: Kubernetes) -> list[str]:
+    """Return the command of a kube-scheduler of this version."""
     return [
         str(program),
         f"--kubeconfig={kubeconfig}",
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
-        "--port=0",
+        *([] if version.has(INSECURE_PORTS_GONE) else ["--port=0"]),
         "--kube-api-qps=200",
         "--kube-api-burst=400",
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -57,8 +58,11 @@ def run(command: Sequence[str], tools: Tools) -> int:
 
 
 def _groups() -> list[Path]:
-    """The control groups of this machine, the inner ones first."""
-    return sorted((path.parent for path in CGROUPS.rglob("cgroup.procs")), reverse=True)
+    """The control groups of this machine, the inner ones first.
+
+    Those of a neighbour come and go while we look, which `os.walk` bears and `Path.rglob` does not.
+    """
+    return [Path(folder) for folder, _, files in os.walk(CGROUPS, topdown=False) if "cgroup.procs" in files]
 
 
 def _remove_groups(before: set[Path]) -> None:

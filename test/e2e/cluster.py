@@ -87,7 +87,9 @@ class Cluster:
 
     def wait_for_operator(self) -> None:
         """Wait until both replicas of the operator are ready, and one of them leads."""
-        self.kubectl("rollout", "status", OPERATOR, "-n", "kubeflow", f"--timeout={LIMIT_S:.0f}s")
+        wait = ("rollout", "status", OPERATOR, "-n", "kubeflow", f"--timeout={LIMIT_S:.0f}s")
+        # Longer than kubectl waits: its own word says more than that it took long.
+        self.node.plane.run_kubectl(*wait, limit_s=LIMIT_S + 10.0)
         self.eventually(lambda: self.leader() in self.operators(), "somebody leads")
 
     def operators(self) -> list[str]:

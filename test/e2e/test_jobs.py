@@ -9,6 +9,8 @@ import pytest
 
 from api.v1 import constants as c
 from e2e.cluster import job, replica, runs, script
+from hack.kubernetes_versions import CONTAINER_RESTART_RULES
+from hack.real_node.parts import NODE
 
 if TYPE_CHECKING:
     from e2e.cluster import Cluster
@@ -156,9 +158,52 @@ def test_a_job_that_saves_its_work_when_it_is_suspended_goes_on_when_it_is_resum
     cluster.delete("saves")
 
 
+@pytest.mark.parametrize("how", ["deleted", "drained"])
+def test_a_pod_that_saves_its_work_when_it_is_told_to_go_is_not_done(cluster: Cluster, how: str) -> None:
+    """M2, M10: the exit code 0 of a process that was sent away is no success, whatever the pod's last status says."""
+    name = f"{how}-saves"
+    then = f"trap 'exit 0' TERM; test $RUN -ge 2 || {FOREVER.replace('sleep 1', 'sleep 0.1')}"
+    cluster.create(job(name, {"Worker": replica(script(name, then=then), policy="OnFailure")}))
+    cluster.eventually(lambda: runs(name) == 1 and cluster.is_running(f"{name}-worker-0"), "it runs")
+    if how == "deleted":
+        cluster.kubectl("delete", "pod", f"{name}-worker-0")
+    else:
+        cluster.kubectl("drain", NODE, f"--pod-selector=job-name={name}", "--force")
+        cluster.kubectl("uncordon", NODE)
+    cluster.wait_for(name, c.SUCCEEDED)
+    assert runs(name) == 2
+    cluster.delete(name)
+
+
+def test_the_rules_of_restart_in_a_container_are_followed(cluster: Cluster) -> None:
+    """M3: a kubelet that knows them starts the process again in its pod, and the job waits; an older one is done with it."""
+    worker = replica(script("ruled", then="test $RUN -ge 2 || exit 42"), policy="Never")
+    rule = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
+    worker["template"]["spec"]["containers"][0] |= {"restartPolicy": "Never", "restartPolicyRules": [rule]}
+    cluster.create(job("ruled", {"Worker": worker}, cleanPodPolicy="None"))
+    knows_rules = cluster.node.plane.version.has(CONTAINER_RESTART_RULES)
+    cluster.wait_for("ruled", c.SUCCEEDED if knows_rules else c.FAILED)
+    assert runs("ruled") == 1 + knows_rules
+    assert cluster.pod("ruled-worker-0")[1] == int(knows_rules)
+    cluster.delete("ruled")
+
+
 def _suspend(cluster: Cluster, name: str, *, suspend: bool) -> None:
     patch = json.dumps({"spec": {"runPolicy": {"suspend": suspend}}})
     cluster.kubectl("patch", "tfjob", name, "--type=merge", f"--patch={patch}")
+
+
+def test_the_log_of_a_worker_that_has_ended_can_be_read_under_the_default_policy(cluster: Cluster) -> None:
+    """M1: kubelets report the end of the containers a second before that of the pod, which is no reason to take it away."""
+    cluster.create(job("readable", {"Worker": replica(script("readable", then="exit 0"))}))
+    cluster.wait_for("readable", c.SUCCEEDED)
+
+    def phase() -> str:
+        return str(cluster.get("pod", "readable-worker-0").get("status", {}).get("phase", "gone"))
+
+    cluster.eventually(lambda: phase() in {"Succeeded", "gone"}, "the kubelet is done with the pod", yet=phase)
+    assert "run 1 of readable" in cluster.kubectl("logs", "readable-worker-0")
+    cluster.delete("readable")
 
 
 @pytest.mark.parametrize(("policy", "left"), [("All", []), ("Running", ["worker-0"]), ("None", ["ps-0", "worker-0"])])

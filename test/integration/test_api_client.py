@@ -1256,7 +1256,7 @@ async def test_a_version_that_was_compacted_away_is_expired(
         options = ListOptions(namespace=namespace, limit=1)
         page = decode(await client.list_page(CONFIG_MAPS, options))["metadata"]
         later = decode(await client.create(CONFIG_MAPS, namespace, config_map("d")))["metadata"]["resourceVersion"]
-        await asyncio.to_thread(control_plane.etcd_call, "kv/compaction", {"revision": later})
+        await asyncio.to_thread(control_plane.forget_before, int(later))
         with pytest.raises(ExpiredError):
             await client.list_page(CONFIG_MAPS, ListOptions(namespace, limit=1, continue_token=page["continue"]))
 
@@ -1265,9 +1265,7 @@ async def test_a_service_accounts_token_is_read_again_when_its_file_rotates(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     """401 while the file holds nonsense; once it holds the account's token the server knows us, and RBAC says no."""
-    listed = await asyncio.to_thread(control_plane.run_kubectl, "get", "secrets", "-n", namespace, "-o", "json")
-    secrets = json.loads(listed.stdout)["items"]
-    token = next(base64.b64decode(item["data"]["token"]) for item in secrets if "token" in item.get("data", {}))
+    token = await asyncio.to_thread(control_plane.request_token, namespace)
     document = json.loads(control_plane.kubeconfig.read_text())
     document["users"][0]["user"] = {"tokenFile": "token"}
     (tmp_path / "kubeconfig").write_text(json.dumps(document))
@@ -1277,6 +1275,6 @@ async def test_a_service_accounts_token_is_read_again_when_its_file_rotates(
         client = RestClient(transport)
         with pytest.raises(UnauthorizedError):
             await client.get(CONFIG_MAPS, namespace, "a")
-        (tmp_path / "token").write_bytes(token + b"\n")
+        (tmp_path / "token").write_text(f"{token}\n")
         with pytest.raises(ForbiddenError, match=f"system:serviceaccount:{namespace}:default"):
             await client.get(CONFIG_MAPS, namespace, "a")

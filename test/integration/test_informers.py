@@ -243,7 +243,7 @@ async def test_pages_are_one_snapshot_and_a_token_that_expires_leads_to_a_full_l
 
 
 class CompactAfterFirstPage:
-    """Lists config maps; after the first page another one is created, and etcd forgets all that was before."""
+    """Lists config maps; after the first page another one is created, and the server forgets all that was before."""
 
     def __init__(self, it: Cluster) -> None:
         self._it = it
@@ -256,8 +256,7 @@ class CompactAfterFirstPage:
             await self._it.put("late")
             revision = (await self._inner.list(ListOptions())).resource_version
             self._it.transport.reads.pop()  # that was ours
-            body: dict[str, object] = {"revision": revision, "physical": True}
-            await asyncio.to_thread(self._it.plane.etcd_call, "kv/compaction", body)
+            await asyncio.to_thread(self._it.plane.forget_before, int(revision))
         return page
 
 

@@ -152,7 +152,7 @@ def test_people_with_a_usual_role_may_use_jobs_but_not_forge_their_status(
 
 
 def test_flow_schemas_differ_in_nothing_but_their_version(plane: ControlPlane) -> None:
-    """No version of the API is served from 1.20 to 1.36, so there are three; the one that this server has is applied."""
+    """No version of the API is served from 1.20 to 1.36, so there are three; the newest that this server has is applied."""
     versions = ("v1beta1", "v1beta2", "v1")
     folders = [MANIFESTS / "addons" / f"flow-control-{version}" for version in versions]
     texts = {

@@ -20,7 +20,7 @@ import pytest
 
 from api.v1.constants import RUNNING
 from hack.control_plane import ControlPlane
-from hack.kubernetes_versions import STREAMING_LISTS, Kubernetes
+from hack.kubernetes_versions import FLOW_CONTROL_V1, FLOW_CONTROL_V1BETA2, STREAMING_LISTS, Kubernetes
 from integration.audit import AuditLog, Fact, allowed
 
 if TYPE_CHECKING:
@@ -57,11 +57,8 @@ def plane(audit: AuditLog) -> Iterator[ControlPlane]:
 @pytest.fixture(scope="module")
 def kubeconfig(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A kubeconfig with a token of the operator's account."""
-    path = "/api/v1/namespaces/kubeflow/serviceaccounts/tf-job-operator/token"
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    made = plane.run_kubectl("create", "--raw", path, "-f", "-", input=json.dumps(body)).stdout
     config = json.loads(plane.kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": json.loads(made)["status"]["token"]}
+    config["users"][0]["user"] = {"token": plane.request_token("kubeflow", "tf-job-operator")}
     file = tmp_path_factory.mktemp("account") / "kubeconfig"
     file.write_text(json.dumps(config))
     return file
@@ -231,7 +228,9 @@ def test_requests_of_the_operator_go_with_those_of_kubernetes_own_controllers(
     plane: ControlPlane, kubeconfig: Path
 ) -> None:
     """With the addon for this server's version: the server itself says by which flow schema it took a request."""
-    plane.run_kubectl("apply", "-k", str(MANIFESTS / "addons" / "flow-control-v1beta1"))
+    version = plane.version
+    served = "v1" if version.has(FLOW_CONTROL_V1) else "v1beta2" if version.has(FLOW_CONTROL_V1BETA2) else "v1beta1"
+    plane.run_kubectl("apply", "-k", str(MANIFESTS / "addons" / f"flow-control-{served}"))
     token = json.loads(kubeconfig.read_text())["users"][0]["user"]["token"]
     context = ssl.create_default_context(cafile=str(plane.directory / "pki" / "ca.crt"))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from api.v1 import constants as c
+from worlds.kubelet import did_its_work, has_ended, is_over
 from worlds.values import NO_STATUS, now_at, spec_of, status_of
 from worlds.world import (
     PODS,
@@ -102,12 +103,27 @@ def _judge_delete(world: World, call: Call) -> None:
             surplus or done or modes & {"suspended", "ended"}, f"delete of service {call.name} of a job that needs it"
         )
         return
+    failed = is_over(child) and not did_its_work(child)
     require(
-        surplus or child.phase == "Failed" or modes & {"suspended", "ended"},
+        surplus or failed or modes & {"suspended", "ended"},
         f"delete of pod {call.name}, which is {child.phase}, of a job that is {', '.join(sorted(modes))}",
     )
+    if modes == {"ended"}:
+        _judge_clean_up(world, child, call)
     if modes <= {"live", "suspended"} and not surplus:
         _judge_evidence(world, child, live=modes == {"live"})
+
+
+def _judge_clean_up(world: World, child: Child, call: Call) -> None:
+    """What has ended stays, with its logs, unless all is to go. A version that has passed is refused, and does no harm."""
+    seen = [each for each in world.mind.cached[1] if each.uid == child.uid]
+    looked_at = [each for each in (child, *cast("list[Child]", seen)) if call.body in {None, each.version}]
+    takes_all = any(
+        spec is None or spec.clean_pod_policy == c.CLEAN_ALL for spec in (spec_of(each.spec) for each in world.postures)
+    )
+    require(
+        takes_all or not any(map(has_ended, looked_at)), f"clean-up takes {call.name}, which has ended, and its logs"
+    )
 
 
 def _judge_evidence(world: World, child: Child, *, live: bool) -> None:
@@ -115,11 +131,11 @@ def _judge_evidence(world: World, child: Child, *, live: bool) -> None:
     job = world.job
     if job is None or job.uid != child.owner:
         return
-    known_success = child.slot in world.known and child.phase == "Succeeded"
+    known_success = child.slot in world.known and did_its_work(child)
     require(
         not known_success or child.slot in written_as_finished(world), f"the success of {child.name} is not written"
     )
-    if live and child.phase == "Failed" and not child.reason:
+    if live and is_over(child) and child.exit_code and not child.reason and not child.terminating:
         records = [each for each in status_of(job.status).restarts if (each.type, each.index) == child.slot[1:]]
         counted = any(each.pod == child.uid and each.replaced for each in records)
         require(counted, f"the failure of {child.name} is not written before its pod is deleted")
@@ -138,9 +154,12 @@ def judge_step(before: World, after: World) -> None:
         return
     was, now = status_of(old.status), status_of(new.status)
     ends = {c.SUCCEEDED, c.FAILED}
+    _judge_success(new, finished_in(new) - finished_in(old), after)
     if ends & set(told(was)):
         require(told(now) == told(was), f"a job that has ended goes on: {told(was)}, then {told(now)}")
         require(now.completion_time == was.completion_time, "a job ends a second time")
+    elif ends & set(told(now)):
+        _judge_end(new, now, after)
     require(not ends <= set(told(now)), "a job has two ends")
     require(len({c.RUNNING, c.RESTARTING} & set(told(now))) < 2, "Running and Restarting at once")
     require(finished_in(old) <= finished_in(new), "a finished replica is forgotten")
@@ -153,6 +172,22 @@ def judge_step(before: World, after: World) -> None:
         require(
             total <= failures.get(slot, 0), f"{slot} has failed {failures.get(slot, 0)} times, and {total} are counted"
         )
+
+
+def _judge_success(job: Job, recorded: frozenset[Slot], world: World) -> None:
+    """What is written down as a success was one: no answer to a request to go, and no end after which the kubelet goes on."""
+    wrong = {slot for slot in recorded if slot not in world.done}
+    require(not wrong, f"a success is recorded of {wrong}, and there was none")
+
+
+def _judge_end(job: Job, status: JobStatus, world: World) -> None:
+    """A job ends as its replicas have ended."""
+    if c.SUCCEEDED in told(status):
+        require(_has_succeeded(job, world.done), "the job has succeeded, and what decides has not")
+    elif all(
+        each.reason not in {c.REASON_LIMIT, c.REASON_INVALID} for each in status.conditions if each.type == c.FAILED
+    ):
+        require(any(slot in world.lost for slot in wanted(job)), "the job has failed, and none of its replicas has")
 
 
 # What must be in the end.
@@ -200,7 +235,7 @@ def _judge_ended(job: Job, pods: list[Child], world: World) -> None:
     spec, status = spec_of(job.spec), status_of(job.status)
     require(status.completion_time is not None, "an end without a time")
     policy = spec.clean_pod_policy if spec is not None else c.CLEAN_RUNNING
-    going = [pod.name for pod in pods if pod.phase in {"Pending", "Running"}]
+    going = [pod.name for pod in pods if not has_ended(pod)]
     limited = any(condition.reason == c.REASON_LIMIT for condition in status.conditions)
     require(not going or (policy == c.CLEAN_NONE and not limited), f"ended, but there is {going}")
     require(policy != c.CLEAN_ALL or not pods, "not cleaned up")
@@ -215,18 +250,21 @@ def _judge_live(job: Job, pods: list[Child], world: World) -> None:
     spec, status = spec_of(job.spec), status_of(job.status)
     assert spec is not None
     written = written_as_finished(world)
-    require({pod.slot for pod in pods if pod.phase == "Succeeded"} <= written, "a success is not in the status")
+    require({pod.slot for pod in pods if did_its_work(pod)} <= written, "a success is not in the status")
     needed = wanted(job) - written
-    require(
-        {pod.slot for pod in pods if pod.phase != "Succeeded"} == needed, f"pods of {pods}, and needed are {needed}"
-    )
+    running = {pod.slot for pod in pods if _runs(pod)}
+    require(running == needed, f"pods of {pods}, and needed are {needed}")
     require(needed <= {service.slot for service in world.services}, "a service is missing")
-    require(all(pod.phase in {"Running", "Succeeded"} and not pod.terminating for pod in pods), f"not running: {pods}")
+    require(all(_runs(pod) or did_its_work(pod) for pod in pods), f"not running: {pods}")
     require(not _has_succeeded(job, written), "all that decides has succeeded, and the job goes on")
     require(c.RUNNING in told(status), f"running, but {told(status)}")
     require(spec.active_deadline_s is None or status.start_time == now_at(world.epoch), "the deadline has passed")
     if spec.backoff_limit is not None:
         require(sum(each.total for each in status.restarts) <= spec.backoff_limit, "over the back-off limit")
+
+
+def _runs(pod: Child) -> bool:
+    return pod.phase == "Running" and pod.exit_code is None and not pod.terminating
 
 
 def _has_succeeded(job: Job, finished: frozenset[Slot]) -> bool:
@@ -249,7 +287,7 @@ def _judge_counters(job: Job, status: JobStatus, mode: str, pods: list[Child]) -
     for name in spec.replicas:
         mine = [pod for pod in pods if pod.type == name and pod.slot in wanted(job)]
         told_of = status.replica_statuses[name]
-        running = sum(pod.phase == "Running" for pod in mine)
+        running = sum(_runs(pod) for pod in mine)
         require(told_of.active == running, f"{name}: {running} run, and active is {told_of.active}")
         if mode != "ended":
             done = len([slot for slot in finished_in(job) & wanted(job) if slot[1] == name])

@@ -5,14 +5,32 @@ answered, a worker takes the key, a second passes, pods start and stop, garbage 
 pod succeeds, the user makes the next edit. *Surprises* are what goes wrong, and are counted.
 
 Left out, knowingly: a request takes effect at one moment; each watch keeps its order; a leap of time is between syncs; caches
-list their objects in the order of their names; a restarted operator begins at its predecessor's place in each watch or later.
+list their objects in the order of their names; a restarted operator begins at its predecessor's place in each watch or later;
+a pod that has not started goes as soon as it is deleted; of a pod that is deleted the kubelet's last request and the object's
+going are one move, though two events; a grace longer than a pod's own is shortened to that only when the operator has seen it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from worlds.judge import judge_sent, judge_step, wanted
+from hack.kubernetes_versions import DISRUPTION_TARGET
+from worlds.judge import at_rest, judge_sent, judge_step, wanted
+from worlds.kubelet import (
+    AFTER,
+    AFTER_SECOND,
+    BEFORE,
+    LESS,
+    MORE,
+    OWN_GRACE,
+    SAME_SECOND,
+    did_its_work,
+    ends,
+    is_over,
+    later,
+    next_after,
+    shut_down,
+)
 from worlds.operator import NEVER
 from worlds.settings import FAILURES
 from worlds.values import Answer, Call, Child
@@ -142,12 +160,7 @@ class Rules:
             yield (PROGRESS, "drop", *call[:4]), rest
             yield (PROGRESS, "carry out late", *call[:4]), carry_out(rest, call)[0]
         for pod in world.pods:
-            if pod.uid == STRANGER:
-                yield (PROGRESS, "stranger leaves"), remove_child(world, PODS, pod)
-            elif pod.terminating:
-                yield (PROGRESS, "gone", pod.name), remove_child(world, PODS, pod)
-            elif pod.phase == "Pending":
-                yield (PROGRESS, "run", pod.name), put_child(world, PODS, pod._replace(phase="Running"))
+            yield from self._of_the_kubelet(world, pod)
         job = world.job
         orphans = 0
         for resource in (PODS, SERVICES):
@@ -161,11 +174,22 @@ class Rules:
         if job is not None and job.deleting and not orphans:
             yield (PROGRESS, "collect", TFJOBS), delete_job(world)
 
+    def _of_the_kubelet(self, world: World, pod: Child) -> Iterator[tuple[Move, World]]:
+        if pod.uid == STRANGER:
+            yield (PROGRESS, "stranger leaves"), remove_child(world, PODS, pod)
+        elif _has_to_answer(world, pod):
+            yield (PROGRESS, "answer 143", pod.name), _answers(world, pod, 143, _after(pod))
+        elif (after := _onward(world, pod)) is not None:
+            yield (PROGRESS, "onward", pod.name), after
+        elif pod.phase == "Pending":
+            yield (PROGRESS, "run", pod.name), put_child(world, PODS, pod._replace(phase="Running"))
+
     def _choices(self, world: World) -> Iterator[tuple[Move, World]]:
         for pod in world.pods:
-            if _runs(pod) and pod.type not in self.setting.never_ends:
-                after = put_child(world, PODS, pod._replace(phase="Succeeded", exit_code=0))
-                yield (CHOICE, "succeed", pod.name), after._replace(finished=world.finished | {pod.slot})
+            if _runs(pod) and pod.type not in self.setting.never_ends and not next_after(pod, 0):
+                yield (CHOICE, "succeed", pod.name), _ends(world, pod, 0)
+            if _has_to_answer(world, pod):
+                yield (CHOICE, "answer 0", pod.name), _answers(world, pod, 0, _after(pod))
         if world.script < len(self.setting.script):
             after = self.setting.script[world.script](world)
             yield (CHOICE, "edit", world.script), after._replace(script=world.script + 1)
@@ -204,26 +228,56 @@ class Rules:
         may = self.setting.may
         if pod.uid == STRANGER:
             return
+        kubernetes = world.kubernetes
         if _runs(pod):
             for name, code in FAILURES.items():
                 if name in may:
-                    after = put_child(world, PODS, pod._replace(phase="Failed", exit_code=code))
-                    yield (SURPRISE, name, pod.name), _failed(after, pod)
+                    yield (SURPRISE, name, pod.name), _ends(world, pod, code)
             if "restart" in may:
-                after = put_child(world, PODS, pod._replace(restarts=pod.restarts + 1))
-                yield (SURPRISE, "restart", pod.name), _failed(after, pod)
+                code = 0 if next_after(pod, 0) else 1
+                assert next_after(pod, code), "nobody restarts this one in place"
+                yield (SURPRISE, "restart", pod.name), _ends(world, pod, code)
             if "evict" in may:
-                after = put_child(world, PODS, pod._replace(phase="Failed", reason="Evicted"))
-                yield (SURPRISE, "evict", pod.name), after
-        if "remove" in may and not pod.terminating:
-            yield (SURPRISE, "remove", pod.name), end_child(world, PODS, pod)
+                yield (SURPRISE, "evict", pod.name), _lost(world, pod, pod._replace(phase="Failed", reason="Evicted"))
+            if "shut down" in may and kubernetes is not None:
+                for code in (0, 143):
+                    yield (SURPRISE, "shut down", pod.name, code), _lost(world, pod, shut_down(pod, code, kubernetes))
+        if "turn away" in may and pod.phase == "Pending" and not pod.restarts:
+            rejected = pod._replace(phase="Failed", reason="VolumeAttachmentLimitExceeded")
+            yield (SURPRISE, "turn away", pod.name), put_child(world, PODS, rejected)
+        yield from self._requests(world, pod)
+        if "tell late" in may and _has_to_answer(world, pod):
+            yield (SURPRISE, "answer at once", pod.name), _answers(world, pod, 0, SAME_SECOND)
+            late = _answers(world, pod, 0, BEFORE)
+            if not next_after(pod, 0):
+                late = late._replace(done=late.done | {pod.slot}, finished=late.finished | {pod.slot})
+            yield (SURPRISE, "tell late", pod.name), late
+
+    def _requests(self, world: World, pod: Child) -> Iterator[tuple[Move, World]]:
+        """Somebody deletes the pod, or deletes it again with less grace."""
+        may = self.setting.may
+        if not pod.terminating:
+            if "remove" in may:
+                yield (SURPRISE, "remove", pod.name), end_child(world, PODS, pod)
+            if "remove slowly" in may and _is_up(pod):
+                yield (SURPRISE, "remove slowly", pod.name), end_child(world, PODS, pod, MORE)
+            if "drain" in may and world.kubernetes is not None:
+                marked = pod._replace(targeted=world.kubernetes.has(DISRUPTION_TARGET))
+                yield (SURPRISE, "drain", pod.name), end_child(put_child(world, PODS, marked), PODS, marked)
+        elif _is_up(pod):
+            less = OWN_GRACE if pod.grace == MORE else LESS
+            # Until the pod's own grace looks like the first one, so much time passes that the operator has seen the pod.
+            if "hurry" in may and pod.asked == pod.grace and (less == LESS or at_rest(world)):
+                yield (SURPRISE, "hurry", pod.name), end_child(world, PODS, pod, less)
+            if "force" in may:
+                yield (SURPRISE, "force", pod.name), end_child(world, PODS, pod, 0)
 
     def _crash(self, world: World) -> World:
         """Kill and start again. Calls that were not carried out may be yet; what was only in memory is lost."""
         mind = world.mind
         answered = dict(world.answered)
         adrift = tuple(call for call in mind.calls or () if call.number not in answered and call.verb != "get")
-        there = {pod.slot for pod in world.pods if pod.phase == "Succeeded"}
+        there = {pod.slot for pod in world.pods if pod.exit_code == 0}
         adrift = (*world.adrift, *adrift)
         # Without the fence a call of the last life could come after its end; then no time in office is known.
         since = NEVER if adrift else world.head
@@ -256,12 +310,58 @@ def _recognised(world: World) -> frozenset[Slot]:
     if not jobs:
         return frozenset()
     job = cast("Job", jobs[0])
-    seen = {pod.slot for pod in cast("tuple[Child, ...]", pods) if pod.phase == "Succeeded"}
+    seen = {pod.slot for pod in cast("tuple[Child, ...]", pods) if did_its_work(pod)}
     return wanted(job) & seen
 
 
+def _is_up(pod: Child) -> bool:
+    """Whether its kubelet still has something of it running, as far as it has told."""
+    return pod.phase == "Running" and pod.uid != STRANGER
+
+
+def _has_to_answer(world: World, pod: Child) -> bool:
+    """Whether it was asked to go, and `tensorflow` still runs."""
+    return world.kubernetes is not None and _is_up(pod) and pod.terminating and pod.exit_code is None
+
+
 def _runs(pod: Child) -> bool:
-    return pod.phase == "Running" and not pod.terminating and pod.uid != STRANGER
+    return _is_up(pod) and not pod.terminating and pod.exit_code is None
+
+
+def _ends(world: World, pod: Child, code: int) -> World:
+    """`tensorflow` ends by its own doing."""
+    ended = ends(pod, code, BEFORE, world.kubernetes)
+    after = put_child(world, PODS, ended)
+    if next_after(pod, code):
+        return _failed(after, pod) if ended.restarts > pod.restarts else after
+    if code == 0:
+        return after._replace(finished=after.finished | {pod.slot}, done=after.done | {pod.slot})
+    return _failed(after, pod)._replace(lost=after.lost | {pod.slot})
+
+
+def _onward(world: World, pod: Child) -> World | None:
+    """What the kubelet does when `tensorflow` has ended: a restart in place, the phase, the end of a pod that is deleted."""
+    told = later(pod, world.kubernetes)
+    if told is not None:
+        after = put_child(world, PODS, told)
+        return _failed(after, pod) if told.restarts > pod.restarts else after
+    is_done = pod.terminating and (is_over(pod) or world.kubernetes is None)
+    return end_child(world, PODS, pod, 0) if is_done else None
+
+
+def _answers(world: World, pod: Child, code: int, at: int) -> World:
+    """The process ends, and has been asked to; or so it seems."""
+    return put_child(world, PODS, ends(pod, code, at, world.kubernetes))
+
+
+def _after(pod: Child) -> int:
+    """When a process answers that has not yet."""
+    return AFTER if pod.asked == pod.grace else AFTER_SECOND
+
+
+def _lost(world: World, pod: Child, gone: Child) -> World:
+    """The cluster takes the pod."""
+    return put_child(world, PODS, gone)._replace(lost=world.lost | {pod.slot})
 
 
 def _failed(world: World, pod: Child) -> World:

@@ -147,7 +147,8 @@ class _WaitingClient(RestClient):
         metadata = cast("dict[str, Any]", body)["metadata"]
         labels, owner = metadata["labels"], metadata["ownerReferences"][0]["uid"]
         slot = owner, _TYPES[labels["replica-type"]], int(labels["replica-index"])
-        await self._ask("create", resource, metadata["name"], body=slot)
+        spec = msgspec.json.encode(cast("dict[str, Any]", body)["spec"]) if resource == PODS else b""
+        await self._ask("create", resource, metadata["name"], body=slot, spec=spec)
         return b"{}"
 
     async def patch(self, resource: Resource, namespace: str, name: str, body: object, **options: Any) -> bytes:

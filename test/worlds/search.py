@@ -90,7 +90,9 @@ class Search:
         return self.report
 
     def _beginning(self) -> World:
-        world = World(self._operator.born(0), tenured=self._setting.office is not None)
+        world = World(
+            self._operator.born(0), kubernetes=self._setting.kubernetes, tenured=self._setting.office is not None
+        )
         if self._setting.has_stranger:
             world = world._replace(pods=(stranger("Worker", 0),))
         return observed(create_job(world, "job-1", self._setting.raw))
@@ -152,7 +154,7 @@ class Search:
             world.services,
             world.pending_pods,
             world.pending_services,
-            world[10:],
+            world[11:],
         )
 
     def _way_to(self, number: int) -> Iterator[Move]:

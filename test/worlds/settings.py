@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from api.v1 import constants as c
-from fakes.jobs import replica
+from fakes.jobs import replica, template
+from hack.kubernetes_versions import NEWEST, OLDEST
+from worlds.kubelet import RESTART, RESTART_ALL
+from worlds.values import SIDECAR
 from worlds.world import create_job, delete_job, edit_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hack.kubernetes_versions import Kubernetes
     from worlds.operator import Office
     from worlds.world import World
 
-FAILURES: Final = {"error": 1, "killed": 137}
-"""Ways for a pod to fail by its own doing, with exit codes: for good, and such that ExitCode restarts it."""
+FAILURES: Final = {"error": 1, "killed": 137, "rule": 42}
+"""Ways for a pod to fail by its own doing, with exit codes: for good, such that ExitCode restarts it, and such that a rule of
+its container is about it, where it has one."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +34,9 @@ class Setting:
     each at any moment. What concerns resources not in `lags` takes no time: their events are heard of, and calls about them
     carried out and answered, at once; of the others at most `lag` events are on their way. A call whose verb and resource are
     not in `open` is answered at once when it was carried out. `runs_at_once` spares a pod the time in which it waits for its
-    node. Settings that are not for `everyday` take minutes. `office` is for an operator that knows since when it leads, and has
-    other jobs to see to or not.
+    node. `kubernetes` is the version of API server and kubelets; without one the end of a pod is a single step. Settings that
+    are not for `everyday` take minutes. `office` is for an operator that knows since when it leads, and has other jobs to see
+    to or not.
     """
 
     name: str
@@ -42,6 +48,7 @@ class Setting:
     lags: frozenset[str] = frozenset({"tfjobs", "pods"})
     open: frozenset[tuple[str, str]] = frozenset({("patch", "tfjobs")})
     runs_at_once: bool = False
+    kubernetes: Kubernetes | None = None
     everyday: bool = True
     has_stranger: bool = False
     office: Office | None = None
@@ -111,10 +118,35 @@ def create_again(given: dict[str, Any]) -> Callable[[World], World]:
 ONE: Final = spec(Worker=(1, c.EXIT_CODE))
 TWO: Final = spec(Worker=(2, c.EXIT_CODE)) | {"successPolicy": c.ALL_WORKERS}
 PAIR: Final = {policy: spec(Chief=(1, policy), Worker=(1, policy)) for policy in c.RESTART_POLICIES}
+
+
+def with_container(policy: str, *, sidecar: bool = False, **fields: Any) -> dict[str, Any]:
+    """One worker, whose container `tensorflow` has these fields; with a sidecar or without."""
+    containers = [{"name": c.CONTAINER_NAME, "image": "train:1"} | fields]
+    if sidecar:
+        containers.append({"name": SIDECAR, "image": "logs:1"})
+    return {"tfReplicaSpecs": {"Worker": replica(1, policy, template=template(containers=containers))}}
+
+
+def with_rule(policy: str, action: str) -> dict[str, Any]:
+    """One worker, of which a rule restarts what ends with 42."""
+    rule = {"action": action, "exitCodes": {"operator": "In", "values": [42]}}
+    return with_container(policy, restartPolicy="Never", restartPolicyRules=[rule])
+
+
+BESIDE: Final = with_container(c.EXIT_CODE, sidecar=True)
+REQUESTS: Final = ("remove", "remove slowly", "hurry", "force", "tell late")
 CLUSTER: Final = ("crash", "lose", "relist", "remove", "evict")
 ALL: Final = frozenset({"tfjobs", "pods", "services"})
 VIEWS_OF_PODS: Final = frozenset({"pods"})
 EVERY_CALL: Final = frozenset((verb, resource) for verb in ("create", "delete", "patch", "get") for resource in ALL)
+
+
+def _of_pods(name: str, given: dict[str, Any], may: tuple[str, ...], surprises: int = 1, **fields: Any) -> Setting:
+    """A setting about the ends of pods, on the newest version where none is said."""
+    usual: dict[str, Any] = {"lags": VIEWS_OF_PODS, "kubernetes": NEWEST, "runs_at_once": True}
+    return Setting(name, given, may, surprises, **usual | fields)
+
 
 SETTINGS: Final = (
     Setting("one worker, everything apart", ONE, (*CLUSTER, "killed", "error", "refuse"), lags=ALL, open=EVERY_CALL),
@@ -124,7 +156,9 @@ SETTINGS: Final = (
     Setting(
         "chief and worker, OnFailure", PAIR[c.ON_FAILURE], ("restart", "evict"), runs_at_once=True, lags=VIEWS_OF_PODS
     ),
-    Setting("chief and worker, Always", PAIR[c.ALWAYS], ("restart", "remove"), runs_at_once=True, lags=VIEWS_OF_PODS),
+    Setting(
+        "chief and worker, Always", PAIR[c.ALWAYS], ("restart", "remove"), 2, runs_at_once=True, lags=VIEWS_OF_PODS
+    ),
     Setting(
         "a parameter server and a worker",
         spec(PS=(1, c.EXIT_CODE), Worker=(1, c.EXIT_CODE)),
@@ -170,6 +204,32 @@ SETTINGS: Final = (
     Setting("in office, suspended", ONE, ("crash",), 0, (SUSPEND, RESUME), runs_at_once=True, office="busy"),
     Setting("in office, scaled down", TWO, ("crash",), 0, (scale("Worker", 1),), runs_at_once=True, office="busy"),
     Setting("in office, made again", ONE, ("crash",), 0, (delete, create_again(ONE)), runs_at_once=True, office="busy"),
+    _of_pods("a container ends before its pod", ONE, ("killed", "crash")),
+    _of_pods("chief and worker end before their pods", PAIR[c.NEVER], (), 0),
+    _of_pods("all is cleaned up, told in full", with_policy(ONE, cleanPodPolicy="All"), ("killed",)),
+    _of_pods("nothing is cleaned up, told in full", with_policy(PAIR[c.NEVER], cleanPodPolicy="None"), (), 0),
+    _of_pods("suspended and told in full", ONE, (), 0, script=(SUSPEND, RESUME)),
+    _of_pods("suspended and told in full, 1.20", ONE, (), 0, script=(SUSPEND, RESUME), kubernetes=OLDEST),
+    _of_pods("removed while it ends by itself", ONE, (*REQUESTS, "drain")),
+    _of_pods("removed while it ends by itself, 1.20", ONE, (*REQUESTS, "drain"), kubernetes=OLDEST),
+    _of_pods("asked to go twice", BESIDE, REQUESTS, 2),
+    _of_pods("asked to go twice, 1.20", BESIDE, REQUESTS, 2, kubernetes=OLDEST, everyday=False),
+    _of_pods("a sidecar runs on", BESIDE, ("error",)),
+    _of_pods("a rule restarts in place", with_rule(c.NEVER, RESTART), ("rule", "error", "remove"), 2),
+    _of_pods("a rule that nobody knows", with_rule(c.NEVER, RESTART), ("rule", "error"), kubernetes=OLDEST),
+    _of_pods("a rule restarts all", with_rule(c.EXIT_CODE, RESTART_ALL), ("rule", "killed", "remove"), 2),
+    _of_pods("restarted whatever comes", spec(Worker=(1, c.ALWAYS)), ("restart", "remove", "shut down"), 2),
+    _of_pods(
+        "restarted whatever comes, 1.20",
+        spec(Worker=(1, c.ALWAYS)),
+        ("restart", "remove", "shut down"),
+        2,
+        kubernetes=OLDEST,
+    ),
+    _of_pods("never, though its pod is always", with_container(c.ALWAYS, restartPolicy="Never"), ("remove", "error")),
+    _of_pods("a kubelet turns the pod away", ONE, ("turn away", "crash"), runs_at_once=False),
+    _of_pods("a node shuts down", ONE, ("shut down", "remove", "crash"), 2),
+    _of_pods("a node shuts down, 1.20", ONE, ("shut down", "crash"), kubernetes=OLDEST),
     Setting("an invalid specification", spec(Worker=(1, "Sometimes")), CLUSTER, 2, script=(SUSPEND, delete)),
     Setting("another's job", with_policy(ONE, managedBy="kueue.x-k8s.io/multikueue"), CLUSTER, 2, script=(delete,)),
 )

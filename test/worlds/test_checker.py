@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from api import core
 from api.v1 import conditions
-from controller.tfjob import controller, plan, status
+from api.v1 import constants as c
+from controller.tfjob import controller, plan, pod_end, replicas, restarts, status
 from controller.tfjob.controller import TFJobController
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.handlers import ChildHandler
+from controller.tfjob.pod_end import is_disrupted, is_final
 from controller.tfjob.status_writer import StatusWriter
+from hack.kubernetes_versions import NEWEST
+from worlds.kubelet import RESTART, RESTART_ALL
 from worlds.search import search
-from worlds.settings import ONE, SUSPEND, TWO, Setting
+from worlds.settings import BESIDE, ONE, SUSPEND, TWO, VIEWS_OF_PODS, Setting, with_rule
 from worlds.world import WrongError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from api.core import ContainerStateTerminated, ContainerStatus
+    from api.v1.children import Pod
+    from controller.tfjob.replicas import Replica
 
     Bug = Callable[[pytest.MonkeyPatch], None]
+
+
+NO_SUCCESS: Final = "a success is recorded of .* there was none"
+RULED: Final = with_rule(c.NEVER, RESTART)
+RULED_ALL: Final = with_rule(c.EXIT_CODE, RESTART_ALL)
+TWICE: Final = Setting(
+    "", BESIDE, ("remove slowly", "hurry"), 2, lags=VIEWS_OF_PODS, runs_at_once=True, kubernetes=NEWEST
+)
 
 
 def expectations_are_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -85,6 +103,54 @@ def a_failed_sync_is_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TFJobController, "_sync_safely", once)
 
 
+def clean_up_goes_by_the_phase(patch: pytest.MonkeyPatch) -> None:
+    """M1: a pod whose containers have ended, and whose phase does not say so yet, is taken with its logs."""
+
+    def by_phase(policy: str, found: Iterable[Replica]) -> list[Replica]:
+        ended = {core.SUCCEEDED, core.FAILED} if policy == c.CLEAN_RUNNING else set()
+        return [each for each in found if policy != c.CLEAN_NONE and each.pod.status.phase not in ended]
+
+    patch.setattr(plan, "to_clean_up", by_phase)
+
+
+def clean_up_goes_by_the_outcome(patch: pytest.MonkeyPatch) -> None:
+    """What has done its work is kept, though a sidecar of it runs on."""
+    patch.setattr(replicas, "has_ended", lambda pod: is_final(pod, pod.status.container_statuses[0]))
+
+
+def a_request_is_reckoned_from_its_end(patch: pytest.MonkeyPatch) -> None:
+    """M2, M10: the time of a request is deletionTimestamp less grace, whatever the grace; Succeeded is never an answer."""
+
+    def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
+        leaves_at, grace_s = pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds
+        if leaves_at is None or ended is None or ended.finished_at is None:
+            return pod.status.phase == core.FAILED and is_disrupted(pod)
+        return ended.finished_at >= leaves_at - timedelta(seconds=grace_s or 0)
+
+    patch.setattr(replicas, "was_stopped", was_stopped)
+
+
+def a_longer_grace_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """M2: a pod that was asked to go with more grace than its own looks as if it was asked when that was shortened."""
+    patch.setattr(restarts, "goes_with_more_grace", lambda _pod: False)
+
+
+def the_pods_policy_decides(patch: pytest.MonkeyPatch) -> None:
+    """M3: whether an end is final is asked of the replica's policy, and not of the container's and its rules."""
+
+    def final(pod: Pod, status: ContainerStatus) -> bool:
+        ended, policy = status.state.terminated, pod.spec.restart_policy
+        return ended is not None and (policy == c.NEVER or (policy == c.ON_FAILURE and ended.exit_code == 0))
+
+    patch.setattr(replicas, "is_final", final)
+
+
+def rejections_are_a_list(patch: pytest.MonkeyPatch) -> None:
+    """M4: a pod that a kubelet turned away for a reason that is not in it has failed by itself."""
+    known = ("UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError", "OutOf")
+    patch.setattr(pod_end, "_is_rejected", lambda pod: pod.status.reason.startswith(known))
+
+
 @pytest.mark.parametrize(
     ("bug", "setting", "complaint"),
     [
@@ -96,6 +162,19 @@ def a_failed_sync_is_dropped(patch: pytest.MonkeyPatch) -> None:
         (failures_are_not_counted, Setting("", ONE, ("killed",), 1), "failure of j-worker-0 is not written"),
         (an_end_is_not_final, Setting("", ONE, ("leap",), 1), "ends a second time"),
         (deletions_are_not_seen, Setting("", ONE, ("remove",), 1), "needed are"),
+        (clean_up_goes_by_the_phase, Setting("", ONE, (), 0, kubernetes=NEWEST), "and its logs"),
+        (clean_up_goes_by_the_outcome, Setting("", BESIDE, (), 0, kubernetes=NEWEST), "ended, but there is"),
+        (a_request_is_reckoned_from_its_end, Setting("", ONE, (), 0, (SUSPEND,), kubernetes=NEWEST), NO_SUCCESS),
+        (
+            a_request_is_reckoned_from_its_end,
+            Setting("", BESIDE, ("remove", "hurry"), 2, kubernetes=NEWEST),
+            NO_SUCCESS,
+        ),
+        (a_request_is_reckoned_from_its_end, Setting("", ONE, ("shut down",), 1, kubernetes=NEWEST), NO_SUCCESS),
+        (a_longer_grace_is_forgotten, TWICE, NO_SUCCESS),
+        (the_pods_policy_decides, Setting("", RULED, ("rule",), 1, kubernetes=NEWEST), "none of its replicas has"),
+        (the_pods_policy_decides, Setting("", RULED_ALL, ("rule",), 1, kubernetes=NEWEST), "none of its replicas has"),
+        (rejections_are_a_list, Setting("", ONE, ("turn away",), 1, kubernetes=NEWEST), "none of its replicas has"),
         (a_failed_sync_is_dropped, Setting("", ONE, ("lose",), 1), "invalid|pods of|service is missing|observed"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",

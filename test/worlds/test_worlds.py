@@ -29,7 +29,10 @@ def test_every_world_is_safe_and_leads_to_rest(
     record_property: Callable[[str, object], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """B42, EX-04, EX-06, EX-08: never two pods for an index, none for a finished one or a job that wants none, no end left."""
+    """B42, EX-04, EX-06, EX-08: never two pods for an index, none for a finished one or a job that wants none, no end left.
+
+    M1, M2, M3, M4, M10: what has ended stays, and no end is taken for another.
+    """
     surprises = setting.surprises
     if not setting.everyday and deep is None:
         pytest.skip("takes too long for every day: see --deep")

@@ -12,13 +12,25 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from api.core import ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus
+from api.core import (
+    FAILED,
+    PENDING,
+    RUNNING,
+    ContainerState,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    PodCondition,
+    PodSpec,
+    PodStatus,
+)
 from api.meta import ObjectMeta, OwnerReference
 from api.v1 import constants as c
 from api.v1.children import ChildLabels, ChildMeta, Pod, Service
 from api.v1.types import JobStatus, TFJob, TFJobSpec
 from api.v1.validation import read_spec
 from fakes.virtual_loop import EPOCH
+from worlds.kubelet import has_sidecar, spec_of_pod
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -30,6 +42,8 @@ LONG_S: Final = 400
 """A leap in time: more than expectations live, and than the limits of the jobs here."""
 
 NO_STATUS: Final = b"{}"
+SIDECAR: Final = "sidecar"
+"""The container that some pods have beside `tensorflow`."""
 
 
 class Rv(int):
@@ -50,7 +64,12 @@ class Job(NamedTuple):
 
 
 class Child(NamedTuple):
-    """A pod or a service on the server. `owner` is the UID of its controller, `place` its index; services have no `phase`."""
+    """A pod or a service on the server. `owner` is the UID of its controller, `place` its index; services have no `phase`.
+
+    `exit_code` and `ended` tell how and when the container `tensorflow` terminated, as long as its state says so; `asked` is
+    the grace with which the pod was first asked to go, `grace` that of now, `leaves` its deletionTimestamp; `targeted` and
+    `restarting` are the conditions DisruptionTarget and AllContainersRestarting. Times are seconds since `EPOCH`.
+    """
 
     name: str
     uid: str
@@ -62,7 +81,18 @@ class Child(NamedTuple):
     exit_code: int | None = None
     reason: str = ""
     restarts: int = 0
-    terminating: bool = False
+    asked: int | None = None
+    grace: int | None = None
+    leaves: int = 0
+    ended: int = 0
+    targeted: bool = False
+    restarting: bool = False
+    spec: bytes = b""
+
+    @property
+    def terminating(self) -> bool:
+        """Whether it was asked to go."""
+        return self.asked is not None
 
     @property
     def slot(self) -> tuple[str, str, int]:
@@ -72,7 +102,7 @@ class Child(NamedTuple):
     @property
     def version(self) -> str:
         """Changes with it, and with nothing else: a number would tell apart worlds that are the same."""
-        return f"{self.phase}.{self.exit_code}.{self.reason}.{self.restarts}.{self.terminating}"
+        return ".".join(str(part) for part in self[6:-1])
 
 
 class Event(NamedTuple):
@@ -84,7 +114,7 @@ class Event(NamedTuple):
 
 class Call(NamedTuple):
     """A request of the operator, the `number`th of its sync. `body` is what is written: a status, or owner, type and index;
-    of a child that is deleted its version.
+    of a child that is deleted its version. `spec` is that of a pod that is created.
     """
 
     number: int
@@ -94,6 +124,7 @@ class Call(NamedTuple):
     uid: str | None = None
     rv: Rv | None = None
     body: Any = None
+    spec: bytes = b""
 
 
 class Answer(NamedTuple):
@@ -140,14 +171,34 @@ def job_struct(job: Job) -> TFJob:
 @cache
 def pod_struct(child: Child) -> Pod:
     """The pod as the informer would decode it."""
-    statuses = None
-    if child.exit_code is not None or child.phase == "Running":
-        ended = ContainerStateTerminated(exit_code=child.exit_code) if child.exit_code is not None else None
-        state = ContainerState(terminated=ended)
-        statuses = (ContainerStatus(name=c.CONTAINER_NAME, restart_count=child.restarts, state=state),)
-    return Pod(
-        metadata=_meta(child), status=PodStatus(phase=child.phase, reason=child.reason, container_statuses=statuses)
+    conditions = tuple(
+        PodCondition(type=name, status="True" if holds else "False")
+        for name, holds in (("DisruptionTarget", child.targeted), ("AllContainersRestarting", child.restarting))
+        if holds or name == "AllContainersRestarting"
     )
+    status = PodStatus(
+        phase=child.phase, reason=child.reason, conditions=conditions, container_statuses=_container_statuses(child)
+    )
+    return Pod(metadata=_meta(child), spec=spec_of_pod(child.spec) if child.spec else PodSpec(), status=status)
+
+
+def _container_statuses(child: Child) -> tuple[ContainerStatus, ...] | None:
+    """Nobody tells of containers before they run, nor of those that were taken away."""
+    if child.exit_code is None and (child.phase == FAILED or (child.phase == PENDING and not child.restarts)):
+        return None
+    state = ContainerState()
+    if child.exit_code is not None:
+        finished_at = EPOCH + timedelta(seconds=child.ended)
+        state = ContainerState(terminated=ContainerStateTerminated(exit_code=child.exit_code, finished_at=finished_at))
+    elif child.phase == PENDING:
+        state = ContainerState(waiting=ContainerStateWaiting(reason="RestartingAllContainers"))
+    mine = ContainerStatus(name=c.CONTAINER_NAME, restart_count=child.restarts, state=state)
+    if not child.spec or not has_sidecar(child):
+        return (mine,)
+    ended = (
+        ContainerState(terminated=ContainerStateTerminated(exit_code=0)) if child.phase != RUNNING else ContainerState()
+    )
+    return mine, ContainerStatus(name=SIDECAR, state=ended)
 
 
 @cache
@@ -164,7 +215,8 @@ def _meta(child: Child) -> ChildMeta:
         resource_version=child.version,
         labels=ChildLabels(replica_type=child.type.lower(), replica_index=str(child.place)),
         owner_references=(OwnerReference(kind=child.owner_kind, name=JOB, uid=child.owner, controller=True),),
-        deletion_timestamp=EPOCH if child.terminating else None,
+        deletion_timestamp=None if child.grace is None else EPOCH + timedelta(seconds=child.leaves),
+        deletion_grace_period_seconds=child.grace,
     )
 
 

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from api.v1.constants import FAILED, MANAGED_BY_US, SUCCEEDED
 from api.v1.validation import child_name
+from worlds.kubelet import OWN_GRACE, asked_to_go, last_delete, stored_spec
 from worlds.values import JOB, NO_STATUS, Answer, Call, Child, Event, Job, Rv, spec_of, status_of
 
 if TYPE_CHECKING:
+    from hack.kubernetes_versions import Kubernetes
     from worlds.operator import Mind
 
 PODS: Final = "pods"
@@ -36,21 +38,23 @@ class Posture(NamedTuple):
 class World(NamedTuple):
     """One state of everything.
 
-    `pending` are the events that the operator has not heard of yet, for each resource. Of the calls of the operator's sync
-    those in `answered` were carried out, and wait to be heard of; `adrift` are calls of which nobody will hear: their sender
-    is dead or has given up. `births` number the children of a name, `script` counts the user's edits, `epoch` the leaps of
-    time.
+    `kubernetes` is the version of API server and kubelets, or None (see `worlds.kubelet`). `pending` are the events that the
+    operator has not heard of yet, for each resource. Of the calls of the operator's sync those in `answered` were carried out,
+    and wait to be heard of; `adrift` are calls of which nobody will hear: their sender is dead or has given up. `births` number
+    the children of a name, `script` counts the user's edits, `epoch` the leaps of time.
 
     For judgement only: `finished`, the replicas that must not run again; `known`, those of them that this life of the operator
-    has seen; `failures`, how often each replica failed by its own doing; `postures`, what the job stood for since this sync
-    began; `made`, the children (resource, UID) of which this life of the operator was told that they are made, and not yet by
-    a watch; `untouched`, what jobs stood for that nobody has written a status to. `tenured` says that the operator leads since
-    a moment that it knows: then it may act on any version of a job that was made since and is untouched.
+    has seen; `done`, the replicas of which a pod has ended well without being asked to, and `lost`, those of which one has
+    ended otherwise; `failures`, how often each replica failed by its own doing; `postures`, what the job stood for since this
+    sync began; `made`, the children (resource, UID) of which this life of the operator was told that they are made, and not
+    yet by a watch; `untouched`, what jobs stood for that nobody has written a status to. `tenured` says that the operator
+    leads since a moment that it knows: then it may act on any version of a job that was made since and is untouched.
     """
 
     mind: Mind
     job: Job | None = None
     head: Rv = Rv(0)
+    kubernetes: Kubernetes | None = None
     pods: tuple[Child, ...] = ()
     services: tuple[Child, ...] = ()
     pending_jobs: tuple[Event, ...] = ()
@@ -63,6 +67,8 @@ class World(NamedTuple):
     epoch: int = 0
     finished: frozenset[Slot] = frozenset()
     known: frozenset[Slot] = frozenset()
+    done: frozenset[Slot] = frozenset()
+    lost: frozenset[Slot] = frozenset()
     failures: tuple[tuple[Slot, int], ...] = ()
     postures: frozenset[Posture] = frozenset()
     made: frozenset[tuple[str, str]] = frozenset()
@@ -190,11 +196,17 @@ def remove_child(world: World, resource: str, child: Child) -> World:
     return world
 
 
-def end_child(world: World, resource: str, child: Child) -> World:
-    """Delete a child: a pod that runs has to be ended by its kubelet first."""
-    if child.phase == "Running":
-        return world if child.terminating else put_child(world, resource, child._replace(terminating=True))
-    return remove_child(world, resource, child)
+def end_child(world: World, resource: str, child: Child, grace: int = OWN_GRACE) -> World:
+    """Delete a child: a pod that runs has to be ended by its kubelet first, one that has ended goes at once."""
+    if resource != PODS or child.uid == STRANGER:
+        return remove_child(world, resource, child)
+    if child.phase == "Running" and grace:
+        asked = asked_to_go(child, grace, world.kubernetes)
+        return world if asked is None else put_child(world, resource, asked)
+    if child.phase == "Pending" or world.kubernetes is None:
+        return remove_child(world, resource, child)
+    gone = last_delete(child, world.kubernetes)
+    return remove_child(put_child(world, resource, gone), resource, gone)
 
 
 def _with_children(world: World, resource: str, found: tuple[Child, ...], event: Event) -> World:
@@ -250,6 +262,8 @@ def carry_out(world: World, call: Call) -> tuple[World, Answer]:
         number = births.get(what, 0)
         phase = "Pending" if call.resource == PODS else ""
         child = Child(call.name, f"{call.name}.{number}", owner, "TFJob", replica_type, index, phase)
+        if call.resource == PODS:
+            child = child._replace(spec=stored_spec(call.spec, world.kubernetes))
         world = world._replace(births=tuple(sorted((births | {what: number + 1}).items())))
         return put_child(world, call.resource, child), Answer()
     if present is None:

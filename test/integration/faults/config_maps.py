@@ -136,11 +136,6 @@ class ConfigMaps:
         """What there is, as etcd has it."""
         return versions_of((await self._list(ListOptions(label_selector=label_selector))).items)
 
-    async def truth_at(self, version: str) -> Versions:
-        """What there was. Raises ExpiredError when etcd has forgotten."""
-        options = ListOptions(resource_version=version, resource_version_match="Exact")
-        return versions_of((await self._list(options)).items)
-
     async def revision(self) -> int:
         """Where etcd is."""
         return int((await self._list(ListOptions())).metadata.resource_version)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 from api.core import EVENTS, LEASES, PODS, SERVICES
 from api.meta import Resource
 from api.v1.constants import TFJOBS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
@@ -22,6 +25,7 @@ class Kind:
     unconditional: a PUT without resourceVersion is taken (SV-11).
     creates_on_update: a PUT of what is not there creates it.
     graceful: a DELETE only announces the end while a kubelet has the pod.
+    bookmark: what a bookmark's object has besides its metadata: what Go prints of an empty one.
     """
 
     resource: Resource
@@ -30,6 +34,15 @@ class Kind:
     unconditional: bool = True
     creates_on_update: bool = False
     graceful: bool = False
+    bookmark: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def prefix(self) -> str:
+        """Where etcd has the objects, below /registry."""
+        plural = self.resource.plural
+        if self.custom:
+            return f"{self.resource.group}/{plural}"
+        return "services/specs" if plural == "services" else plural
 
     @property
     def head(self) -> dict[str, str]:
@@ -38,11 +51,11 @@ class Kind:
 
 
 KINDS: Final = (
-    Kind(PODS, status=True, graceful=True),
-    Kind(SERVICES, status=True, creates_on_update=True),
+    Kind(PODS, status=True, graceful=True, bookmark={"spec": {"containers": None}, "status": {}}),
+    Kind(SERVICES, status=True, creates_on_update=True, bookmark={"spec": {}, "status": {"loadBalancer": {}}}),
     Kind(CONFIG_MAPS),
     Kind(EVENTS, creates_on_update=True),
-    Kind(LEASES, unconditional=False, creates_on_update=True),
+    Kind(LEASES, unconditional=False, creates_on_update=True, bookmark={"spec": {}}),
     Kind(TFJOBS, status=True, custom=True, unconditional=False),
-    Kind(NAMESPACES, status=True),
+    Kind(NAMESPACES, status=True, bookmark={"spec": {}, "status": {}}),
 )

@@ -9,12 +9,29 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from simulation.model.refusals import bad_request, expired, invalid_options, not_found, too_large
+from hack.kubernetes_versions import (
+    FUTURE_LISTS_TIME_OUT,
+    INITIAL_EVENTS_ARE_CHECKED,
+    LIST_VERSION_IS_CHECKED,
+    LISTS_FROM_SNAPSHOTS,
+)
+from simulation.model.refusals import (
+    Refusal,
+    bad_request,
+    expired,
+    forbidden,
+    future_version,
+    invalid_options,
+    no_number,
+    not_found,
+    too_large,
+)
 from simulation.model.selectors import matcher
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hack.kubernetes_versions import Kubernetes
     from simulation.model.storage import Collection, Key, Storage, Version
 
 TOKEN_EXPIRED = (
@@ -25,20 +42,22 @@ TOKEN_EXPIRED = (
 )
 COMPACTED = "The resourceVersion for the provided list is too old."
 
+_MATCH = "resourceVersionMatch"
 _INCONSISTENT = -1
 """The version in a token that goes on with whatever there is."""
 
 
 class _Token(msgspec.Struct):
-    """What a continue token says: the version that the list shows, and the last object that was sent."""
+    """What a continue token says: the version that the list shows, and the key, below that of the list, to go on from."""
 
+    v: str
     rv: int
     start: str
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What a list is answered from. `start`: only what sorts after it."""
+    """What a list is answered from. `start`: only what sorts from there on."""
 
     rv: int
     objects: Mapping[Key, Version]
@@ -51,13 +70,17 @@ def read_version(text: str) -> int:
     if not text:
         return 0
     if not text.isdecimal():
-        raise bad_request(f"invalid resource version {text!r}")
+        raise Refusal(500, "", no_number(text))
     return int(text)
 
 
-def get(collection: Collection, namespace: str, name: str) -> bytes:
-    """One object, by a quorum read. Raises Refusal."""
-    version = collection.objects.get((namespace, name))
+def get(collection: Collection, namespace: str, name: str, query: Mapping[str, str]) -> bytes:
+    """One object, by a quorum read, or by one of the watch cache if the query says a version. Raises Refusal."""
+    rv = read_version(query.get("resourceVersion", ""))
+    if rv > collection.seen:
+        raise too_large(rv, collection.seen)
+    objects = collection.cached() if "resourceVersion" in query else collection.objects
+    version = objects.get((namespace, name))
     if version is None:
         raise not_found(collection.kind, name)
     return version.raw
@@ -72,63 +95,95 @@ def no_lag(collection: Collection, _oldest: int) -> int:
     return collection.seen
 
 
-def list_objects(
-    storage: Storage, collection: Collection, namespace: str, query: Mapping[str, str], lag: Lag = no_lag
-) -> bytes:
-    """A page of a collection. Raises Refusal."""
-    view = _view(storage, collection, query, lag)
-    selected = matcher(collection.kind, query)
-    versions = sorted(
-        (
-            version
-            for version in view.objects.values()
-            if (not namespace or version.key[0] == namespace) and (selected is None or selected(version))
-        ),
-        key=lambda version: version.path,
-    )
-    if view.start:
-        versions = [version for version in versions if version.path > view.start]
-    token, remaining = "", 0
-    if view.limit and len(versions) > view.limit:
-        remaining = len(versions) - view.limit
-        versions = versions[: view.limit]
-        token = _write_token(_Token(view.rv, versions[-1].path))
-    return _list_body(collection, view.rv, versions, token, remaining=remaining if selected is None else 0)
+class Lister:
+    """Lists: which versions they are answered from, and their pages."""
 
+    def __init__(self, storage: Storage, kubernetes: Kubernetes) -> None:
+        self._storage = storage
+        self._has_snapshots = kubernetes.has(LISTS_FROM_SNAPSHOTS)
+        self._waits_for_future = kubernetes.has(FUTURE_LISTS_TIME_OUT)
+        self._checks_version = kubernetes.has(LIST_VERSION_IS_CHECKED)
+        self._knows_initial_events = kubernetes.has(INITIAL_EVENTS_ARE_CHECKED)
 
-def _view(storage: Storage, collection: Collection, query: Mapping[str, str], lag: Lag) -> _View:
-    version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
-    limit, rv = int(query.get("limit") or 0), read_version(version)
-    if match and not version:
-        raise invalid_options("Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided")
-    if query.get("continue"):
-        if rv:
-            raise bad_request("specifying resource version is not allowed when using continue")
-        token = _read_token(query["continue"])
-        if token.rv == _INCONSISTENT:
-            return _View(storage.rv, collection.objects, limit, token.start)
-        if token.rv < storage.compacted:
-            raise expired(TOKEN_EXPIRED, token=_write_token(_Token(_INCONSISTENT, token.start)))
-        return _View(token.rv, collection.at(token.rv), limit, token.start)
-    if match == "Exact" or (limit and rv and not match):
-        return _exact(storage, collection, rv, limit)
-    if not version or (limit and rv):  # a quorum read
-        if rv > storage.rv:
-            raise too_large(rv, storage.rv)
-        return _View(storage.rv, collection.objects, limit)
-    if rv > collection.seen:
-        raise too_large(rv, collection.seen)
-    seen = lag(collection, max(rv, storage.compacted))
-    objects = collection.cached() if seen == collection.seen else collection.at(seen)
-    return _View(seen, objects)  # the watch cache ignores the limit (SV-01)
+    def page(self, collection: Collection, namespace: str, query: Mapping[str, str], lag: Lag = no_lag) -> bytes:
+        """A page of a collection. Raises Refusal."""
+        self._check(query)
+        view = self._view(collection, query, lag)
+        selected = matcher(collection.kind, query)
+        root = f"{namespace}/" if namespace or not collection.kind.resource.namespaced else ""
+        versions = sorted(
+            (
+                version
+                for version in view.objects.values()
+                if (not namespace or version.key[0] == namespace) and (selected is None or selected(version))
+            ),
+            key=lambda version: version.path,
+        )
+        if view.start:
+            versions = [version for version in versions if version.path.removeprefix(root) >= view.start]
+        token, remaining = "", 0
+        if view.limit and len(versions) > view.limit:
+            remaining = len(versions) - view.limit
+            versions = versions[: view.limit]
+            token = _write_token(view.rv, f"{versions[-1].path.removeprefix(root)}\0")
+        return _list_body(collection, view.rv, versions, token, remaining=remaining if selected is None else 0)
 
+    def _view(self, collection: Collection, query: Mapping[str, str], lag: Lag) -> _View:
+        storage = self._storage
+        version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+        limit, rv = int(query.get("limit") or 0), self._read_version(version)
+        if query.get("continue"):
+            if rv:
+                raise bad_request("specifying resource version is not allowed when using continue")
+            token = _read_token(query["continue"])
+            if version and self._has_snapshots:
+                limit = 0
+            if token.rv == _INCONSISTENT:
+                return _View(storage.rv, collection.objects, limit, token.start)
+            if self._is_forgotten(collection, token.rv):
+                raise expired(TOKEN_EXPIRED, token=_write_token(_INCONSISTENT, token.start))
+            return _View(token.rv, collection.at(token.rv), limit, token.start)
+        if match == "Exact" or (limit and rv and not match):
+            return self._exact(collection, rv, limit)
+        if not version or (limit and rv):  # a quorum read
+            if rv > storage.rv:
+                raise too_large(rv, storage.rv)
+            return _View(storage.rv, collection.objects, limit)
+        if rv > collection.seen:
+            raise too_large(rv, collection.seen)
+        seen = lag(collection, max(rv, storage.compacted))
+        objects = collection.cached() if seen == collection.seen else collection.at(seen)
+        return _View(seen, objects)  # the watch cache ignores the limit (SV-01)
 
-def _exact(storage: Storage, collection: Collection, rv: int, limit: int) -> _View:
-    if rv < storage.compacted:
-        raise expired(COMPACTED)
-    if rv > storage.rv:
-        raise too_large(rv, storage.rv)
-    return _View(rv, collection.at(rv), limit)
+    def _exact(self, collection: Collection, rv: int, limit: int) -> _View:
+        if rv > self._storage.rv:
+            raise too_large(rv, self._storage.rv) if self._waits_for_future else future_version()
+        if self._is_forgotten(collection, rv):
+            raise expired(COMPACTED)
+        return _View(rv, collection.at(rv), limit)
+
+    def _check(self, query: Mapping[str, str]) -> None:
+        version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+        mistakes = []
+        if match and not version:
+            mistakes.append(forbidden(_MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
+        if match and query.get("continue"):
+            mistakes.append(forbidden(_MATCH, "resourceVersionMatch is forbidden when continue is provided"))
+        if match == "Exact" and version == "0":
+            mistakes.append(forbidden(_MATCH, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'))
+        if self._knows_initial_events and "sendInitialEvents" in query:
+            mistakes.append(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+        if mistakes:
+            raise invalid_options(*mistakes)
+
+    def _is_forgotten(self, collection: Collection, rv: int) -> bool:
+        """Whether neither etcd nor a snapshot knows any more what there was."""
+        return rv < self._storage.compacted and not (self._has_snapshots and rv >= collection.snapshots_from)
+
+    def _read_version(self, text: str) -> int:
+        if text and not text.isdecimal() and self._checks_version:
+            raise bad_request(f"invalid resource version: {no_number(text)}")
+        return read_version(text)
 
 
 def _list_body(collection: Collection, rv: int, versions: list[Version], token: str, *, remaining: int) -> bytes:
@@ -145,12 +200,15 @@ def _list_body(collection: Collection, rv: int, versions: list[Version], token: 
     return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}"
 
 
-def _write_token(token: _Token) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(token)).decode()
+def _write_token(rv: int, start: str) -> str:
+    token = _Token("meta.k8s.io/v1", rv, start)
+    return base64.urlsafe_b64encode(msgspec.json.encode(token)).decode().rstrip("=")
 
 
 def _read_token(text: str) -> _Token:
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(text), type=_Token)
+        token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
     except (ValueError, msgspec.DecodeError) as error:
-        raise bad_request(f"continue key is not valid: {error}") from error
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+    token.start = token.start.removeprefix("/")  # some servers write one, and take both
+    return token

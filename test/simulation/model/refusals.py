@@ -1,14 +1,19 @@
-"""How the model says no: the Status objects of kube-apiserver 1.20, word for word where a client may read them."""
+"""How the model says no: the Status objects of kube-apiserver, word for word where a client may read them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from simulation.model.kinds import Kind
 
+FRESH_S: Final = 3.0
+"""How long a read waits for the watch cache to see a version."""
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
@@ -35,11 +40,19 @@ class Refusal(Exception):  # noqa: N818 - an answer, not an error of ours
             "metadata": {},
             "status": "Failure",
             "message": message,
-            "reason": reason,
         }
+        if reason:
+            self.status["reason"] = reason
         if details is not None:
             self.status["details"] = details
         self.status["code"] = code
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the answer."""
+        headers = {"Content-Type": "text/plain; charset=utf-8" if self.plain else "application/json"}
+        retry_after = self.status.get("details", {}).get("retryAfterSeconds")
+        return headers if retry_after is None else headers | {"Retry-After": str(retry_after)}
 
     def body(self) -> bytes:
         """The Status on the wire, or plain text."""
@@ -83,7 +96,7 @@ def conflict(kind: Kind, name: str, why: str = MODIFIED) -> Refusal:
 
 def other_uid(kind: Kind, namespace: str, name: str, asked: str, found: str) -> Refusal:
     """409 to a PUT of an object with another UID, which may be that of one that is gone."""
-    key = f"/registry/{kind.resource.plural}/{namespace}/{name}"
+    key = f"/registry/{kind.prefix}/{namespace}/{name}"
     why = f"Precondition failed: UID in precondition: {asked}, UID in object meta: {found}"
     return conflict(
         kind, name, f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {why}"
@@ -98,31 +111,47 @@ def failed_precondition(kind: Kind, name: str, field: str, asked: str, found: st
     return Refusal(409, "Conflict", message, _details_by_kind(resource.kind, resource.group, name))
 
 
-def must_say_version(kind: Kind, name: str) -> Refusal:
-    """422 to a PUT without a version, where the kind does not take that (SV-11)."""
-    message = "Invalid value: 0x0: must be specified for an update"
+def must_say_version(kind: Kind, name: str, none: str) -> Refusal:
+    """422 to a PUT without a version, where the kind does not take that (SV-11). `none`: how the absent one is shown."""
+    message = f"Invalid value: {none}: must be specified for an update"
     cause = {"reason": "FieldValueInvalid", "message": message, "field": "metadata.resourceVersion"}
     text = f'{kind.resource} "{name}" is invalid: metadata.resourceVersion: {message}'
     return Refusal(422, "Invalid", text, details_of(kind, name) | {"causes": [cause]})
 
 
-def invalid(kind: Kind, name: str, field: str, reason: str, message: str, *, told: int = 1) -> Refusal:
-    """422: one field is wrong. Of some the server tells twice in the causes, and once in the message."""
-    causes = [{"reason": reason, "message": message, "field": field}] * told
-    resource = kind.resource
-    return _invalid(resource.kind, resource.group, name, causes, f"{field}: {message}")
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What is wrong with one field."""
+
+    field: str
+    reason: str
+    message: str
 
 
-def invalid_options(*messages: str) -> Refusal:
+def forbidden(field: str, message: str) -> Mistake:
+    """What must not be said at all."""
+    return Mistake(field, "FieldValueForbidden", f"Forbidden: {message}")
+
+
+def wrong(field: str, value: str, message: str) -> Mistake:
+    """What must not have this value."""
+    return Mistake(field, "FieldValueInvalid", f"Invalid value: {msgspec.json.encode(value).decode()}: {message}")
+
+
+def invalid(kind: Kind, name: str, *mistakes: Mistake, told: int = 1) -> Refusal:
+    """422: fields of an object are wrong. Of some the server tells twice in the causes, and once in the message."""
+    return _invalid(kind.resource.kind, kind.resource.group, name, mistakes, told)
+
+
+def invalid_options(*mistakes: Mistake) -> Refusal:
     """422: the query of a list or watch contradicts itself."""
-    field = "resourceVersionMatch"
-    causes = [{"reason": "FieldValueForbidden", "message": message, "field": field} for message in messages]
-    told = ", ".join(f"{field}: {message}" for message in messages)
-    return _invalid("ListOptions", "meta.k8s.io", "", causes, f"[{told}]" if len(messages) > 1 else told)
+    return _invalid("ListOptions", "meta.k8s.io", "", mistakes, 1)
 
 
-def _invalid(kind: str, group: str, name: str, causes: list[dict[str, str]], told: str) -> Refusal:
-    message = f'{_kind_name(kind, group)} "{name}" is invalid: {told}'
+def _invalid(kind: str, group: str, name: str, mistakes: Sequence[Mistake], told: int) -> Refusal:
+    causes = [{"reason": each.reason, "message": each.message, "field": each.field} for each in mistakes] * told
+    texts = ", ".join(f"{each.field}: {each.message}" for each in mistakes)
+    message = f'{_kind_name(kind, group)} "{name}" is invalid: {f"[{texts}]" if len(mistakes) > 1 else texts}'
     return Refusal(422, "Invalid", message, _details_by_kind(kind, group, name) | {"causes": causes})
 
 
@@ -153,4 +182,20 @@ def too_large(asked: int, current: int) -> Refusal:
     message = f"Too large resource version: {asked}, current: {current}"
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
     details = {"causes": causes, "retryAfterSeconds": 1}
-    return Refusal(504, "Timeout", f"Timeout: {message}", details, delay_s=3.0)
+    return Refusal(504, "Timeout", f"Timeout: {message}", details, delay_s=FRESH_S)
+
+
+def future_version() -> Refusal:
+    """500: what etcd says of a version that is still to come."""
+    return Refusal(500, "", "etcdserver: mvcc: required revision is a future revision")
+
+
+def no_number(text: str) -> str:
+    """What the server says of a resourceVersion that is none."""
+    shown = msgspec.json.encode(text).decode()
+    return f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: invalid syntax"
+
+
+def initializing() -> Refusal:
+    """429: the watch cache is being filled."""
+    return Refusal(429, "TooManyRequests", "storage is (re)initializing", {"retryAfterSeconds": 1})

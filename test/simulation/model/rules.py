@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from hack.kubernetes_versions import CONTAINER_RESTART_RULES, NATIVE_SIDECARS
-from simulation.model.refusals import details_of, failed_precondition, invalid
+from simulation.model.refusals import details_of, failed_precondition, forbidden, invalid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,11 +78,8 @@ def check_finalizers(kind: Kind, name: str, before: Mapping[str, Any], after: Ma
     added = sorted(set(after.get("finalizers") or []) - set(before.get("finalizers") or []))
     if added and "deletionTimestamp" in before:
         found = ", ".join(f'"{each}"' for each in added)
-        message = (
-            "Forbidden: no new finalizers can be added if the object is being deleted, "
-            f"found new finalizers []string{{{found}}}"
-        )
-        raise invalid(kind, name, "metadata.finalizers", "FieldValueForbidden", message, told=2)
+        why = f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{found}}}"
+        raise invalid(kind, name, forbidden("metadata.finalizers", why), told=2)
 
 
 def finalizers_after(finalizers: list[str], propagation: str) -> list[str]:
@@ -93,14 +91,32 @@ def finalizers_after(finalizers: list[str], propagation: str) -> list[str]:
     return [*kept, own] if own else kept
 
 
-def grace(kind: Kind, old: Version, asked: int | None) -> int:
-    """How long a kubelet may take to end a pod; 0 for everything else, and for pods that no kubelet runs."""
+def first_grace(kind: Kind, old: Version, asked: int | None) -> int | None:
+    """The grace of a first deletion: 0 for pods that no kubelet runs. None: the kind knows none."""
     if not kind.graceful:
-        return 0
+        return None
     spec, status = old.body.get("spec") or {}, old.body.get("status") or {}
     if not spec.get("nodeName") or status.get("phase") in {"Succeeded", "Failed"}:
         return 0
     return int(spec.get("terminationGracePeriodSeconds", 30)) if asked is None else asked
+
+
+def shortened(meta: Body, grace: int, now: datetime, *, never_past: bool) -> Body:
+    """The times of an object that is to be gone with less grace than it was given before.
+
+    Its deletionTimestamp is that of the first deletion, with the new grace in place of the old one. Where it is `never_past`
+    and would be, it is now, and what is left of the grace is a second (BeforeDelete).
+    """
+    first = datetime.fromisoformat(meta["deletionTimestamp"]) - timedelta(seconds=meta["deletionGracePeriodSeconds"])
+    gone_at = first + timedelta(seconds=grace)
+    if never_past and gone_at < now:
+        gone_at, grace = now, min(grace, 1)
+    return {"deletionTimestamp": timestamp(gone_at), "deletionGracePeriodSeconds": grace}
+
+
+def timestamp(time: datetime) -> str:
+    """A time as it is written."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def known_to(kubernetes: Kubernetes, spec: Body) -> Body:

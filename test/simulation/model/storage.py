@@ -1,6 +1,7 @@
 """What the model keeps: objects, one counter of versions, and the log of changes that watches are served from.
 
-Below HTTP and above nothing: it knows neither requests nor rules, and stores what it is told.
+Below HTTP and above nothing: it knows neither requests nor rules, and stores what it is told. etcd and the watch caches forget
+apart: `Storage.compacted` is how far etcd has, `Collection.forgotten` how far a cache has.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from simulation.model.kinds import KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from simulation.model.kinds import Kind
 
@@ -60,7 +61,7 @@ class Change:
 
 @dataclass(slots=True)
 class Collection:
-    """All objects of one kind, their history since the last compaction, and the watch cache that reads are served from.
+    """All objects of one kind, their history as far as etcd or the cache can tell it, and the watch cache that reads use.
 
     The cache is the history up to `seen`. It is complete unless it is frozen, as that of a server is that etcd does not reach.
     """
@@ -71,18 +72,22 @@ class Collection:
     seen: int = 0
     forgotten: int = 0
     """The cache can tell everything after this version: the one it began at, or that of the last change it dropped."""
+    snapshots_from: int = 0
+    """The cache has snapshots of the collection from this version on."""
     frozen: bool = False
     stirred: bool = False
     """Whether the cache has seen anything happen since the server started: before that there are no bookmarks."""
     listeners: dict[Callable[[Change], None], None] = field(default_factory=dict)
     """Are told of every change once the cache has seen it."""
+    waiting: dict[Callable[[], None], None] = field(default_factory=dict)
+    """Are told when the cache has come further."""
 
     def since(self, rv: int) -> list[Change]:
         """The changes after `rv`, oldest first."""
         return self.log[bisect_right(self.log, rv, key=attrgetter("rv")) :]
 
     def at(self, rv: int) -> dict[Key, Version]:
-        """What existed at `rv`, which must not be compacted."""
+        """What existed at `rv`, which etcd or the cache must still know."""
         objects = dict(self.objects)
         for change in reversed(self.since(rv)):
             if change.old is None:
@@ -99,7 +104,7 @@ class Collection:
         """A fresh cache, filled at `rv`; that of a server that etcd does not reach can not be filled."""
         self.stirred = False
         if not self.frozen:
-            self.seen = self.forgotten = rv
+            self.seen = self.forgotten = self.snapshots_from = rv
 
     def catch_up(self) -> None:
         """Let the cache see, and tell, what happened, unless it is frozen."""
@@ -111,26 +116,49 @@ class Collection:
             for listener in [*self.listeners]:
                 listener(change)
 
+    def progress(self, rv: int) -> None:
+        """Let the cache know that nothing it has not seen happened up to `rv`, unless it is frozen."""
+        if self.frozen:
+            return
+        self.seen = rv
+        for listener in [*self.waiting]:
+            listener()
+
 
 class Storage:
     """All collections under one counter of versions, as in etcd.
 
     Invariants: versions only grow, and no two changes have the same; a collection's log is in their order, and holds all
-    changes after `compacted`; cached history is never compacted before the cache has seen it.
+    changes that etcd or its cache have not forgotten; no cache forgets what it has not seen.
     """
 
-    def __init__(self, first_version: int = 100) -> None:
+    def __init__(
+        self, kinds: Iterable[Kind] = KINDS, first_version: int = 100, *, knows_progress: bool = False
+    ) -> None:
+        """`knows_progress`: the caches hear how far etcd is, also when nothing of theirs has changed."""
         self.rv = first_version
         self.compacted = 0
-        self.collections = {
-            kind.resource.plural: Collection(kind, seen=first_version, forgotten=first_version) for kind in KINDS
-        }
+        self.collections: dict[str, Collection] = {}
+        self._knows_progress = knows_progress
         self._uids = 0
+        for kind in kinds:
+            self.add(kind)
+
+    def add(self, kind: Kind) -> Collection:
+        """Begin an empty collection, with a cache that knows nothing of before."""
+        collection = Collection(kind, seen=self.rv, forgotten=self.rv, snapshots_from=self.rv)
+        self.collections[kind.resource.plural] = collection
+        return collection
 
     def new_uid(self) -> str:
         """A UID that no other object has or had."""
         self._uids += 1
         return f"00000000-0000-4000-8000-{self._uids:012d}"
+
+    def advance(self, rv: int) -> None:
+        """Let the counter move on, as it does when something is written that is no concern of ours."""
+        self.rv = max(self.rv, rv)
+        self._tell_progress()
 
     def put(self, collection: Collection, key: Key, body: Body) -> Version:
         """Store a new version of an object; `body` gets its resourceVersion, and belongs to the storage from now on."""
@@ -147,8 +175,8 @@ class Storage:
         self._commit(collection, Change(gone.rv, old, gone, gone=True))
         return gone
 
-    def compact(self, rv: int) -> None:
-        """Forget the history up to `rv`."""
+    def compact(self, rv: int, *, caches: bool = True) -> None:
+        """Let etcd forget the history up to `rv`, and the `caches` as well, as they do when they are full."""
         frozen = min((each.seen for each in self.collections.values() if each.frozen), default=_NEVER)
         rv = min(rv, frozen)
         if rv <= self.compacted:
@@ -156,9 +184,11 @@ class Storage:
         self.compacted = rv
         for collection in self.collections.values():
             kept = collection.since(rv)
-            if len(kept) < len(collection.log):
-                collection.forgotten = max(collection.forgotten, collection.log[-len(kept) - 1].rv)
-            collection.log = kept
+            if caches:
+                collection.snapshots_from = max(collection.snapshots_from, rv)
+                if len(kept) < len(collection.log):
+                    collection.forgotten = max(collection.forgotten, collection.log[-len(kept) - 1].rv)
+            collection.log = collection.since(min(rv, collection.forgotten))
 
     def freeze(self, collection: Collection, at: int | None = None) -> None:
         """Let the cache of a collection stand still, now, or as that of another server did at an earlier version."""
@@ -170,6 +200,7 @@ class Storage:
         """Let a frozen cache catch up."""
         collection.frozen = False
         collection.catch_up()
+        self._tell_progress()
 
     def _version(self, key: Key, body: Body) -> Version:
         self.rv += 1
@@ -179,3 +210,9 @@ class Storage:
     def _commit(self, collection: Collection, change: Change) -> None:
         collection.log.append(change)
         collection.catch_up()
+        self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        if self._knows_progress:
+            for collection in self.collections.values():
+                collection.progress(self.rv)

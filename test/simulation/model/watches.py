@@ -1,26 +1,43 @@
-"""Watches: where each begins, what it is sent, bookmarks, and how it ends."""
+"""Watches and streamed lists: where each begins, what it is sent, bookmarks, and how it ends."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from hack.kubernetes_versions import IDLE_BOOKMARKS, INITIAL_EVENTS_ARE_CHECKED, STREAMING_LISTS
 from simulation.model.network import NETWORK
-from simulation.model.reads import read_version
-from simulation.model.refusals import Refusal, bad_request, expired, invalid_options
+from simulation.model.reads import no_lag, read_version
+from simulation.model.refusals import (
+    FRESH_S,
+    Mistake,
+    Refusal,
+    bad_request,
+    expired,
+    forbidden,
+    invalid_options,
+    too_large,
+)
 from simulation.model.selectors import matcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from simulation.model.storage import Change, Collection, Version
+    from hack.kubernetes_versions import Kubernetes
+    from simulation.model.reads import Lag
+    from simulation.model.storage import Change, Collection, Storage, Version
 
 BOOKMARK_S: Final = 60.0
 """SV-03."""
 LAST_BOOKMARK_S: Final = 2.0
 """A bookmark also comes so long before the server ends the watch (SV-03)."""
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+"""The annotation of the bookmark after the last of the events that tell what there is."""
+
+_MATCH: Final = "resourceVersionMatch"
+_NOT_OLDER: Final = "NotOlderThan"
 
 
 class Sink(Protocol):
@@ -39,59 +56,143 @@ class Sink(Protocol):
         ...
 
 
+class Manners:
+    """How a version of the server treats watches."""
+
+    def __init__(self, kubernetes: Kubernetes) -> None:
+        self.streams_lists = kubernetes.has(STREAMING_LISTS)
+        self.has_idle_bookmarks = kubernetes.has(IDLE_BOOKMARKS)
+        self._knows_initial_events = kubernetes.has(INITIAL_EVENTS_ARE_CHECKED)
+
+    def check(self, query: Mapping[str, str]) -> None:
+        """Raises Refusal for a query that is never answered with a stream."""
+        mistakes = self._mistakes(query) if self._knows_initial_events else _old_mistakes(query)
+        if mistakes:
+            raise invalid_options(*mistakes)
+        if query.get("continue"):
+            raise bad_request("continue is not supported for watch")
+
+    def _mistakes(self, query: Mapping[str, str]) -> list[Mistake]:
+        match = query.get("resourceVersionMatch", "")
+        mistakes = []
+        if "sendInitialEvents" in query:
+            if match != _NOT_OLDER:
+                mistakes.append(forbidden(_MATCH, f"sendInitialEvents requires setting {_MATCH} to {_NOT_OLDER}"))
+            if not self.streams_lists:
+                why = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
+                mistakes.append(forbidden("sendInitialEvents", why))
+        elif match:
+            why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            mistakes.append(forbidden(_MATCH, why))
+        if match not in {"", _NOT_OLDER}:
+            message = f'Unsupported value: "{match}": supported values: "{_NOT_OLDER}"'
+            mistakes.append(Mistake(_MATCH, "FieldValueNotSupported", message))
+        return mistakes
+
+
+def _old_mistakes(query: Mapping[str, str]) -> list[Mistake]:
+    if "resourceVersionMatch" not in query:
+        return []
+    mistakes = [forbidden(_MATCH, "resourceVersionMatch is forbidden for watch")]
+    if not query.get("resourceVersion"):
+        mistakes.append(forbidden(_MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
+    return mistakes
+
+
 class Watch:
     """One open watch. Invariant: between `open` and its end it hears of every change after `after` that matches, once."""
 
-    def __init__(self, collection: Collection, namespace: str, query: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        collection: Collection,
+        namespace: str,
+        query: Mapping[str, str],
+        *,
+        manners: Manners,
+        lag: Lag = no_lag,
+    ) -> None:
         """Read the query. Raises Refusal for one that is never answered with a stream."""
-        self._collection = collection
+        self.collection = collection
         self._namespace = namespace
+        manners.check(query)
+        self._manners = manners
+        self._lag = lag
         self._version = query.get("resourceVersion", "")
         self._after = read_version(self._version)
+        wants = query.get("sendInitialEvents", "") if manners.streams_lists else ""
+        self._streams_list = wants == "true"
+        self._starts_now = wants == "false" and self._after == 0
+        self._fresh = self._after if self._version or not self._streams_list else storage.rv
+        """The version that the cache must have seen before a list is streamed: without one in the query, all there is."""
         self._selected = matcher(collection.kind, query)
         self._bookmarks = query.get("allowWatchBookmarks") == "true"
         self._timeout_s = float(query.get("timeoutSeconds") or 1800)
         self._sink: Sink | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._closed: Callable[[Watch], None] = lambda _: None
-        if "resourceVersionMatch" in query:
-            raise invalid_options("Forbidden: resourceVersionMatch is forbidden for watch")
-        if query.get("continue"):
-            raise bad_request("continue is not supported for watch")
 
     def open(self, sink: Sink, closed: Callable[[Watch], None]) -> None:
         """Begin to send; `closed` is told of the end, whoever brings it about."""
         self._sink = sink
         self._closed = closed
-        collection = self._collection
-        if self._after == 0:
-            self._after = collection.seen
-            for version in collection.cached().values():
-                self._offer_version("ADDED", version)
-        elif self._after < collection.forgotten:
-            refusal = expired(f"too old resource version: {self._version} ({collection.forgotten})")
-            self.fail(refusal)
-            return
-        else:
-            for change in collection.since(self._after):
-                if change.rv > collection.seen:
-                    break
-                self._hear(change)
-        collection.listeners[self._hear] = None
         loop = asyncio.get_running_loop()
-        self._timers = [loop.call_later(self._timeout_s, self._time_out, context=NETWORK)]
+        self._timers = [loop.call_later(self._timeout_s, self.end, context=NETWORK)]
+        if self._streams_list and self.collection.seen < self._fresh:
+            self.collection.waiting[self._begin_when_fresh] = None
+            self._timers.append(loop.call_later(FRESH_S, self._give_up, context=NETWORK))
+        else:
+            self._begin()
+
+    def _begin_when_fresh(self) -> None:
+        if self.collection.seen >= self._fresh:
+            del self.collection.waiting[self._begin_when_fresh]
+            self._timers.pop().cancel()
+            self._begin()
+
+    def _give_up(self) -> None:
+        self.fail(too_large(self._fresh, self.collection.seen))
+
+    def _begin(self) -> None:
+        collection = self.collection
+        if self._starts_now:
+            self._after = collection.seen
+        elif self._streams_list or self._after == 0:
+            self._send_all()
+        elif self._after < collection.forgotten:
+            self.fail(expired(f"too old resource version: {self._version} ({collection.forgotten})"))
+        for change in collection.since(self._after):
+            if change.rv > collection.seen:
+                break
+            self._hear(change)
+        if self._sink is None:  # it has failed, or whom it is for has hung up meanwhile
+            return
+        collection.listeners[self._hear] = None
         if self._bookmarks:
             self._bookmark_in(BOOKMARK_S)
             if self._timeout_s > LAST_BOOKMARK_S:
                 delay = self._timeout_s - LAST_BOOKMARK_S
-                self._timers.append(loop.call_later(delay, self._send_bookmark, context=NETWORK))
+                self._timers.append(asyncio.get_running_loop().call_later(delay, self._send_bookmark, context=NETWORK))
+
+    def _send_all(self) -> None:
+        """Send what there is, as events; then, to those who take bookmarks, one that says so (RF-27)."""
+        collection = self.collection
+        self._after = collection.seen
+        if self._streams_list and self._fresh < collection.seen:
+            self._after = self._lag(collection, max(self._fresh, collection.forgotten))
+        objects = collection.cached() if self._after == collection.seen else collection.at(self._after)
+        for version in sorted(objects.values(), key=lambda version: version.path):
+            self._offer_version("ADDED", version)
+        if self._bookmarks and self._manners.streams_lists:
+            self._send_event("BOOKMARK", self._bookmark(self._after, annotations={INITIAL_EVENTS_END: "true"}))
 
     def close(self) -> None:
         """The stream is over, from either side. Safe to call twice."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
-        self._collection.listeners.pop(self._hear, None)
+        self.collection.listeners.pop(self._hear, None)
+        self.collection.waiting.pop(self._begin_when_fresh, None)
         if self._sink is not None:
             self._sink = None
             self._closed(self)
@@ -99,7 +200,7 @@ class Watch:
     def fail(self, refusal: Refusal) -> None:
         """Send an ERROR event and end."""
         self._send(b'{"type":"ERROR","object":' + refusal.body() + b"}\n")
-        self._end()
+        self.end()
 
     def lose(self) -> None:
         """Break the connection."""
@@ -108,14 +209,12 @@ class Watch:
         if sink is not None:
             sink.lose()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """End the stream without a word."""
         sink = self._sink
         self.close()
         if sink is not None:
             sink.end()
-
-    def _time_out(self) -> None:
-        self._end()
 
     def _hear(self, change: Change) -> None:
         if change.rv <= self._after:
@@ -149,12 +248,13 @@ class Watch:
         self._bookmark_in(BOOKMARK_S)
 
     def _send_bookmark(self) -> None:
-        if not self._collection.stirred:
-            return
-        kind = self._collection.kind
-        rv = max(self._after, self._collection.seen)
-        meta = {"resourceVersion": str(rv), "creationTimestamp": None}
-        self._send_event("BOOKMARK", msgspec.json.encode({**kind.head, "metadata": meta}))
+        is_due = self.collection.stirred or self._manners.has_idle_bookmarks
+        if is_due and self._after <= self.collection.seen:
+            self._send_event("BOOKMARK", self._bookmark(self.collection.seen, creationTimestamp=None))
+
+    def _bookmark(self, rv: int, **meta: Any) -> bytes:
+        kind = self.collection.kind
+        return msgspec.json.encode({**kind.head, "metadata": {"resourceVersion": str(rv), **meta}, **kind.bookmark})
 
     def _send_event(self, event: str, raw: bytes) -> None:
         self._send(b'{"type":"' + event.encode() + b'","object":' + raw + b"}\n")

@@ -6,13 +6,23 @@ clients know, never from a race inside the server.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hack.kubernetes_versions import DELETION_TIMESTAMP_MOVES, OLDEST, Kubernetes
+from hack.kubernetes_versions import (
+    DELETE_ANSWERS_LAST_VERSION,
+    DELETION_TIMESTAMP_MOVES,
+    NAMESPACE_NAME_LABEL,
+    POD_GENERATION,
+    PUT_OF_GONE_IS_NOT_FOUND,
+    SERVICE_DELETE_ANSWERS_OBJECT,
+    SERVICES_ARE_GENERIC,
+    VALUES_ARE_PRINTED_AS_JSON,
+)
 from simulation.model import rules
+from simulation.model.metadata import GENERATED_BASE, mistakes_in
 from simulation.model.patches import json_patch, merge_patch, strategic_merge_patch
 from simulation.model.refusals import (
     Refusal,
@@ -24,28 +34,33 @@ from simulation.model.refusals import (
     must_say_version,
     not_found,
     other_uid,
+    wrong,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
     from random import Random
 
+    from hack.kubernetes_versions import Kubernetes
     from simulation.model.kinds import Kind
     from simulation.model.storage import Body, Collection, Key, Storage, Version
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+_NOT_FOR_CUSTOM = (
+    "the body of the request was in an unknown format - accepted media types include: "
+    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+)
 
 
 class Writer:
-    """The writing half of a server of this version. `now` tells the time; `random` makes the ends of generated names."""
+    """The writing half of the server. `now` tells the time; `random` makes the ends of generated names."""
 
-    def __init__(
-        self, storage: Storage, now: Callable[[], datetime], random: Random, kubernetes: Kubernetes = OLDEST
-    ) -> None:
-        self._kubernetes = kubernetes
+    def __init__(self, storage: Storage, now: Callable[[], datetime], random: Random, kubernetes: Kubernetes) -> None:
         self._storage = storage
         self._now = now
         self._random = random
+        self._kubernetes = kubernetes
 
     def create(self, collection: Collection, namespace: str, body: Body, *, dry_run: bool) -> bytes:
         """POST. Raises Refusal."""
@@ -54,13 +69,13 @@ class Writer:
         if meta.get("resourceVersion"):
             raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
         if not meta.get("name") and meta.get("generateName"):
-            meta["name"] = meta["generateName"] + "".join(self._random.choice(_SUFFIX) for _ in range(5))
+            meta["name"] = self._generated(meta["generateName"])
         name = meta.get("name", "")
-        if not name:
-            message = "Required value: name or generateName is required"
-            raise invalid(kind, name, "metadata.name", "FieldValueRequired", message)
         if kind.resource.namespaced:
             self._check_namespace(kind, namespace, name)
+        mistakes = mistakes_in(kind, meta, self._kubernetes)
+        if mistakes:
+            raise invalid(kind, name, *mistakes)
         taken = collection.objects.get((namespace, name))
         if taken is not None:
             raise already_exists(kind, name, going="deletionTimestamp" in taken.body["metadata"])
@@ -68,7 +83,9 @@ class Writer:
             if field != "generation":
                 meta.pop(field, None)
         meta |= {"uid": self._storage.new_uid(), "creationTimestamp": self._time()}
-        if kind.custom:
+        if kind.resource.plural == "namespaces" and self._kubernetes.has(NAMESPACE_NAME_LABEL):
+            meta["labels"] = (meta.get("labels") or {}) | {"kubernetes.io/metadata.name": name}
+        if self._counts_generations(kind):
             meta["generation"] = 1
         complete = rules.pruned(
             kind, kind.head | {"metadata": meta} | rules.without(body, "kind", "apiVersion", "metadata")
@@ -89,17 +106,22 @@ class Writer:
         if meta.get("name", name) != name:
             raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
         old = collection.objects.get(key)
+        is_old_service = kind.resource.plural == "services" and not self._kubernetes.has(SERVICES_ARE_GENERIC)
         if old is None:
-            if meta.get("uid"):
+            creates = kind.creates_on_update and not subresource and not is_old_service
+            can_tell = self._kubernetes.has(PUT_OF_GONE_IS_NOT_FOUND) or is_old_service
+            if meta.get("uid") and (creates or not can_tell):
                 raise other_uid(kind, namespace, name, meta["uid"], "")
-            if not kind.creates_on_update or subresource:
+            if not creates:
                 raise not_found(kind, name)
-            return 201, self.create(collection, namespace, body | {"metadata": meta}, dry_run=dry_run)
-        version = meta.get("resourceVersion", "")
-        if not version and not kind.unconditional:
-            raise must_say_version(kind, name)
+            created = rules.without(meta, "resourceVersion")
+            return 201, self.create(collection, namespace, body | {"metadata": created}, dry_run=dry_run)
+        if is_old_service and not subresource:
+            self._check_old_service(kind, old, meta)
         if meta.get("uid", old.body["metadata"]["uid"]) != old.body["metadata"]["uid"]:
             raise other_uid(kind, namespace, name, meta["uid"], old.body["metadata"]["uid"])
+        if not meta.get("resourceVersion") and not kind.unconditional:
+            raise must_say_version(kind, name, "0" if self._kubernetes.has(VALUES_ARE_PRINTED_AS_JSON) else "0x0")
         return 200, self._replace(collection, old, body | {"metadata": meta}, subresource, dry_run=dry_run)
 
     def patch(
@@ -124,13 +146,10 @@ class Writer:
                 body = json_patch(old.body, patch)
             case "application/strategic-merge-patch+json" if not kind.custom:
                 body = strategic_merge_patch(old.body, patch)
+            case "application/strategic-merge-patch+json":
+                raise Refusal(415, "UnsupportedMediaType", _NOT_FOR_CUSTOM)
             case _:
-                raise Refusal(
-                    415,
-                    "UnsupportedMediaType",
-                    "the body of the request was in an unknown format - accepted media types include: "
-                    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-                )
+                raise Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
         meta = self._checked_metadata(kind, key[0], body)
         if meta.get("name") != key[1]:
             raise bad_request(
@@ -145,30 +164,51 @@ class Writer:
         if old is None:
             raise not_found(kind, key[1])
         rules.check_preconditions(kind, old, options.get("preconditions") or {})
-        meta = dict(old.body["metadata"])
-        finalizers = rules.finalizers_after(meta.get("finalizers") or [], options.get("propagationPolicy", ""))
         if kind.resource.plural == "namespaces":
             return self._end_namespace(collection, old)
-        grace = rules.grace(kind, old, options.get("gracePeriodSeconds"))
-        if not finalizers and grace == 0:
-            if not kind.graceful:
-                self._storage.remove(collection, key)
-                return rules.success(kind, old)
-            # Such a deletion is two changes, and watchers hear of both.
-            last = meta | {"deletionTimestamp": self._leaves_at(meta, 0), "deletionGracePeriodSeconds": 0}
-            announced = self._storage.put(collection, key, old.body | {"metadata": last})
-            self._storage.remove(collection, key)
-            return announced.raw
-        remaining = meta.get("deletionGracePeriodSeconds")
-        if remaining is not None and grace >= remaining and finalizers == meta.get("finalizers", []):
-            return old.raw
-        if remaining is None and "generation" in meta:
-            meta["generation"] += 1
-        if remaining is None or grace < remaining:
-            meta |= {"deletionTimestamp": self._leaves_at(meta, grace), "deletionGracePeriodSeconds": grace}
+        asked = options.get("gracePeriodSeconds")
+        before: Body = old.body["metadata"]
+        remaining = before.get("deletionGracePeriodSeconds")
+        grace: int | None
+        if remaining:  # a kubelet has it; only less grace makes a difference, and nothing else of the request does
+            if asked is None or asked >= remaining:
+                return old.raw
+            never_past = self._kubernetes.has(DELETION_TIMESTAMP_MOVES)
+            meta = before | rules.shortened(before, asked, self._now(), never_past=never_past)
+            grace = int(meta["deletionGracePeriodSeconds"])
+        else:
+            grace = None if remaining == 0 else rules.first_grace(kind, old, asked)
+            meta = before | self._deletion(before, grace)
+        finalizers = rules.finalizers_after(before.get("finalizers") or [], options.get("propagationPolicy", ""))
         if finalizers:
             meta["finalizers"] = finalizers
+        if not finalizers and not grace:
+            return self._remove(collection, old, None if grace is None else meta)
+        if meta == before:
+            return old.raw
         return self._storage.put(collection, key, old.body | {"metadata": meta}).raw
+
+    def _deletion(self, before: Body, grace: int | None) -> Body:
+        """What the first deletion of an object writes into it."""
+        if "deletionTimestamp" in before:
+            return {}
+        next_generation = {"generation": before["generation"] + 1} if "generation" in before else {}
+        return next_generation | {
+            "deletionTimestamp": self._time(grace or 0),
+            "deletionGracePeriodSeconds": grace or 0,
+        }
+
+    def _remove(self, collection: Collection, old: Version, announced: Body | None) -> bytes:
+        """Remove an object. Where it is `announced`, by this metadata, that is two changes, and watchers hear of both."""
+        last = old
+        if announced is not None:
+            last = self._storage.put(collection, old.key, old.body | {"metadata": announced})
+        gone = self._storage.remove(collection, old.key)
+        kind = collection.kind
+        is_service = kind.resource.plural == "services" and self._kubernetes.has(SERVICE_DELETE_ANSWERS_OBJECT)
+        if not kind.graceful and not is_service:
+            return rules.success(kind, old)
+        return gone.raw if self._kubernetes.has(DELETE_ANSWERS_LAST_VERSION) else last.raw
 
     def _end_namespace(self, collection: Collection, old: Version) -> bytes:
         """Announce the end of a namespace; its controller removes it when it is empty."""
@@ -203,13 +243,15 @@ class Writer:
         given = meta.get("resourceVersion", "")
         if given and given != before["resourceVersion"]:
             raise conflict(kind, name)
-        if meta.get("uid", before["uid"]) != before["uid"]:
-            message = f'Invalid value: "{meta["uid"]}": field is immutable'
-            raise invalid(kind, name, "metadata.uid", "FieldValueInvalid", message, told=2)
+        ignored = kind.custom and subresource == "status"
+        if meta.get("uid", before["uid"]) != before["uid"] and not ignored:
+            raise invalid(kind, name, wrong("metadata.uid", meta["uid"], "field is immutable"), told=2)
         rules.check_finalizers(kind, name, before, meta)
         new = rules.merged(kind, old.body, body, subresource)
         new_meta = new["metadata"] | {"resourceVersion": before["resourceVersion"]}
-        if kind.custom and rules.without(new, "metadata", "status") != rules.without(old.body, "metadata", "status"):
+        if self._counts_generations(kind) and rules.without(new, "metadata", "status") != rules.without(
+            old.body, "metadata", "status"
+        ):
             new_meta["generation"] = before["generation"] + 1
         new = rules.pruned(kind, new | {"metadata": new_meta})
         if dry_run or new == old.body:
@@ -260,19 +302,22 @@ class Writer:
             case _:
                 pass
 
-    def _leaves_at(self, meta: Body, grace: int) -> str:
-        """When an object has to be gone. A second deletion shortens the grace; it still runs from the first one."""
-        if "deletionTimestamp" not in meta:
-            return self._time(grace)
-        before = datetime.fromisoformat(meta["deletionTimestamp"])
-        leaves_at = before + timedelta(seconds=grace - int(meta.get("deletionGracePeriodSeconds") or 0))
-        if self._kubernetes.has(DELETION_TIMESTAMP_MOVES):
-            leaves_at = max(leaves_at, self._now())
-        return _text(leaves_at)
+    def _generated(self, base: str) -> str:
+        return base[:GENERATED_BASE] + "".join(self._random.choice(_SUFFIX) for _ in range(5))
+
+    def _counts_generations(self, kind: Kind) -> bool:
+        return kind.custom or (kind.resource.plural == "pods" and self._kubernetes.has(POD_GENERATION))
+
+    def _check_old_service(self, kind: Kind, old: Version, meta: Mapping[str, Any]) -> None:
+        """What the storage of services looked at before all else, when it was one of its own. Raises Refusal."""
+        mistakes = []
+        if not meta.get("resourceVersion"):
+            mistakes.append(wrong("metadata.resourceVersion", "", "must be specified for an update"))
+        uid = meta.get("uid", old.body["metadata"]["uid"])
+        if uid != old.body["metadata"]["uid"]:
+            mistakes.append(wrong("metadata.uid", uid, "field is immutable"))
+        if mistakes:
+            raise invalid(kind, old.key[1], *mistakes, told=2)
 
     def _time(self, later: float = 0.0) -> str:
-        return _text(self._now() + timedelta(seconds=later))
-
-
-def _text(time: datetime) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return rules.timestamp(self._now() + timedelta(seconds=later))

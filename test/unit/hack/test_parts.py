@@ -9,10 +9,12 @@ import pytest
 from cryptography import x509
 
 from hack.control_plane import ControlPlaneError, parts, ports
+from hack.control_plane.binaries import version_of
 from hack.control_plane.keeper import Order
 from hack.control_plane.kubeconfig import write_kubeconfig
 from hack.control_plane.pki import Authority
 from hack.control_plane.state import PartState, State
+from hack.kubernetes_versions import OLDEST, Kubernetes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +50,7 @@ def test_everything_listens_on_loopback(tmp_path: Path, files: parts.Files) -> N
     commands = [
         parts.etcd_command(tmp_path / "etcd", files, PORTS),
         parts.kube_apiserver_command(tmp_path / "kube-apiserver", files, PORTS),
-        parts.kube_controller_manager_command(tmp_path / "kube-controller-manager", files, PORTS, 20),
+        parts.kube_controller_manager_command(tmp_path / "kube-controller-manager", files, PORTS, OLDEST),
     ]
     for command in commands:
         listening = [flag for flag in command if flag.startswith(("--bind-address", "--listen"))]
@@ -61,14 +63,29 @@ def test_the_controller_managers_port_without_tls_is_closed_where_it_exists(
     tmp_path: Path, files: parts.Files, minor: int, given: bool
 ) -> None:
     """1.24 dropped the flag, and dies of it."""
-    command = parts.kube_controller_manager_command(tmp_path / "kube-controller-manager", files, PORTS, minor)
+    version = Kubernetes(minor)
+    command = parts.kube_controller_manager_command(tmp_path / "kube-controller-manager", files, PORTS, version)
     assert ("--port=0" in command) is given
 
 
-@pytest.mark.parametrize(("text", "minor"), [("Kubernetes v1.20.2\n", 20), ("Kubernetes v1.36.0-rc.1", 36), ("?", 20)])
-def test_the_minor_version_is_read_from_what_a_program_says(text: str, minor: int) -> None:
+@pytest.mark.parametrize(("text", "minor"), [("Kubernetes v1.20.2", 20), ("Kubernetes v1.36.0-rc.1", 36)])
+def test_a_program_is_asked_for_its_version(tmp_path: Path, text: str, minor: int) -> None:
     """Assets may be of any version."""
-    assert parts.parse_minor_version(text) == minor
+    assert version_of(program(tmp_path, text)) == Kubernetes(minor)
+
+
+def test_a_program_that_tells_no_version_is_refused(tmp_path: Path) -> None:
+    """Rather than given the flags of a version that is none of its own."""
+    with pytest.raises(ControlPlaneError, match="does not tell its version, but: hello"):
+        version_of(program(tmp_path, "hello"))
+
+
+def program(folder: Path, says: str) -> Path:
+    """An executable file that prints something."""
+    made = folder / "program"
+    made.write_text(f"#!/bin/sh\necho '{says}'\n")
+    made.chmod(0o755)
+    return made
 
 
 def test_ports_are_three_different_free_ones_below_the_range_of_outgoing_connections() -> None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from api.meta import ObjectMeta
 from hack.control_plane import ControlPlaneError
-from hack.real_node import machine, parts
+from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
+from hack.real_node import machine, parts, sandbox
 from hack.real_node.dns import Address, Endpoints, NamedService, NamedServiceSpec, Subset, hosts
 from hack.real_node.inside import FOLDER_VARIABLE
 from hack.real_node.node import RealNode
 from hack.real_node.tools import Tools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PLACES = parts.Places(Path("/node"))
 
@@ -48,14 +54,58 @@ def test_containerd_gets_settings_that_it_can_read() -> None:
 
 def test_the_kubelet_lets_nobody_in_without_a_certificate() -> None:
     """Its address is one that pods reach."""
-    settings = parts.kubelet_settings(Path("/ca.crt"))
+    settings = parts.kubelet_settings(Path("/ca.crt"), OLDEST)
     assert settings["authentication"]["anonymous"] == {"enabled": False}
     assert settings["authorization"] == {"mode": "Webhook"}
 
 
+@pytest.mark.parametrize(
+    ("version", "needed"), [(Kubernetes(20), True), (Kubernetes(23), True), (Kubernetes(24), False)]
+)
+def test_flags_that_went_are_given_where_they_are_needed_alone(version: Kubernetes, needed: bool) -> None:
+    """A program dies of a flag that it does not know; without it an old one takes Docker, and a port that others have."""
+    kubelet = parts.kubelet_command(Path("/kubelet"), PLACES, Path("/node/kubeconfig"), version)
+    scheduler = parts.kube_scheduler_command(Path("/scheduler"), Path("/node/kubeconfig"), version)
+    assert ("--container-runtime=remote" in kubelet) is needed
+    assert ("--port=0" in scheduler) is needed
+
+
+@pytest.mark.parametrize(("version", "asked"), [(Kubernetes(34), None), (Kubernetes(35), False), (NEWEST, False)])
+def test_a_kubelet_takes_the_control_groups_that_there_are(version: Kubernetes, asked: bool | None) -> None:
+    """A new one refuses those of version 1 unless told, and an old one a setting that it does not know."""
+    assert parts.kubelet_settings(Path("/ca.crt"), version).get("failCgroupV1") is asked
+
+
+@pytest.mark.parametrize(("version", "own"), [(Kubernetes(28), False), (Kubernetes(29), True)])
+def test_pods_leave_a_lost_node_in_every_version(version: Kubernetes, own: bool) -> None:
+    """Who evicts them became a controller of its own."""
+    controllers = parts.controllers(version)
+    assert "nodelifecycle" in controllers
+    assert ("taint-eviction-controller" in controllers) is own
+
+
+def test_control_groups_of_a_neighbour_may_go_while_we_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two nodes at once: the search goes on without what has just been removed. Inner groups come before outer ones."""
+    for group in ("k8s.io/kept/inner", "k8s.io/going"):
+        (tmp_path / group).mkdir(parents=True)
+    for group in ("", "k8s.io", "k8s.io/kept", "k8s.io/kept/inner", "k8s.io/going"):
+        (tmp_path / group / "cgroup.procs").touch()
+    monkeypatch.setattr(sandbox, "CGROUPS", tmp_path)
+    scan = os.scandir
+
+    def remove_and_scan(folder: str | os.PathLike[str] | int) -> Iterator[os.DirEntry[str]]:
+        if not isinstance(folder, int) and Path(folder).name == "going":
+            shutil.rmtree(folder)  # it scans too, by a descriptor
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", remove_and_scan)
+    found = [str(path.relative_to(tmp_path)) for path in sandbox._groups()]
+    assert found == ["k8s.io/kept/inner", "k8s.io/kept", "k8s.io", "."]
+
+
 def test_every_file_of_a_node_is_below_its_folder() -> None:
     """What is left of it is removed with that one."""
-    command = parts.kubelet_command(Path("/kubelet"), PLACES, Path("/node/kubeconfig"))
+    command = parts.kubelet_command(Path("/kubelet"), PLACES, Path("/node/kubeconfig"), OLDEST)
     paths = [word.partition("=")[2] for word in command if "=/" in word]
     assert paths
     assert all(path.startswith("/node/") for path in paths)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api.core import PODS, Pod
-from fakes.source import FakeSource, pod, running, settle, status_error
+from fakes.source import FakeSource, expired, pod, running, settle, status_error
 from informers import EventHandlerFuncs, SharedIndexInformer
 from informers.codec import Skipped
 from informers.metrics import COUNTERS, GAUGES, HISTOGRAMS, version_as_number
@@ -134,3 +134,25 @@ async def test_a_list_that_fails_is_counted(error: Exception) -> None:
         await settle()
     assert provider.series["reflector_failures_total"].count == 1
     assert provider.series["reflector_lists_total"].count == 0
+
+
+async def test_a_collection_that_was_streamed_counts_as_a_list_and_its_stream_as_a_watch() -> None:
+    """A7, RF-27: dashboards go on to show how often, how long and how much"""
+    provider = Provider()
+    source = FakeSource(pod("a"), pod("b"), streaming=True)
+    source.initial_events = [[]]
+    informer = SharedIndexInformer(source, PODS, metrics=provider)
+    async with running(informer.run()):
+        await asyncio.sleep(5.0)
+        assert provider.series["reflector_lists_total"].count == 0
+        source.end_watches(status_error(500, "Boom"))
+        await settle()
+        source.end_watches(expired())
+        await asyncio.sleep(10.0)
+        source.end_watches()
+        await settle()
+    series = provider.series
+    assert series["reflector_lists_total"].count == 2
+    assert series["reflector_items_per_list"].values == [2, 2]
+    assert series["reflector_watches_total"].count == 3
+    assert series["reflector_items_per_watch"].values == [0, 0, 3]  # no event; none; two objects and their bookmark

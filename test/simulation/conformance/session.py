@@ -1,0 +1,167 @@
+"""One conversation with an API server, written down so that it can be compared with the same one with another server.
+
+What differs by nature is masked: UIDs and versions become numbers in the order in which they first appear, times and tokens are
+hidden, and of pods, services and namespaces only those fields are compared that the model has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, Final
+
+from api.client.transport import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from api.client.transport import Transport
+    from api.meta import Resource
+
+SHOWN: Final = {
+    "Pod": {"spec": {"nodeName"}, "status": {"phase", "conditions"}},
+    "Service": {"spec": {"clusterIP"}, "status": set[str]()},
+    "Namespace": {"spec": {"finalizers"}, "status": {"phase"}},
+}
+"""What is compared of kinds of which the server fills in much."""
+
+HIDDEN: Final = {"managedFields", "selfLink"}
+EMPTY: Final[tuple[object, ...]] = (None, "", {}, [])
+"""Go says of some fields that they are empty, and leaves others out; who reads JSON into types can not tell."""
+BOOKMARK: Final = "<bookmark>"
+"""A bookmark that says nothing but a version; when those come is not compared."""
+PATIENCE_S: Final = 20.0
+
+
+class Session:
+    """One play of a chapter on one server. `transcript` has what was asked, and what was answered, masked."""
+
+    def __init__(self, transport: Transport, namespace: str, compact: Callable[[int], None]) -> None:
+        self.transcript: list[tuple[str, int, Any]] = []
+        self.namespace = namespace
+        self.compact = compact
+        self._transport = transport
+        self._names: dict[str, str] = {namespace: "<namespace>"}
+
+    async def send(
+        self,
+        method: str,
+        resource: Resource | str,
+        name: str = "",
+        body: object = None,
+        *,
+        sub: str = "",
+        namespace: str | None = None,
+        content_type: str = "application/json",
+        **query: str,
+    ) -> Any:
+        """Send a request, note it with its answer, and return the answer as it came."""
+        path = resource if isinstance(resource, str) else self._path(resource, namespace, name, sub)
+        status, answer = await self._exchange(method, path, body, content_type, query)
+        asked = self._mask(f"{method} {path} {sorted(query.items())}")
+        self.transcript.append((asked, status, self._masked(answer)))
+        return answer
+
+    async def create(self, resource: Resource, body: dict[str, Any], **options: Any) -> Any:
+        """POST."""
+        return await self.send("POST", resource, "", body, **options)
+
+    async def patch(self, resource: Resource, name: str, kind: str, body: object, **options: Any) -> Any:
+        """PATCH."""
+        return await self.send("PATCH", resource, name, body, content_type=kind, **options)
+
+    async def watch(self, resource: Resource, **query: str) -> None:
+        """Watch for a second, and note what came."""
+        path = self._path(resource, None, "", "")
+        query = {"watch": "true", "timeoutSeconds": "1"} | query
+        response = await self._transport.send(Request("GET", path, query, idle_s=PATIENCE_S))
+        lines = b""
+        try:
+            async for chunk in response.chunks():
+                lines += chunk
+        finally:
+            response.close()
+        told = [json.loads(line) for line in lines.splitlines()]
+        if query.get("resourceVersion", "0") == "0" or "sendInitialEvents" in query:
+            told = _sorted_additions(told)
+        events = [self._masked(event) for event in told]
+        asked = self._mask(f"WATCH {path} {sorted(query.items())}")
+        self.transcript.append((asked, response.status, [event for event in events if event != BOOKMARK]))
+
+    def note(self, what: str, is_so: object) -> None:
+        """Note something that was found out by comparing answers."""
+        self.transcript.append((what, 0, is_so))
+
+    async def until_gone(self, resource: Resource, name: str) -> None:
+        """Wait until an object is away; noted is only that it is."""
+        await self.until(resource, name, lambda status, _: status == 404)
+
+    async def until(self, resource: Resource, name: str, holds: Callable[[int, Any], bool]) -> None:
+        """Wait for the server's controllers."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not holds(*await self._exchange("GET", self._path(resource, None, name, ""), None, "", {})):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        self.transcript.append((f"so it is with {resource} {name}", 0, None))
+
+    def _path(self, resource: Resource, namespace: str | None, name: str, sub: str) -> str:
+        return resource.path(self.namespace if namespace is None else namespace, name or None, sub or None)
+
+    async def _exchange(
+        self, method: str, path: str, body: object, content_type: str, query: Mapping[str, str]
+    ) -> tuple[int, Any]:
+        raw = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        response = await self._transport.send(Request(method, path, query, raw, content_type))
+        try:
+            answer = await response.body()
+        finally:
+            response.close()
+        is_json = "json" in response.headers["Content-Type"]
+        return response.status, json.loads(answer) if is_json else answer.decode()
+
+    def _masked(self, value: Any, name: str = "") -> Any:
+        if isinstance(value, dict):
+            if value.get("kind") in SHOWN and "metadata" in value:
+                value = value | shown(value, SHOWN[value["kind"]])
+            if str(value.get("kind", "")).endswith("List"):
+                value = value | {"metadata": value["metadata"] | {"resourceVersion": "<list version>"}}
+                fields = SHOWN.get(value["kind"].removesuffix("List"))
+                if fields is not None:
+                    value["items"] = [item | shown(item, fields) for item in value["items"]]
+            if value.get("type") == "BOOKMARK":
+                return value["object"]["metadata"].get("annotations", BOOKMARK)
+            masked = {key: self._masked(value[key], key) for key in sorted(value) if key not in HIDDEN}
+            return {key: inner for key, inner in masked.items() if inner not in EMPTY}
+        if isinstance(value, list):
+            return [self._masked(inner) for inner in value]
+        if not isinstance(value, str):
+            return value
+        if name in {"uid", "resourceVersion"} and value != "<list version>":
+            return self._names.setdefault(value, f"<{name} {len(self._names)}>")
+        if name == "continue":
+            return "<token>"
+        if re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", value):
+            return "<time>"
+        return self._mask(value)
+
+    def _mask(self, text: str) -> str:
+        for known, masked in self._names.items():
+            if len(known) > 4:  # versions of three digits are part of too much
+                text = text.replace(known, masked)
+        text = re.sub(r"('continue', ')[^']+", r"\1<token>", text)
+        return re.sub(r"\d+(?!>)", "<n>", re.sub(r"(?<=from-)[a-z0-9]{5}\b", "<suffix>", text))
+
+
+def _sorted_additions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Order what a watch begins with by names: old servers tell it in any order."""
+    additions = [*takewhile(lambda event: event.get("type") == "ADDED", events)]
+    return sorted(additions, key=lambda event: str(event["object"]["metadata"]["name"])) + events[len(additions) :]
+
+
+def shown(item: Mapping[str, Any], fields: Mapping[str, set[str]]) -> dict[str, Any]:
+    """Of the parts of an object only these fields."""
+    return {
+        part: {name: value for name, value in (item.get(part) or {}).items() if name in names}
+        for part, names in fields.items()
+    }

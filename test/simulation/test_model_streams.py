@@ -1,0 +1,160 @@
+"""Streamed lists of the model where its caches are behind, which no recording shows: what the client may rely on holds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pytest
+
+from api.client.transport import Request
+from hack.kubernetes_versions import NEWEST, Kubernetes
+from simulation.model.kinds import CONFIG_MAPS, NAMESPACES
+from simulation.model.server import ModelServer
+from simulation.model.transport import ModelTransport
+
+if TYPE_CHECKING:
+    from simulation.model.watches import Watch
+
+STREAM: Final = {
+    "watch": "true",
+    "sendInitialEvents": "true",
+    "resourceVersionMatch": "NotOlderThan",
+    "allowWatchBookmarks": "true",
+    "timeoutSeconds": "10",
+}
+
+
+class Cluster:
+    """A model with a namespace, and a client."""
+
+    def __init__(self, kubernetes: Kubernetes = NEWEST) -> None:
+        self.server = ModelServer(kubernetes=kubernetes)
+        self._transport = ModelTransport(self.server, "test")
+        self._send("POST", NAMESPACES.path(), {"metadata": {"name": "n"}})
+
+    @property
+    def rv(self) -> str:
+        """The version that etcd stands at."""
+        return str(self.server.storage.rv)
+
+    def create(self, name: str) -> None:
+        """Make a config map."""
+        self._send("POST", CONFIG_MAPS.path("n"), {"metadata": {"name": name}})
+
+    def delete(self, name: str) -> None:
+        """Take a config map away."""
+        self._send("DELETE", CONFIG_MAPS.path("n", name), {})
+
+    async def stream(self, **query: str) -> list[tuple[float, str, str]]:
+        """Stream the config maps; answers times, kinds and names of the events, and of a bookmark whether it is the end's."""
+        loop = asyncio.get_running_loop()
+        response = await self._transport.send(Request("GET", CONFIG_MAPS.path("n"), STREAM | query))
+        events = []
+        async for chunk in response.chunks():
+            events += [(loop.time(), *_told(json.loads(line))) for line in chunk.splitlines()]
+        return events
+
+    def _send(self, method: str, path: str, body: object) -> None:
+        answer = self.server.exchange(Request(method, path, {}, msgspec.json.encode(body)), "test")
+        assert answer.status < 300, answer.body
+
+
+class Connection:
+    """A `Sink` that breaks after some events."""
+
+    def __init__(self, watch: Watch, intact: int) -> None:
+        self.pieces = 0
+        self._watch = watch
+        self._intact = intact
+
+    def send(self, data: bytes) -> None:
+        assert data.count(b"\n") == 1
+        self.pieces += 1
+        if self.pieces > self._intact:
+            self._watch.close()
+
+    def end(self) -> None:
+        raise AssertionError("the stream ended in order")
+
+    def lose(self) -> None:
+        raise AssertionError("the server broke the stream")
+
+
+def _told(event: dict[str, Any]) -> tuple[str, str]:
+    item = event["object"]
+    match event["type"]:
+        case "ERROR":
+            return "ERROR", str(item["code"])
+        case "BOOKMARK":
+            return "BOOKMARK", "end" if "annotations" in item["metadata"] else ""
+        case kind:
+            return kind, item["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("minor", "code", "why"),
+    [
+        (20, 422, "resourceVersionMatch is forbidden for watch,"),
+        (28, 422, "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
+        (32, 200, ""),
+        (33, 422, "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"),
+        (34, 200, ""),
+    ],
+)
+async def test_a_server_that_does_not_stream_lists_refuses_to(minor: int, code: int, why: str) -> None:
+    """RF-28: by its version; the feature was on in 1.32, off in 1.33, and is on since 1.34."""
+    cluster = Cluster(Kubernetes(minor))
+    answer = cluster.server.exchange(Request("GET", CONFIG_MAPS.path("n"), STREAM), "test")
+    assert (answer.status, why in answer.body.decode()) == (code, True)
+
+
+async def test_a_stream_waits_until_the_cache_has_seen_all_that_there_was_when_it_was_asked_for() -> None:
+    """RF-27: a list that is streamed without a version is as new as one that is read from etcd."""
+    cluster = Cluster()
+    collection = cluster.server.storage.collections["configmaps"]
+    cluster.create("a")
+    cluster.server.storage.freeze(collection)
+    cluster.create("b")
+    asyncio.get_running_loop().call_later(2.0, cluster.server.storage.thaw, collection)
+    events = await cluster.stream()
+    assert events[:3] == [(2.0, "ADDED", "a"), (2.0, "ADDED", "b"), (2.0, "BOOKMARK", "end")]
+
+
+async def test_a_stream_from_a_cache_that_stands_still_fails_after_three_seconds() -> None:
+    """RF-27: the client is told to come again, as for a version of the future."""
+    cluster = Cluster()
+    cluster.server.storage.freeze(cluster.server.storage.collections["configmaps"])
+    cluster.create("a")
+    assert await cluster.stream() == [(3.0, "ERROR", "504")]
+
+
+async def test_a_stream_of_a_version_may_begin_with_an_older_state_and_then_tells_the_rest() -> None:
+    """RF-27: another API server, whose cache is behind, may answer; nothing is lost, and nothing told twice."""
+    cluster = Cluster()
+    cluster.create("a")
+    version = cluster.rv
+    cluster.delete("a")
+    cluster.create("b")
+    cluster.server.lag = lambda _, oldest: oldest
+    events = await cluster.stream(resourceVersion=version)
+    told = [(kind, name) for _, kind, name in events]
+    assert told[:4] == [("ADDED", "a"), ("BOOKMARK", "end"), ("DELETED", "a"), ("ADDED", "b")]
+
+
+@pytest.mark.parametrize("seen", range(4))
+async def test_a_stream_breaks_between_any_two_of_its_first_events(seen: int) -> None:
+    """RF-27: each event is a piece of its own, so a network can lose the stream after any of them."""
+    cluster = Cluster()
+    for name in ("a", "b", "c"):
+        cluster.create(name)
+    watch = cluster.server.exchange(Request("GET", CONFIG_MAPS.path("n"), STREAM), "test").watch
+    assert watch is not None
+    connection = Connection(watch, seen)
+    cluster.server.opened(watch)
+    watch.open(connection, cluster.server.closed)
+    cluster.create("d")
+    assert connection.pieces == seen + 1
+    assert cluster.server.open_watches == 0
