@@ -146,7 +146,8 @@ class Kubelet:
         why = self._script.rejection(self._random, life.pod, tries)
         if why:
             life.truth = (End.DISRUPTED, None)
-            self.writer.tell(life, {"phase": "Failed", "reason": why, "message": f"Pod was turned away: {why}"})
+            said = "Pod was rejected:" if self._has(versions.REJECTIONS_SAY_SO) else "Pod"
+            self.writer.tell(life, {"phase": "Failed", "reason": why, "message": f"{said} {why}"})
             return
         spec = life.pod["spec"]
         inits = [each["name"] for each in spec.get("initContainers") or ()]
@@ -266,7 +267,7 @@ class Kubelet:
             return
         self._cancel(life)
         status: dict[str, Any] = {"phase": "Failed", "reason": self._random.choice(EVICTIONS)} | NO_STATUSES
-        if self._has(versions.CONTAINERS_END_BEFORE_PHASE):
+        if self._has(versions.EVICTED_MAY_SUCCEED):
             # An exit with 0 would be reported as any success (M9): nobody could tell.
             code: int | None = self._random.choice((KILLED, 143, 1))
         else:
@@ -292,13 +293,15 @@ class Kubelet:
         self._terminate(life, grace_s, self._tell_of_shutdown)
 
     def _tell_of_shutdown(self, life: Life) -> None:
-        life.truth = (End.DISRUPTED, life.containers[self._training].exit_code)
-        status: dict[str, Any] = {"phase": life.final_phase} | life.statuses
-        if self._has(versions.DISRUPTION_TARGET):
+        marked = self._has(versions.DISRUPTION_TARGET)
+        phase = life.final_phase
+        # Whoever exits with 0, and bears no mark, says that he is done (M9): nobody could tell.
+        end = End.SUCCEEDED if phase == "Succeeded" and not marked else End.DISRUPTED
+        life.truth = (end, life.containers[self._training].exit_code)
+        status: dict[str, Any] = {"phase": phase} | life.statuses
+        if marked:
             status["conditions"] = [condition("DisruptionTarget", "TerminationByKubelet")]
-        else:
-            status["phase"] = "Failed"  # by the sources of 1.25, whatever the exit codes are
-        if status["phase"] == "Failed":
+        if phase == "Failed":
             status |= {"reason": "Terminated", "message": "Pod was terminated in response to imminent node shutdown."}
         self.writer.tell(life, status)
 
@@ -316,7 +319,7 @@ class Kubelet:
             if modern and self._show_last_ends(life) and not self._report(life, passing=True):
                 return
             self._terminate(life, self._grace(life), self._tell_of_end)
-        elif not modern:
+        elif not self._has(versions.UNSTARTED_ARE_CALLED_UNKNOWN):
             self._go(life)
         elif self._script.starts_though_deleted(self._random) and not life.inits:
             for container in life.containers.values():
@@ -365,7 +368,8 @@ class Kubelet:
             code = life.containers[self._training].exit_code
             life.truth = (End.FAILED if code else End.DISRUPTED, code)
         modern = self._has(versions.CONTAINERS_END_BEFORE_PHASE)
-        if not modern and life.fate.end is None and self._script.loses_exit_codes(self._random):
+        can_lose = not self._has(versions.EXIT_CODES_SURVIVE_DELETION)
+        if can_lose and life.fate.end is None and self._script.loses_exit_codes(self._random):
             for container in life.containers.values():
                 container.last = self._ended(KILLED, UNKNOWN)
                 container.state = {"waiting": {"reason": "ContainerCreating"}}

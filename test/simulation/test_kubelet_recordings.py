@@ -8,10 +8,8 @@ names of objects and messages are not, and equal neighbours count once.
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +18,7 @@ import pytest
 
 from api.client.transport import Request
 from api.core import PODS
+from fakes.recordings import VERSIONS, histories, history
 from hack.kubernetes_versions import Kubernetes
 from simulation.feed import Feed
 from simulation.kubelet import Kubelet
@@ -29,12 +28,8 @@ from simulation.weather import CALM
 from simulation.world import World, run_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from simulation.model.storage import Body
 
-RECORDINGS: Final = Path(__file__).parents[1] / "data" / "recordings"
-VERSIONS: Final = ("1.20.2", "1.36.3")
 LABELS: Final = {"replica-type": "worker", "replica-index": "0"}
 
 HOURS: Final = Run(1e5, None)
@@ -231,26 +226,21 @@ def _add(states: list[Any], pod: Body) -> None:
 
 
 def _read(version: str, scenario: str) -> _Recording:
-    lines = [
-        json.loads(line) for line in (RECORDINGS / version / "pods" / f"{scenario}.jsonl").read_text().splitlines()
-    ]
     manifest: Body = {}
     states: list[Any] = []
     acts: list[_Act] = []
-    for line in lines[1:]:
-        if "object" in line:
-            _add(states, line["object"])
-        elif line["action"] == "create":
-            manifest = line["sent"]
+    for step in history(version, scenario).steps:
+        if step.object is not None:
+            _add(states, step.object)
+        elif step.sent is not None:
+            manifest = step.sent
         else:
-            acts.append(_Act(line["action"], len(states)))
+            acts.append(_Act(step.action, len(states)))
     return _Recording(manifest, states, acts)
 
 
-def _scenarios() -> Iterator[tuple[str, str]]:
-    for version in VERSIONS:
-        for path in sorted((RECORDINGS / version / "pods").glob("*.jsonl")):
-            yield version, path.stem
+def _scenarios() -> list[tuple[str, str]]:
+    return [(version, each.scenario) for version in VERSIONS for each in histories(version)]
 
 
 def _why_left_out(version: str, scenario: str) -> str:

@@ -13,7 +13,12 @@ import msgspec
 from api.client.transport import Request
 from api.core import PODS
 from api.v1.constants import TFJOBS
-from hack.kubernetes_versions import NATIVE_SIDECARS, RESTART_ALL_CONTAINERS
+from hack.kubernetes_versions import (
+    CONTAINER_RESTART_RULES,
+    NATIVE_SIDECARS,
+    ORDINARY_POLICIES_REFUSED,
+    RESTART_ALL_CONTAINERS,
+)
 from simulation import scripts
 from simulation.holders import HELD
 from simulation.model.network import NETWORK
@@ -223,8 +228,9 @@ def _replicas(
 
 
 def _restart_rules(random: Random, kubernetes: Kubernetes) -> dict[str, Any]:
-    """A restart policy of the container's own, with rules or without; servers of old drop them."""
-    if random.random() > 0.2:
+    """A restart policy of the container's own, with rules or without, where they do no harm; servers of old drop them."""
+    refused = kubernetes.has(ORDINARY_POLICIES_REFUSED) and not kubernetes.has(CONTAINER_RESTART_RULES)
+    if random.random() > 0.2 or refused:
         return {}
     actions = ["Restart", *["RestartAllContainers"] * kubernetes.has(RESTART_ALL_CONTAINERS)]
     rules = [
