@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,8 +9,8 @@ import pytest
 from api.v1 import constants as c
 from controller.leaderelection import Fence
 from controller.tfjob import lifecycle, plan, replicas, restarts, status
-from controller.tfjob.pod_end import is_disrupted
 from controller.tfjob.status_writer import StatusWriter
+from fakes import old_judgements
 from hack.kubernetes_versions import NEWEST
 from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.operators import operators_are_in_time, operators_keep_their_promises
@@ -19,10 +18,8 @@ from simulation.weather import CALM
 from simulation.world import OracleError, run_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from api.core import ContainerStateTerminated, ContainerStatus
-    from api.v1.children import Pod
     from hack.kubernetes_versions import Kubernetes
     from simulation.weather import Weather
     from simulation.world import Scenario
@@ -37,29 +34,6 @@ def _play(scenario: Scenario, weather: Weather | None = None, kubernetes: Kubern
 
 async def _believe(_writer: StatusWriter, _job: object) -> None:
     """Act on whatever the cache shows."""
-
-
-def _by_phase_alone(policy: str, found: Iterable[replicas.Replica]) -> list[replicas.Replica]:
-    """Clean up as the operator did: what has ended is what has a terminal phase."""
-    if policy == c.CLEAN_NONE:
-        return []
-    return [each for each in found if policy == c.CLEAN_ALL or each.pod.status.phase not in {"Succeeded", "Failed"}]
-
-
-def _by_the_timestamp_shown(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
-    """Tell the answer to a SIGTERM as the operator did: by a deletionTimestamp that nobody moves."""
-    leaves_at = pod.metadata.deletion_timestamp
-    if leaves_at is None:
-        return pod.status.phase == "Failed" and is_disrupted(pod)
-    if ended is None or ended.finished_at is None:
-        return False
-    return ended.finished_at >= leaves_at - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
-
-
-def _by_the_policy_of_the_pod(pod: Pod, status: ContainerStatus) -> bool:
-    """Tell a final end as the operator did: by the pod's own restart policy alone."""
-    ended, policy = status.state.terminated, pod.spec.restart_policy
-    return ended is not None and policy != c.ALWAYS and (ended.exit_code == 0 or policy != c.ON_FAILURE)
 
 
 def _worker_first(specs: Any) -> str | None:
@@ -93,9 +67,9 @@ def test_a_bug_is_found(
 @pytest.mark.parametrize(
     ("place", "name", "bug", "found"),
     [
-        pytest.param(plan, "to_clean_up", _by_phase_alone, "clean-up policy is Running", id="M1"),
-        pytest.param(replicas, "was_stopped", _by_the_timestamp_shown, "not succeeded", id="M2"),
-        pytest.param(replicas, "is_final", _by_the_policy_of_the_pod, "failed for good|was restarted", id="M3"),
+        pytest.param(plan, "to_clean_up", old_judgements.to_clean_up, "clean-up policy is Running", id="M1"),
+        pytest.param(replicas, "was_stopped", old_judgements.was_stopped, "not succeeded", id="M2"),
+        pytest.param(replicas, "is_final", old_judgements.is_final, "failed for good|was restarted", id="M3"),
         pytest.param(restarts, "native_sidecars", lambda _: frozenset(), "was restarted|restarts of", id="M7"),
     ],
 )

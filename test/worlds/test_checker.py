@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from api import core
 from api.v1 import conditions
 from api.v1 import constants as c
 from controller.tfjob import controller, plan, pod_end, replicas, restarts, status
 from controller.tfjob.controller import TFJobController
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.handlers import ChildHandler
-from controller.tfjob.pod_end import is_disrupted, is_final
+from controller.tfjob.pod_end import is_final
 from controller.tfjob.status_writer import StatusWriter
+from fakes import old_judgements
 from hack.kubernetes_versions import NEWEST
 from worlds.kubelet import RESTART, RESTART_ALL
 from worlds.search import search
@@ -24,11 +23,7 @@ from worlds.settings import BESIDE, ONE, SUSPEND, TWO, VIEWS_OF_PODS, Setting, w
 from worlds.world import WrongError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from api.core import ContainerStateTerminated, ContainerStatus
-    from api.v1.children import Pod
-    from controller.tfjob.replicas import Replica
+    from collections.abc import Callable
 
     Bug = Callable[[pytest.MonkeyPatch], None]
 
@@ -105,12 +100,7 @@ def a_failed_sync_is_dropped(patch: pytest.MonkeyPatch) -> None:
 
 def clean_up_goes_by_the_phase(patch: pytest.MonkeyPatch) -> None:
     """M1: a pod whose containers have ended, and whose phase does not say so yet, is taken with its logs."""
-
-    def by_phase(policy: str, found: Iterable[Replica]) -> list[Replica]:
-        ended = {core.SUCCEEDED, core.FAILED} if policy == c.CLEAN_RUNNING else set()
-        return [each for each in found if policy != c.CLEAN_NONE and each.pod.status.phase not in ended]
-
-    patch.setattr(plan, "to_clean_up", by_phase)
+    patch.setattr(plan, "to_clean_up", old_judgements.to_clean_up)
 
 
 def clean_up_goes_by_the_outcome(patch: pytest.MonkeyPatch) -> None:
@@ -120,14 +110,7 @@ def clean_up_goes_by_the_outcome(patch: pytest.MonkeyPatch) -> None:
 
 def a_request_is_reckoned_from_its_end(patch: pytest.MonkeyPatch) -> None:
     """M2, M10: the time of a request is deletionTimestamp less grace, whatever the grace; Succeeded is never an answer."""
-
-    def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
-        leaves_at, grace_s = pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds
-        if leaves_at is None or ended is None or ended.finished_at is None:
-            return pod.status.phase == core.FAILED and is_disrupted(pod)
-        return ended.finished_at >= leaves_at - timedelta(seconds=grace_s or 0)
-
-    patch.setattr(replicas, "was_stopped", was_stopped)
+    patch.setattr(replicas, "was_stopped", old_judgements.was_stopped)
 
 
 def a_longer_grace_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -137,12 +120,7 @@ def a_longer_grace_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def the_pods_policy_decides(patch: pytest.MonkeyPatch) -> None:
     """M3: whether an end is final is asked of the replica's policy, and not of the container's and its rules."""
-
-    def final(pod: Pod, status: ContainerStatus) -> bool:
-        ended, policy = status.state.terminated, pod.spec.restart_policy
-        return ended is not None and (policy == c.NEVER or (policy == c.ON_FAILURE and ended.exit_code == 0))
-
-    patch.setattr(replicas, "is_final", final)
+    patch.setattr(replicas, "is_final", old_judgements.is_final)
 
 
 def rejections_are_a_list(patch: pytest.MonkeyPatch) -> None:
