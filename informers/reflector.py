@@ -197,15 +197,11 @@ class Reflector(Generic[T]):
 
     def _not_streamed(self, failure: ApiError | None, progress: _Progress[T]) -> State:
         """Decide by how a stream ended that was not complete (RF-28)."""
-        if isinstance(failure, TooManyRequestsError) or _is_refused(failure):
-            self._log.debug("streaming_list_refused", error=str(failure))
-            self._remember_retry_after(failure)
-            return State.LIST_LATER
         if isinstance(failure, (ExpiredError, TooLargeResourceVersionError)) and not self._version_unusable:
             self._log.debug("list_version_unusable", resource_version=self._version, error=str(failure))
             self._version_unusable = True
             return State.STREAMING
-        if isinstance(failure, (ConnectError, NotFoundError)):
+        if isinstance(failure, (ConnectError, NotFoundError, TooManyRequestsError)):
             return self._failed(failure)  # a list would fare no better
         if isinstance(failure, InvalidError):
             self._streams = False
