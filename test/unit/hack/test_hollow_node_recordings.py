@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -19,6 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from api.meta import Struct
+from fakes.recordings import VERSIONS, histories, history
 from hack.hollow_node.conditions import condition_of, set_condition
 from hack.hollow_node.lifecycle import advance
 from hack.hollow_node.moment import Place, Removal
@@ -30,7 +30,6 @@ from hack.kubernetes_versions import DISRUPTION_TARGET, POD_GENERATION, Kubernet
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-RECORDINGS = Path(__file__).parents[2] / "data" / "recordings"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TIMING = Timing(scale=1.0, starting=0.5)
 AWAY_S = 100.0  # longer than any script and any grace
@@ -325,7 +324,7 @@ class Story(list[Item]):
 
 def read(version: str, scenario: str) -> Iterator[list[Line]]:
     """The lines of a recording, those of each pod by themselves."""
-    lines = [msgspec.json.decode(line, type=Line) for line in path(version, scenario).read_bytes().splitlines()[1:]]
+    lines = [msgspec.convert(step, Line, from_attributes=True) for step in history(version, scenario).steps]
     pods: dict[str, list[Line]] = {}
     created = [line.sent for line in lines if line.sent is not None]
     uid = ""
@@ -335,11 +334,6 @@ def read(version: str, scenario: str) -> Iterator[list[Line]]:
         if uid:
             pods.setdefault(uid, [Line(sent=created[min(len(pods), len(created) - 1)])]).append(line)
     yield from pods.values()
-
-
-def path(version: str, scenario: str) -> Path:
-    """Where a recording is."""
-    return RECORDINGS / version / "pods" / f"{scenario}.jsonl"
 
 
 def recorded(lines: list[Line], play: Play) -> Story:
@@ -486,9 +480,9 @@ def played(sent: Sent, play: Play, kubernetes: Kubernetes, plan: Story) -> Story
     return story
 
 
-def histories() -> list[tuple[str, str]]:
+def recordings() -> list[tuple[str, str]]:
     """All recordings: version and scenario."""
-    return sorted((file.parents[1].name, file.stem) for file in RECORDINGS.glob("*/pods/*.jsonl"))
+    return [(version, each.scenario) for version in VERSIONS for each in histories(version)]
 
 
 def plays_of(version: str, scenario: str) -> tuple[Play, ...]:
@@ -497,7 +491,7 @@ def plays_of(version: str, scenario: str) -> tuple[Play, ...]:
     return (found,) if isinstance(found, Play) else found
 
 
-@pytest.mark.parametrize(("version", "scenario"), [each for each in histories() if plays_of(*each)])
+@pytest.mark.parametrize(("version", "scenario"), [each for each in recordings() if plays_of(*each)])
 def test_the_hollow_node_shows_the_states_that_a_real_kubelet_showed(version: str, scenario: str) -> None:
     """M1, M2, M3, M4, M10: the kubelets of both ages end, restart and delete pods each in its own way."""
     kubernetes = Kubernetes.parse(version)
@@ -512,7 +506,7 @@ def test_the_hollow_node_shows_the_states_that_a_real_kubelet_showed(version: st
 
 def test_every_recording_is_played_or_left_out_for_a_reason() -> None:
     """So no recording is forgotten."""
-    left = {f"{s} {v}" for v, s in histories() if not plays_of(v, s)}
+    left = {f"{s} {v}" for v, s in recordings() if not plays_of(v, s)}
     assert {name for name in left if name not in LEFT_OUT and name.rsplit(" ", 1)[0] not in LEFT_OUT} == set()
-    known = {scenario for _, scenario in histories()}
+    known = {scenario for _, scenario in recordings()}
     assert {name.split(" ")[0] for name in (*PLAYED, *LEFT_OUT)} <= known
