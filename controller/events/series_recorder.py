@@ -63,7 +63,10 @@ class SeriesRecorder:
         metrics: RecorderMetrics | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """Write as `instance` of `controller`; the server wants both. `chance` answers a float in [0, 1)."""
+        """Write as `instance` of `controller`, such as `kettle-operator-x7f` of `example.com/kettle-operator`.
+
+        The server wants both, the latter as a qualified name. `chance` answers a float in [0, 1).
+        """
         self._client = client
         self._controller = controller
         self._instance = instance

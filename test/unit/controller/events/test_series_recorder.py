@@ -385,3 +385,38 @@ async def test_counts_on_the_server_never_fall(bench: Bench) -> None:
     assert bench.counts == [(1795.0, "create", 1), (1796.0, "patch", 2), (1806.5, "patch", 2), (1806.5, "patch", 9)]
     running.cancel()
     await asyncio.wait([running])
+
+
+async def test_a_series_that_happens_again_while_others_are_finished_goes_on(bench: Bench) -> None:
+    """EV-10, TestFinishSeries: client-go records nothing while it writes ends; here one may be out of date by its turn."""
+    running = bench.start()
+    for _ in range(3):
+        bench.record(reason="Ends")
+        bench.record(reason="GoesOn")
+    await asyncio.sleep(359.0)
+    bench.client.log.clear()
+    bench.client.pause = lambda: asyncio.sleep(10.0)
+    await asyncio.sleep(2.0)
+    bench.record(reason="GoesOn")
+    await asyncio.sleep(100.0)
+    assert bench.counts == [(360.0, "patch", 3)]
+    bench.recorder.stop()
+    await running
+
+
+async def test_a_refresh_writes_what_was_counted_by_its_turn(bench: Bench) -> None:
+    """EV-10, TestRefreshExistingEventSeries: while the one before is written, events are counted."""
+    running = bench.start()
+    await asyncio.sleep(1795.0)
+    for _ in range(3):
+        bench.record(reason="First")
+        bench.record(reason="Second")
+    await asyncio.sleep(1.0)
+    bench.client.log.clear()
+    bench.client.pause = lambda: asyncio.sleep(10.0)
+    await asyncio.sleep(5.0)
+    bench.record(reason="Second")
+    await asyncio.sleep(20.0)
+    assert bench.counts == [(1800.0, "patch", 3), (1810.0, "patch", 4)]
+    bench.recorder.stop()
+    await running
