@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Protocol
 from urllib.parse import quote
 
@@ -134,3 +134,8 @@ def controller_of(meta: Meta) -> OwnerReference | None:
         if reference.controller:
             return reference
     return None
+
+
+def micro_time(value: datetime) -> str:
+    """`metav1.MicroTime`: Go reads it with exactly six digits of a second, also where they are zeros, and writes a Z."""
+    return value.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"

@@ -17,7 +17,7 @@ from api.core import EVENT_NORMAL, EVENT_WARNING, PODS, SERVICES
 from api.v1.children import Pod, Service
 from api.v1.constants import CHILD_SELECTOR, EVENT_SOURCE, TFJOBS
 from api.v1.types import TFJob, tfjob_with_unreadable_status
-from controller.events.recorder import Drop, EventRecorder
+from controller.events import Drop, EventRecorder
 from controller.leaderelection import Fence, FencedTransport, LeaderElector, LeaderHealth, LeaseLock, hostname_uuid
 from controller.observability.controller_metrics import EventMetrics, JobCounters, add_leader_gauge
 from controller.observability.controller_metrics import ReconcileMetrics as PrometheusReconcileMetrics
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from api.client import RequestMetrics, Settings, Transport
-    from controller.events.recorder import RecorderMetrics
+    from controller.events import RecorderMetrics
     from controller.options import ElectionOptions, Options
     from controller.tfjob.metrics import JobMetrics, ReconcileMetrics
     from workqueue import Clock

@@ -5,12 +5,14 @@
 
 A task runs `recorder.run()`. Knows nothing of what the events are about; metrics are a port (`RecorderMetrics`).
 
-The events are core/v1, which every server from 1.20 on serves and kubectl counts. The series of events.k8s.io/v1 (EV-10) are
-left out: they cost a write every half hour per event that goes on, and show people no more.
+`EventRecorder` writes core/v1, which kubectl counts, and combines what is similar. `SeriesRecorder` writes events.k8s.io/v1:
+what goes on for hours costs a write every half hour, and of all that was noted only the first is kept.
 """
 
 from __future__ import annotations
 
-from controller.events.recorder import Drop, EventRecorder, RecorderMetrics
+from controller.events.drops import Drop, RecorderMetrics
+from controller.events.recorder import EventRecorder
+from controller.events.series_recorder import SeriesRecorder
 
-__all__ = ["Drop", "EventRecorder", "RecorderMetrics"]
+__all__ = ["Drop", "EventRecorder", "RecorderMetrics", "SeriesRecorder"]

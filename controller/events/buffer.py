@@ -9,16 +9,25 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from api.core import EVENT_WARNING
 
-if TYPE_CHECKING:
-    from api.core import Event
+
+class Typed(Protocol):
+    """What the buffer reads of an event."""
+
+    @property
+    def type(self) -> str:
+        """Normal or Warning."""
+        ...
 
 
-class EventBuffer:
-    """A bounded queue of events with one reader.
+E = TypeVar("E", bound=Typed)
+
+
+class EventBuffer(Generic[E]):
+    """A bounded queue of events, of either API, with any number of readers.
 
     Invariants: at most `size` events wait; they leave in the order in which they came; an event is turned away only when
     none of lower rank waits. `put` and `drain` never wait.
@@ -28,12 +37,12 @@ class EventBuffer:
         self._size = size
         self._numbers = count()
         # Two queues, numbered across, so that the newest Normal event is found at once.
-        self._normal: deque[tuple[int, Event]] = deque()
-        self._warnings: deque[tuple[int, Event]] = deque()
+        self._normal: deque[tuple[int, E]] = deque()
+        self._warnings: deque[tuple[int, E]] = deque()
         self._changed = asyncio.Event()
         self._closed = False
 
-    def put(self, event: Event) -> Event | None:
+    def put(self, event: E) -> E | None:
         """Add an event. Return the one that found no place: it, or a Normal event that it drove out; mostly None."""
         if self._closed:
             return event
@@ -48,7 +57,7 @@ class EventBuffer:
         self._changed.set()
         return driven_out
 
-    async def get(self) -> Event | None:
+    async def get(self) -> E | None:
         """Wait for the next event. None says that the buffer is closed and empty."""
         while not len(self):
             if self._closed:
@@ -62,13 +71,13 @@ class EventBuffer:
         self._closed = True
         self._changed.set()
 
-    def drain(self) -> list[Event]:
+    def drain(self) -> list[E]:
         """Take out all that waits."""
         return [self._pop() for _ in range(len(self))]
 
     def __len__(self) -> int:
         return len(self._normal) + len(self._warnings)
 
-    def _pop(self) -> Event:
+    def _pop(self) -> E:
         first = min((queue for queue in (self._normal, self._warnings) if queue), key=lambda queue: queue[0][0])
         return first.popleft()[1]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from api.client.errors import DecodeError, NotFoundError
 from api.core import LEASES, Lease, LeaseSpec
+from api.meta import micro_time
 from controller.leaderelection.lock import LeaderElectionRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from api.client import RestClient
 
@@ -109,7 +110,4 @@ def _spec_of(record: LeaderElectionRecord) -> dict[str, object]:
 
 
 def _micro_time(value: datetime | None) -> str | None:
-    """`metav1.MicroTime`: Go reads it with exactly six digits of a second, also where they are zeros, and writes a Z."""
-    if value is None:
-        return None
-    return value.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+    return None if value is None else micro_time(value)

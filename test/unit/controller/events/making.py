@@ -1,9 +1,23 @@
-"""Events for tests."""
+"""Events for tests, and a client and metrics that keep what comes."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from api.client.rest import STRATEGIC_MERGE_PATCH
 from api.core import Event, EventMeta, EventSource, ObjectReference
+from api.events import Event as SeriesEvent
+from fakes.api import FakeClient
 from fakes.virtual_loop import EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from api.meta import Resource
 
 KETTLE = ObjectReference(api_version="example.com/v1", kind="Kettle", namespace="kitchen", name="blue", uid="u-1")
 
@@ -30,4 +44,75 @@ def make_event(  # the parts of its key, which tests vary
         last_timestamp=EPOCH,
         reporting_component="kettle-operator",
         reporting_instance=host,
+    )
+
+
+async def _nothing() -> None:
+    return None
+
+
+class EventClient(FakeClient):
+    """Keeps (time, verb, namespace, name, body); `answers` are taken one by one: an error is raised, None is success."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[tuple[float, str, str, str, Any]] = []
+        self.answers: list[Exception | None] = []
+        self.always: Exception | None = None
+        self.pause: Callable[[], Awaitable[None]] = _nothing
+
+    async def _take(self, verb: str, namespace: str, name: str, body: object) -> bytes:
+        now = asyncio.get_running_loop().time()
+        self.log.append((now, verb, namespace, name, msgspec.json.decode(msgspec.json.encode(body))))
+        await self.pause()
+        answer = self.answers.pop(0) if self.answers else self.always
+        if answer is not None:
+            raise answer
+        return b"{}"
+
+    async def create(self, resource: Resource, namespace: str, body: object, *, dry_run: bool = False) -> bytes:
+        name = msgspec.to_builtins(body)["metadata"]["name"]
+        return await self._take("create", namespace, name, body)
+
+    async def patch(self, resource: Resource, namespace: str, name: str, body: object, **options: Any) -> bytes:
+        assert options == {"content_type": STRATEGIC_MERGE_PATCH}
+        return await self._take("patch", namespace, name, body)
+
+    @property
+    def verbs(self) -> list[str]:
+        return [verb for _, verb, *_ in self.log]
+
+    @property
+    def messages(self) -> list[str]:
+        return [body["message"] for *_, body in self.log]
+
+    @property
+    def times(self) -> list[float]:
+        return [time for time, *_ in self.log]
+
+
+class Drops:
+    """Counts what is dropped."""
+
+    def __init__(self) -> None:
+        self.count: Counter[tuple[str, str]] = Counter()
+
+    def event_dropped(self, event_type: str, why: str) -> None:
+        self.count[event_type, why] += 1
+
+
+def make_series_event(
+    name: str = "blue.1", note: str = "tick", *, reason: str = "Boiled", time: str = "2026-01-01T00:00:00.000000Z"
+) -> SeriesEvent:
+    """An event of events.k8s.io/v1 as its recorder makes it."""
+    return SeriesEvent(
+        metadata=EventMeta(name=name, namespace="kitchen"),
+        event_time=time,
+        reporting_controller="kettle-operator",
+        reporting_instance="node-1",
+        action="Heating",
+        reason=reason,
+        regarding=KETTLE,
+        note=note,
+        type="Normal",
     )

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
@@ -24,70 +20,12 @@ from api.client.errors import (
     RequestTimeoutError,
     ServerError,
 )
-from api.client.rest import STRATEGIC_MERGE_PATCH
 from controller.events import EventRecorder
 from controller.events.correlator import COMBINED
 from controller.events.recorder import BUFFER_SIZE
-from fakes.api import FakeClient, status_error
+from fakes.api import status_error
 from fakes.virtual_loop import VirtualClock
-from unit.controller.events.making import KETTLE
-
-if TYPE_CHECKING:
-    from api.meta import Resource
-
-
-async def _nothing() -> None:
-    return None
-
-
-class EventClient(FakeClient):
-    """Keeps (time, verb, namespace, name, body); `answers` are taken one by one: an error is raised, None is success."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.log: list[tuple[float, str, str, str, Any]] = []
-        self.answers: list[Exception | None] = []
-        self.always: Exception | None = None
-        self.pause: Callable[[], Awaitable[None]] = _nothing
-
-    async def _take(self, verb: str, namespace: str, name: str, body: object) -> bytes:
-        now = asyncio.get_running_loop().time()
-        self.log.append((now, verb, namespace, name, msgspec.json.decode(msgspec.json.encode(body))))
-        await self.pause()
-        answer = self.answers.pop(0) if self.answers else self.always
-        if answer is not None:
-            raise answer
-        return b"{}"
-
-    async def create(self, resource: Resource, namespace: str, body: object, *, dry_run: bool = False) -> bytes:
-        name = msgspec.to_builtins(body)["metadata"]["name"]
-        return await self._take("create", namespace, name, body)
-
-    async def patch(self, resource: Resource, namespace: str, name: str, body: object, **options: Any) -> bytes:
-        assert options == {"content_type": STRATEGIC_MERGE_PATCH}
-        return await self._take("patch", namespace, name, body)
-
-    @property
-    def verbs(self) -> list[str]:
-        return [verb for _, verb, *_ in self.log]
-
-    @property
-    def messages(self) -> list[str]:
-        return [body["message"] for *_, body in self.log]
-
-    @property
-    def times(self) -> list[float]:
-        return [time for time, *_ in self.log]
-
-
-class Drops:
-    """Counts what is dropped."""
-
-    def __init__(self) -> None:
-        self.count: Counter[tuple[str, str]] = Counter()
-
-    def event_dropped(self, event_type: str, why: str) -> None:
-        self.count[event_type, why] += 1
+from unit.controller.events.making import KETTLE, Drops, EventClient
 
 
 class Bench:

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api.client import metrics as request_names
 from api.client.metrics import Attempt
-from controller.events.recorder import Drop
+from controller.events import Drop
 from controller.observability.controller_metrics import (
     STUCK_S,
     EventMetrics,

@@ -1,0 +1,94 @@
+"""Tries a write until it is done, is hopeless, or everything stops (EV-08)."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import structlog
+import tenacity
+
+from api.client.errors import AlreadyExistsError, ApiError, NamespaceTerminatingError, StatusError, TransportError
+from controller.events.drops import Drop
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+MAX_TRIES: Final = 12
+RETRY_S: Final = 10.0
+"""EV-08: twelve tries ten seconds apart outlast a restart of the API server."""
+
+log = structlog.get_logger(__name__)
+
+
+class Failure(NamedTuple):
+    """Why a write was given up."""
+
+    why: Drop
+    error: Exception
+
+
+class Delivery:
+    """Writes for one recorder. `delay` says how many seconds to wait after try number 1, 2, ..."""
+
+    def __init__(self, delay: Callable[[int], float]) -> None:
+        self._delay = delay
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Try nothing more than once, and end all waiting."""
+        self._stopping.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopping.is_set()
+
+    async def stopped(self) -> None:
+        """Wait for `stop`."""
+        await self._stopping.wait()
+
+    async def deliver(
+        self,
+        write: Callable[[], Awaitable[None]],
+        *,
+        reason: str,
+        tries: int = MAX_TRIES,
+        again: tuple[type[ApiError], ...] = (TransportError,),
+    ) -> Failure | None:
+        """Call `write`, once more after each error of `again`. Return why it was given up, or None when nothing is left to do.
+
+        Raises nothing but CancelledError. `reason` is the event's, for the log.
+        """
+        attempts = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type(again),
+            stop=lambda state: self.stopping or state.attempt_number >= tries,
+            wait=lambda state: self._delay(state.attempt_number),
+            sleep=self.pause,
+            reraise=True,
+        )
+
+        async def attempt() -> None:  # tenacity awaits only what it can see to be a coroutine function
+            await write()
+
+        try:
+            await attempts(attempt)
+        except again as error:
+            return Failure(Drop.UNREACHABLE, error)
+        except (AlreadyExistsError, NamespaceTerminatingError):
+            pass  # written by an attempt whose answer was lost, or nobody is left to read it (EV-08)
+        except StatusError as error:
+            return Failure(Drop.REFUSED, error)
+        except ApiError as error:
+            return Failure(Drop.UNREACHABLE, error)
+        except Exception as error:  # one event that can not be written must not cost all others
+            log.exception("event_write_crashed", reason=reason)
+            return Failure(Drop.CRASHED, error)
+        return None
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, but no longer than until `stop`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()

@@ -1,0 +1,72 @@
+"""What becomes of events that will not be written: they are counted, and logged loudly if they are Warnings."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from api.core import EVENT_NORMAL, EVENT_WARNING
+
+if TYPE_CHECKING:
+    from api.core import ObjectReference
+
+EVENT_TYPES = frozenset({EVENT_NORMAL, EVENT_WARNING})
+
+log = structlog.get_logger(__name__)
+
+
+class Drop(enum.StrEnum):
+    """Why an event was not written; all values that the metric's label can have."""
+
+    INVALID = "invalid"  # neither Normal nor Warning
+    OVERFLOW = "overflow"  # the buffer was full
+    SPAM = "spam"  # the object has told too much (EV-05); its count is kept for the next write
+    REFUSED = "refused"  # the API server said no
+    UNREACHABLE = "unreachable"  # the API server gave no usable answer, twelve times
+    SHUTDOWN = "shutdown"  # recorded after `stop`, or still waiting when `run` was cancelled
+    CRASHED = "crashed"  # a bug of ours
+
+
+class RecorderMetrics(Protocol):
+    """Where lost events are counted."""
+
+    def event_dropped(self, event_type: str, why: str) -> None:
+        """An event of that type (Normal, Warning, Unknown) will not be written; `why` is one of `Drop`."""
+        ...
+
+
+class _NoMetrics:
+    def event_dropped(self, event_type: str, why: str) -> None:
+        """Count nothing."""
+
+
+class Drops:
+    """Counts and logs what is dropped."""
+
+    def __init__(self, metrics: RecorderMetrics | None) -> None:
+        self._metrics = metrics or _NoMetrics()
+
+    def drop(
+        self,
+        event_type: str,
+        regarding: ObjectReference,
+        *,
+        reason: str,
+        message: str,
+        why: Drop,
+        error: Exception | None = None,
+    ) -> None:
+        """Count an event as dropped."""
+        self._metrics.event_dropped(event_type if event_type in EVENT_TYPES else "Unknown", why)
+        # A Normal event was logged by whoever recorded it; of a Warning it must be seen that it is not on the server.
+        tell = log.debug if event_type == EVENT_NORMAL else log.warning
+        tell(
+            "event_dropped",
+            why=why.value,
+            error=str(error) if error else None,
+            regarding=f"{regarding.namespace}/{regarding.name}",
+            reason=reason,
+            message=message,
+        )
