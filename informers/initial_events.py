@@ -1,6 +1,6 @@
 """A collection that comes as a stream (WatchList): what is gathered until it is complete, and a warning while that takes long.
 
-A watch with `sendInitialEvents` begins with everything there is, as synthetic adds in any order, between them what happens
+A watch with `sendInitialEvents` begins with everything there is, as synthetic adds in any order; then comes what has happened
 meanwhile, and then a bookmark that says that this was all. From there on it is a watch like any other (RF-27).
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Generic
 
+from api.client.errors import ApiError
 from api.meta import meta_key
 from informers.codec import Skipped
 from informers.deltas import Added, Deleted, Modified, ReplacedAll, T
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
     from informers.codec import WatchEvent
 
 LATE_S: Final = 10.0
-"""RF-28: client-go's interval. A server needs a second for ten thousand objects."""
+"""RF-28: client-go's interval."""
+
+
+class NotStreamedError(ApiError):
+    """The server, or something before it, did not heed `sendInitialEvents`: an ordinary bookmark came first.
+
+    An API server that knows the parameter says with its first bookmark that the collection is complete.
+    """
 
 
 class InitialEvents(Generic[T]):
@@ -41,7 +49,10 @@ class InitialEvents(Generic[T]):
         return len(self._objects)
 
     def take(self, batch: list[WatchEvent[T]]) -> int:
-        """Take events up to the bookmark that completes the collection; answer how many that were."""
+        """Take events up to the bookmark that completes the collection; answer how many that were.
+
+        Raises NotStreamedError for a bookmark that does not.
+        """
         objects = self._objects
         for number, event in enumerate(batch, 1):
             if isinstance(event, (Added, Modified)):
@@ -50,12 +61,15 @@ class InitialEvents(Generic[T]):
                 self._forget(meta_key(event.object.metadata))
             elif isinstance(event, Skipped):
                 if event.deleted:
-                    self._forget(event.key)
+                    if event.key:
+                        self._forget(event.key)
                 else:
                     self._unreadable.add(event.key)
             elif event.ends_initial_events:
                 self.version = event.resource_version
                 return number
+            else:
+                raise NotStreamedError("the watch began with an ordinary bookmark: sendInitialEvents was not heeded")
         return len(batch)
 
     def replacement(self, version: str) -> ReplacedAll[T]:

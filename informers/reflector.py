@@ -2,15 +2,16 @@
 
 It is a state machine of five states. Each state is a method that does its work and answers the next state:
 
-    STREAMING --complete, then ended--> as WATCHING
+    STREAMING --complete, then ended--> as WATCHING          (and once, for a dead version, with version "")
        |------429, no way there, lost-> LIST_LATER ---> STREAMING
        '------anything else-> LISTING --ok--> WATCHING --stream ended--> WATCHING
                                  |               |---no way there, 429-> WATCH_LATER --> WATCHING
                                  '--failed-------'---anything else-----> LIST_LATER ---> STREAMING
 
 The rules by which it chooses resourceVersions and transitions are client-go's (RF-01 to RF-28). A server that does not have
-streaming lists says so with 422, and is not asked again: then LISTING stands where STREAMING does. client-go asks again each
-time it would list; to a cluster that learns it meanwhile a process that is running goes on to send lists.
+streaming lists says so with 422, or shows it by what it sends, and is not asked again: then LISTING stands where STREAMING
+does. client-go asks again each time it would list; a cluster that learns it meanwhile goes on to get lists from a process that
+is running.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from api.client.errors import (
     ConnectError,
     ConnectionLostError,
     ExpiredError,
+    ForbiddenError,
     InvalidError,
     NotFoundError,
     RequestTimeoutError,
@@ -40,7 +42,7 @@ from api.client.errors import (
 from api.client.rest import ListOptions
 from informers.codec import Page, Skipped
 from informers.deltas import Added, Bookmark, Change, Deleted, Delta, Modified, ReplacedAll, T, Vanished
-from informers.initial_events import InitialEvents, LateBookmark
+from informers.initial_events import InitialEvents, LateBookmark, NotStreamedError
 from informers.metrics import MetricsProvider, ReflectorMetrics, version_as_number
 from informers.options import ReflectorOptions
 from informers.pager import Pager
@@ -99,8 +101,8 @@ class Reflector(Generic[T]):
     - `resource_version` is that of the last list, event or bookmark that the sink has accepted, never ahead of it (RF-01);
     - no request of this reflector asks for an older version than it has seen, except after the server declared that version
       unusable (RF-03, RF-04);
-    - every way to STREAMING or LISTING, but a first one and the one fall-back from it, and every repeated failure to watch
-      passes the one shared back-off (RF-22).
+    - every way to STREAMING or LISTING, but a first one, its one retry with version "" and the one fall-back from it, and
+      every repeated failure to watch passes the one shared back-off (RF-22).
     """
 
     def __init__(
@@ -203,16 +205,25 @@ class Reflector(Generic[T]):
             return State.STREAMING
         if isinstance(failure, (ConnectError, NotFoundError, TooManyRequestsError)):
             return self._failed(failure)  # a list would fare no better
-        if isinstance(failure, InvalidError):
+        if isinstance(failure, (InvalidError, NotStreamedError)):
             self._streams = False
-        elif progress.was_lost_under_way(failure) and not self._stream_was_lost:
-            # From the beginning, with nothing kept. client-go tries that at once and for ever; here pages come next.
-            self._stream_was_lost = True
+        elif progress.was_lost_under_way(failure):
+            if self._stream_was_lost:
+                # A list next, where client-go would try for ever. Of a server that sent nothing at all it is enough to see it
+                # twice: something before it may not let streams of this kind through.
+                self._streams = progress.events > 0
+                self._stream_was_lost = False
+                return self._list_instead(failure)
+            self._stream_was_lost = True  # from the beginning, with nothing kept
             self._metrics.failures.inc()
             self._log.debug("streaming_list_lost", error=str(failure or "closed by the server"))
             return State.LIST_LATER
         self._stream_was_lost = False
-        self._log.info("streaming_list_not_served", error=str(failure or "closed by the server"))
+        return self._list_instead(failure)
+
+    def _list_instead(self, failure: ApiError | None) -> State:
+        if not isinstance(failure, ForbiddenError):  # the list will say so
+            self._log.info("streaming_list_not_served", error=str(failure or "closed by the server"))
         return State.LISTING
 
     async def _listing(self) -> State:

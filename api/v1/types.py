@@ -42,7 +42,7 @@ class ReplicaStatus(Struct, frozen=True, omit_defaults=False):
 
 
 class IndexRestarts(Struct, frozen=True):
-    """How often one replica was restarted, whoever did it. Only replicas that were restarted have a record.
+    """How often one replica was restarted, whoever did it. Only replicas that were restarted, or stopped, have a record.
 
     `carried` are the restarts up to the pod before `pod` (a UID), `in_place` those that the kubelet has made in it so far;
     `replaced` says that it failed, was counted, and is to be made again, so that it is never counted twice. `stopped` says that

@@ -80,20 +80,21 @@ def should_restart(replica: Replica, spec: TFJobSpec) -> bool:
 
     Always and OnFailure restart containers in place, but a pod that is itself Failed (evicted, its node lost) never comes back
     by the kubelet's hand (B38). ExitCode asks the exit code, but not of a pod that the cluster took away: what its process
-    answered to the SIGTERM is not its doing. Workers of an elastic job come and go: one that the cluster took is made again
-    even under Never (B50).
+    answered to the SIGTERM is not its doing. What the container's own policy calls fatal is so under every policy of the
+    replica. Workers of an elastic job come and go: one that the cluster took is made again even under Never (B50), and so is
+    any replica that has not failed but was stopped, and exited in order.
     """
     policy = spec.replicas[replica.type].restart_policy
     if replica.outcome is not Outcome.FAILED:
         return False
     if policy == c.NEVER:
-        return spec.dynamic_workers and replica.type == c.WORKER and replica.disrupted
+        return (spec.dynamic_workers and replica.type == c.WORKER and replica.disrupted) or replica.was_stopped_in_order
     if policy == c.EXIT_CODE:
         # What a process answers to the pod's own deadline is not its doing either, but that limit its author has set.
         if replica.ended is None or replica.pod.status.reason == DEADLINE_EXCEEDED:
             return replica.disrupted
         return replica.disrupted or replica.ended.exit_code in c.RETRYABLE_EXIT_CODES
-    return True
+    return replica.disrupted or not replica.was_left_by_its_own_policy
 
 
 def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:

@@ -13,7 +13,14 @@ from api import core
 from api.v1.constants import CONTAINER_NAME
 
 if TYPE_CHECKING:
-    from api.core import Container, ContainerRestartRule, ContainerStateTerminated, ContainerStatus, PodSpec
+    from api.core import (
+        Container,
+        ContainerRestartRule,
+        ContainerStateTerminated,
+        ContainerStatus,
+        PodCondition,
+        PodSpec,
+    )
     from api.v1.children import Pod
 
 TERMINAL: Final = frozenset({core.SUCCEEDED, core.FAILED})
@@ -29,6 +36,11 @@ REJECTED: Final = "Pod was rejected"
 UNKNOWN: Final = "ContainerStatusUnknown"
 """The reason of containers of which a kubelet knows nothing. After its restart it gives it to pods that it had turned away."""
 
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+BY_KUBELET: Final = "TerminationByKubelet"
+"""With this reason a kubelet that ends a pod sets DisruptionTarget: with the end, when the containers have had their SIGTERM.
+Others (taints, the eviction API, preemption) set it before they delete the pod."""
+
 RESTARTING_ALL: Final = "RestartingAllContainers"
 """A container's reason while a rule restarts all containers of its pod (Kubernetes 1.36)."""
 ALL_RESTARTING: Final = "AllContainersRestarting"
@@ -42,7 +54,7 @@ def is_final(pod: Pod, status: ContainerStatus) -> bool:
     only beside a policy of the container's own, as for the kubelet. What restarts all containers starts ended ones, too.
     """
     ended = status.state.terminated
-    if ended is None or ended.reason == RESTARTING_ALL or has_condition(pod, ALL_RESTARTING):
+    if ended is None or ended.reason == RESTARTING_ALL or _condition(pod, ALL_RESTARTING) is not None:
         return False
     return stays_ended(pod.spec, status.name, ended.exit_code)
 
@@ -63,27 +75,31 @@ def has_ended(pod: Pod) -> bool:
     """
     if pod.status.phase in TERMINAL:
         return True
-    statuses = pod.status.container_statuses
-    return bool(statuses) and all(is_final(pod, status) for status in statuses or ())
+    statuses = pod.status.container_statuses or ()
+    told = {status.name for status in statuses if is_final(pod, status)}
+    return len(told) == len(statuses) > 0 and all(container.name in told for container in pod.spec.containers)
 
 
 def is_disrupted(pod: Pod) -> bool:
     """Whether the cluster took the pod away, or turned it away before anything of it ran."""
-    return pod.status.reason in DISRUPTIONS or _is_rejected(pod) or has_condition(pod, "DisruptionTarget")
+    return pod.status.reason in DISRUPTIONS or _is_rejected(pod) or _condition(pod, DISRUPTION_TARGET) is not None
 
 
 def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
     """Whether an end with 0 may be the answer to a SIGTERM: whoever saves a checkpoint then, and exits in order, is not done.
 
-    At a node's shutdown DisruptionTarget alone tells. Of a pod that is being deleted only an end before the request counts, and
-    when that was is known only while the grace is the pod's own: the kubelet's last delete (grace 0), and each that shortens
-    the grace, moves `deletionTimestamp` (Kubernetes 1.33). The API has whole seconds: what ended in the same one is rather run
-    again than taken for done. What the deletion met between two runs was not done either, though its phase may become
-    Succeeded (1.27). A success that was seen in time is in the job's status, and needs no pod.
+    At a node's shutdown DisruptionTarget alone tells, also if somebody deletes the pod then. Of a pod that is being deleted
+    only an end before the request counts, and when that was is known only while the grace is the pod's own: the kubelet's
+    last delete (grace 0), and each that shortens the grace, moves `deletionTimestamp` (Kubernetes 1.33). The API has whole
+    seconds: what ended in the same one is rather run again than taken for done. What the deletion met between two runs was
+    not done either, though its phase may become Succeeded (1.27). A success that was seen in time is in the job's status.
     """
     meta = pod.metadata
     if meta.deletion_timestamp is None:
         return is_disrupted(pod)
+    target = _condition(pod, DISRUPTION_TARGET)
+    if target is not None and target.reason == BY_KUBELET:
+        return True
     grace_s = meta.deletion_grace_period_seconds
     if not grace_s or grace_s != pod.spec.termination_grace_period_seconds:
         return True
@@ -102,9 +118,15 @@ def native_sidecars(spec: PodSpec) -> frozenset[str]:
     return frozenset(each.name for each in spec.init_containers or () if each.restart_policy == core.ALWAYS)
 
 
-def has_condition(pod: Pod, kind: str) -> bool:
-    """Whether this condition of the pod is True."""
-    return any(each.type == kind and each.status == "True" for each in pod.status.conditions or ())
+def was_left_by_its_own_policy(pod: Pod, container: str, exit_code: int) -> bool:
+    """Whether a container failed whose own policy and rules leave it so: more than the pod's policy, it says what is fatal."""
+    own = next((each.restart_policy for each in pod.spec.containers if each.name == container), "")
+    return bool(own) and exit_code != 0 and stays_ended(pod.spec, container, exit_code)
+
+
+def _condition(pod: Pod, kind: str) -> PodCondition | None:
+    """This condition of the pod, if it is True."""
+    return next((each for each in pod.status.conditions or () if each.type == kind and each.status == "True"), None)
 
 
 def _is_rejected(pod: Pod) -> bool:
@@ -112,9 +134,15 @@ def _is_rejected(pod: Pod) -> bool:
     status = pod.status
     if status.phase != core.FAILED:
         return False
-    ends = [each.state.terminated for each in status.container_statuses or ()]
-    nothing_ran = all(end is not None and end.reason == UNKNOWN for end in ends)
+    nothing_ran = all(_never_ran(each) for each in status.container_statuses or ())
     return (nothing_ran and status.reason not in {"", DEADLINE_EXCEEDED}) or status.message.startswith(REJECTED)
+
+
+def _never_ran(status: ContainerStatus) -> bool:
+    ended = status.state.terminated
+    if ended is not None:
+        return ended.reason == UNKNOWN
+    return status.state.waiting is not None and status.restart_count == 0
 
 
 def _restarts(spec: PodSpec, container: Container | None, exit_code: int) -> bool:

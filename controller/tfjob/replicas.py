@@ -15,7 +15,14 @@ from api import core
 from api.v1 import constants as c
 from api.v1.children import NO_LABELS
 from api.v1.types import ReplicaStatus
-from controller.tfjob.pod_end import TERMINAL, has_ended, is_disrupted, is_final, was_stopped
+from controller.tfjob.pod_end import (
+    TERMINAL,
+    has_ended,
+    is_disrupted,
+    is_final,
+    was_left_by_its_own_policy,
+    was_stopped,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,6 +60,17 @@ class Replica:
     def disrupted(self) -> bool:
         """Whether the cluster ended this pod rather than its own process."""
         return is_disrupted(self.pod)
+
+    @property
+    def was_stopped_in_order(self) -> bool:
+        """Whether it exited with 0 because the cluster took it away: no failure, though it is not done."""
+        failed = self.pod.status.phase == core.FAILED or (self.ended is not None and self.ended.exit_code != 0)
+        return self.disrupted and not failed and self.outcome is Outcome.FAILED
+
+    @property
+    def was_left_by_its_own_policy(self) -> bool:
+        """Whether its training container failed in a way that its own restart policy and rules call fatal."""
+        return self.ended is not None and was_left_by_its_own_policy(self.pod, c.CONTAINER_NAME, self.ended.exit_code)
 
     @property
     def has_ended(self) -> bool:
@@ -94,7 +112,7 @@ def _outcome(pod: Pod, *, stopped: bool) -> tuple[Outcome, ContainerStateTermina
     if phase not in TERMINAL and (training is None or not is_final(pod, training)):
         return (Outcome.ACTIVE if phase == core.RUNNING else Outcome.WAITING), None
     # A sidecar's failure makes the pod Failed, but the replica did its work if `tensorflow` ended with 0. With a reason the pod
-    # was ended as a whole (its deadline, an eviction), and that was the answer to it.
+    # was ended as a whole (its deadline, an eviction), and an end with 0 may be the answer to that.
     did_its_work = phase == core.SUCCEEDED or (ended is not None and ended.exit_code == 0 and not pod.status.reason)
     if did_its_work and not stopped and not was_stopped(pod, ended):
         return Outcome.SUCCEEDED, ended

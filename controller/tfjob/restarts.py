@@ -1,5 +1,7 @@
 """Counts the restarts of replicas, in place and by re-creation, so that no crash of ours loses or repeats one. Pure.
 
+Besides, a record remembers of a pod that it was told to go, where the pod itself may forget it (`stopped`).
+
 The kubelet's count lives in the pod and goes with it; ours must be written before the pod is deleted. Both are kept in one
 record for each replica that was ever restarted, tied to the UID of the pod that it is about.
 """
@@ -13,7 +15,6 @@ import msgspec
 from api import core
 from api.v1.types import IndexRestarts
 from controller.tfjob.pod_end import goes_with_more_grace, native_sidecars
-from controller.tfjob.replicas import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -36,7 +37,7 @@ def account(
         uid = replica.pod.metadata.uid
         place = (replica.type, replica.index)
         in_place, fails = in_place_restarts(replica.pod), uid in failed
-        stopped = replica.outcome is not Outcome.SUCCEEDED and goes_with_more_grace(replica.pod)
+        stopped = goes_with_more_grace(replica.pod)
         if not (in_place or fails or stopped):
             continue
         record = found.get(place, IndexRestarts(type=replica.type, index=replica.index, pod=uid))
@@ -65,7 +66,8 @@ def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) ->
     """What two accounts of the same replicas amount to, neither of which need be the newer: nothing counts twice or is lost.
 
     Of two records about one pod the larger counts are true; of records about different pods the one that counts more is the
-    later, since each new pod carries what was counted before.
+    later, since each new pod carries what was counted before. Where they count the same, a pod of `others` that was stopped is
+    the later one: nothing else than that it was stopped can have brought it there.
     """
     found = {(record.type, record.index): record for record in records}
     for other in others:
@@ -79,7 +81,7 @@ def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) ->
                 replaced=record.replaced or other.replaced,
                 stopped=record.stopped or other.stopped,
             )
-        elif other.total > record.total:
+        elif other.total > record.total or (other.stopped and other.total == record.total):
             found[place] = other
     return tuple(found[place] for place in sorted(found))
 

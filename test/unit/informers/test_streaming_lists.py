@@ -35,7 +35,7 @@ from informers.codec import Skipped
 from informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll
 from informers.initial_events import InitialEvents
 from informers.options import ReflectorOptions
-from informers.reflector import Reflector, State
+from informers.reflector import VERY_SHORT_WATCH_S, Reflector, State
 
 if TYPE_CHECKING:
     from informers.codec import WatchEvent
@@ -137,13 +137,37 @@ async def test_nothing_is_handed_on_before_the_bookmark() -> None:
     assert rig.reflector.resource_version == "15"
 
 
-async def test_a_bookmark_that_does_not_say_so_is_not_the_end_of_the_beginning() -> None:
-    """RF-27, reflector_watchlist_test.go:TestWatchList "... checking the value of the initialEventsEnd annotation" """
-    rig = Rig()
+async def test_an_ordinary_bookmark_first_shows_that_nobody_heeds_the_parameter() -> None:
+    """RF-27, RF-28, reflector_watchlist_test.go:TestWatchList "... checking the value of the initialEventsEnd annotation"
+
+    client-go waits on; such a watch would end after minutes. An API server's first bookmark says that all has come.
+    """
+    rig = Rig(pod("a"))
     rig.source.initial_events = [[Added(pod("a")), Bookmark("12")]]
     async with running(rig.reflector.run()):
         await settle()
-        assert rig.sink.deltas == []
+        assert rig.asked == ([""], ["0"], ["11"]), "a list at once"
+        rig.source.end_watches(expired())
+        await asyncio.sleep(LONG_PAUSE_S)
+        await settle()
+    assert rig.asked == ([""], ["0", "11"], ["11", "11"]), "and no stream again"
+
+
+async def test_a_server_that_says_nothing_to_two_streams_is_not_asked_for_a_third() -> None:
+    """RF-28: what stands between may not let such streams through; each of them costs 80 s of silence."""
+    rig = Rig(pod("a"))
+    rig.source.initial_events = [[], []]
+    async with running(rig.reflector.run()):
+        for _ in range(2):
+            await asyncio.sleep(2 * VERY_SHORT_WATCH_S)
+            rig.source.end_watches(RequestTimeoutError("silence"))
+            await asyncio.sleep(LONG_PAUSE_S)
+        await settle()
+        assert rig.asked == (["", ""], ["0"], ["11"])
+        rig.source.end_watches(expired())
+        await asyncio.sleep(LONG_PAUSE_S)
+        await settle()
+    assert rig.asked == (["", ""], ["0", "11"], ["11", "11"])
 
 
 async def test_what_changes_while_the_collection_streams_is_part_of_it() -> None:
@@ -309,7 +333,7 @@ async def test_a_stream_that_is_lost_before_the_bookmark_begins_anew_with_nothin
 
 
 async def test_a_stream_that_is_lost_twice_gives_way_to_a_list_for_this_time() -> None:
-    """RF-28: pages arrive where a long stream does not; client-go would try for ever"""
+    """RF-28: client-go would try for ever"""
     rig = Rig(pod("a"))
     rig.source.initial_events = [[Added(pod("a"))], [Added(pod("a"))]]
     async with running(rig.reflector.run()):

@@ -120,7 +120,7 @@ def has_succeeded(found: Pod, tfjob: TFJob) -> bool:
     with_zero = any(each.exit_code == 0 for each in ended)
     if found.metadata.deletion_timestamp is not None:
         before = any(each.finished_at is not None and each.finished_at < EPOCH for each in ended)
-        if not before or found.metadata.deletion_grace_period_seconds != 30:
+        if not before or found.metadata.deletion_grace_period_seconds != 30 or found.spec.restart_policy == c.ALWAYS:
             return False
     elif found.status.reason:
         return False

@@ -10,10 +10,11 @@ import pytest
 
 from api import core
 from api.v1 import constants as c
+from controller.tfjob.lifecycle import should_restart
 from controller.tfjob.pod_end import has_ended, is_disrupted, was_stopped
 from controller.tfjob.replicas import Outcome, observe
-from controller.tfjob.restarts import account, in_place_restarts
-from fakes.jobs import pod
+from controller.tfjob.restarts import account, in_place_restarts, merged
+from fakes.jobs import good_spec, job, pod, template
 from fakes.virtual_loop import EPOCH
 
 if TYPE_CHECKING:
@@ -77,7 +78,6 @@ NOT_1 = ("Restart", "NotIn", (1,))
         (42, "Never", container("Never", ("Later", "In", (42,)), RESTART_42), True),
         (42, "Never", container("Never", ("Restart", "Near", (42,)), RESTART_42), False),
         (42, "Never", container("", RESTART_42), True),
-        (42, "Never", core.Container(name="other", restart_policy="Always"), True),
     ],
 )
 def test_what_the_kubelet_does_after_an_exit_is_read_from_the_pod(
@@ -85,6 +85,17 @@ def test_what_the_kubelet_does_after_an_exit_is_read_from_the_pod(
 ) -> None:
     """M3, upstream: TestContainerShouldRestart. The first rule that names the code, the container's policy, the pod's."""
     assert has_ended(ended(exit_code, policy, own)) is final
+
+
+def test_the_policy_of_another_container_does_not_count() -> None:
+    """M3: each container has its own."""
+    assert outcome(ended(42, "Never", core.Container(name="other", restart_policy="Always"))) is Outcome.FAILED
+
+
+def test_a_pod_that_tells_of_fewer_containers_than_it_has_has_not_ended() -> None:
+    """M1: what is not told of may run."""
+    containers = (container(), core.Container(name="other"))
+    assert not has_ended(with_spec(ended(0), containers=containers))
 
 
 def test_nothing_is_final_while_all_containers_are_restarted() -> None:
@@ -149,8 +160,21 @@ def test_the_next_pod_of_a_slot_is_not_stopped() -> None:
 
 
 def test_a_success_that_was_seen_before_needs_no_record() -> None:
-    """M2: it is remembered as one."""
-    assert account((), observe([ended(0)]), ()) == ()
+    """M2: with its own grace a pod tells when it was asked."""
+    found = pod("Worker", 0, "Succeeded", 0, terminating=True, ended_s=-1)
+    assert account((), observe([found]), ()) == ()
+
+
+def test_neither_of_two_accounts_loses_that_a_pod_was_stopped() -> None:
+    """M2, B36: what is not written yet knows the later pod, where both count the same."""
+    first, second = (
+        account((), observe([pod("Worker", 0, terminating=True, grace_s=60, uid=uid)]), ()) for uid in ("a", "b")
+    )
+    (kept,) = merged(first, second)
+    assert (kept.pod, kept.stopped) == ("b", True)
+    (known,) = account((), observe([pod("Worker", 0, restarts=1, uid="b")]), ())
+    (both,) = merged((known,), second)
+    assert (both.pod, both.stopped, both.total) == ("b", True, 1)
 
 
 @pytest.mark.parametrize("phase", ["Running", "Succeeded", "Failed"])
@@ -160,6 +184,38 @@ def test_an_end_with_0_at_the_shutdown_of_its_node_is_no_success(phase: str) -> 
     (replica,) = observe([with_status(pod("Worker", 0, phase, 0), conditions=(target,))])
     assert replica.outcome is Outcome.FAILED
     assert replica.disrupted
+
+
+def test_a_pod_of_a_node_that_shuts_down_is_not_done_if_it_is_deleted_later() -> None:
+    """M10: `tensorflow` exits in order at once, and the taint manager deletes the pod while its sidecar still ends."""
+    target = core.PodCondition("DisruptionTarget", "True", "TerminationByKubelet")
+    found = with_status(pod("Worker", 0, "Succeeded", 0, terminating=True, ended_s=-2), conditions=(target,))
+    assert outcome(found) is Outcome.FAILED
+    evicted = core.PodCondition("DisruptionTarget", "True", "EvictionByEvictionAPI")
+    assert outcome(with_status(found, conditions=(evicted,))) is Outcome.SUCCEEDED, "it had ended before it was evicted"
+
+
+@pytest.mark.parametrize(
+    ("phase", "exit_code", "again"),
+    [("Succeeded", 0, True), ("Running", 0, True), ("Failed", 0, False), ("Failed", 143, False)],
+)
+def test_what_exits_in_order_when_it_is_taken_has_not_failed_under_never(
+    phase: str, exit_code: int, again: bool
+) -> None:
+    """M10, B41: a doubt is decided for another run. What has failed stays failed there."""
+    target = core.PodCondition("DisruptionTarget", "True", "TerminationByKubelet")
+    (replica,) = observe([with_status(pod("Worker", 0, phase, exit_code), conditions=(target,))])
+    assert should_restart(replica, good_spec(job())) is again
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "again"), [(c.ALWAYS, 1, False), (c.ON_FAILURE, 1, False), (c.EXIT_CODE, 137, True)]
+)
+def test_what_a_containers_own_policy_calls_fatal_is_fatal(policy: str, code: int, again: bool) -> None:
+    """M3: made again it would fail again, without the kubelet's back-off; under ExitCode the code decides as ever."""
+    (replica,) = observe([ended(code, "Always", container("Never", RESTART_42))])
+    spec = good_spec(job({"tfReplicaSpecs": {"Worker": {"restartPolicy": policy, "template": template()}}}))
+    assert should_restart(replica, spec) is again
 
 
 def test_a_disruption_that_did_not_come_is_none() -> None:
@@ -175,10 +231,9 @@ def test_an_exit_with_0_at_the_end_of_the_pods_own_deadline_is_a_failure() -> No
     assert not replica.disrupted
 
 
-@pytest.mark.parametrize("policy", ["Always"])
-def test_a_pod_deleted_between_two_runs_has_not_succeeded(policy: str) -> None:
+def test_a_pod_deleted_between_two_runs_has_not_succeeded() -> None:
     """M2: since 1.27 its phase becomes Succeeded when the last run ended with 0, under Always as well."""
-    found = pod("Worker", 0, "Succeeded", 0, policy=policy, terminating=True, ended_s=-5)
+    found = pod("Worker", 0, "Succeeded", 0, policy="Always", terminating=True, ended_s=-5)
     assert outcome(found) is Outcome.FAILED
 
 
@@ -217,6 +272,15 @@ def test_where_a_kubelet_is_older_than_its_server_the_phase_has_the_last_word() 
     done = with_spec(pod("Worker", 0, "Succeeded", 0), containers=(container("Always"),))
     assert outcome(done) is Outcome.SUCCEEDED
     assert has_ended(done)
+
+
+def test_a_container_that_waits_for_its_first_start_has_not_run() -> None:
+    """M4: nor has its pod."""
+    waits = core.ContainerState(waiting=core.ContainerStateWaiting("ContainerCreating"))
+    for count, turned_away in ((0, True), (1, False)):
+        statuses = (core.ContainerStatus(name="tensorflow", state=waits, restart_count=count),)
+        found = with_status(pod("Worker", 0, "Failed", reason="OutOfcpu"), container_statuses=statuses)
+        assert is_disrupted(found) is turned_away
 
 
 @pytest.mark.parametrize(("phase", "reason"), [("Failed", ""), ("Failed", "DeadlineExceeded"), ("Pending", "OutOfcpu")])

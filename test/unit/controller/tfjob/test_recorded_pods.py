@@ -36,6 +36,10 @@ STOPPED: Final = "stopped"
 """It was told to go before it was done; whatever it answered is no end of the replica."""
 TAKEN: Final = "taken"
 """The cluster ended it or turned it away, and it stands there until somebody deletes it."""
+ORDERLY: Final = "orderly"
+"""As `TAKEN`, but it exited with 0: it has not failed either."""
+FATAL: Final = "fatal"
+"""It failed, and its container's own policy leaves it so."""
 DEADLINE: Final = "deadline"
 """Its own activeDeadlineSeconds are over."""
 
@@ -47,7 +51,6 @@ EXITS: Final = {
     "08-native-sidecar-main-exit-1-never": 1,
     "19-init-fails-never": None,
     "21b-rule-restart-42-then-1": 1,
-    "23b-pod-always-container-never-exit-1-side": 1,
     "30b-env-expansion-140k": 1,
     "32a-no-such-program-never": 128,
     "33a-termination-message": 3,
@@ -93,14 +96,16 @@ ON_1_20: Final = {
 ON_1_36: Final = {
     # It ended in the second before the DELETE; the other ones of 29 in the same one, of which nobody can tell.
     "29-08-ends-150ms-before-delete": DONE,
+    "23b-pod-always-container-never-exit-1-side": FATAL,
+    # Kubelets tell the truth of what ends at the shutdown of their node.
+    "28a-never-exit-0": ORDERLY,
+    "28d-always-exit-0": ORDERLY,
+    "28-other-node-ready-a-never-exit-0": ORDERLY,
+    "28-other-node-ready-d-always-exit-0": ORDERLY,
     # The taint manager deleted it before the shutdown had killed it.
     "28-other-node-ready-e-ignores": STOPPED,
 }
 BY_VERSION: Final[dict[str, dict[str, Any]]] = {"1.20.2": ON_1_20, "1.36.3": ON_1_36}
-
-BETWEEN_TWO_WRITES: Final = "DeletionByTaintManager"
-"""Who evicts a pod first writes its condition and then deletes it. Whoever sees only what stands there in between can not tell
-whether an exit with 0 was a success or an orderly stop."""
 
 Verdict = str | int | None
 
@@ -190,6 +195,8 @@ def end_of(events: tuple[Step, ...], containers: set[str]) -> int:
 
 def is_final_for(verdict: Verdict, policy: str) -> bool:
     """Whether the job has failed when its worker has ended like this."""
+    if verdict in {ORDERLY, FATAL}:
+        return verdict == FATAL
     if policy == c.EXIT_CODE:
         return verdict not in {TAKEN, 130, 137, 138, 143}
     return policy == c.NEVER
@@ -233,7 +240,7 @@ def test_whatever_a_watch_leaves_out_nothing_wrong_is_said(
             if verdict != DONE:
                 assert not conditions.is_true(after.status, c.SUCCEEDED), told
                 assert after.status.finished_indices == {}, told
-            if verdict in {DONE, STOPPED} and BETWEEN_TWO_WRITES not in str(later.object):
+            if verdict in {DONE, STOPPED, ORDERLY}:
                 assert not conditions.is_true(after.status, c.FAILED), told
         tfjob, _ = decide(tfjob, pod_of(step))
 
