@@ -362,6 +362,15 @@ def test_a_deleted_pod_that_ends_by_itself_keeps_its_own_exit_code() -> None:
     assert end_of(status).finished_at == at(12)
 
 
+def test_a_run_without_end_is_over_when_its_annotation_says_so() -> None:
+    """So a test ends a job when it is done with it, and needs no guess at how long it takes until then."""
+    rest = life(make_pod("0s:0"), first(make_pod("forever")), start=50)
+    assert [f"{second:g} {status.phase} {word(main_of(status))}" for second, status in rest] == [
+        "50 Running Completed(0)",
+        "50 Succeeded Completed(0)",
+    ]
+
+
 def test_a_shorter_grace_period_by_a_second_delete_is_obeyed() -> None:
     """`kubectl delete --grace-period=1` on a pod that is already going."""
     pod = make_pod("forever", on_stop="ignore")
