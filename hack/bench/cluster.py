@@ -12,7 +12,7 @@ from hack.bench.child import ROOT
 from hack.bench.pods import pod_body, running_status
 from hack.bench.raw_load import RawLoad, Target
 from hack.control_plane import ControlPlane
-from hack.kubernetes_versions import STREAMING_LISTS, Kubernetes
+from hack.kubernetes_versions import STREAMING_LISTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -76,8 +76,7 @@ class Cluster:
     @property
     def has_streaming_lists(self) -> bool:
         """Whether this server sends a collection as a stream."""
-        version = json.loads(self._started().run_kubectl("get", "--raw", "/version").stdout)["gitVersion"]
-        return Kubernetes.parse(version).has(STREAMING_LISTS)
+        return self._started().version.has(STREAMING_LISTS)
 
     def all(self) -> bytes:
         """All the pods in one list, as the server sends it from its watch cache."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,13 +13,12 @@ from api.v1.types import TFJobSpec
 from api.v1.validation import child_name, read_spec
 from controller.tfjob.actions import Slot
 from controller.tfjob.pod_template import build_pod, build_service
+from hack.hollow_node.script import RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hack.bench.raw_load import Target
-
-RUN: Final = "hollow.tfjob.kubeflow.org/run"
 
 
 def replica(replicas: int, run: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hack.hollow_node.pod_containers import PodContainers
 
-DISRUPTION_TARGET = "DisruptionTarget"
+DISRUPTED = "DisruptionTarget"
 SANDBOX = "PodReadyToStartContainers"
 RESTARTING = "AllContainersRestarting"
 

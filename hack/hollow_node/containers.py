@@ -33,7 +33,7 @@ from hack.hollow_node.script import (
     Run,
     Script,
 )
-from hack.kubernetes_versions import CONTAINERS_END_BEFORE_PHASE
+from hack.kubernetes_versions import EXIT_CODES_SURVIVE_DELETION
 
 if TYPE_CHECKING:
     from hack.hollow_node.timing import Timing
@@ -152,11 +152,16 @@ def unknown_end(when: str) -> Terminated:
     return Terminated(exit_code=SIGKILL_EXIT, reason=STATUS_UNKNOWN, message=message)
 
 
+def call_unknown(status: ContainerStatus) -> ContainerStatus:
+    """Call a container terminated of whose end nothing is known."""
+    state = ContainerState(terminated=unknown_end("terminated"))
+    return replace(status, ready=False, started=False, state=state)
+
+
 def lose(status: ContainerStatus, kubernetes: Kubernetes) -> ContainerStatus:
-    """End a container without being able to say how. Before 1.22 it then seems not to have been created yet."""
-    if kubernetes.has(CONTAINERS_END_BEFORE_PHASE):
-        state = ContainerState(terminated=unknown_end("terminated"))
-        return replace(status, ready=False, started=False, state=state)
+    """End a container without being able to say how. Before 1.27 it then seems not to have been created yet."""
+    if kubernetes.has(EXIT_CODES_SURVIVE_DELETION):
+        return call_unknown(status)
     lost = wait(status, CREATING, "", unknown_end("deleted"))
     return replace(lost, ready=False, started=False)
 

@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from hack.hollow_node.conditions import SANDBOX, holds
-from hack.hollow_node.containers import CREATING, INITIALIZING, last_end, lose, wait, waits_for
+from hack.hollow_node.containers import CREATING, INITIALIZING, call_unknown, last_end, lose, wait, waits_for
 from hack.hollow_node.moment import Moment, Removal, Step
 from hack.hollow_node.objects import FAILED, SUCCEEDED, ContainerState
 from hack.hollow_node.pod_containers import is_done
 from hack.hollow_node.stopping import stop
-from hack.kubernetes_versions import CONTAINERS_END_BEFORE_PHASE, DELETION_ENDS_IN_TERMINAL_PHASE
+from hack.kubernetes_versions import (
+    CONTAINERS_END_BEFORE_PHASE,
+    DELETION_ENDS_IN_TERMINAL_PHASE,
+    UNSTARTED_ARE_CALLED_UNKNOWN,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from hack.hollow_node.objects import ContainerStatus
 
 
 def delete(moment: Moment) -> Step:
@@ -42,11 +48,21 @@ def _delete_by_policy(moment: Moment, asked: datetime, deadline: datetime) -> St
     if due is not None:
         return Step(moment.status, due)
     lags = moment.kubernetes.has(CONTAINERS_END_BEFORE_PHASE) and moment.containers.is_over()
-    if not ran and not lags:
+    mains = _with_the_unstarted(moment)
+    if not ran and not lags and mains == moment.containers.mains:
         return Step(moment.status, removal=Removal.FINAL)
     outcome = moment.containers.outcome()
     phase = outcome or moment.containers.phase(moment.status.phase)
-    return Step(moment.report(phase, ended=outcome, sandbox=False), removal=Removal.FINAL)
+    told = moment.report(phase, ended=outcome, sandbox=False)
+    return Step(replace(told, container_statuses=mains), removal=Removal.FINAL)
+
+
+def _with_the_unstarted(moment: Moment) -> list[ContainerStatus]:
+    """The ordinary containers as kubelets since 1.25 leave them: what never ran has ended. The phase knows nothing of it."""
+    mains = moment.containers.mains
+    if not moment.kubernetes.has(UNSTARTED_ARE_CALLED_UNKNOWN) or moment.containers.incomplete_inits():
+        return mains
+    return [call_unknown(c) if c.state.running is None and last_end(c) is None else c for c in mains]
 
 
 def _lose_inits(moment: Moment) -> bool:
@@ -79,7 +95,7 @@ def _delete_to_the_end(moment: Moment, asked: datetime, deadline: datetime) -> S
         return Step(told, moment.now)
     ended = None if moment.containers.nothing_began() else moment.containers.outcome()
     if not moment.containers.incomplete_inits():
-        lost = [c if c.state.terminated is not None else lose(c, moment.kubernetes) for c in mains]
+        lost = [c if c.state.terminated is not None else call_unknown(c) for c in mains]
         moment.containers.mains = lost
     return Step(moment.report(FAILED, ended=ended, sandbox=False), removal=Removal.FINAL)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from hack.hollow_node.conditions import DISRUPTION_TARGET, set_condition
+from hack.hollow_node.conditions import DISRUPTED, set_condition
 from hack.hollow_node.containers import current_run, end_of
 from hack.hollow_node.deletion import delete
 from hack.hollow_node.moment import Moment, Removal, Step
@@ -17,12 +17,11 @@ from hack.hollow_node.pod_containers import is_done
 from hack.hollow_node.script import Outcome
 from hack.hollow_node.stopping import stop
 from hack.kubernetes_versions import (
-    CONTAINERS_END_BEFORE_PHASE,
     DEADLINE_WAITS_FOR_CONTAINERS,
+    DISRUPTION_TARGET,
+    EVICTED_MAY_SUCCEED,
+    REJECTIONS_SAY_SO,
     SHUTDOWN_TELLS_THE_TRUTH,
-)
-from hack.kubernetes_versions import (
-    DISRUPTION_TARGET as DISRUPTIONS_ARE_TOLD,
 )
 
 HARD_EVICTION_GRACE_S: Final = 1  # the grace of pods that a hard eviction threshold takes
@@ -73,7 +72,7 @@ def _stay_lost(moment: Moment, fate: Fate) -> Step:
 def _disrupt(moment: Moment, fate: Fate) -> Step:
     """An eviction for want of memory, or a shutdown of the node. Since 1.22 what exits with 0 on SIGTERM has Succeeded."""
     if fate.outcome is Outcome.EVICTED:
-        change, reason, grace = CONTAINERS_END_BEFORE_PHASE, "Evicted", HARD_EVICTION_GRACE_S
+        change, reason, grace = EVICTED_MAY_SUCCEED, "Evicted", HARD_EVICTION_GRACE_S
         message = "The node was low on resource: memory. "
     else:
         change, grace = SHUTDOWN_TELLS_THE_TRUTH, moment.pod.spec.termination_grace_period_seconds
@@ -94,11 +93,9 @@ def _disrupt(moment: Moment, fate: Fate) -> Step:
 
 def _disrupted(moment: Moment, status: HollowStatus, reason: str, message: str) -> HollowStatus:
     """Say that the pod's end is not its own doing, where that is told."""
-    if not moment.kubernetes.has(DISRUPTIONS_ARE_TOLD):
+    if not moment.kubernetes.has(DISRUPTION_TARGET):
         return status
-    conditions = set_condition(
-        status.conditions, DISRUPTION_TARGET, holds=True, now=moment.now, reason=reason, message=message
-    )
+    conditions = set_condition(status.conditions, DISRUPTED, holds=True, now=moment.now, reason=reason, message=message)
     return replace(status, conditions=conditions)
 
 
@@ -112,7 +109,7 @@ def rejection(moment: Moment) -> str | None:
 
 def reject(moment: Moment, reason: str) -> HollowStatus:
     """A pod that is not let in has nothing but a phase and a reason."""
-    intro = "Pod was rejected:" if moment.kubernetes.has(CONTAINERS_END_BEFORE_PHASE) else "Pod"
+    intro = "Pod was rejected:" if moment.kubernetes.has(REJECTIONS_SAY_SO) else "Pod"
     message = f"{intro} the script of the hollow node says {reason}"
     return HollowStatus(observed_generation=moment.generation, phase=FAILED, reason=reason, message=message)
 

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from hack.hollow_node.conditions import SANDBOX, condition_of
-from hack.hollow_node.containers import CREATING, INITIALIZING, last_end, lose, waits_for
+from hack.hollow_node.containers import CREATING, INITIALIZING, call_unknown, last_end, waits_for
 from hack.hollow_node.deletion import delete
 from hack.hollow_node.disruptions import due_fate, exceed_deadline, expiry, meet, reject, rejection
 from hack.hollow_node.moment import Moment, Place, Removal, Step
@@ -66,7 +66,7 @@ def _rest(moment: Moment) -> Step:
         return Step(moment.status, removal=Removal.FINAL if moment.deleting else Removal.NONE)
     for index, container in enumerate(moment.containers.inits):
         if waits_for(container) and last_end(container) is not None:
-            moment.containers.inits[index] = lose(container, moment.kubernetes)
+            moment.containers.inits[index] = call_unknown(container)
     return Step(moment.report(moment.status.phase, ended=moment.status.phase, sandbox=False))
 
 

@@ -39,18 +39,23 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a matrix; return the exit code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     is_kubectl = options.matrix == "kubectl"
     report = Report(differences.KUBECTL if is_kubectl else differences.SDK)
 
     def is_chosen(client: str) -> bool:
         return not options.only or client in options.only
 
+    kubectls = [release for release in RELEASES if is_chosen(release.client)]
+    chosen_sdks = [sdk for sdk in SDKS if is_chosen(sdk.client)]
+    if not (kubectls if is_kubectl else chosen_sdks):
+        parser.error(f"none of {', '.join(options.only)} belongs to the matrix {options.matrix}")
     try:
         if is_kubectl:
-            kubectl_matrix.run([release for release in RELEASES if is_chosen(release.client)], report)
+            kubectl_matrix.run(kubectls, report)
         else:
-            sdk_matrix.run([sdk for sdk in SDKS if is_chosen(sdk.client)], report)
+            sdk_matrix.run(chosen_sdks, report)
     except FetchError as error:
         print(f"error: {error}\nNothing is known about the project by that: no check has run.", file=sys.stderr)
         return 2

@@ -6,7 +6,6 @@ The operator runs under the account that the manifests give it, so what a client
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -17,10 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.control_plane.errors import log_tail
-from hack.kubernetes_versions import Kubernetes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from hack.kubernetes_versions import Kubernetes
 
 ROOT: Final = Path(__file__).parents[2]
 MANIFESTS: Final = ROOT / "manifests"
@@ -34,8 +34,7 @@ ACCOUNT_GROUPS: Final = ("system:serviceaccounts", "system:serviceaccounts:kubef
 def control_plane(name: str) -> Iterator[tuple[ControlPlane, Kubernetes]]:
     """Start a control plane; its version comes with it. Raises ControlPlaneError."""
     with ControlPlane.start(name) as plane:
-        version = json.loads(plane.run_kubectl("get", "--raw=/version").stdout)["gitVersion"]
-        yield plane, Kubernetes.parse(version)
+        yield plane, plane.version
 
 
 @contextlib.contextmanager

@@ -126,7 +126,7 @@ def without_their_crds(session: Session) -> None:
 def apply_monitoring(session: Session) -> None:
     """With CRDs of those kinds (which take everything) it is applied, and taken away again."""
     for kind, plural in MONITORING_KINDS.items():
-        crd = _open_crd("monitoring.coreos.com", kind, plural)
+        crd = open_crd("monitoring.coreos.com", kind, plural)
         session.kubectl("create", "--filename=-", stdin=json.dumps(crd))
         session.kubectl("wait", "--for=condition=Established", "--timeout=60s", f"crd/{plural}.monitoring.coreos.com")
     apply_and_delete("overlays/monitoring", session)
@@ -171,7 +171,8 @@ def _specs(session: Session) -> list[object]:
     return [item["spec"] for item in found]
 
 
-def _open_crd(group: str, kind: str, plural: str) -> dict[str, Any]:
+def open_crd(group: str, kind: str, plural: str) -> dict[str, Any]:
+    """A CRD without a schema."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -9,11 +9,11 @@ import json
 import re
 from typing import Any, Final
 
+from hack.hollow_node.script import RUN
 from hack.matrix.cluster import MANIFESTS
 from hack.matrix.installing import Check, Session
 from hack.matrix.kubectl import columns_of, expect, expect_in
 
-RUN: Final = "hollow.tfjob.kubeflow.org/run"
 DOCUMENTS: Final = (
     "01-mnist.yaml",
     "02-ps-workers.yaml",

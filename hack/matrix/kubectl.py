@@ -35,11 +35,7 @@ class Kubectl:
 
     def __call__(self, *arguments: str, stdin: str = "", environment: Mapping[str, str] | None = None) -> str:
         """Run it and return what it printed; a failure raises."""
-        done = self._run(arguments, stdin, environment or {})
-        if done.returncode != 0:
-            said = done.stderr.strip() or done.stdout.strip()
-            raise CheckError(f"`{_shown(arguments)}` failed with code {done.returncode}: {said}")
-        return done.stdout
+        return _succeeded(arguments, self._run(arguments, stdin, environment or {}))
 
     def refused(self, *arguments: str, stdin: str = "") -> str:
         """Run what has to be refused, and return the complaint; a success raises."""
@@ -50,9 +46,8 @@ class Kubectl:
 
     def read(self, *arguments: str) -> dict[str, Any]:
         """Run a `get` and return the object or list, which is left out of the transcript."""
-        said = self(*arguments, "--output=json")
-        del self.transcript[-len(said.splitlines()) :]
-        found: dict[str, Any] = json.loads(said)
+        arguments += ("--output=json",)
+        found: dict[str, Any] = json.loads(_succeeded(arguments, self._run(arguments, "", {}, records_stdout=False)))
         return found
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
@@ -64,7 +59,7 @@ class Kubectl:
             time.sleep(POLL_S)
 
     def _run(
-        self, arguments: tuple[str, ...], stdin: str, environment: Mapping[str, str]
+        self, arguments: tuple[str, ...], stdin: str, environment: Mapping[str, str], *, records_stdout: bool = True
     ) -> subprocess.CompletedProcess[str]:
         self.transcript.append(f"$ {_shown(arguments)}")
         command = [str(self.program), f"--kubeconfig={self.kubeconfig}", *arguments]
@@ -84,8 +79,18 @@ class Kubectl:
             raise CheckError(f"`{_shown(arguments)}` took more than {COMMAND_LIMIT_S:.0f} s") from error
         except OSError as error:
             raise CheckError(f"cannot run {self.program}: {error}") from error
-        self.transcript += [*done.stdout.splitlines(), *done.stderr.splitlines()]
+        if records_stdout:
+            self.transcript += done.stdout.splitlines()
+        self.transcript += done.stderr.splitlines()
         return done
+
+
+def _succeeded(arguments: tuple[str, ...], done: subprocess.CompletedProcess[str]) -> str:
+    """Return what a command printed. Raises CheckError where it failed."""
+    if done.returncode != 0:
+        said = done.stderr.strip() or done.stdout.strip()
+        raise CheckError(f"`{_shown(arguments)}` failed with code {done.returncode}: {said}")
+    return done.stdout
 
 
 def _shown(arguments: tuple[str, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -60,10 +61,10 @@ def _live(release: Release, program: Path, report: Report, stop: threading.Event
         ):
             session = Session(Kubectl(program, plane.kubeconfig, Path(home)), plane, release)
             try:
-                _run_checks(session, installing.CHECKS, server, report, stop)
+                run_checks(session, installing.CHECKS, server, report, stop)
                 with at_work(plane):
-                    _run_checks(session, jobs.CHECKS, server, report, stop)
-                _run_checks(session, installing.REMOVING, server, report, stop)
+                    run_checks(session, jobs.CHECKS, server, report, stop)
+                run_checks(session, installing.REMOVING, server, report, stop)
             except ControlPlaneError as error:
                 report.add(_broken(release, error, start), server)
     except ControlPlaneError as error:
@@ -76,18 +77,25 @@ def _broken(release: Release, error: ControlPlaneError, start: float) -> Result:
     return Result(release.client, "control plane and operator", str(error), str(error), time.monotonic() - start)
 
 
-def _run_checks(
+def run_checks(
     session: Session, checks: Iterable[Check], server: Kubernetes, report: Report, stop: threading.Event
 ) -> None:
+    """Run these checks one after the other. What one raises is its problem, but for a ControlPlaneError, which is raised."""
     for check in checks:
         if stop.is_set():
             raise _StoppedError
         session.kubectl.transcript.clear()
         start = time.monotonic()
-        problem = ""
+        problem, transcript = "", session.kubectl.transcript
         try:
             check.run(session)
         except CheckError as error:
             problem = str(error)
-        output = "\n".join(session.kubectl.transcript)
-        report.add(Result(session.release.client, check.name, problem, output, time.monotonic() - start), server)
+        except ControlPlaneError:  # the life is over, not this check alone
+            raise
+        except Exception as error:  # noqa: BLE001 - what a kubectl prints may be anything, and each is a finding
+            problem = f"{type(error).__name__}: {error}"
+            transcript += traceback.format_exc().splitlines()
+        report.add(
+            Result(session.release.client, check.name, problem, "\n".join(transcript), time.monotonic() - start), server
+        )

@@ -121,6 +121,11 @@ class Report:
                 self.bad.append(line)
                 print(tail_of(result.output), file=sys.stderr, flush=True)
 
+    def leave_out(self, client: str, reason: str) -> None:
+        """Print why nothing is tried with a client; that is neither good nor bad."""
+        with self._lock:
+            print(f"{'-':6} {client:24} left out: {reason}", flush=True)
+
     def close(self) -> int:
         """Print the sum and what is bad once more; return the exit code: 0, or 1 when anything is bad."""
         ran = sum(self.counts.values())

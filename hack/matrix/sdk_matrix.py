@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import TYPE_CHECKING
 
 from hack.matrix import sdks
@@ -16,18 +17,26 @@ if TYPE_CHECKING:
 
 
 def run(chosen: Sequence[Sdk], report: Report) -> None:
-    """Run the programs of these SDKs. Raises FetchError before any of them when one cannot be had, and ControlPlaneError."""
-    pythons = {sdk: sdks.python_of(sdk) for sdk in chosen}
+    """Run the programs of these SDKs, but for those that are too old for this Python.
+
+    Raises FetchError before any of them when one cannot be had, and ControlPlaneError.
+    """
+    left_out = [sdk for sdk in chosen if not sdk.runs_on(sys.version_info[:2])]
+    for sdk in left_out:
+        report.leave_out(sdk.client, f"needs {sdk.needs}")
+    pythons = {sdk: sdks.python_of(sdk) for sdk in chosen if sdk not in left_out}
+    if not pythons:
+        return
     with control_plane("sdks") as (plane, server):
         plane.run_kubectl("apply", "-k", str(MANIFESTS / "overlays" / "standalone"))
         plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
         with at_work(plane), contextlib.ExitStack() as stack:
             programs = []
-            for sdk in chosen:
+            for sdk, python in pythons.items():
                 namespace = f"sdk-{sdk.package}-{sdk.version.replace('.', '-')}"
                 plane.create_namespace(namespace)
                 log = plane.directory / "logs" / f"{namespace}.log"
-                programs.append(stack.enter_context(sdks.started(sdk, pythons[sdk], plane.kubeconfig, namespace, log)))
+                programs.append(stack.enter_context(sdks.started(sdk, python, plane.kubeconfig, namespace, log)))
             for program in programs:
                 for result in sdks.results_of(program):
                     report.add(result, server)

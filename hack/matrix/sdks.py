@@ -37,11 +37,15 @@ PROGRAM_LIMIT_S: Final = 300.0  # half a minute on a quiet machine
 
 @dataclass(frozen=True, slots=True)
 class Sdk:
-    """One release of an SDK, and the module under `programs` that lives a job's life with it."""
+    """One release of an SDK, and the module under `programs` that lives a job's life with it.
+
+    newest_python: the newest Python for which one of its packages has a wheel; None where all are for any Python.
+    """
 
     package: str
     version: str
     program: str
+    newest_python: tuple[int, int] | None = None
 
     @property
     def client(self) -> str:
@@ -53,9 +57,18 @@ class Sdk:
         """The file with every package of its environment."""
         return REQUIREMENTS / f"{self.package}-{self.version}.txt"
 
+    def runs_on(self, python: tuple[int, int]) -> bool:
+        """Whether its packages can be had for this Python."""
+        return self.newest_python is None or python <= self.newest_python
+
+    @property
+    def needs(self) -> str:
+        """The Python that it needs, in words."""
+        return "Python" if self.newest_python is None else f"Python {'.'.join(map(str, self.newest_python))} or older"
+
 
 SDKS: Final = (
-    Sdk("kubeflow-tfjob", "0.1.3", "tfjob"),
+    Sdk("kubeflow-tfjob", "0.1.3", "tfjob", newest_python=(3, 11)),
     Sdk("kubeflow-training", "1.7.0", "training"),
     Sdk("kubeflow-training", "1.8.1", "training"),
     Sdk("kubeflow-training", "1.9.4", "training"),
@@ -78,11 +91,19 @@ def python_of(sdk: Sdk) -> Path:
         try:
             with tempfile.TemporaryDirectory(prefix="sdk-", dir=root) as work:
                 _install(sdk, Path(work) / "venv", LoggedRunner(root / "sdk-matrix.log", progress))
-                with contextlib.suppress(OSError):  # a neighbour was faster, with the same packages
-                    (Path(work) / "venv").rename(target)
-        except ControlPlaneError as error:
+                _keep(Path(work) / "venv", target)
+        except (ControlPlaneError, OSError) as error:
             raise FetchError(f"cannot get {sdk.client} for Python {sys.version.split()[0]}: {error}") from error
     return target / "bin" / "python"
+
+
+def _keep(made: Path, target: Path) -> None:
+    """Put an environment into its place, unless a neighbour was faster, with the same packages. Raises OSError."""
+    try:
+        made.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
 
 
 def _install(sdk: Sdk, venv: Path, runner: LoggedRunner) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hack.hollow_node.script import RUN
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 40.0  # what takes a second or two here may take ten times as long on a busy machine
-RUN = "hollow.tfjob.kubeflow.org/run"
 BOTH_KUBELETS = pytest.mark.parametrize("kubelet", [OLDEST, NEWEST], ids=str)
 """For tests of how pods end: on a hollow node that behaves as the oldest kubelet, and on one as the newest."""
 

@@ -6,10 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from api.v1 import constants as c
-from integration.cluster import RUN, eventually, replica, specs
+from hack.hollow_node.script import RUN
+from integration.cluster import eventually, replica, specs
 
 if TYPE_CHECKING:
-    from integration.cluster import Cluster
+    from hack.hollow_node.script import RUN
+from integration.cluster import Cluster
 
 
 def uids(cluster: Cluster, resource: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from hack.control_plane import ControlPlane
+from hack.matrix.installing import MONITORING_KINDS, open_crd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +51,7 @@ def test_an_installation_is_applied_and_deleted_again(plane: ControlPlane, overl
 
 def test_monitoring_is_applied_where_there_is_a_prometheus_operator(plane: ControlPlane) -> None:
     """Beside any installation; its kinds are played by CRDs that take everything."""
-    for kind, plural in (("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")):
+    for kind, plural in MONITORING_KINDS.items():
         plane.run_kubectl("apply", "-f", "-", input=json.dumps(open_crd("monitoring.coreos.com", kind, plural)))
         plane.run_kubectl("wait", "--for=condition=Established", f"crd/{plural}.monitoring.coreos.com")
     plane.run_kubectl("apply", "-k", str(MANIFESTS / "overlays" / "monitoring"))
@@ -58,22 +59,6 @@ def test_monitoring_is_applied_where_there_is_a_prometheus_operator(plane: Contr
     found = plane.run_kubectl("get", "configmaps", "-n", "kubeflow", "-l", selector, "-o", "json").stdout
     (dashboard,) = json.loads(found)["items"]
     assert json.loads(dashboard["data"]["dashboard.json"])["title"] == "TFJob operator"
-
-
-def open_crd(group: str, kind: str, plural: str) -> dict[str, Any]:
-    """A CRD without a schema."""
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural},
-            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
-        },
-    }
 
 
 def test_an_installation_for_one_namespace_can_be_put_into_any(plane: ControlPlane, tmp_path: Path) -> None:

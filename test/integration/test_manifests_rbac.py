@@ -20,6 +20,7 @@ import pytest
 
 from api.v1.constants import RUNNING
 from hack.control_plane import ControlPlane
+from hack.hollow_node.script import RUN
 from hack.kubernetes_versions import FLOW_CONTROL_V1, FLOW_CONTROL_V1BETA2, STREAMING_LISTS
 from integration.audit import AuditLog, Fact, allowed
 
@@ -141,7 +142,7 @@ def job(name: str, run: str, **policy: Any) -> dict[str, Any]:
     """A job of one worker and one parameter server."""
 
     def replica(script: str) -> dict[str, Any]:
-        meta = {"annotations": {"hollow.tfjob.kubeflow.org/run": script}}
+        meta = {"annotations": {RUN: script}}
         template = {"metadata": meta, "spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
         return {"replicas": 1, "restartPolicy": "OnFailure", "template": template}
 

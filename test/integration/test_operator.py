@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from api.v1 import constants as c
-from integration.cluster import BOTH_KUBELETS, ROOT, RUN, Cluster, eventually, replica, specs, with_policy
+from hack.hollow_node.script import RUN
+from integration.cluster import BOTH_KUBELETS, ROOT, Cluster, eventually, replica, specs, with_policy
 
 if TYPE_CHECKING:
     from hack.control_plane import ControlPlane

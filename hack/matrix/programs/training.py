@@ -12,18 +12,17 @@ from kubeflow.training import (  # type: ignore[import-not-found]
     TrainingClient,
 )
 from kubernetes.client import (
+    CoreV1Api,
     V1Container,
     V1ObjectMeta,
     V1PodSpec,
     V1PodTemplateSpec,
 )
 
-from hack.matrix.programs.steps import LIMIT_S, RUN, expect, fails, step, until, where
+from hack.matrix.programs.steps import DONE, LIMIT_S, RUN, expect, fails, step, until, where
 
 NAME: Final = "life"
 KIND: Final = "TFJob"
-RUNS_S: Final = 20
-"""How long the workers run: the steps between the waits for Running and for Succeeded have to fit in."""
 
 
 class Sdk:
@@ -87,12 +86,12 @@ def train() -> None:
 
 
 def a_job() -> Any:
-    """Two workers that succeed and a parameter server that runs on."""
+    """Two workers and a parameter server, which all run on."""
 
-    def replica(replicas: int, run: str) -> Any:
+    def replica(replicas: int) -> Any:
         container = V1Container(name="tensorflow", image="busybox:1.36", command=["sh", "-c", "sleep 5"])
         template = V1PodTemplateSpec(
-            metadata=V1ObjectMeta(annotations={RUN: run}), spec=V1PodSpec(containers=[container])
+            metadata=V1ObjectMeta(annotations={RUN: "forever"}), spec=V1PodSpec(containers=[container])
         )
         return KubeflowOrgV1ReplicaSpec(replicas=replicas, restart_policy="OnFailure", template=template)
 
@@ -102,7 +101,7 @@ def a_job() -> Any:
         metadata=V1ObjectMeta(name=NAME),
         spec=KubeflowOrgV1TFJobSpec(
             run_policy=KubeflowOrgV1RunPolicy(clean_pod_policy="None"),
-            tf_replica_specs={"Worker": replica(2, f"{RUNS_S}s:0"), "PS": replica(1, "forever")},
+            tf_replica_specs={"Worker": replica(2), "PS": replica(1)},
         ),
     )
 
@@ -124,6 +123,7 @@ class Life:
         step("get_job_pod_names", self._pod_names)
         step("get_job_logs, without a kubelet", self._logs)
         step("update, to scale", self._scale)
+        step("end of the workers", self._end_workers)
         step("wait for Succeeded", lambda: sdk.wait(NAME, "Succeeded"))
         step("is_job_succeeded, get_job_conditions", self._is_succeeded)
         step("delete", self._delete)
@@ -164,6 +164,10 @@ class Life:
         job.spec.tf_replica_specs["Worker"].replicas = 3
         self._sdk.update(job, NAME)
         until(lambda: f"{NAME}-worker-2" in self._sdk.pods(replica_type="worker"), "a third worker")
+
+    def _end_workers(self) -> None:
+        for name in self._sdk.pods(replica_type="worker"):
+            CoreV1Api().patch_namespaced_pod(name, self._sdk.namespace, DONE)
 
     def _is_succeeded(self) -> None:
         client, namespace = self._sdk.client, self._sdk.namespace

@@ -25,7 +25,7 @@ from hack.hollow_node.objects import (
 )
 from hack.hollow_node.script import parse_script
 from hack.hollow_node.timing import Timing
-from hack.kubernetes_versions import NEWEST, OLDEST
+from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +35,11 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 PLACE = Place(node="hollow-node", host_ip="192.0.2.1", pod_ip="10.244.0.7", timing=Timing(scale=1.0), kubernetes=NEWEST)
 OLD_PLACE = dataclasses.replace(PLACE, kubernetes=OLDEST)
 AGES = pytest.mark.parametrize("place", [OLD_PLACE, PLACE], ids=["oldest", "newest"])
+
+
+def place_of(minor: int) -> Place:
+    """A node whose kubelet is of this minor version."""
+    return dataclasses.replace(PLACE, kubernetes=Kubernetes(minor))
 
 
 def at(seconds: float) -> datetime:
@@ -357,6 +362,15 @@ def test_a_deleted_pod_that_ends_by_itself_keeps_its_own_exit_code() -> None:
     assert end_of(status).finished_at == at(12)
 
 
+def test_a_run_without_end_is_over_when_its_annotation_says_so() -> None:
+    """So a test ends a job when it is done with it, and needs no guess at how long it takes until then."""
+    rest = life(make_pod("0s:0"), first(make_pod("forever")), start=50)
+    assert [f"{second:g} {status.phase} {word(main_of(status))}" for second, status in rest] == [
+        "50 Running Completed(0)",
+        "50 Succeeded Completed(0)",
+    ]
+
+
 def test_a_shorter_grace_period_by_a_second_delete_is_obeyed() -> None:
     """`kubectl delete --grace-period=1` on a pod that is already going."""
     pod = make_pod("forever", on_stop="ignore")
@@ -382,6 +396,77 @@ def test_a_deleted_pod_of_which_nothing_ran_has_failed(run: str) -> None:
     (*_, (_, status)) = life(deleted(pod, 5), last(pod), start=5)
     assert (status.phase, end_of(status).exit_code) == ("Failed", 137)
     assert end_of(status).reason == "ContainerStatusUnknown"
+
+
+@pytest.mark.parametrize(
+    ("minor", "told"),
+    [
+        (22, "Pending ContainerCreating"),
+        (25, "Pending ContainerStatusUnknown(137)"),
+        (26, "Pending ContainerStatusUnknown(137)"),
+        (27, "Failed ContainerStatusUnknown(137)"),
+    ],
+)
+def test_what_never_ran_in_a_deleted_pod_is_called_unknown_before_the_phase_is_terminal(minor: int, told: str) -> None:
+    """UNSTARTED_ARE_CALLED_UNKNOWN is older than DELETION_ENDS_IN_TERMINAL_PHASE."""
+    place, pod = place_of(minor), make_pod("never-start")
+    ((_, waiting),) = life(pod, place=place)
+    step = advance(deleted(pod, 5), parse_script(pod), waiting, at(5), place)
+    assert (f"{step.status.phase} {word(main_of(step.status))}", step.removal) == (told, Removal.FINAL)
+
+
+@pytest.mark.parametrize("minor", [25, 26])
+def test_beside_what_ran_the_unstarted_is_called_unknown_too(minor: int) -> None:
+    """UNSTARTED_ARE_CALLED_UNKNOWN is about containers. Behind an init container that is not done none of them is touched."""
+    place, pod = place_of(minor), make_pod("forever", side="image-pull-back-off")
+    (*_, (_, waiting)) = life(pod, place=place)
+    (*_, (_, status)) = life(deleted(pod, 5), waiting, start=5, place=place)
+    assert (status.phase, [word(c) for c in status.container_statuses or ()]) == (
+        "Pending",
+        ["Error(143)", "ContainerStatusUnknown(137)"],
+    )
+    behind = make_pod(inits=1, run__init_0="never-start")
+    ((_, waiting),) = life(behind, place=place)
+    step = advance(deleted(behind, 5), parse_script(behind), waiting, at(5), place)
+    assert (step.status, step.removal) == (waiting, Removal.FINAL)
+
+
+@pytest.mark.parametrize(
+    ("minor", "told"),
+    [
+        (22, ("Failed", "ContainerCreating", 137)),
+        (25, ("Failed", "ContainerCreating", 137)),
+        (26, ("Failed", "ContainerCreating", 137)),
+        (27, ("Failed", "ContainerStatusUnknown(137)", None)),
+    ],
+)
+def test_an_exit_code_that_is_lost_is_in_the_last_state_before_1_27(
+    minor: int, told: tuple[str, str, int | None]
+) -> None:
+    """M2, EXIT_CODES_SURVIVE_DELETION: an older kubelet shows a container that seems not to have been created yet."""
+    place, pod = place_of(minor), make_pod("forever", on_stop="lost")
+    (*_, (_, running)) = life(pod, place=place)
+    (*_, (_, status)) = life(deleted(pod, 5), running, start=5, place=place)
+    main = main_of(status)
+    previous = main.last_state.terminated
+    assert (status.phase, word(main), previous and previous.exit_code) == told
+
+
+@pytest.mark.parametrize(("minor", "intro"), [(22, "Pod the"), (25, "Pod the"), (26, "Pod was rejected: the")])
+def test_a_rejection_says_so_since_1_26(minor: int, intro: str) -> None:
+    """M4, REJECTIONS_SAY_SO: before, only the reason tells."""
+    ((_, status),) = life(make_pod("rejected:OutOfpods"), place=place_of(minor))
+    assert (status.phase, status.reason) == ("Failed", "OutOfpods")
+    assert status.message.startswith(intro)
+
+
+@pytest.mark.parametrize(("minor", "told"), [(21, None), (22, 137), (25, 137), (26, 137)])
+def test_the_containers_of_an_evicted_pod_are_told_since_1_22(minor: int, told: int | None) -> None:
+    """M10, EVICTED_MAY_SUCCEED; its condition came with DISRUPTION_TARGET in 1.26."""
+    (*_, (_, status)) = life(make_pod("1s:evicted", on_stop="2s:0"), place=place_of(minor))
+    assert (status.phase, status.reason) == ("Failed", "Evicted")
+    assert (end_of(status).exit_code if status.container_statuses else None) == told
+    assert (condition_of(status.conditions, "DisruptionTarget") is not None) == (minor == 26)
 
 
 @AGES

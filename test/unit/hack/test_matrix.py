@@ -8,15 +8,21 @@ import io
 import json
 import sys
 import tarfile
+import threading
 import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
 
+from hack import packages
+from hack.control_plane import ControlPlaneError
+from hack.hollow_node import script
 from hack.kubernetes_versions import Kubernetes
-from hack.matrix import differences, installing, jobs
+from hack.matrix import __main__ as command
+from hack.matrix import differences, installing, jobs, kubectl_matrix, sdk_matrix, sdks
 from hack.matrix.errors import CheckError, FetchError
-from hack.matrix.kubectl import columns_of, expect_in
+from hack.matrix.installing import Check, Session
+from hack.matrix.kubectl import Kubectl, columns_of, expect_in
 from hack.matrix.programs import steps
 from hack.matrix.releases import RELEASES, check_integrity, unpack
 from hack.matrix.report import Difference, Kind, Report, Result, judge, line_of, tail_of
@@ -204,3 +210,120 @@ def test_what_is_missing_in_an_output_is_named() -> None:
     """The line of a failed check says which part."""
     with pytest.raises(CheckError, match=r"\['Events'\]"):
         expect_in("Name: mnist", "Name", "Events")
+
+
+def a_kubectl(folder: Path, body: str) -> Kubectl:
+    """A shell script in the place of kubectl."""
+    program = folder / "kubectl"
+    program.write_text(f"#!/bin/sh\n{body}\n")
+    program.chmod(0o755)
+    return Kubectl(program, folder / "kubeconfig", folder)
+
+
+def test_what_is_read_is_left_out_of_the_transcript_and_warnings_are_not(tmp_path: Path) -> None:
+    """stderr comes after stdout, and an object may be printed in any number of lines, none included."""
+    kubectl = a_kubectl(tmp_path, "echo deprecated >&2; printf '{\\n}'")
+    kubectl.transcript.append("before")
+    assert kubectl.read("get", "tfjobs") == {}
+    assert kubectl.transcript == ["before", "$ kubectl get tfjobs --output=json", "deprecated"]
+
+
+def test_a_read_of_nothing_keeps_the_transcript(tmp_path: Path) -> None:
+    """The finding is what kubectl printed before, and that there is no object now."""
+    kubectl = a_kubectl(tmp_path, "true")
+    with pytest.raises(json.JSONDecodeError):
+        kubectl.read("get", "tfjobs")
+    assert kubectl.transcript == ["$ kubectl get tfjobs --output=json"]
+
+
+def test_whatever_a_check_raises_is_its_own_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An output that is not as a check takes it for ends that check alone; the traceback is shown with its commands."""
+    kubectl = a_kubectl(tmp_path, "true")
+
+    def breaks(session: Session) -> None:
+        [][len(session.kubectl("get"))]
+
+    session = Session(kubectl, plane=None, release=RELEASES[0])  # type: ignore[arg-type]
+    report, checks = Report([]), [Check("breaks", breaks), Check("goes on", lambda _: None)]
+    kubectl_matrix.run_checks(session, checks, SERVER, report, threading.Event())
+    told = capsys.readouterr()
+    assert [line.split()[0] for line in told.out.splitlines()] == ["FAILED", "ok"]
+    assert "IndexError: list index out of range" in told.out
+    assert "$ kubectl get" in told.err
+    assert "Traceback" in told.err
+
+
+def test_a_control_plane_that_breaks_down_ends_the_life_and_not_one_check(tmp_path: Path) -> None:
+    """No later check could find anything."""
+
+    def breaks(_: Session) -> None:
+        raise ControlPlaneError("the API server is gone")
+
+    session = Session(a_kubectl(tmp_path, "true"), plane=None, release=RELEASES[0])  # type: ignore[arg-type]
+    report = Report([])
+    with pytest.raises(ControlPlaneError):
+        kubectl_matrix.run_checks(session, [Check("breaks", breaks)], SERVER, report, threading.Event())
+    assert not report.bad
+
+
+@pytest.mark.parametrize(
+    "arguments", [["kubectl", "--only", "kubeflow-tfjob 0.1.3"], ["sdk", "--only", "kubectl 1.22"]], ids=" ".join
+)
+def test_a_client_of_the_other_matrix_is_a_wrong_argument(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is fetched or started for it."""
+    with pytest.raises(SystemExit) as ended:
+        command.main(arguments)
+    assert ended.value.code == 2
+    assert f"none of {arguments[-1]} belongs to the matrix {arguments[0]}" in capsys.readouterr().err
+
+
+def test_an_sdk_that_is_too_old_for_this_python_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """numpy 1.23.5 has no wheel for 3.12. It is said, nothing is fetched or started for it, and it is no failure."""
+    monkeypatch.setattr(sys, "version_info", (3, 12, 1))
+    report = Report([])
+    sdk_matrix.run([SDKS[0]], report)
+    assert "kubeflow-tfjob 0.1.3" in (line := capsys.readouterr().out)
+    assert line.endswith("left out: needs Python 3.11 or older\n")
+    assert not report.bad
+    assert [[sdk.runs_on(python) for sdk in SDKS[:2]] for python in ((3, 11), (3, 12))] == [[True, True], [False, True]]
+
+
+@pytest.mark.parametrize("reason", ["the disk is full", "no folder"])
+def test_an_environment_that_can_not_be_kept_can_not_be_had(
+    reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the file system has against it; else the matrix would start a Python that is not there."""
+
+    def installs(_sdk: Sdk, venv: Path, _runner: object) -> None:
+        if reason == "the disk is full":
+            raise OSError(reason)
+        assert not venv.exists()  # so it can not be renamed
+
+    monkeypatch.setattr(packages, "root", lambda: tmp_path)
+    monkeypatch.setattr(sdks, "_install", installs)
+    with pytest.raises(FetchError, match=r"cannot get kubeflow-training 1\.7\.0"):
+        sdks.python_of(SDKS[1])
+
+
+def test_an_environment_that_a_neighbour_made_meanwhile_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the same packages."""
+
+    def installs(sdk: Sdk, venv: Path, _runner: object) -> None:
+        name = environment_name(sdk, sdk.requirements.read_bytes(), sys.version_info[:2])
+        for folder in (venv, tmp_path / name):
+            (folder / "bin").mkdir(parents=True)
+
+    monkeypatch.setattr(packages, "root", lambda: tmp_path)
+    monkeypatch.setattr(sdks, "_install", installs)
+    assert sdks.python_of(SDKS[1]).parent.is_dir()
+
+
+def test_the_programs_tell_the_hollow_node_in_its_own_words() -> None:
+    """They can not import the annotation's name: their environments have only what an SDK needs."""
+    assert steps.RUN == script.RUN
