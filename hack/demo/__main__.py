@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import structlog
 
 from api import core
 from api.client import HttpTransport, RestClient, load_settings
@@ -167,6 +170,7 @@ def prepare(plane: ControlPlane) -> None:
 
 def main() -> int:
     """Run the demo; returns the exit code."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     teller = Teller(time.monotonic())
     code = 0
     try:

@@ -8,8 +8,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import logging
 import signal
 import sys
+
+import structlog
 
 from api.client import ConfigError, HttpTransport, RestClient, Settings, load_settings
 from api.client.errors import ApiError
@@ -86,6 +89,7 @@ async def _run(options: argparse.Namespace, settings: Settings) -> None:
 
 def main() -> int:
     """Run the command line; returns the exit code."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     options = flags().parse_args()
     try:
         settings = load_settings(options.kubeconfig)

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 FOLDER: Final = Path(__file__).parents[1] / "data" / "recordings"
 VERSIONS: Final = ("1.20.2", "1.36.3")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -25,8 +30,21 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Life:
+    """One pod of a history, from its first event on: its manifest as it was sent, and what became of it."""
+
+    manifest: dict[str, Any]
+    steps: tuple[Step, ...]
+
+    @property
+    def events(self) -> tuple[Step, ...]:
+        """The events of the watch."""
+        return tuple(step for step in self.steps if step.object is not None)
+
+
+@dataclass(frozen=True)
 class History:
-    """What became of one pod. `about` says how it was made."""
+    """What became of one pod, or of several of one name. `about` says how it was made."""
 
     version: str
     scenario: str
@@ -34,23 +52,50 @@ class History:
     steps: tuple[Step, ...]
 
     @property
-    def events(self) -> list[Step]:
-        """The events of the watch."""
-        return [step for step in self.steps if step.object is not None]
+    def name(self) -> str:
+        """How tables call it that tell versions apart."""
+        return f"{self.version}/{self.scenario}"
+
+    @property
+    def lives(self) -> list[Life]:
+        """Each pod by itself, in the order of their creation; what is done counts for the pod that was seen last."""
+        manifest: dict[str, Any] = {}
+        lives: dict[str, tuple[dict[str, Any], list[Step]]] = {}
+        uid = ""
+        for step in self.steps:
+            if step.sent is not None:
+                manifest = step.sent
+                continue
+            if step.object is not None:
+                uid = step.object["metadata"]["uid"]
+                lives.setdefault(uid, (manifest, []))
+            if uid:
+                lives[uid][1].append(step)
+        return [Life(sent, tuple(steps)) for sent, steps in lives.values()]
+
+    def entry(self, table: Mapping[str, T]) -> T | None:
+        """What a table has for it: by version and scenario, else by the scenario alone; None if it has nothing."""
+        return table.get(self.name, table.get(self.scenario))
 
 
 @cache
-def histories(version: str) -> tuple[History, ...]:
-    """All histories of one version of Kubernetes, by their names."""
-    return tuple(_read(version, path) for path in sorted((FOLDER / version / "pods").glob("*.jsonl")))
+def histories() -> tuple[History, ...]:
+    """All histories, by versions and names."""
+    return tuple(_read(version, path) for version in VERSIONS for path in _files(version, "pods"))
 
 
-def history(version: str, scenario: str) -> History:
-    """One history. Raises LookupError."""
-    found = next((each for each in histories(version) if each.scenario == scenario), None)
-    if found is None:
-        raise LookupError(f"nobody recorded {scenario} on {version}")
-    return found
+def api_groups() -> list[tuple[str, Path]]:
+    """The files of recorded requests and answers, each with its version."""
+    return [(version, path) for version in VERSIONS for path in _files(version, "api")]
+
+
+def chapter_file(version: str, chapter: str) -> Path:
+    """Where the transcript of a conformance chapter is."""
+    return FOLDER / version / "conformance" / f"{chapter}.json"
+
+
+def _files(version: str, kind: str) -> list[Path]:
+    return sorted((FOLDER / version / kind).glob("*.jsonl"))
 
 
 def _read(version: str, path: Path) -> History:

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of these tests; pytest knows them when it is given a path in this folder."""
+    parser.addoption("--record", action="store_true", help="write what the server answers into test/data/recordings")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test of this folder, so that `-m 'not integration'` leaves all of them out."""
     for item in items:

@@ -3,7 +3,7 @@
 The script (`simulation.conformance.chapters`) is played on the real server and on the model of the real server's version, and
 the two transcripts must be equal once what differs by nature is masked. A difference is a bug of the model. What servers of
 1.20.2 and 1.36.3 have answered stands in `test/data/recordings/*/conformance`; `test/simulation/test_model_conformance.py`
-holds the models of both to it without a server.
+holds the models of both to it without a server. With `--record` the transcript is written there, under the server's version.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from api.client import HttpTransport, Request, load_settings
+from fakes.recordings import chapter_file
 from hack.kubernetes_versions import Kubernetes
 from simulation.conformance.chapters import CHAPTERS
 from simulation.conformance.model import play_on_model, warm_up
-from simulation.conformance.session import Session
+from simulation.conformance.session import Session, write_transcript
 
 if TYPE_CHECKING:
     from api.client import Settings
@@ -42,7 +43,7 @@ def settings(control_plane: ControlPlane) -> Settings:
 @pytest.mark.usefixtures("tfjobs_are_known")
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.__name__)
 async def test_the_model_answers_as_the_api_server_does(
-    chapter: Chapter, settings: Settings, control_plane: ControlPlane, namespace: str
+    chapter: Chapter, settings: Settings, control_plane: ControlPlane, namespace: str, pytestconfig: pytest.Config
 ) -> None:
     """What the simulation believes of the API server is true of it, whatever its version (SV-01 to SV-12)."""
 
@@ -50,16 +51,21 @@ async def test_the_model_answers_as_the_api_server_does(
         control_plane.etcd_call("kv/compaction", {"revision": version, "physical": True})
 
     async with HttpTransport(settings) as transport:
-        kubernetes = await _version(transport)
+        version = await _version(transport)
         await warm_up(transport)
         real = Session(transport, namespace, compact)
         await chapter(real)
-    assert await play_on_model(chapter, kubernetes) == real.transcript
+    if pytestconfig.getoption("--record", default=False):
+        file = chapter_file(version, chapter.__name__)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(write_transcript(real.transcript))
+    assert await play_on_model(chapter, Kubernetes.parse(version)) == real.transcript
 
 
-async def _version(transport: Transport) -> Kubernetes:
+async def _version(transport: Transport) -> str:
+    """Such as 1.36.3."""
     response = await transport.send(Request("GET", "/version"))
     try:
-        return Kubernetes.parse(json.loads(await response.body())["gitVersion"])
+        return str(json.loads(await response.body())["gitVersion"]).removeprefix("v")
     finally:
         response.close()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from api.client import HttpTransport, RestClient, load_settings
+from api.client import HttpTransport, Request, RestClient, load_settings
 from api.client.errors import ConnectionLostError
 from api.meta import Object, ObjectMeta, Resource, Struct
 from hack.kubernetes_versions import STREAMING_LISTS
@@ -17,7 +17,7 @@ from informers import Codec, EventHandlerFuncs, ReflectorOptions, SharedIndexInf
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from api.client import Request, Response
+    from api.client import Response
     from hack.control_plane import ControlPlane
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
@@ -149,6 +149,19 @@ async def test_streamed_or_listed_the_cache_is_the_same_and_follows_the_server(
             await factory.shut_down()
 
 
+async def measured(http: HttpTransport, namespace: str) -> tuple[int, int, int]:
+    """What a watch from the beginning has in bytes: its first event, all that comes before a bookmark, and all."""
+    query = {"watch": "true", "timeoutSeconds": "1", "allowWatchBookmarks": "true", "fieldSelector": OURS}
+    query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+    response = await http.send(Request("GET", CONFIG_MAPS.path(namespace), query))
+    try:
+        lines = (await response.body()).splitlines(keepends=True)
+    finally:
+        response.close()
+    events = [line for line in lines if b'"BOOKMARK"' not in line]
+    return len(lines[0]), sum(map(len, events)), sum(map(len, lines))
+
+
 async def test_wherever_a_stream_breaks_the_cache_ends_with_the_truth(
     control_plane: ControlPlane, namespace: str, streams: bool
 ) -> None:
@@ -160,9 +173,10 @@ async def test_wherever_a_stream_breaks_the_cache_ends_with_the_truth(
             await client.create(
                 CONFIG_MAPS, namespace, {"metadata": {"name": f"m{number}"}, "data": {"n": str(number)}}
             )
-        for length in range(
-            601, 3600, 250
-        ):  # five config maps and the bookmark have some 2600 bytes, the first one 500
+        event, before_bookmark, whole = await measured(http, namespace)
+        assert (before_bookmark < whole) is streams
+        # A stream without its first event counts as one that is not served. The last cuts are in the event of the patch.
+        for length in range(event + 1 if streams else event // 2, whole + event, event // 2):
             transport = CountingTransport(http)
             transport.first_length = length
             factory = SharedInformerFactory(RestClient(transport), random=lambda: 0.0)

@@ -90,6 +90,12 @@ class Kubelet:
         self.writer.announce(life, "EvictionByEvictionAPI", "drain")
         self.writer.delete(life, "drain", grace=grace)
 
+    def end(self, uid: str, name: str, code: int) -> None:
+        """A container of a pod ends by itself, now."""
+        life = self._lives[uid]
+        (container,) = (each for each in life.everyone if each.name == name)
+        self._exit(life, container, code, "Error" if code else "Completed")
+
     def shut_down(self, life: Life, grace_s: int) -> None:
         """The pod's node begins to shut down.
 
@@ -254,12 +260,17 @@ class Kubelet:
             if any(each.runs for each in life.sidecars):
                 self._after(life, 1.5, "end of sidecars", self._end_sidecars)
             else:
-                self._after(life, 1.5, "phase", self._report)
+                self._after(life, 1.5, "phase", self._close)
 
     def _end_sidecars(self, life: Life) -> None:
         self._end_all(life.sidecars)
         if self._report(life, "Running", passing=True):
-            self._after(life, 1.5, "phase", self._report)
+            self._after(life, 1.5, "phase", self._close)
+
+    def _close(self, life: Life) -> None:
+        """Tell what has become of the pod; one that was deleted meanwhile can go."""
+        if self._report(life) and life.leaving:
+            self._go(life)
 
     def _evict(self, life: Life) -> None:
         """The kubelet ends the pod for reasons of its node. What it says of the containers depends on its version."""

@@ -63,6 +63,22 @@ class Nodes:
         """A node falls silent. Its pods are told to go after a while, and go when it comes back or is given up."""
         self._fall_silent(self._begin("lost"))
 
+    def silence(self, node: str) -> None:
+        """Nothing is heard of this node any more. What comes of that is for the caller to do."""
+        self._states[node] = _Node.SILENT
+
+    def taint(self, node: str) -> None:
+        """The node controller tells the pods of this node to go."""
+        for life in self._kubelet.on(node):
+            self._kubelet.writer.announce(life, "DeletionByTaintManager", "node-controller")
+            self._kubelet.writer.delete(life, "node-controller")
+
+    def bring_back(self, node: str) -> None:
+        """This node is up again, and its pods go on."""
+        self._states[node] = _Node.UP
+        for life in self._kubelet.on(node):
+            self._kubelet.resume(life)
+
     def drain(self) -> None:
         """Somebody empties a node: the eviction API deletes its pods, with their own grace or with another."""
         node = self._random.choice(self._busy() or self._up())
@@ -94,23 +110,19 @@ class Nodes:
         return node
 
     def _fall_silent(self, node: str) -> None:
-        self._states[node] = _Node.SILENT
-        self._later(self._random.uniform(2.0, 8.0), self._taint, node)
+        self.silence(node)
+        self._later(self._random.uniform(2.0, 8.0), self._give_up, node)
 
-    def _taint(self, node: str) -> None:
+    def _give_up(self, node: str) -> None:
         """The node controller gives up on a node: its pods are marked, then it returns, or they are swept away."""
-        for life in self._kubelet.on(node):
-            self._kubelet.writer.announce(life, "DeletionByTaintManager", "node-controller")
-            self._kubelet.writer.delete(life, "node-controller")
+        self.taint(node)
         back = self._random.random() < 0.5
         self._later(self._random.uniform(3.0, 20.0), self._return if back else self._sweep, node)
 
     def _return(self, node: str) -> None:
         self._world.note("back", node)
-        self._states[node] = _Node.UP
         self._troubled -= 1
-        for life in self._kubelet.on(node):
-            self._kubelet.resume(life)
+        self.bring_back(node)
 
     def _sweep(self, node: str) -> None:
         self._troubled -= 1

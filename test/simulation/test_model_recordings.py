@@ -7,37 +7,37 @@ compression and no flow control. What is left out within a group says in its lin
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from fakes.recordings import VERSIONS, api_groups
 from hack.kubernetes_versions import Kubernetes
 from simulation.conformance.recordings import Player
 from simulation.model.server import ModelServer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from simulation.conformance.recordings import Step
 
-RECORDINGS: Final = Path(__file__).parents[1] / "data" / "recordings"
-GROUPS: Final = sorted(RECORDINGS.glob("*/api/*.jsonl"))
-
-DIFFERING: Final = [group for group in GROUPS if group.stem != "07-status-patch-stale"]
+GROUPS: Final = [pytest.param(version, path, id=f"{version}/{path.stem}") for version, path in api_groups()]
+DIFFERING: Final = [group for group in GROUPS if not str(group.id).endswith("07-status-patch-stale")]
 """Writes of the status are the same in both versions."""
 
 
-@pytest.mark.parametrize("group", GROUPS, ids=lambda path: f"{path.parts[-3]}/{path.stem}")
-async def test_the_model_answers_what_the_api_server_answered(group: Path) -> None:
+@pytest.mark.parametrize(("version", "group"), GROUPS)
+async def test_the_model_answers_what_the_api_server_answered(version: str, group: Path) -> None:
     """SV-01 to SV-12, RF-27: statuses, bodies, headers that matter, and streams, of servers of both ages."""
-    player = Player(ModelServer(kubernetes=Kubernetes.parse(group.parts[-3])))
+    player = Player(ModelServer(kubernetes=Kubernetes.parse(version)))
     differences = [each for step in _steps(group) for each in await player.play(step)]
     assert not differences, "\n".join(differences)
 
 
-@pytest.mark.parametrize("group", DIFFERING, ids=lambda path: f"{path.parts[-3]}/{path.stem}")
-async def test_a_model_of_the_other_age_is_found_out(group: Path) -> None:
+@pytest.mark.parametrize(("version", "group"), DIFFERING)
+async def test_a_model_of_the_other_age_is_found_out(version: str, group: Path) -> None:
     """These groups have answers that differ between the versions, so no model can give both."""
-    (other,) = {"1.20.2", "1.36.3"} - {group.parts[-3]}
+    (other,) = {*VERSIONS} - {version}
     player = Player(ModelServer(kubernetes=Kubernetes.parse(other)))
     differences = [each for step in _steps(group) for each in await player.play(step)]
     assert differences

@@ -153,6 +153,17 @@ class Session:
         return re.sub(r"\d+(?!>)", "<n>", re.sub(r"(?<=from-)[a-z0-9]{5}\b", "<suffix>", text))
 
 
+def write_transcript(transcript: list[tuple[str, int, Any]]) -> bytes:
+    """A transcript as a file."""
+    lines = [{"asked": asked, "status": status, "answer": answer} for asked, status, answer in transcript]
+    return json.dumps(lines, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def read_transcript(text: bytes) -> list[tuple[str, int, Any]]:
+    """A transcript from its file."""
+    return [(line["asked"], line["status"], line["answer"]) for line in json.loads(text)]
+
+
 def _sorted_additions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Order what a watch begins with by names: old servers tell it in any order."""
     additions = [*takewhile(lambda event: event.get("type") == "ADDED", events)]

@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from api.meta import Struct
-from fakes.recordings import VERSIONS, histories, history
+from fakes.recordings import histories
 from hack.hollow_node.conditions import condition_of, set_condition
 from hack.hollow_node.lifecycle import advance
 from hack.hollow_node.moment import Place, Removal
@@ -29,6 +29,8 @@ from hack.kubernetes_versions import DISRUPTION_TARGET, POD_GENERATION, Kubernet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from fakes.recordings import History
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TIMING = Timing(scale=1.0, starting=0.5)
@@ -92,7 +94,7 @@ PLAYED: dict[str, Play | tuple[Play, ...]] = {
     "11c-delete-grace-1": Play(FOREVER, "0s:0"),
     "12-delete-30-then-1": Play(FOREVER, "ignore"),
     "12b-delete-30-then-60-then-5": Play(FOREVER, "ignore"),
-    "12b-delete-30-then-60-then-5 1.20.2": LOST,
+    "1.20.2/12b-delete-30-then-60-then-5": LOST,
     "12c-delete-30-then-0": Play(FOREVER, "ignore"),
     "13-force-delete": Play(FOREVER, "2s:0"),
     "13b-force-delete-same-name-again": (Play(FOREVER, "2s:0"), Play()),
@@ -153,24 +155,24 @@ PLAYED: dict[str, Play | tuple[Play, ...]] = {
     "28-other-node-ready-e-ignores": Play("0s:node-shutdown", "ignore"),
     "28-other-node-ready-f-ended-before": Play("1s:0"),
     "28-other-node-ready-g-created-after-the-signal": Play("rejected:NodeShutdown"),
-    "28-other-node-ready-g-created-after-the-signal 1.20.2": Play(),
+    "1.20.2/28-other-node-ready-g-created-after-the-signal": Play(),
     "28a-never-exit-0": Play("4s:node-shutdown", "2s:0"),
     "28b-never-exit-143": Play("4s:node-shutdown", "2s:143"),
     "28c-onfailure-exit-143": Play("4s:node-shutdown", "2s:143"),
     "28d-always-exit-0": Play("4s:node-shutdown", "2s:0"),
     "28e-ignores": Play("4s:node-shutdown", "ignore"),
     "28f-ended-before": Play("1s:0"),
-    "28g-created-after-the-signal 1.20.2": Play(),
+    "1.20.2/28g-created-after-the-signal": Play(),
     "29-00-ends-100ms-after-delete": RACE,
     "29-01-ends-30ms-after-delete": RACE,
     "29-02-ends-0ms-before-delete": RACE,
     "29-03-ends-10ms-before-delete": RACE,
     "29-04-ends-20ms-before-delete": RACE,
     "29-05-ends-40ms-before-delete": RACE,
-    "29-05-ends-40ms-before-delete 1.20.2": LOST,
+    "1.20.2/29-05-ends-40ms-before-delete": LOST,
     "29-06-ends-60ms-before-delete": RACE,
     "29-07-ends-100ms-before-delete": RACE,
-    "29-07-ends-100ms-before-delete 1.20.2": LOST,
+    "1.20.2/29-07-ends-100ms-before-delete": LOST,
     "29-08-ends-150ms-before-delete": RACE,
     "29-09-ends-200ms-before-delete": RACE,
     "29r-00-ends-60ms-after-delete": RACE,
@@ -187,7 +189,7 @@ PLAYED: dict[str, Play | tuple[Play, ...]] = {
     "30b-env-expansion-140k": Play("0s:1", quick=True),
     "30c-env-expansion-edge-cases": Play("0s:0", quick=True),
     "31-deleted-while-pending-start": Play(FOREVER, "ignore"),
-    "31-deleted-while-pending-start 1.20.2": Play("never-start"),
+    "1.20.2/31-deleted-while-pending-start": Play("never-start"),
     "32a-no-such-program-never": Play("start-error"),
     "32b-no-such-program-onfailure": Play("start-error"),
     "33a-termination-message": Play("1s:3", quick=True),
@@ -199,7 +201,7 @@ LEFT_OUT = {
     "25j-ready-probe": "no probes",
     "26d-unschedulable": "no scheduler: the hollow node binds every pod",
     "27d-readiness-probe": "no probes",
-    "28g-created-after-the-signal 1.36.3": "a kubelet that starts again gives a rejected pod statuses of containers",
+    "1.36.3/28g-created-after-the-signal": "a kubelet that starts again gives a rejected pod statuses of containers",
     "34-liveness-fails-always": "no probes",
 }
 
@@ -258,7 +260,6 @@ class Line(msgspec.Struct):
 
     action: str = ""
     type: str = ""
-    sent: Sent | None = None
     object: HollowPod | None = None
 
 
@@ -322,18 +323,11 @@ class Story(list[Item]):
             self.append(state)
 
 
-def read(version: str, scenario: str) -> Iterator[list[Line]]:
-    """The lines of a recording, those of each pod by themselves."""
-    lines = [msgspec.convert(step, Line, from_attributes=True) for step in history(version, scenario).steps]
-    pods: dict[str, list[Line]] = {}
-    created = [line.sent for line in lines if line.sent is not None]
-    uid = ""
-    for line in lines:
-        if line.object is not None:
-            uid = line.object.metadata.uid
-        if uid:
-            pods.setdefault(uid, [Line(sent=created[min(len(pods), len(created) - 1)])]).append(line)
-    yield from pods.values()
+def read(recording: History) -> Iterator[tuple[Sent, list[Line]]]:
+    """Each pod of a recording: as it was sent, and its lines."""
+    for life in recording.lives:
+        lines = [msgspec.convert(step, Line, from_attributes=True) for step in life.steps]
+        yield msgspec.convert(life.manifest, Sent), lines
 
 
 def recorded(lines: list[Line], play: Play) -> Story:
@@ -480,33 +474,27 @@ def played(sent: Sent, play: Play, kubernetes: Kubernetes, plan: Story) -> Story
     return story
 
 
-def recordings() -> list[tuple[str, str]]:
-    """All recordings: version and scenario."""
-    return [(version, each.scenario) for version in VERSIONS for each in histories(version)]
-
-
-def plays_of(version: str, scenario: str) -> tuple[Play, ...]:
-    """What is played of a scenario under a version; nothing if it is left out."""
-    found = PLAYED.get(f"{scenario} {version}", PLAYED.get(scenario, ()))
+def plays_of(recording: History) -> tuple[Play, ...]:
+    """What is played of a recording; nothing if it is left out."""
+    found = recording.entry(PLAYED) or ()
     return (found,) if isinstance(found, Play) else found
 
 
-@pytest.mark.parametrize(("version", "scenario"), [each for each in recordings() if plays_of(*each)])
-def test_the_hollow_node_shows_the_states_that_a_real_kubelet_showed(version: str, scenario: str) -> None:
+@pytest.mark.parametrize(
+    "recording", [each for each in histories() if plays_of(each)], ids=lambda recording: recording.name
+)
+def test_the_hollow_node_shows_the_states_that_a_real_kubelet_showed(recording: History) -> None:
     """M1, M2, M3, M4, M10: the kubelets of both ages end, restart and delete pods each in its own way."""
-    kubernetes = Kubernetes.parse(version)
-    pods, plays = list(read(version, scenario)), plays_of(version, scenario)
+    pods, plays = list(read(recording)), plays_of(recording)
     assert len(pods) == len(plays)
-    for lines, play in zip(pods, plays, strict=True):
-        assert lines[0].sent is not None
+    for (sent, lines), play in zip(pods, plays, strict=True):
         plan = recorded(lines, play)
-        story = played(lines[0].sent, play, kubernetes, plan)
+        story = played(sent, play, Kubernetes.parse(recording.version), plan)
         assert list(story) == [item for item in plan if not isinstance(item, Act)]
 
 
 def test_every_recording_is_played_or_left_out_for_a_reason() -> None:
     """So no recording is forgotten."""
-    left = {f"{s} {v}" for v, s in recordings() if not plays_of(v, s)}
-    assert {name for name in left if name not in LEFT_OUT and name.rsplit(" ", 1)[0] not in LEFT_OUT} == set()
-    known = {scenario for _, scenario in recordings()}
-    assert {name.split(" ")[0] for name in (*PLAYED, *LEFT_OUT)} <= known
+    assert [each.name for each in histories() if not plays_of(each) and each.entry(LEFT_OUT) is None] == []
+    known = {name for each in histories() for name in (each.name, each.scenario)}
+    assert known.issuperset({*PLAYED, *LEFT_OUT})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from hack.kubernetes_versions import (
     API_SERVER,
+    FOR_PEOPLE_ONLY,
     KUBELET,
     NEWEST,
     OLDEST,
@@ -20,7 +22,9 @@ from hack.kubernetes_versions import (
     markdown,
 )
 
-PAGE = Path(__file__).parents[3] / "docs" / "compatibility.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "compatibility.md"
+TABLE = ROOT / "hack" / "kubernetes_versions.py"
 BEGIN = "<!-- The table of hack/kubernetes_versions.py begins. -->\n\n"
 END = "\n<!-- The table of hack/kubernetes_versions.py ends. -->\n"
 
@@ -90,6 +94,16 @@ def test_every_row_is_of_the_versions_that_are_supported() -> None:
         assert OLDEST.minor < row.since <= NEWEST.minor, name
         assert all(row.since < minor <= NEWEST.minor for minor in row.without), name
         assert row.known, name
+
+
+def test_every_row_is_asked_for_or_is_for_people_only() -> None:
+    """A row that nothing asks for can be wrong for long; and none that is asked for is called one for people."""
+    paths = [path for folder in ("hack", "test") for path in (ROOT / folder).rglob("*.py")]
+    texts = [path.read_text(encoding="utf-8") for path in paths if path not in {TABLE, Path(__file__)}]
+    named = {name for text in texts for name in re.findall(r"\b[A-Z][A-Z0-9_]+\b", text)}
+    assert {name for name, row in changes().items() if name not in named} == {
+        name for name, row in changes().items() if row in FOR_PEOPLE_ONLY
+    }
 
 
 def test_no_row_breaks_the_table() -> None:
