@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from simulation.restart_rules import After, after_exit, is_native_sidecar
+from simulation.scripts import TENSORFLOW
 
 if TYPE_CHECKING:
     import asyncio
@@ -32,6 +33,8 @@ class Fate:
     """What is true of a pod, as far as the server was told. `leaving`: it was being deleted already when it ended.
 
     `in_place`: restarts that count (B37, M7). `over`: nothing of its own work runs or will run again, whatever its phase says.
+    `orderly`: it was taken away, exited with 0, and its phase does not call that a failure. `fatal`: it failed, and it is its
+    container's own policy that leaves it so.
     """
 
     uid: str
@@ -44,6 +47,8 @@ class Fate:
     ended_at: float = 0.0
     leaving: bool = False
     over: bool = False
+    orderly: bool = False
+    fatal: bool = False
 
     @property
     def counts(self) -> bool:
@@ -185,11 +190,17 @@ class Life:
         if fate.end is None and self.truth is not None:
             fate.end, fate.exit_code = self.truth
             fate.ended_at, fate.leaving = now, self.leaving
+            fate.orderly = fate.end is End.DISRUPTED and fate.exit_code == 0 and phase != "Failed"
+            fate.fatal = fate.end is End.FAILED and self._is_fatal(fate.exit_code)
         fate.runs = fate.end is None and phase == "Running"
 
     def _is_left(self, container: Container) -> bool:
         code = container.exit_code
         return code is not None and after_exit(self.pod, container.name, code) is After.LEFT
+
+    def _is_fatal(self, code: int | None) -> bool:
+        own = [each for each in self.pod["spec"]["containers"] if each["name"] == TENSORFLOW and "restartPolicy" in each]
+        return bool(own and code) and after_exit(self.pod, TENSORFLOW, code or 0) is After.LEFT
 
     def _is_initialised(self) -> bool:
         names = {each.name for each in self.sidecars}

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 def is_final(fate: Fate, policy: str) -> bool:
     """Whether a pod has ended so that, under this restart policy, its job has failed.
 
-    A pod that was on its way out ends nothing, nor does one that the cluster took away, unless the policy is Never.
+    A pod that was on its way out ends nothing, nor does one that the cluster took away, unless the policy is Never and it has
+    failed. Whatever the policy of the replica, a failure is one that the container's own leaves.
     """
     if fate.end in {None, End.SUCCEEDED} or fate.leaving:
         return False
     if policy == "ExitCode":
         return fate.end is End.FAILED and fate.exit_code not in {130, 137, 138, 143}
-    return policy == "Never"
+    return not fate.orderly if policy == "Never" else fate.fatal
 
 
 class Records:
