@@ -199,7 +199,9 @@ class Life:
         return code is not None and after_exit(self.pod, container.name, code) is After.LEFT
 
     def _is_fatal(self, code: int | None) -> bool:
-        own = [each for each in self.pod["spec"]["containers"] if each["name"] == TENSORFLOW and "restartPolicy" in each]
+        own = [
+            each for each in self.pod["spec"]["containers"] if each["name"] == TENSORFLOW and "restartPolicy" in each
+        ]
         return bool(own and code) and after_exit(self.pod, TENSORFLOW, code or 0) is After.LEFT
 
     def _is_initialised(self) -> bool:
