@@ -349,6 +349,20 @@ async def test_a_stream_that_is_lost_twice_gives_way_to_a_list_for_this_time() -
     assert rig.asked == (["", "", "11"], ["0"], ["11"])
 
 
+async def test_losses_count_as_two_only_when_nothing_was_complete_between_them() -> None:
+    """RF-28: a stream lost, one complete, and later one lost again: each time it is a stream that comes next."""
+    rig = Rig(pod("a"))
+    lost: list[WatchEvent[Pod]] = [Added(pod("a"))]
+    rig.source.initial_events = [lost, [Added(pod("a")), bookmark("11")], lost]
+    async with running(rig.reflector.run()):
+        for end in (ConnectionLostError("cut"), expired(), ConnectionLostError("cut")):
+            await settle()
+            rig.source.end_watches(end)
+            await asyncio.sleep(LONG_PAUSE_S)
+        await settle()
+    assert rig.asked == (["", "", "11", "11"], [], [])
+
+
 @pytest.mark.parametrize(
     "error",
     [status_error(500, "Boom"), ServerError(Status(code=503)), ConnectionLostError("reset"), None],
