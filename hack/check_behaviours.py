@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[1]
 TABLE: Final = ROOT / "docs" / "behaviours.md"
-_ROW: Final = re.compile(r"\| ((?:[A-Z]{2}-|B)\d\d|M\d{1,2}) \| (.+?) \| (.*?) ?\|")
+_ROW: Final = re.compile(r"\| ((?:[A-Z]{2}-|B)\d\d|[DMU]\d{1,2}[a-z]?) \| (.+?) \| (.*?) ?\|")
+_ID: Final = re.compile(r"(.*?)(\d+)[a-z]?")
 
 
 def listed(table: str) -> dict[str, str]:
@@ -26,18 +27,16 @@ def listed(table: str) -> dict[str, str]:
 
 
 def families(listed_ids: Iterable[str]) -> dict[str, int]:
-    """What stands before the number of an ID, and with how many digits at least: B01 and RF-01, but M1."""
+    """What stands before the number of an ID, and with how many digits at least: B01 and RF-01, but M1 and U10b."""
     found: dict[str, int] = {}
-    for behaviour in listed_ids:
-        family = behaviour.rstrip("0123456789")
-        digits = len(behaviour) - len(family)
-        found[family] = min(found.get(family, digits), digits)
+    for family, number in (match.groups() for match in map(_ID.fullmatch, listed_ids) if match):
+        found[family] = min(found.get(family, len(number)), len(number))
     return found
 
 
 def quoted(source: str, ids: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """Each (ID, test) of a test file: IDs of these families that stand in the docstring of a test."""
-    patterns = (rf"{family}\d{{{digits},2}}" for family, digits in sorted(ids.items()))
+    patterns = (rf"{family}\d{{{digits},2}}[a-z]?" for family, digits in sorted(ids.items()))
     pattern = re.compile(rf"\b(?:{'|'.join(patterns)})\b")
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_"):

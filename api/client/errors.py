@@ -207,7 +207,7 @@ def error_from_event(raw: bytes | msgspec.Raw, *, request: str) -> StatusError:
 
 
 def parse_retry_after(value: str | None, now: datetime | None = None) -> float | None:
-    """Seconds from either form of Retry-After, a number or a date (trap D11); None if absent or unreadable, never negative."""
+    """Seconds from either form of Retry-After, a number or a date; None if absent or unreadable, never negative."""
     if not value:
         return None
     value = value.strip()

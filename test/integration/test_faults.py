@@ -84,7 +84,7 @@ async def test_a_stream_that_breaks_is_resumed_from_the_last_version_without_a_l
 async def test_a_frozen_stream_is_found_by_its_silence_and_reopened_without_a_list(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    """RF-14, RF-29, trap D9: the connection lives, so that no keepalive would ever find it"""
+    """RF-14, RF-29: the connection lives, so that no keepalive would ever find it"""
     async with config_maps(control_plane, namespace) as it, follower(control_plane, namespace, idle_s=1.5) as follows:
         await see(it, follows, "before")
         follows.begin_chapter()
@@ -398,7 +398,7 @@ async def test_2000_objects_come_in_four_pages_when_the_cache_of_the_server_can_
 
 
 async def test_pages_keep_the_memory_below_what_the_collection_weighs(control_plane: ControlPlane, crowd: str) -> None:
-    """RF-08, trap D7: no more than the bytes of a page are there at a time, and seconds suffice"""
+    """RF-08: no more than the bytes of a page are there at a time, and seconds suffice"""
     settings = await asyncio.to_thread(load_settings, str(control_plane.kubeconfig))
     async with HttpTransport(settings) as transport, asyncio.timeout(10):
         source = ListWatch(RestClient(transport), Codec(CONFIG_MAPS, ConfigMap), namespace=crowd, field_selector=OURS)

@@ -37,6 +37,19 @@ def helper():
     }
 
 
+def test_defects_and_flows_of_users_are_listed_by_one_digit_or_two_and_perhaps_a_letter() -> None:
+    """Their docstrings quote U10b, which is another ID than U10."""
+    reasons = listed(
+        "| D1 | no bound | |\n| D24 | a lease kept | |\n| U10 | old versions | later |\n| U10b | unknown fields | |"
+    )
+    assert reasons == {"D1": "", "D24": "", "U10": "later", "U10b": ""}
+    source = '''
+def test_one():
+    """D1, U10b: both; BD24, D245 and D1bc are no IDs of ours."""
+'''
+    assert set(quoted(source, families(reasons))) == {("D1", "test_one"), ("U10b", "test_one")}
+
+
 def test_each_kind_of_gap_is_told() -> None:
     """Unproved, wrongly excused, unlisted."""
     found = gaps(listed(TABLE), {"RF-27": ["test_a"], "RF-99": ["test_b"], "B12": ["test_c"]})

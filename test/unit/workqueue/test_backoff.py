@@ -68,7 +68,7 @@ def test_reset_starts_over_at_once() -> None:
 
 @given(luck=st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=2000))
 def test_no_luck_and_no_number_of_steps_leaves_the_bounds(luck: list[float]) -> None:
-    """RF-22, D1: every step lies in [base, 2 x base], and thousands of them overflow nothing."""
+    """RF-22: every step lies in [base, 2 x base], and thousands of them overflow nothing."""
     drawn = iter(luck)
     backoff = Backoff(clock=FakeClock(), random=lambda: next(drawn))
     for step in range(len(luck)):

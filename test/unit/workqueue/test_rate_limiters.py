@@ -42,7 +42,7 @@ def test_each_failure_of_an_item_doubles_its_delay() -> None:
     ("base", "cap"), [(0.001, 1000.0), (0.005, 1000.0), (10.0, 360.0), (0.005, 1e300), (1e300, 1e308)]
 )
 def test_thousands_of_failures_overflow_nothing(base: float, cap: float) -> None:
-    """RL-01, D1, default_rate_limiters_test.go:TestItemExponentialFailureRateLimiterOverFlow: Python's power raises."""
+    """RL-01, default_rate_limiters_test.go:TestItemExponentialFailureRateLimiterOverFlow: Python's power raises."""
     limiter = ItemExponentialFailureRateLimiter(base, cap)
     given_out = delays(limiter, "item", 3000)
     assert given_out == sorted(given_out)

@@ -153,7 +153,7 @@ def test_an_error_event_is_read_like_an_answer() -> None:
     ],
 )
 def test_retry_after_is_read_as_seconds_and_as_a_date(value: str | None, seconds: float | None) -> None:
-    """Trap D11: both forms of RFC 9110, with the date's zone; never a negative wait."""
+    """Both forms of RFC 9110, with the date's zone; never a negative wait."""
     assert parse_retry_after(value, NOW) == seconds
 
 

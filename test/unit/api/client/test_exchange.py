@@ -126,7 +126,7 @@ async def test_a_request_is_sent_eleven_times_at_most() -> None:
 
 
 async def test_a_date_in_retry_after_is_read_by_the_clock_that_wrote_it() -> None:
-    """Trap D11: the server's clock is five minutes ahead; its Date says so, and the wait is four seconds all the same."""
+    """The server's clock is five minutes ahead; its Date says so, and the wait is four seconds all the same."""
     ahead = EPOCH + timedelta(minutes=5)
     date, later = (format_datetime(moment, usegmt=True) for moment in (ahead, ahead + timedelta(seconds=4)))
     transport = FakeTransport(Answer(503, b"", {"Date": date, "Retry-After": later}), Answer())
