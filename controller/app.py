@@ -27,11 +27,12 @@ from controller.observability.metrics import SeriesProvider, new_registry
 from controller.observability.request_metrics import PrometheusRequestMetrics
 from controller.operator import Operator
 from controller.options import program_version
-from controller.tfjob.controller import CHILD_INDEXERS, TFJobController
+from controller.tfjob.controller import TFJobController
 from controller.tfjob.executor import Executor
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.gang import gang_scheduler
 from controller.tfjob.metrics import NoJobMetrics, NoReconcileMetrics
+from controller.tfjob.ownership import CHILD_INDEXERS
 from controller.tfjob.pod_group_cache import PodGroupCache
 from controller.tfjob.ref_manager import RefManager
 from controller.tfjob.status_writer import StatusWriter

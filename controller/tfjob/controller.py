@@ -10,7 +10,7 @@ import asyncio
 import math
 import uuid
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import structlog
@@ -27,31 +27,29 @@ from controller.tfjob import status as statuses
 from controller.tfjob.executor import POD, SERVICE, RefusedError
 from controller.tfjob.handlers import ChildHandler, JobHandler
 from controller.tfjob.metrics import NoReconcileMetrics
+from controller.tfjob.ownership import ORPHAN_INDEX, OWNER_INDEX, owner_key
 from controller.tfjob.plan import plan, plan_invalid
-from controller.tfjob.ref_manager import ORPHAN_INDEX, claims, index_orphans
+from controller.tfjob.ref_manager import claims
 from controller.tfjob.status_writer import StaleViewError
 from controller.tfjob.troubles import untold
 from workqueue import ShutDown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from api.meta import Object, ObjectMeta
+    from api.meta import ObjectMeta
     from api.v1.types import JobStatus, TFJob
     from controller.tfjob.actions import Plan, TroubleKey
     from controller.tfjob.executor import Executor
     from controller.tfjob.expectations import Expectations
     from controller.tfjob.metrics import JobMetrics, ReconcileMetrics, Result
+    from controller.tfjob.ownership import OwnerKey
     from controller.tfjob.pod_group_cache import PodGroupCache
     from controller.tfjob.ref_manager import RefManager
     from controller.tfjob.status_writer import StatusWriter
     from controller.tfjob.tenure import Tenure
     from informers import SharedIndexInformer
-    from informers.store import IndexFunction
     from workqueue import Clock, RateLimitingQueue
-
-OWNER_INDEX: Final = "controller-uid"
-"""The index of pods and services by the UID of the object that controls them."""
 
 COUNTER_WINDOW_S: Final = 1.0
 """How long a change of mere counters waits for the next one: a status write costs the API server as much as two pods."""
@@ -61,18 +59,6 @@ START_WINDOW_S: Final = 5.0
 proves is not held back that long."""
 
 log = structlog.get_logger(__name__)
-
-
-def index_by_owner(child: Object) -> Sequence[str]:
-    """The index function of `OWNER_INDEX`. Runs for every event of a watch."""
-    for reference in child.metadata.owner_references or ():
-        if reference.controller:
-            return (reference.uid,)
-    return ()
-
-
-CHILD_INDEXERS: Final[Mapping[str, IndexFunction[Any]]] = {OWNER_INDEX: index_by_owner, ORPHAN_INDEX: index_orphans}
-"""What the informers of pods and of services must have."""
 
 
 @dataclass(slots=True)
@@ -131,7 +117,7 @@ class TFJobController:
         reconciles: ReconcileMetrics | None = None,
         tenure: Tenure | None = None,
     ) -> None:
-        """Register the handlers; `pods` and `services` must have `CHILD_INDEXERS`.
+        """Register the handlers; `pods` and `services` must have `ownership.CHILD_INDEXERS`.
 
         `pod_groups` is None where no gang scheduler is in use, and `tenure` where others may work on jobs at the same time.
         """
@@ -216,9 +202,10 @@ class TFJobController:
         job = _with_unwritten(known, memory.unwritten)
         structlog.contextvars.bind_contextvars(uid=job.metadata.uid)
         # EX-04: first this question, then the caches. A child that arrives in between delays us, and never is made twice.
-        may_act = self._expectations.satisfied(job.metadata.uid)
-        pods = self._pods.indexer.by_index(OWNER_INDEX, job.metadata.uid)
-        services = self._services.indexer.by_index(OWNER_INDEX, job.metadata.uid)
+        owner = owner_key(job.metadata)
+        may_act = self._expectations.satisfied(owner)
+        pods = self._pods.indexer.by_index(OWNER_INDEX, owner)
+        services = self._services.indexer.by_index(OWNER_INDEX, owner)
         spec = self._spec_of(job, memory)
         if not memory.ours:
             return
@@ -244,7 +231,7 @@ class TFJobController:
             memory.told.add(trouble.key)
             self._executor.record(job, trouble.event.type, trouble.event.reason, trouble.event.message)
         if not acts:
-            self._wake_when_expired(key, job.metadata.uid)
+            self._wake_when_expired(key, owner)
             return
         # A view may be old: after a restart, or from a lagging cache of the API server. Acting on one could run again what has
         # ended. A write that went through proves it new, and so does a look; an end needs no proof, since it is final, nor does
@@ -262,7 +249,7 @@ class TFJobController:
             refused = replace(refused, events=(() if waits is None else decided.events) + refused.events)
             await self._write_status(key, latest, begun, memory, refused, at_once=True)
             return
-        self._wake_when_expired(key, job.metadata.uid)
+        self._wake_when_expired(key, owner)
         if decided.delete_job:
             await self._executor.delete_job(known)
 
@@ -306,9 +293,9 @@ class TFJobController:
             name = child_name(meta.name, record.type, record.index)
             await self._status_writer.confirm_pod(meta.namespace, name, record.pod)
 
-    def _wake_when_expired(self, key: str, uid: str) -> None:
+    def _wake_when_expired(self, key: str, owner: OwnerKey) -> None:
         """A child that came and went between two watches is never seen: then nothing but time wakes its job (EX-02)."""
-        wait = self._expectations.expires_in_s(uid)
+        wait = self._expectations.expires_in_s(owner)
         if wait is not None:
             self._queue.add_after(key, wait)
 
@@ -376,7 +363,7 @@ class TFJobController:
         return memory.spec
 
     def _forget(self, gone: ObjectMeta) -> None:
-        self._expectations.forget(gone.uid)
+        self._expectations.forget(owner_key(gone))
         memory = self._memory.pop(gone.uid, None)
         # Jobs that this process has worked on: a replica that waits for the lease sees deletions too, and must not count them
         # a second time; a job that another controller manages is not ours to count (B75).

@@ -29,6 +29,7 @@ from api.core import PODS, SERVICES
 from api.meta import Resource, Struct, controller_of
 from api.v1 import constants as c
 from api.v1.children import NO_LABELS, ChildMeta
+from controller.tfjob.ownership import owner_key
 from controller.tfjob.pod_group import build_pod_group, resize_patch
 from controller.tfjob.pod_template import build_pod, build_service
 from controller.tfjob.ref_manager import is_adoptable
@@ -141,9 +142,9 @@ class Executor:
         services = {slot.name: slot for slot in plan.create_services}
         pods = {slot.name: slot for slot in plan.create_pods}
         slots = list((services | pods).values())
-        uid = job.metadata.uid
-        self._expectations.expect_creations(uid, SERVICE.name, services)
-        self._expectations.expect_creations(uid, POD.name, pods)
+        owner = owner_key(job.metadata)
+        self._expectations.expect_creations(owner, SERVICE.name, services)
+        self._expectations.expect_creations(owner, POD.name, pods)
 
         async def create(number: int) -> None:
             slot = slots[number]
@@ -162,7 +163,7 @@ class Executor:
             # What is left in the two was refused, failed, or was never begun.
             for kind, left in ((SERVICE, services), (POD, pods)):
                 for name in left:
-                    self._expectations.creation_observed(uid, kind.name, name)
+                    self._expectations.creation_observed(owner, kind.name, name)
         if error is not None:
             raise error
 
@@ -171,11 +172,11 @@ class Executor:
         meta, kind = job.metadata, pod_group_kind(gang)
         if plan.create_pod_group is not None:
             body = build_pod_group(meta, spec, gang, plan.create_pod_group)
-            self._expectations.expect_creations(meta.uid, kind.name, [meta.name])
+            self._expectations.expect_creations(owner_key(meta), kind.name, [meta.name])
             try:
                 await self._create(job, kind, meta.name, body)
             except BaseException:
-                self._expectations.creation_observed(meta.uid, kind.name, meta.name)
+                self._expectations.creation_observed(owner_key(meta), kind.name, meta.name)
                 raise
         if plan.resize_pod_group is not None:
             patch = resize_patch(spec, plan.resize_pod_group)
@@ -188,10 +189,10 @@ class Executor:
         try:
             await self._client.create(kind.resource, meta.namespace, body)
         except NamespaceTerminatingError:
-            self._expectations.creation_observed(meta.uid, kind.name, name)  # no error, no event (SB-03)
+            self._expectations.creation_observed(owner_key(meta), kind.name, name)  # no error, no event (SB-03)
         except AlreadyExistsError:
             # Whether the cache has seen it already can not be known, so it must not be waited for (B76).
-            self._expectations.creation_observed(meta.uid, kind.name, name)
+            self._expectations.creation_observed(owner_key(meta), kind.name, name)
             await self._check_owner(job, kind, name)
         except ApiError as error:
             if isinstance(error, kind.refusals) and not _DENIED.search(error.status_message):
@@ -232,8 +233,9 @@ class Executor:
         if self._gang is not None and plan.delete_pod_group is not None:
             targets.append((pod_group_kind(self._gang), plan.delete_pod_group.metadata, None))
         failures: list[ApiError] = []
+        owner = owner_key(job.metadata)
         for kind, meta, _ in targets:
-            self._expectations.expect_deletions(job.metadata.uid, kind.name, [meta.uid])
+            self._expectations.expect_deletions(owner, kind.name, [meta.uid])
 
         async def delete(number: int) -> None:
             kind, meta, event = targets[number]
@@ -242,7 +244,7 @@ class Executor:
                 try:
                     await self._delete(job, kind, meta, event)
                 except ApiError as error:
-                    self._expectations.deletion_observed(job.metadata.uid, kind.name, meta.uid)
+                    self._expectations.deletion_observed(owner, kind.name, meta.uid)
                     self.record(job, c.WARNING, kind.failed_delete, f"Error deleting: {error}")
                     failures.append(error)
 
@@ -260,7 +262,7 @@ class Executor:
         try:
             await self._client.delete(kind.resource, meta.namespace, meta.name, uid=meta.uid, resource_version=seen)
         except (NotFoundError, ConflictError):
-            self._expectations.deletion_observed(job.metadata.uid, kind.name, meta.uid)
+            self._expectations.deletion_observed(owner_key(job.metadata), kind.name, meta.uid)
             return
         if event is not None:
             self.record(job, event.type, event.reason, event.message)

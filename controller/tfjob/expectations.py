@@ -3,8 +3,8 @@
 A cache lags behind our own writes. Until the creates and deletes of one sync have been observed, a second one would repeat
 them; so a job with unmet expectations gets its status computed but neither creates nor deletes (EX-09). Children are expected
 one by one, creations by name and deletions by UID, and not as counts: an event that comes twice, or that belongs to another
-child, can then never stand in for one that is missing (B11, B18). Records belong to a job's UID, so a job that is deleted and
-made again under its name starts with none (EX-06, EX-08).
+child, can then never stand in for one that is missing (B11, B18). Records belong to a job's namespace and UID, so a job that is
+deleted and made again under its name starts with none (EX-06, EX-08), and what others make elsewhere meets none of them (D2).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from controller.tfjob.ownership import OwnerKey
     from workqueue.clock import Clock
 
 EXPIRY_S: Final = 300.0
@@ -33,16 +34,16 @@ class _Record:
 
 
 class Expectations:
-    """Expected creations and deletions, per owner UID. A record exists only while something in it is outstanding.
+    """Expected creations and deletions, per owner. A record exists only while something in it is outstanding.
 
     `kind` tells pods and services of one name apart. All methods are synchronous, so between two awaits nothing changes.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._records: dict[str, _Record] = {}
+        self._records: dict[OwnerKey, _Record] = {}
 
-    def satisfied(self, owner: str) -> bool:
+    def satisfied(self, owner: OwnerKey) -> bool:
         """Whether nothing is outstanding, or what is has expired (EX-01). Ask before reading the cache (EX-04)."""
         record = self._records.get(owner)
         if record is None:
@@ -52,46 +53,46 @@ class Expectations:
             return True
         return False
 
-    def expires_in_s(self, owner: str) -> float | None:
+    def expires_in_s(self, owner: OwnerKey) -> float | None:
         """In how many seconds the wait is over, whatever is seen until then; None when nothing is outstanding."""
         record = self._records.get(owner)
         if record is None:
             return None
         return max(0.0, record.born + EXPIRY_S - self._clock.monotonic()) + EXPIRY_SLACK_S
 
-    def expect_creations(self, owner: str, kind: str, names: Iterable[str]) -> None:
+    def expect_creations(self, owner: OwnerKey, kind: str, names: Iterable[str]) -> None:
         """Record creates that are about to be sent; before the first of them leaves (EX-04)."""
         self._record(owner).creations.update(_key(kind, name) for name in names)
         self._drop_if_met(owner)
 
-    def expect_deletions(self, owner: str, kind: str, uids: Iterable[str]) -> None:
+    def expect_deletions(self, owner: OwnerKey, kind: str, uids: Iterable[str]) -> None:
         """Record deletes that are about to be sent."""
         self._record(owner).deletions.update(_key(kind, uid) for uid in uids)
         self._drop_if_met(owner)
 
-    def creation_observed(self, owner: str, kind: str, name: str) -> None:
+    def creation_observed(self, owner: OwnerKey, kind: str, name: str) -> None:
         """The child is in the cache, or its create failed or was never sent."""
         if record := self._records.get(owner):
             record.creations.discard(_key(kind, name))
             self._drop_if_met(owner)
 
-    def deletion_observed(self, owner: str, kind: str, uid: str) -> None:
+    def deletion_observed(self, owner: OwnerKey, kind: str, uid: str) -> None:
         """The child is gone or on its way out, or its delete failed. Counted once, however often it is seen (EX-07)."""
         if record := self._records.get(owner):
             record.deletions.discard(_key(kind, uid))
             self._drop_if_met(owner)
 
-    def forget(self, owner: str) -> None:
+    def forget(self, owner: OwnerKey) -> None:
         """The owner is gone (EX-08)."""
         self._records.pop(owner, None)
 
-    def _record(self, owner: str) -> _Record:
+    def _record(self, owner: OwnerKey) -> _Record:
         record = self._records.get(owner)
         if record is None:
             record = self._records[owner] = _Record(self._clock.monotonic())
         return record
 
-    def _drop_if_met(self, owner: str) -> None:
+    def _drop_if_met(self, owner: OwnerKey) -> None:
         record = self._records[owner]
         if not record.creations and not record.deletions:
             del self._records[owner]

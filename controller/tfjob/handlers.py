@@ -11,7 +11,7 @@ from api.meta import controller_of, meta_key, object_key
 from api.scheduling import PodGroup
 from api.v1.children import Pod, Service
 from api.v1.constants import TFJOBS
-from controller.tfjob.ref_manager import job_of_orphan
+from controller.tfjob.ownership import job_of_orphan, key_of_owner
 from informers import object_of
 
 if TYPE_CHECKING:
@@ -53,8 +53,9 @@ class JobHandler:
 class ChildHandler(Generic[C]):
     """Meets expectations with what is seen of one kind of children, and queues the job that controls them.
 
-    Expectations are found by the owner's UID, so a child of an earlier job of the same name meets none of ours (EX-06). An
-    orphan meets none, but queues the job that its labels name, which may adopt it (RM-01).
+    Expectations are found by the owner's UID in the child's namespace, so a child of an earlier job of the same name meets none
+    of ours (EX-06), nor does one that names our job from elsewhere (D2). An orphan meets none, but queues the job that its
+    labels name, which may adopt it (RM-01).
     """
 
     def __init__(self, kind: ChildKind, queue: RateLimitingQueue[str], expectations: Expectations) -> None:
@@ -85,13 +86,13 @@ class ChildHandler(Generic[C]):
         if owner.kind != TFJOBS.kind:
             return
         if meta.deletion_timestamp is not None:  # on its way out is as good as gone (EX-05)
-            self._expectations.deletion_observed(owner.uid, self._kind, meta.uid)
+            self._expectations.deletion_observed(key_of_owner(meta, owner), self._kind, meta.uid)
         else:
-            self._expectations.creation_observed(owner.uid, self._kind, meta.name)
+            self._expectations.creation_observed(key_of_owner(meta, owner), self._kind, meta.name)
         self._queue.add(object_key(meta.namespace, owner.name))
 
     def _gone(self, meta: ChildMeta) -> None:
         owner = controller_of(meta)
         if owner is not None and owner.kind == TFJOBS.kind:
-            self._expectations.deletion_observed(owner.uid, self._kind, meta.uid)
+            self._expectations.deletion_observed(key_of_owner(meta, owner), self._kind, meta.uid)
             self._queue.add(object_key(meta.namespace, owner.name))

@@ -13,10 +13,10 @@ import structlog
 
 from api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from api.client.rest import STRATEGIC_MERGE_PATCH
-from api.meta import controller_of, object_key
 from api.v1 import constants as c
 from api.v1.children import NO_LABELS, Pod, Service
 from api.v1.validation import child_name
+from controller.tfjob.ownership import owner_key
 from controller.tfjob.pod_template import owner_reference
 from controller.tfjob.replicas import slot_of
 from workqueue.parallel import parallelize_until
@@ -31,29 +31,12 @@ if TYPE_CHECKING:
     from controller.tfjob.executor import ChildKind
     from controller.tfjob.expectations import Expectations
 
-ORPHAN_INDEX: Final = "orphans-by-job"
-"""The index of pods and services that nobody controls, by the key of the job that their labels name."""
-
 MAX_AT_ONCE: Final = 16
 """As many patches as the executor sends deletes."""
 
 C = TypeVar("C", Pod, Service)
 
 log = structlog.get_logger(__name__)
-
-
-def index_orphans(child: Pod | Service) -> Sequence[str]:
-    """The index function of `ORPHAN_INDEX`. Runs for every event of a watch, and finds next to nothing."""
-    key = job_of_orphan(child.metadata)
-    return () if key is None else (key,)
-
-
-def job_of_orphan(child: ChildMeta) -> str | None:
-    """The key of the job that an orphan's labels name, or None for a child that is controlled or names none."""
-    if controller_of(child) is not None:
-        return None
-    name = (child.labels or NO_LABELS).job_name
-    return object_key(child.namespace, name) if name else None
 
 
 def is_adoptable(job: str, child: ChildMeta) -> bool:
@@ -149,14 +132,14 @@ class RefManager:
         return any(changed)
 
     async def _adopt(self, job: ObjectMeta, kind: ChildKind, child: ChildMeta) -> bool:
-        self._expectations.expect_creations(job.uid, kind.name, [child.name])
+        self._expectations.expect_creations(owner_key(job), kind.name, [child.name])
         try:
             await self._patch(kind, child, owner_reference(job))
         except NotFoundError:
-            self._expectations.creation_observed(job.uid, kind.name, child.name)
+            self._expectations.creation_observed(owner_key(job), kind.name, child.name)
             return False
         except BaseException:
-            self._expectations.creation_observed(job.uid, kind.name, child.name)
+            self._expectations.creation_observed(owner_key(job), kind.name, child.name)
             raise
         log.info("child_adopted", kind=kind.name, name=child.name)
         return True

@@ -17,7 +17,7 @@ import msgspec
 from api.core import PODS
 from api.meta import meta_key
 from api.v1.children import Pod
-from controller.tfjob.controller import OWNER_INDEX, index_by_owner
+from controller.tfjob.ownership import OWNER_INDEX, index_by_owner
 from hack.bench.measure import interleaved, ratio
 from hack.bench.result import Result
 from informers import Codec, Indexer

@@ -115,7 +115,7 @@ async def _sync(settings: Any, count: int, *, stream_lists: bool) -> Numbers:
     from api.client import HttpTransport, ListOptions, RestClient
     from api.core import PODS
     from api.v1.children import Pod
-    from controller.tfjob.controller import OWNER_INDEX, index_by_owner
+    from controller.tfjob.ownership import OWNER_INDEX, index_by_owner
     from informers import Codec, EventHandlerFuncs, ReflectorOptions, SharedInformerFactory
 
     told: list[None] = []

@@ -107,7 +107,7 @@ async def _play(chunks: list[bytes], last: str, count: int) -> float:
     from api.client import RestClient
     from api.core import PODS as RESOURCE
     from api.v1.children import Pod
-    from controller.tfjob.controller import OWNER_INDEX, index_by_owner
+    from controller.tfjob.ownership import OWNER_INDEX, index_by_owner
     from informers import Codec, ListWatch, ReflectorOptions, SharedIndexInformer
 
     player = Player(chunks)

@@ -10,10 +10,11 @@ from api.meta import meta_key
 from api.scheduling import PodGroup
 from api.v1.children import Pod, Service
 from api.v1.types import JobStatus, TFJob
-from controller.tfjob.controller import CHILD_INDEXERS, TFJobController
+from controller.tfjob.controller import TFJobController
 from controller.tfjob.executor import Executor
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.metrics import NoJobMetrics
+from controller.tfjob.ownership import CHILD_INDEXERS
 from controller.tfjob.pod_group_cache import PodGroupCache
 from controller.tfjob.ref_manager import RefManager
 from controller.tfjob.status_writer import StatusWriter

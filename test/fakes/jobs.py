@@ -13,9 +13,12 @@ from api.v1.children import ChildLabels, ChildMeta, Pod, Service
 from api.v1.types import JobStatus, TFJob, TFJobSpec
 from api.v1.validation import child_name, read_spec
 from controller.tfjob.actions import Plan
+from controller.tfjob.ownership import OwnerKey
 from fakes.virtual_loop import EPOCH
 
 JOB_UID = "job-uid"
+OWNER = OwnerKey(f"ns/{JOB_UID}")
+"""Under which the children of a job are found."""
 
 
 def template(**pod_spec: Any) -> dict[str, Any]:

@@ -33,6 +33,7 @@ PURE = (
     "gang",
     "indices",
     "lifecycle",
+    "ownership",
     "plan",
     "pod_end",
     "pod_group",

@@ -26,10 +26,11 @@ from api.meta import meta_key
 from api.v1 import constants as c
 from api.v1.constants import TFJOBS
 from controller.events.recorder import EventRecorder
-from controller.tfjob.controller import CHILD_INDEXERS, TFJobController
+from controller.tfjob.controller import TFJobController
 from controller.tfjob.executor import Executor
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.metrics import NoJobMetrics
+from controller.tfjob.ownership import CHILD_INDEXERS
 from controller.tfjob.ref_manager import RefManager
 from controller.tfjob.status_writer import StatusWriter
 from fakes.api import status_error

@@ -11,12 +11,12 @@ import pytest
 from api.client.errors import ConflictError, ConnectionLostError, ForbiddenError, InvalidError, NotFoundError
 from api.core import PodCondition
 from api.v1.types import IndexRestarts, JobStatus
-from controller.tfjob.controller import CHILD_INDEXERS, COUNTER_WINDOW_S, OWNER_INDEX, START_WINDOW_S
-from controller.tfjob.ref_manager import ORPHAN_INDEX
+from controller.tfjob.controller import COUNTER_WINDOW_S, START_WINDOW_S
+from controller.tfjob.ownership import CHILD_INDEXERS, ORPHAN_INDEX, OWNER_INDEX
 from controller.tfjob.status_writer import StaleViewError
 from fakes.api import status_error
 from fakes.controller import KEY, STATUS, World
-from fakes.jobs import JOB_UID, job, pod, replica, service
+from fakes.jobs import JOB_UID, OWNER, job, pod, replica, service
 from fakes.virtual_loop import EPOCH
 from informers import Indexer, Tombstone
 
@@ -562,9 +562,9 @@ async def test_a_job_that_is_gone_is_forgotten() -> None:
     tfjob = job(ONE_WORKER)
     world.jobs.put(tfjob)
     await world.sync()
-    assert not world.expectations.satisfied(JOB_UID)
+    assert not world.expectations.satisfied(OWNER)
     world.jobs.remove(tfjob)
-    assert world.expectations.satisfied(JOB_UID)
+    assert world.expectations.satisfied(OWNER)
     world.taken()
     await world.sync()
     assert world.taken() == []
@@ -584,12 +584,12 @@ async def test_a_job_made_again_unseen_starts_afresh() -> None:
 async def test_a_deletion_that_nobody_saw_counts_like_one_that_was_seen() -> None:
     """B15, EX-05, replica_set_test.go:TestDeleteFinalStateUnknown: a tombstone holds the last known child."""
     world = World()
-    world.expectations.expect_deletions(JOB_UID, "pod", ["uid-mnist-worker-0"])
+    world.expectations.expect_deletions(OWNER, "pod", ["uid-mnist-worker-0"])
     world.pods.handlers[0].on_delete(Tombstone("ns/mnist-worker-0", pod("Worker", 0)))
-    assert world.expectations.satisfied(JOB_UID)
-    world.expectations.expect_creations(JOB_UID, "pod", ["mnist-worker-0"])
+    assert world.expectations.satisfied(OWNER)
+    world.expectations.expect_creations(OWNER, "pod", ["mnist-worker-0"])
     world.jobs.handlers[0].on_delete(Tombstone(KEY, job(ONE_WORKER)))
-    assert world.expectations.satisfied(JOB_UID)
+    assert world.expectations.satisfied(OWNER)
 
 
 async def test_a_child_that_changes_wakes_its_job() -> None:

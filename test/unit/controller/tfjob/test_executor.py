@@ -23,7 +23,7 @@ from controller.tfjob.executor import Executor, NameTakenError, RefusedError
 from controller.tfjob.expectations import Expectations
 from fakes.api import FakeClient, status_error
 from fakes.clock import FakeClock
-from fakes.jobs import JOB_UID, good_spec, job, pod, replica, service
+from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service
 from fakes.recorder import FakeRecorder
 
 JOB = job({"tfReplicaSpecs": {"Worker": replica(8)}})
@@ -60,13 +60,13 @@ async def test_creations_are_expected_before_the_first_call_leaves() -> None:
     """EX-04: an event that is faster than its answer must find the expectation there."""
     world = World()
     seen: list[bool] = []
-    world.client.before = lambda _action: seen.append(world.expectations.satisfied(JOB_UID))
+    world.client.before = lambda _action: seen.append(world.expectations.satisfied(OWNER))
     await world.create(SLOTS[:2])
     assert seen == [False] * 4
     for kind in ("pod", "service"):
         for slot in SLOTS[:2]:
-            world.expectations.creation_observed(JOB_UID, kind, slot.name)
-    assert world.expectations.satisfied(JOB_UID)
+            world.expectations.creation_observed(OWNER, kind, slot.name)
+    assert world.expectations.satisfied(OWNER)
 
 
 async def test_after_a_failure_no_further_batch_is_begun_and_nothing_is_expected_of_it() -> None:
@@ -80,10 +80,10 @@ async def test_after_a_failure_no_further_batch_is_begun_and_nothing_is_expected
     }
     for kind in ("pod", "service"):
         for index in (0, 2):
-            world.expectations.creation_observed(JOB_UID, kind, f"mnist-worker-{index}")
-    assert not world.expectations.satisfied(JOB_UID)  # the service of worker 1 was created and is awaited
-    world.expectations.creation_observed(JOB_UID, "service", "mnist-worker-1")
-    assert world.expectations.satisfied(JOB_UID)
+            world.expectations.creation_observed(OWNER, kind, f"mnist-worker-{index}")
+    assert not world.expectations.satisfied(OWNER)  # the service of worker 1 was created and is awaited
+    world.expectations.creation_observed(OWNER, "service", "mnist-worker-1")
+    assert world.expectations.satisfied(OWNER)
     assert "FailedCreatePod" in world.recorder.reasons
     assert any("exceeded quota" in message for _, _, message in world.recorder.events)
 
@@ -94,8 +94,8 @@ async def test_a_lost_answer_leaves_no_expectation() -> None:
     world.client.fail["create", "pods", "mnist-worker-0"] = RequestTimeoutError("no answer")
     with pytest.raises(RequestTimeoutError):
         await world.create(SLOTS[:1])
-    world.expectations.creation_observed(JOB_UID, "service", "mnist-worker-0")
-    assert world.expectations.satisfied(JOB_UID)
+    world.expectations.creation_observed(OWNER, "service", "mnist-worker-0")
+    assert world.expectations.satisfied(OWNER)
 
 
 def existing(**metadata: Any) -> dict[str, Any]:
@@ -114,8 +114,8 @@ async def test_what_exists_already_and_is_ours_counts_as_created() -> None:
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["pods", "mnist-worker-0"] = existing(**owned_by(JOB_UID))
     await world.create(SLOTS[:1])
-    world.expectations.creation_observed(JOB_UID, "service", "mnist-worker-0")
-    assert world.expectations.satisfied(JOB_UID)
+    world.expectations.creation_observed(OWNER, "service", "mnist-worker-0")
+    assert world.expectations.satisfied(OWNER)
     assert world.recorder.reasons == ["SuccessfulCreateService"]
 
 
@@ -136,7 +136,7 @@ async def test_what_exists_already_and_is_not_ours_is_left_alone(metadata: dict[
         await world.create(SLOTS[:1])
     assert ("create", "pods", "mnist-worker-0") not in world.client.actions
     assert ("FailedCreateService" in world.recorder.reasons) is warned
-    assert world.expectations.satisfied(JOB_UID)
+    assert world.expectations.satisfied(OWNER)
 
 
 @pytest.mark.parametrize("error", [InvalidError, BadRequestError])
@@ -172,7 +172,7 @@ async def test_a_terminating_namespace_is_no_error() -> None:
         world.client.fail["create", resource, "mnist-worker-0"] = status_error(NamespaceTerminatingError, 403)
     await world.create(SLOTS[:1])
     assert world.recorder.events == []
-    assert world.expectations.satisfied(JOB_UID)
+    assert world.expectations.satisfied(OWNER)
 
 
 async def test_deletes_carry_the_uid_and_are_expected() -> None:
@@ -191,9 +191,9 @@ async def test_deletes_carry_the_uid_and_are_expected() -> None:
     }
     assert world.recorder.reasons == ["ExitedWithCode", "SuccessfulDeletePod", "SuccessfulDeleteService"]
     for kind in ("pod", "service"):
-        assert not world.expectations.satisfied(JOB_UID)
-        world.expectations.deletion_observed(JOB_UID, kind, "uid-mnist-worker-0")
-    assert world.expectations.satisfied(JOB_UID)
+        assert not world.expectations.satisfied(OWNER)
+        world.expectations.deletion_observed(OWNER, kind, "uid-mnist-worker-0")
+    assert world.expectations.satisfied(OWNER)
 
 
 @pytest.mark.parametrize("error", [status_error(NotFoundError, 404), status_error(ConflictError, 409)])
@@ -203,7 +203,7 @@ async def test_what_is_gone_already_is_deleted(error: ApiError) -> None:
     world.client.fail["delete", "pods", "mnist-worker-0"] = error
     await world.executor.delete_children(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0)),)))
     assert world.recorder.events == []
-    assert world.expectations.satisfied(JOB_UID)
+    assert world.expectations.satisfied(OWNER)
 
 
 async def test_a_delete_that_fails_stops_no_other_and_is_told() -> None:
@@ -215,5 +215,5 @@ async def test_a_delete_that_fails_stops_no_other_and_is_told() -> None:
         await world.executor.delete_children(JOB, plan)
     assert ("delete", "pods", "mnist-worker-1") in world.client.actions
     assert world.recorder.reasons == ["FailedDeletePod", "SuccessfulDeletePod"]
-    world.expectations.deletion_observed(JOB_UID, "pod", "uid-mnist-worker-1")
-    assert world.expectations.satisfied(JOB_UID)
+    world.expectations.deletion_observed(OWNER, "pod", "uid-mnist-worker-1")
+    assert world.expectations.satisfied(OWNER)

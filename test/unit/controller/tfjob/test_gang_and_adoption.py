@@ -20,7 +20,7 @@ from controller.tfjob.pod_template import labels_of
 from controller.tfjob.status_writer import StaleViewError
 from fakes.api import status_error
 from fakes.controller import KEY, STATUS, World
-from fakes.jobs import JOB_UID, good_spec, job, pod, replica, service
+from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service
 from fakes.virtual_loop import EPOCH
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ async def test_the_group_of_another_owner_keeps_its_name_and_the_job_its_pods_ba
     assert world.taken() == [STATUS, CREATE_GROUP, ("get", "podgroups", "mnist")]
     text = "Error creating: PodGroup mnist exists already and is not controlled by this TFJob"
     assert world.recorder.events == [("Warning", "FailedCreatePodGroup", text)]
-    assert world.expectations.satisfied(JOB_UID)
+    assert world.expectations.satisfied(OWNER)
 
 
 async def test_a_group_whose_creation_was_not_answered_counts_as_created() -> None:
@@ -113,7 +113,7 @@ async def test_a_group_that_can_not_be_created_now_is_tried_again(error: Any) ->
     with pytest.raises(error[0]):
         await world.sync()
     assert world.recorder.reasons == ["FailedCreatePodGroup"]
-    assert world.expectations.satisfied(JOB_UID)
+    assert world.expectations.satisfied(OWNER)
 
 
 async def test_a_group_that_is_invalid_makes_the_job_so() -> None:
@@ -269,10 +269,10 @@ async def test_a_job_that_has_ended_adopts_nothing() -> None:
 async def test_an_orphan_wakes_the_job_that_its_labels_name() -> None:
     """RM-01, TestAddPodOrphan; EX-05: it meets no expectation."""
     world = World()
-    world.expectations.expect_creations(JOB_UID, "pod", ["mnist-worker-0"])
+    world.expectations.expect_creations(OWNER, "pod", ["mnist-worker-0"])
     world.pods.put(orphan())
     assert await world.queue.get() == KEY
-    assert not world.expectations.satisfied(JOB_UID)
+    assert not world.expectations.satisfied(OWNER)
 
 
 async def test_a_child_that_changes_its_owner_wakes_the_old_one() -> None:
@@ -280,11 +280,11 @@ async def test_a_child_that_changes_its_owner_wakes_the_old_one() -> None:
     world = World()
     world.pods.put(pod("Worker", 0))
     world.queue.done(await world.queue.get())
-    world.expectations.expect_deletions(JOB_UID, "pod", ["uid-mnist-worker-0"])
+    world.expectations.expect_deletions(OWNER, "pod", ["uid-mnist-worker-0"])
     meta = msgspec.structs.replace(pod("Worker", 0).metadata, owner_references=None)
     world.pods.put(msgspec.structs.replace(pod("Worker", 0), metadata=meta))
     assert await world.queue.get() == KEY
-    assert world.expectations.satisfied(JOB_UID)
+    assert world.expectations.satisfied(OWNER)
 
 
 async def test_an_orphan_that_the_cache_has_not_shown_yet_is_no_cause_for_a_warning() -> None:

@@ -13,12 +13,13 @@ from api.v1.children import ChildLabels, Pod
 from controller.tfjob.actions import Slot
 from controller.tfjob.executor import POD, SERVICE
 from controller.tfjob.expectations import Expectations
+from controller.tfjob.ownership import index_orphans
 from controller.tfjob.pod_template import labels_of
-from controller.tfjob.ref_manager import Claims, RefManager, claims, index_orphans
+from controller.tfjob.ref_manager import Claims, RefManager, claims
 from controller.tfjob.status_writer import StaleViewError
 from fakes.api import FakeClient, status_error
 from fakes.clock import FakeClock
-from fakes.jobs import JOB_UID, good_spec, job, pod, replica, service
+from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service
 from fakes.virtual_loop import EPOCH
 
 if TYPE_CHECKING:
@@ -191,9 +192,9 @@ async def test_an_adoption_is_expected_until_the_cache_has_seen_it() -> None:
     """EX-04: no second sync adopts it again meanwhile."""
     world = World()
     await world.carry_out(Claims(POD, (worker(0, orphan=True),)))
-    assert not world.expectations.satisfied(JOB_UID)
-    world.expectations.creation_observed(JOB_UID, "pod", "mnist-worker-0")
-    assert world.expectations.satisfied(JOB_UID)
+    assert not world.expectations.satisfied(OWNER)
+    world.expectations.creation_observed(OWNER, "pod", "mnist-worker-0")
+    assert world.expectations.satisfied(OWNER)
 
 
 async def test_nothing_is_adopted_when_the_job_is_not_what_the_cache_shows() -> None:
@@ -203,7 +204,7 @@ async def test_nothing_is_adopted_when_the_job_is_not_what_the_cache_shows() -> 
     with pytest.raises(StaleViewError):
         await world.carry_out(Claims(POD, (worker(0, orphan=True),)))
     assert world.client.actions == []
-    assert world.expectations.satisfied(JOB_UID)
+    assert world.expectations.satisfied(OWNER)
 
 
 async def test_a_release_takes_our_reference_out_and_needs_no_look_at_the_job() -> None:
@@ -229,7 +230,7 @@ async def test_an_orphan_that_is_gone_needs_no_adoption() -> None:
     world = World()
     world.client.fail["patch", "pods", "mnist-worker-0"] = status_error(NotFoundError, 404)
     assert not await world.carry_out(Claims(POD, (worker(0, orphan=True),)))
-    assert world.expectations.satisfied(JOB_UID)
+    assert world.expectations.satisfied(OWNER)
 
 
 @pytest.mark.parametrize("error", [(InvalidError, 422), (ConflictError, 409), (ForbiddenError, 403)])
@@ -240,6 +241,6 @@ async def test_an_adoption_that_fails_is_raised_after_all_have_been_tried(error:
     with pytest.raises(error[0]):
         await world.carry_out(Claims(POD, (worker(0, orphan=True), worker(1, orphan=True))))
     assert len(world.client.actions) == 2
-    assert not world.expectations.satisfied(JOB_UID)  # the other one was adopted, and is awaited
-    world.expectations.creation_observed(JOB_UID, "pod", "mnist-worker-1")
-    assert world.expectations.satisfied(JOB_UID)
+    assert not world.expectations.satisfied(OWNER)  # the other one was adopted, and is awaited
+    world.expectations.creation_observed(OWNER, "pod", "mnist-worker-1")
+    assert world.expectations.satisfied(OWNER)
