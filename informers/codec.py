@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
 import msgspec
 
+from api.client.decoding import UNDECODABLE
 from api.client.errors import DecodeError
 from api.client.watch_lines import lines_of
 from api.meta import ObjectMeta, Struct, meta_key
@@ -42,8 +43,6 @@ INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 """The annotation of the bookmark that follows the last of what existed when a watch began (RF-27)."""
 
 _PLAIN: Final = frozenset({Added, Modified, Deleted})
-
-_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -161,7 +160,7 @@ class Codec(Generic[T]):
         if len(body) <= ONE_PASS_BYTES:
             try:
                 page = self._page.decode(body)
-            except _UNDECODABLE:
+            except UNDECODABLE:
                 pass  # perhaps just one object: the careful way finds out
             else:
                 self._check_list_kind(page.kind)
@@ -172,7 +171,7 @@ class Codec(Generic[T]):
         try:
             with _room_for_depth():
                 raw = self._raw_page.decode(body)
-        except _UNDECODABLE as error:
+        except UNDECODABLE as error:
             raise DecodeError(f"not a list of {self.resource}: {error}") from error
         self._check_list_kind(raw.kind)
         items: list[T] = []
@@ -204,7 +203,7 @@ class Codec(Generic[T]):
         try:
             for block in blocks:
                 events += self._event.decode_lines(block)
-        except _UNDECODABLE:
+        except UNDECODABLE:
             return self._decode_one_by_one(blocks)
         if not _PLAIN.issuperset(map(type, events)):
             return self._decode_one_by_one(blocks)
@@ -223,7 +222,7 @@ class Codec(Generic[T]):
         """Decode one line of a watch. Raises DecodeError when it is no event at all."""
         try:
             event = self._event.decode(line)
-        except _UNDECODABLE:
+        except UNDECODABLE:
             return self._decode_event_carefully(line)
         if isinstance(event, _WireBookmark):
             meta = event.object.metadata
@@ -239,7 +238,7 @@ class Codec(Generic[T]):
             with _room_for_depth():
                 wire = self._raw_event.decode(line)
                 head = self._read_head(wire.object)
-        except _UNDECODABLE as error:
+        except UNDECODABLE as error:
             raise DecodeError(f"not a watch event of {self.resource}: {error}") from error
         if head.kind not in {self.resource.kind, ""}:
             return _skip(head, TypeError(f"expected a {self.resource.kind}, got a {head.kind}"))
@@ -261,7 +260,7 @@ class Codec(Generic[T]):
     def _decode_object(self, raw: msgspec.Raw) -> T | Skipped:
         try:
             return self._object.decode(raw)
-        except _UNDECODABLE as error:
+        except UNDECODABLE as error:
             with _room_for_depth():
                 return self._rescue(raw, error)
 
@@ -276,7 +275,7 @@ class Codec(Generic[T]):
     def _read_head(self, raw: msgspec.Raw) -> _Head:
         try:
             return self._head.decode(raw)
-        except _UNDECODABLE:
+        except UNDECODABLE:
             return _Head()
 
 

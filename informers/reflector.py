@@ -20,7 +20,7 @@ import asyncio
 import enum
 import random as stdlib_random
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Generic, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Final, Generic, NoReturn, Protocol, TypeGuard, cast
 
 import structlog
 
@@ -31,7 +31,6 @@ from api.client.errors import (
     ExpiredError,
     ForbiddenError,
     InvalidError,
-    NotFoundError,
     RequestTimeoutError,
     StatusError,
     TLSError,
@@ -203,7 +202,7 @@ class Reflector(Generic[T]):
             self._log.debug("list_version_unusable", resource_version=self._version, error=str(failure))
             self._version_unusable = True
             return State.STREAMING
-        if isinstance(failure, (ConnectError, NotFoundError, TooManyRequestsError)):
+        if isinstance(failure, (ConnectError, TooManyRequestsError)) or _is_missing(failure):
             return self._failed(failure)  # a list would fare no better
         if isinstance(failure, (InvalidError, NotStreamedError)):
             self._streams = False
@@ -415,6 +414,11 @@ class _Progress(Generic[T]):
     def was_lost_under_way(self, failure: ApiError | None) -> bool:
         """Whether the stream was open and broke or ended, and not at once."""
         return self.opened and not self.short and (failure is None or isinstance(failure, TransportError))
+
+
+def _is_missing(error: ApiError | None) -> TypeGuard[StatusError]:
+    """Whether there is no such collection: an API that the server does not have at all gets no Status."""
+    return isinstance(error, StatusError) and error.code == 404
 
 
 def _is_refused(error: ApiError | None) -> bool:

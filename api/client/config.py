@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from api.client.credential_plugin import Plugin
 from api.client.credential_readers import FileReader, PluginReader, authorization
 from api.client.credentials import FILE_REFRESH_S, Credentials, FixedCredentials, RefreshedCredentials
 from api.client.errors import ApiError, ConfigError
@@ -48,7 +49,7 @@ class _Found:
 
     configuration: Any
     token_file: Path | None = None
-    plugin: Any = None
+    plugin: Plugin | None = None
     auth_provider: bool = False
     names_proxy: bool = False
 
@@ -104,7 +105,9 @@ def _find_in_kubeconfig(path: str, scratch: str) -> _Found:
         base = Path(user.path).resolve().parent
         found.auth_provider = "auth-provider" in user
         if user.safe_get("exec"):
-            found.plugin = ExecProvider(user["exec"], str(base), cluster)
+            read = ExecProvider(user["exec"], str(base), cluster)
+            about = read.cluster.value if read.cluster is not None else None
+            found.plugin = Plugin(tuple(read.args), read.api_version, read.env, read.cwd, about)
         elif user.safe_get("tokenFile"):
             found.token_file = base / user["tokenFile"]  # wins over a token, as in client-go
         for name in ("exec", "tokenFile"):
@@ -154,7 +157,7 @@ def _credentials(found: _Found, trust: Trust | None, scratch: Path) -> Credentia
         return Credentials(authorization(value, "the user") if value else None, context, FILE_REFRESH_S)
 
     if found.plugin is not None:
-        return RefreshedCredentials(PluginReader(found.plugin.args[0], found.plugin.run, trust, context))
+        return RefreshedCredentials(PluginReader(found.plugin.command[0], found.plugin, trust, context))
     first = read_header()
     if found.auth_provider:
         return RefreshedCredentials(read_header, first=first)

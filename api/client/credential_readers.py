@@ -80,7 +80,7 @@ class FileReader:
 
 @dataclass(frozen=True, slots=True)
 class PluginReader:
-    """A credential plugin: `run` starts it, waits for it, and answers the `status` of its ExecCredential.
+    """A credential plugin: `run` answers the `status` of its ExecCredential, as `credential_plugin.Plugin` does.
 
     A plugin may answer a token, a certificate, or both; `context` is for those that answer no certificate.
     """
@@ -98,25 +98,19 @@ class PluginReader:
             return self._credentials(status)
         except OSError as error:
             raise CredentialsError(f"the credential plugin {self.name} can not be used: {error}") from error
-        except CredentialsError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it answered; what is raised may quote it, so it is not a cause
-            # The package appends what the plugin wrote to its standard error, in which anything may be.
-            reason = (
-                str(error).partition(". ")[0] if str(error).startswith("exec: process returned") else "a bad answer"
-            )
-            raise CredentialsError(f"the credential plugin {self.name} failed: {reason}") from None
+        except CredentialsError as error:
+            raise CredentialsError(f"the credential plugin {self.name} failed: {error.message}") from error.__cause__
+        except Exception:  # noqa: BLE001 - whatever it answered; what is raised may quote it, so it is not a cause
+            raise CredentialsError(f"the credential plugin {self.name} failed: a bad answer") from None
 
     def _credentials(self, status: Mapping[str, str]) -> Credentials:
         token, certificate, key = (status.get(name) for name in ("token", "clientCertificateData", "clientKeyData"))
         if not token and not (certificate and key):
-            raise CredentialsError(
-                f"the credential plugin {self.name} answered neither a token nor a certificate with its key"
-            )
+            raise CredentialsError("it answered neither a token nor a certificate with its key")
         context = self.context
         if certificate and key and self.trust is not None:
             context = self.trust.context_from_pem(certificate, key)
-        header = authorization(f"Bearer {token}", f"the token of the credential plugin {self.name}") if token else None
+        header = authorization(f"Bearer {token}", "its token") if token else None
         return Credentials(header, context, self._fresh_s(status.get("expirationTimestamp")))
 
     def _fresh_s(self, expires: str | None) -> float:

@@ -10,18 +10,23 @@ ApiError                            something went wrong between us and the API 
 |   +-- ConnectionLostError         the connection broke while we waited or read
 +-- DecodeError                     an answer arrived that is not what it should be
 +-- StatusError                     the server said no; `code`, `reason`, `message`, `details`
-    +-- BadRequestError             400
+    +-- NoStatusError               400, 404, 409, 410, 422, any other code below 500: without a Status it proves nothing
+    +-- BadRequestError             reason BadRequest, 400
     +-- UnauthorizedError           401
     +-- ForbiddenError              403
     |   +-- NamespaceTerminatingError   creates are refused because the namespace is going away
-    +-- NotFoundError               404
-    +-- ConflictError               409: the resourceVersion or a precondition did not match
-    |   +-- AlreadyExistsError      409 on create
-    +-- ExpiredError                410, reasons Expired and Gone: the resourceVersion is too old (RF-06)
-    +-- InvalidError                422
+    +-- NotFoundError               reason NotFound, 404
+    +-- ConflictError               reason Conflict, 409: the resourceVersion or a precondition did not match
+    |   +-- AlreadyExistsError      reason AlreadyExists, 409 on create
+    +-- ExpiredError                reasons Expired and Gone, 410: the resourceVersion is too old (RF-06)
+    +-- InvalidError                reason Invalid, 422
     +-- TooManyRequestsError        429
     +-- ServerError                 any 5xx
         +-- TooLargeResourceVersionError   504 with that cause: this server has not seen that version yet (RF-05)
+
+A class that says something about the world (an object is gone, a name is taken, a body will never be accepted) is given by the
+reason in a Status alone, which is the API server's own word. A proxy answers with the same codes and knows nothing of the kind;
+so do admission webhooks that give a code and no reason. By their codes are known only answers that call for another attempt.
 
 No message holds a secret: what goes in is the path of the request, the server's own words, and the operating system's.
 """
@@ -30,11 +35,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
 from api.meta import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _BODY_EXCERPT: Final = 200
 """Characters of a body that is not a Status (a load balancer's HTML) that go into the message."""
@@ -128,6 +136,13 @@ class StatusError(ApiError):
         self.retry_after_s = retry_after_s
 
 
+class NoStatusError(StatusError):
+    """A failure, or a redirect, without a Status: the word of a proxy, or of an API server for an API that it does not have.
+
+    Nothing follows from it about any object, so what was asked is to be tried again.
+    """
+
+
 class BadRequestError(StatusError):
     """400: the server does not understand the request."""
 
@@ -145,7 +160,7 @@ class NamespaceTerminatingError(ForbiddenError):
 
 
 class NotFoundError(StatusError):
-    """404."""
+    """404: there is no such object, or the server does not have its kind."""
 
 
 class ConflictError(StatusError):
@@ -176,16 +191,22 @@ class TooLargeResourceVersionError(ServerError):
     """504: the resourceVersion asked for lies in this server's future."""
 
 
-_BY_CODE: dict[int, type[StatusError]] = {
-    400: BadRequestError,
+_BY_REASON: Final[Mapping[str, type[StatusError]]] = {
+    "BadRequest": BadRequestError,
+    "Unauthorized": UnauthorizedError,
+    "Forbidden": ForbiddenError,
+    "NotFound": NotFoundError,
+    "Conflict": ConflictError,
+    "Invalid": InvalidError,
+    "TooManyRequests": TooManyRequestsError,
+}
+
+_BY_CODE: Final[Mapping[int, type[StatusError]]] = {
     401: UnauthorizedError,
     403: ForbiddenError,
-    404: NotFoundError,
-    409: ConflictError,
-    410: ExpiredError,
-    422: InvalidError,
     429: TooManyRequestsError,
 }
+"""What may be known by its code alone: whoever says it, the answer is to try again."""
 
 _status_decoder = msgspec.json.Decoder(Status)
 
@@ -263,4 +284,5 @@ def _class_of(status: Status) -> type[StatusError]:
         return ExpiredError
     if status.code >= 500:
         return ServerError
-    return _BY_CODE.get(status.code, StatusError)
+    by_code = _BY_CODE.get(status.code, StatusError if status.kind else NoStatusError)
+    return _BY_REASON.get(status.reason, by_code)

@@ -93,6 +93,8 @@ class Exchange:
         finally:
             self._count(request, retries, code, self._clock.monotonic() - started, body)
         _check(request, response, body, self._clock)
+        if not body.startswith(b"{"):
+            raise DecodeError("the answer is not a JSON object", request=str(request))
         return body
 
     async def _open(self, request: Request, retries: int) -> Response:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import structlog
 import tenacity
 
-from api.client.errors import AlreadyExistsError, ApiError, NamespaceTerminatingError, StatusError, TransportError
+from api.client.errors import (
+    AlreadyExistsError,
+    ApiError,
+    DecodeError,
+    NamespaceTerminatingError,
+    NoStatusError,
+    StatusError,
+    TransportError,
+)
 from controller.events.drops import Drop
 
 if TYPE_CHECKING:
@@ -18,6 +26,9 @@ if TYPE_CHECKING:
 MAX_TRIES: Final = 12
 RETRY_S: Final = 10.0
 """EV-08: twelve tries ten seconds apart outlast a restart of the API server."""
+
+NO_WORD: Final = (TransportError, DecodeError, NoStatusError)
+"""Errors in which the API server said nothing about the event: no answer came, or that of a proxy."""
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +66,7 @@ class Delivery:
         *,
         reason: str,
         tries: int = MAX_TRIES,
-        again: tuple[type[ApiError], ...] = (TransportError,),
+        again: tuple[type[ApiError], ...] = NO_WORD,
     ) -> Failure | None:
         """Call `write`, once more after each error of `again`. Return why it was given up, or None when nothing is left to do.
 

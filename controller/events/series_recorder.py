@@ -14,13 +14,13 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from api.client.errors import AlreadyExistsError, NotFoundError, TransportError
+from api.client.errors import AlreadyExistsError, NotFoundError
 from api.client.rest import STRATEGIC_MERGE_PATCH
 from api.core import EventMeta
 from api.events import EVENTS, Event
 from api.meta import micro_time
 from controller.events.buffer import EventBuffer
-from controller.events.delivery import MAX_TRIES, RETRY_S, Delivery, Failure
+from controller.events.delivery import MAX_TRIES, NO_WORD, RETRY_S, Delivery, Failure
 from controller.events.drops import EVENT_TYPES, Drop, Drops, RecorderMetrics
 from controller.events.names import EventNames
 from controller.events.series import SILENT_S, SeriesCache
@@ -208,7 +208,7 @@ class SeriesRecorder:
         """Write a state when no other write of the event is under way; note when the server has it."""
         lock = self._locks.setdefault(state.metadata, asyncio.Lock())
         async with lock:
-            again = (TransportError, AlreadyExistsError) if state.series is not None else (TransportError,)
+            again = (*NO_WORD, AlreadyExistsError) if state.series is not None else NO_WORD
             failure = await self._delivery.deliver(
                 lambda: self._write(state), reason=state.reason, tries=tries, again=again
             )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from api.client.errors import DecodeError, NotFoundError
+from api.client.decoding import decode_answer
+from api.client.errors import NotFoundError
 from api.core import LEASES, Lease, LeaseSpec
 from api.meta import micro_time
 from controller.leaderelection.lock import LeaderElectionRecord
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from api.client import RestClient
-
-_lease_decoder: Final = msgspec.json.Decoder(Lease)
-_object_decoder: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class LeaseLock:
@@ -78,11 +74,8 @@ class LeaseLock:
         return {**lease, "metadata": metadata, "spec": {**(lease.get("spec") or {}), **_spec_of(record)}}
 
     def _remember(self, raw: bytes) -> LeaderElectionRecord:
-        try:
-            record = _record_of(_lease_decoder.decode(raw).spec or LeaseSpec())
-            self._lease = _object_decoder.decode(raw)
-        except msgspec.DecodeError as error:
-            raise DecodeError(f"lease {self} can not be understood: {error}") from error
+        record = _record_of(decode_answer(raw, Lease, request=f"lease {self}").spec or LeaseSpec())
+        self._lease = decode_answer(raw, dict[str, Any], request=f"lease {self}")
         return record
 
     def __str__(self) -> str:

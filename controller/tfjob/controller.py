@@ -289,9 +289,9 @@ class TFJobController:
         if decided.status is None:
             return
         meta = job.metadata
-        for record in restarts.taken_over(job.status.restarts, decided.status.restarts):
-            name = child_name(meta.name, record.type, record.index)
-            await self._status_writer.confirm_pod(meta.namespace, name, record.pod)
+        taken_over = restarts.taken_over(job.status.restarts, decided.status.restarts)
+        pods = [(child_name(meta.name, record.type, record.index), record.pod) for record in taken_over]
+        await self._status_writer.confirm_pods(meta.namespace, pods)
 
     def _wake_when_expired(self, key: str, owner: OwnerKey) -> None:
         """A child that came and went between two watches is never seen: then nothing but time wakes its job (EX-02)."""

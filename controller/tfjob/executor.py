@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import structlog
 from structlog.contextvars import bound_contextvars
 
+from api.client.decoding import decode_answer
 from api.client.errors import (
     AlreadyExistsError,
     ApiError,
@@ -212,7 +212,7 @@ class Executor:
             raw = await self._client.get(kind.resource, job.metadata.namespace, name)
         except NotFoundError as error:
             raise NameTakenError(f"{kind.name} {name} has just gone; it can be created now") from error
-        found = msgspec.json.decode(raw, type=_Identity).metadata
+        found = decode_answer(raw, _Identity, request=f"GET {kind.name} {name}").metadata
         owner = controller_of(found)
         if owner is not None and owner.uid == job.metadata.uid:
             return

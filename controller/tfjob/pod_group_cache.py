@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from api.client.errors import NotFoundError
+from api.client.errors import StatusError
 from api.meta import controller_of, meta_key
 from api.scheduling import PodGroup
 from controller.tfjob.executor import pod_group_kind
@@ -62,6 +62,6 @@ class PodGroupCache:
             return
         if not self._failure:
             log.warning("pod_groups_unavailable", resource=str(self._scheduler.pod_groups), error=str(error))
-        missing = isinstance(error, NotFoundError)
+        missing = isinstance(error, StatusError) and error.code == 404  # of an unknown API it is not said in a Status
         hint = f"; is the CRD {self._scheduler.pod_groups} installed, with {self._scheduler.pod_groups.version}?"
         self._failure = f"{error}{hint if missing else ''}"

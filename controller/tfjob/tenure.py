@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import msgspec
 import structlog
 
 from api.client import ListOptions
+from api.client.decoding import decode_answer
 from api.client.errors import ApiError
 from api.meta import ObjectMeta, Struct
 from api.v1.constants import TFJOBS
@@ -50,8 +50,8 @@ class Tenure:
         try:
             # Without a version the answer comes from etcd, not from a cache that may be behind.
             body = await self._client.list_page(TFJOBS, ListOptions(self._namespace, limit=1))
-            self._since = int(msgspec.json.decode(body, type=_Listed).metadata.resource_version)
-        except (ApiError, ValueError) as error:  # msgspec's errors are ValueErrors
+            self._since = int(decode_answer(body, _Listed, request=f"LIST {TFJOBS}").metadata.resource_version)
+        except (ApiError, ValueError) as error:  # the version need not be a number
             log.debug("tenure_unknown", error=str(error))
 
     def is_untouched(self, job: TFJob) -> bool:

@@ -23,6 +23,7 @@ from api.client.errors import (
     ForbiddenError,
     InvalidError,
     NamespaceTerminatingError,
+    NoStatusError,
     NotFoundError,
     ServerError,
     StatusError,
@@ -58,12 +59,12 @@ HTML = b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<cen
         (403, body("Forbidden"), ForbiddenError),
         (403, body("Forbidden", causes=cause("NamespaceTerminating")), NamespaceTerminatingError),
         (404, body("NotFound"), NotFoundError),
-        (404, b"404 page not found\n", NotFoundError),
+        (404, b"404 page not found\n", NoStatusError),
         (409, body("Conflict"), ConflictError),
         (409, body("AlreadyExists"), AlreadyExistsError),
         (410, body("Expired"), ExpiredError),
         (410, body("Gone"), ExpiredError),
-        (410, b"", ExpiredError),
+        (410, b"", NoStatusError),
         (422, body("Invalid", causes=cause("FieldValueRequired")), InvalidError),
         (429, body("TooManyRequests"), TooManyRequestsError),
         (429, b"Too many requests, please try again later.", TooManyRequestsError),
@@ -76,7 +77,7 @@ HTML = b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<cen
         (504, body("Timeout", causes=cause("", TOO_LARGE)), TooLargeResourceVersionError),
         (504, body("Timeout", TOO_LARGE), TooLargeResourceVersionError),
         (500, body("InternalError", TOO_LARGE), ServerError),
-        (302, b'<a href="https://login/?ticket=s3cret">Found</a>', StatusError),
+        (302, b'<a href="https://login/?ticket=s3cret">Found</a>', NoStatusError),
         (418, body("Teapot"), StatusError),
         (500, b'{"kind": "Status", "code": "five hundred"}', ServerError),
         (500, b'{"kind": "Status", "details": ' + b"[" * 5000, ServerError),
@@ -86,11 +87,46 @@ HTML = b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<cen
     ],
 )
 def test_each_answer_becomes_exactly_one_class(code: int, raw: bytes, expected: type[StatusError]) -> None:
-    """RF-05, RF-06, SB-03: reasons and causes decide before the code; HTML, empty and broken bodies are read by the code."""
+    """RF-05, RF-06, SB-03: reasons and causes decide before the code; HTML, empty and broken bodies say hardly anything."""
     error = error_from_answer(code, raw, request="GET /x")
     assert type(error) is expected
     assert error.code == code
     assert error.request == "GET /x"
+
+
+KNOWLEDGE = (
+    BadRequestError, NotFoundError, ConflictError, ExpiredError, InvalidError, NamespaceTerminatingError,
+)  # fmt: skip
+BODIES = {
+    "nothing": b"",
+    "the page of a proxy": b"<html><body><h1>400 Bad request</h1>\nYour browser sent an invalid request.\n</body></html>\n",
+    "text": b"page not found",
+    "the JSON of a gateway": b'{"code":404,"reason":"NotFound","message":"no Route matched with those values"}',
+    "an object": b'{"kind":"Pod","code":409,"reason":"AlreadyExists"}',
+    "an empty object": b"{}",
+    "a Status that is cut off": b'{"kind":"Status","reason":"NotFound","code":4',
+    "a Status without a reason": body(),
+    "a Status of a webhook": body(message='admission webhook "strict.io" denied the request: no'),
+}
+
+
+@pytest.mark.parametrize("raw", BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize("code", [302, 400, 401, 403, 404, 405, 409, 410, 412, 413, 422, 429, 451, 500, 502, 503, 504])
+def test_only_the_reason_in_a_status_says_anything_about_an_object(code: int, raw: bytes) -> None:
+    """D4: whoever else answers with such a code neither refuses a pod for good nor says that anything is gone or taken."""
+    error = error_from_answer(code, raw, request="POST /x")
+    assert not isinstance(error, KNOWLEDGE)
+    assert error.code == code
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [(raw, StatusError if b"Status" in raw and raw.endswith(b"}") else NoStatusError) for raw in BODIES.values()],
+    ids=BODIES,
+)
+def test_a_failure_without_a_status_has_a_class_of_its_own(raw: bytes, expected: type[StatusError]) -> None:
+    """D4: so that callers can tell it from the API server's word, as those who must not give up do."""
+    assert type(error_from_answer(400, raw, request="POST /x")) is expected
 
 
 def test_a_message_says_what_was_asked_and_what_the_server_said() -> None:

@@ -60,8 +60,8 @@ class Books:
 @pytest.mark.parametrize("code", [429, 500, 502, 503, 504, 599])
 async def test_what_the_server_wants_later_is_sent_later(method: str, code: int) -> None:
     """WR-06, request_test.go:TestCheckRetryHandles429And5xx: any verb, on 429 and 5xx with a Retry-After."""
-    transport = FakeTransport(refusal(code, retry_after="3"), Answer(body=b"fine"))
-    assert await Exchange(transport).read(Request(method, "/x")) == b"fine"
+    transport = FakeTransport(refusal(code, retry_after="3"), Answer(body=b'{"fine": 1}'))
+    assert await Exchange(transport).read(Request(method, "/x")) == b'{"fine": 1}'
     assert gaps(transport) == [3.0]
 
 
@@ -104,9 +104,17 @@ async def test_a_lost_connection_is_tried_again_only_for_a_get(method: str) -> N
 
 
 async def test_a_get_that_breaks_in_the_middle_of_its_body_is_tried_again() -> None:
-    transport = FakeTransport(Answer(body=(b'{"items":', ConnectionLostError("reset"))), Answer(body=b"whole"))
-    assert await Exchange(transport).read(GET) == b"whole"
+    transport = FakeTransport(Answer(body=(b'{"items":', ConnectionLostError("reset"))), Answer(body=b'{"items":[]}'))
+    assert await Exchange(transport).read(GET) == b'{"items":[]}'
     assert transport.unclosed == 0
+
+
+@pytest.mark.parametrize("body", [b"", b"OK", b"<html>Please log in</html>", b"[]", b"null", b"\x00k8s"])
+async def test_a_success_that_is_no_object_is_none(body: bytes) -> None:
+    """D19: whoever answers so may not have passed the request on, also where nobody looks into the answer."""
+    transport = FakeTransport(Answer(body=body))
+    with pytest.raises(DecodeError, match="POST /api/v1/namespaces/ns/pods: the answer is not"):
+        await Exchange(transport).read(POST)
 
 
 @pytest.mark.parametrize("error", [ConnectError, TLSError, CredentialsError, RequestTimeoutError])
@@ -172,7 +180,7 @@ async def test_each_attempt_passes_the_rate_limit_but_a_watch_only_when_it_is_tr
 async def test_each_attempt_is_counted_with_its_outcome_time_and_sizes() -> None:
     """A7: rest_client_* are made of these; code "<error>" where no answer came."""
     books = Books()
-    transport = FakeTransport(refusal(503, retry_after="1"), Answer(200, b"12345", after_s=0.25))
+    transport = FakeTransport(refusal(503, retry_after="1"), Answer(200, b"{123}", after_s=0.25))
     exchange = Exchange(transport, metrics=books)
     await exchange.read(POST)
     transport.then(ConnectError("refused"), Answer())

@@ -162,14 +162,16 @@ async def test_of_two_writers_one_is_refused_and_may_try_again_after_a_read(clie
     assert client.version == 3
 
 
-@pytest.mark.parametrize("raw", [b"", b"<html>", b"[]", b'{"metadata": {}, "spec": {"leaseDurationSeconds": "15"}}'])
+@pytest.mark.parametrize(
+    "raw", [b"", b"<html>", b"\xff", b"[]", b"{}", b'{"metadata": {}, "spec": {"leaseDurationSeconds": "15"}}']
+)
 async def test_a_lease_that_can_not_be_understood_is_an_error_of_ours(
     client: LeaseClient, lock: LeaseLock, raw: bytes
 ) -> None:
-    """LE-01: an ApiError like any other, and what was known before stays known."""
+    """LE-01, D19: an ApiError like any other, and what was known before stays known."""
     await lock.create(RECORD)
     client.raw = raw
-    with pytest.raises(DecodeError, match="lease ns/lock can not be understood"):
+    with pytest.raises(DecodeError, match="lease ns/lock: the answer can not be understood"):
         await lock.get()
     await lock.update(RECORD)
 

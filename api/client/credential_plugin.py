@@ -1,0 +1,94 @@
+"""A credential plugin as a process of its own, which is ended when it hangs.
+
+The `kubernetes` package reads what the kubeconfig says of a plugin, and could run it too; but it would wait for it for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from api.client.errors import CredentialsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PLUGIN_LIMIT_S: Final = 45.0
+"""How long a plugin may take. Less than `READ_LIMIT_S`, so that whoever waits hears why there is nothing to send."""
+
+_EXTENSION: Final = "client.authentication.k8s.io/exec"
+"""Where a cluster of a kubeconfig keeps what it has to say to plugins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """What a kubeconfig says of a plugin. `cluster` is its entry of the cluster, where the plugin wants to know it."""
+
+    command: tuple[str, ...]
+    api_version: str
+    environment: Mapping[str, str] = field(repr=False)
+    folder: str | None = None
+    cluster: Mapping[str, Any] | None = field(default=None, repr=False)
+    limit_s: float = PLUGIN_LIMIT_S
+
+    def __call__(self) -> Mapping[str, str]:
+        """Run it and answer the `status` of its ExecCredential. Blocks, for `limit_s` at most.
+
+        Raises CredentialsError when it fails or does not end, OSError when it can not be started, and whatever comes of an
+        answer that is none. What it writes to its standard error is dropped, for anything may be in it, unless we run in a
+        terminal: there somebody may be asked to log in.
+        """
+        output = self._run(interactive=sys.stdout is not None and sys.stdout.isatty())
+        answer = json.loads(output)
+        if (answer["apiVersion"], answer["kind"]) != (self.api_version, "ExecCredential"):
+            raise ValueError("not an ExecCredential of the version that was asked for")
+        status: Mapping[str, str] = answer["status"]
+        return status
+
+    def _run(self, *, interactive: bool) -> bytes:
+        told = {"KUBERNETES_EXEC_INFO": json.dumps(self._info(interactive=interactive))}
+        elsewhere = None if interactive else subprocess.DEVNULL
+        # The session makes it the first of a group, so that it can be ended with all that it has started.
+        process = subprocess.Popen(  # noqa: S603 - whoever wrote the kubeconfig may have it run what he likes
+            self.command,
+            stdin=elsewhere,
+            stdout=subprocess.PIPE,
+            stderr=elsewhere,
+            cwd=self.folder,
+            env={**self.environment, **told},
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=self.limit_s)
+        except subprocess.TimeoutExpired:
+            raise CredentialsError(f"it has not ended within {self.limit_s:g} s, and was killed") from None
+        finally:
+            if process.returncode is None:
+                _kill(process)
+        if process.returncode:
+            raise CredentialsError(f"process returned {process.returncode}")
+        return output
+
+    def _info(self, *, interactive: bool) -> dict[str, Any]:
+        spec: dict[str, Any] = {"interactive": interactive}
+        if self.cluster is not None:
+            extensions = self.cluster.get("extensions") or ()
+            configured = {each["name"]: each["extension"] for each in extensions}
+            config = {"config": configured[_EXTENSION]} if _EXTENSION in configured else {}
+            spec["cluster"] = {**self.cluster, **config}
+        return {"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec}
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process that was not waited for, and its group. What has left the group may hold the pipe; nobody reads it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if process.stdout is not None:
+        process.stdout.close()
+    process.wait()

@@ -1,0 +1,25 @@
+"""Answers turned into values. What is no JSON, or not the JSON that was asked for, becomes an error of our tree here."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from api.client.errors import DecodeError
+
+T = TypeVar("T")
+
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""All that msgspec raises for bytes that do not fit: the last two for text that is no UTF-8 and for what nests too deep."""
+
+
+def decode_answer(raw: bytes, kind: type[T], *, request: str) -> T:
+    """Decode an answer to `request`, which is for the message. Raises DecodeError, which quotes no value.
+
+    A proxy that answers 200 with a page of its own is a failure of the way to the server, to be tried again like any other.
+    """
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except UNDECODABLE as error:
+        raise DecodeError(f"the answer can not be understood: {error}", request=request) from error

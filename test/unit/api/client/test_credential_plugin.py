@@ -1,0 +1,110 @@
+"""Plugins as real processes: what ends them, and what becomes of those that do not end by themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from api.client.credential_plugin import PLUGIN_LIMIT_S, Plugin
+from api.client.credential_readers import PluginReader
+from api.client.credentials import READ_LIMIT_S, RETRY_S, Credentials, RefreshedCredentials
+from api.client.errors import CredentialsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VERSION = "client.authentication.k8s.io/v1"
+ANSWER = f'{{"apiVersion":"{VERSION}","kind":"ExecCredential","status":{{"token":"t0ken"}}}}'
+FIRST_HANGS = f"""
+echo $$ >> runs
+if [ $(wc -l < runs) = 1 ]; then
+    sleep 1000 &
+    echo $! > child
+    wait
+fi
+echo '{ANSWER}'
+"""
+
+
+def plugin(folder: Path, script: str, limit_s: float = 20.0) -> Plugin:
+    """A plugin that is a shell script, run in its own folder."""
+    return Plugin(("/bin/sh", "-c", script), VERSION, {"PATH": os.environ["PATH"]}, str(folder), limit_s=limit_s)
+
+
+def runs(process: int) -> bool:
+    """Whether a process is there and has not ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def test_a_plugin_that_hangs_is_killed_with_all_that_it_has_started(tmp_path: Path) -> None:
+    """D21: its own child too, which holds the pipe that we read."""
+    hanging = plugin(tmp_path, FIRST_HANGS, limit_s=1.0)
+    began = time.monotonic()
+    with pytest.raises(CredentialsError, match="not ended within 1 s, and was killed"):
+        hanging()
+    assert time.monotonic() - began < 10.0
+    started = [int((tmp_path / name).read_text()) for name in ("runs", "child")]
+    assert not any(map(runs, started))
+    assert hanging() == {"token": "t0ken"}
+
+
+def test_a_plugin_whose_child_has_left_its_group_is_not_waited_for(tmp_path: Path) -> None:
+    """D21: what holds the pipe then can not be killed, and what it says is not wanted."""
+    daemon = plugin(tmp_path, "setsid sleep 30 & echo $! > child", limit_s=1.0)
+    began = time.monotonic()
+    with pytest.raises(CredentialsError, match="killed"):
+        daemon()
+    assert time.monotonic() - began < 10.0
+    with contextlib.suppress(OSError, ValueError):
+        os.kill(int((tmp_path / "child").read_text()), 9)
+
+
+async def test_a_request_is_told_of_a_plugin_that_hangs_and_a_later_one_gets_its_token(tmp_path: Path) -> None:
+    """D21: the read that hung was the last one ever, and all requests failed until the operator was restarted."""
+
+    def call(read: Callable[[], Credentials], _name: str) -> asyncio.Future[Credentials]:
+        # Real processes need real time, and the loop's is virtual: it stands still meanwhile.
+        future: asyncio.Future[Credentials] = asyncio.get_running_loop().create_future()
+        try:
+            future.set_result(read())
+        except CredentialsError as error:
+            future.set_exception(error)
+        return future
+
+    reader = PluginReader("aws", plugin(tmp_path, FIRST_HANGS, limit_s=1.0), None, None)
+    source = RefreshedCredentials(reader, call=call)
+    with pytest.raises(CredentialsError, match="the credential plugin aws failed: it has not ended within 1 s"):
+        await source.get()
+    with pytest.raises(CredentialsError):  # not at once
+        await source.get()
+    await asyncio.sleep(RETRY_S)
+    assert (await source.get()).authorization == "Bearer t0ken"
+
+
+def test_whoever_waits_for_a_plugin_hears_of_its_end() -> None:
+    """D21: the limit of the wait would say no more than that there are no credentials."""
+    assert PLUGIN_LIMIT_S < READ_LIMIT_S
+
+
+def test_a_plugin_is_told_what_the_cluster_has_to_say_to_it(tmp_path: Path) -> None:
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}
+    cluster = {"server": "https://s", "extensions": [{"name": "other", "extension": 1}, extension]}
+    told = Plugin(
+        ("/bin/sh", "-c", f"echo \"$KUBERNETES_EXEC_INFO\" > info; echo '{ANSWER}'"),
+        VERSION,
+        {},
+        str(tmp_path),
+        cluster,
+    )
+    told()
+    info = (tmp_path / "info").read_text()
+    assert '"config": {"audience": "a"}' in info
+    assert '"interactive": false' in info

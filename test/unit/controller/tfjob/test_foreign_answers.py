@@ -1,0 +1,171 @@
+"""What stands between us and the API server answers in its place: no effect may take that for knowledge."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from api.client import RestClient
+from api.client.errors import ApiError, ConflictError, DecodeError, NoStatusError, NotFoundError
+from api.core import ObjectReference
+from controller.events import EventRecorder
+from controller.leaderelection import LeaseLock
+from controller.tfjob.actions import Plan, PodDeletion, Slot
+from controller.tfjob.executor import POD, Executor, NameTakenError, RefusedError
+from controller.tfjob.expectations import Expectations
+from controller.tfjob.metrics import NoJobMetrics
+from controller.tfjob.ref_manager import Claims, RefManager
+from controller.tfjob.status_writer import StaleViewError, StatusWriter
+from controller.tfjob.tenure import Tenure
+from fakes.clock import FakeClock
+from fakes.jobs import JOB_UID, good_spec, job, pod, replica
+from fakes.recorder import FakeRecorder
+from fakes.transport import Answer, FakeTransport, refusal
+from workqueue import LoopClock
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+JOB: Final = job({"tfReplicaSpecs": {"Worker": replica(1)}})
+SLOT: Final = Slot("Worker", 0, "mnist-worker-0")
+KNOWLEDGE: Final = (RefusedError, NameTakenError, StaleViewError, NotFoundError, ConflictError)
+TAKEN: Final = refusal(409, "AlreadyExists")
+
+HTML: Final = {"Content-Type": "text/html"}
+FAILURES: Final = {
+    f"{code} {name}": Answer(code, body, headers)
+    for code in (302, 400, 404, 405, 409, 410, 422)
+    for name, body, headers in (
+        ("page", b"<html><body><h1>Bad request</h1></body></html>", HTML),
+        ("empty", b"", {}),
+        ("JSON", b'{"code":404,"reason":"NotFound","message":"no Route matched"}', {}),
+    )
+}
+SUCCESSES: Final = {
+    "200 page": Answer(200, b"<html>Please log in</html>", HTML),
+    "200 page that is called JSON": Answer(200, b"<html>Please log in</html>"),
+    "200 empty": Answer(200, b""),
+    "200 list": Answer(200, b"[]"),
+}
+UNREADABLE: Final = {
+    "200 other object": Answer(200, b'{"login":"https://sso.example.com"}'),
+    "200 cut": Answer(200, b'{"metadata":{"na'),
+    "200 wrong type": Answer(200, b'{"metadata":{"resourceVersion":5,"uid":5}}'),
+    "200 not UTF-8": Answer(200, b'{"metadata":{"resourceVersion":"\xff","uid":"\xff"}}'),
+    "200 deep": Answer(200, b'{"metadata":{"labels":' + b'{"a":' * 5000),
+}
+
+
+class World:
+    """All effects over one transport, whose first answers are `before`, and the last one `last`."""
+
+    def __init__(self, last: Answer, *before: Answer) -> None:
+        self.transport = FakeTransport(*before, last)
+        self.client = RestClient(self.transport)
+        self.recorder = FakeRecorder()
+        self.expectations = Expectations(FakeClock())
+        self.executor = Executor(self.client, self.recorder, self.expectations)
+        self.writer = StatusWriter(self.client, self.recorder, NoJobMetrics())
+        self.refs = RefManager(self.client, self.expectations)
+        self.lock = LeaseLock(self.client, "ns", "lock", identity="me")
+
+
+async def _adopt(world: World) -> object:
+    orphan = pod("Worker", 0, "Running")
+
+    async def confirm() -> None:
+        """The job is as the cache shows it."""
+
+    return await world.refs.carry_out(JOB, [Claims(POD, adopt=(orphan,))], confirm)
+
+
+async def _release(world: World) -> object:
+    async def confirm() -> None:
+        raise AssertionError("nothing is adopted")
+
+    return await world.refs.carry_out(JOB, [Claims(POD, release=(pod("Worker", 0, "Running"),))], confirm)
+
+
+Effect = tuple["Callable[[World], Awaitable[object]]", tuple[Answer, ...]]
+WRITES: Final[dict[str, Effect]] = {
+    "create": (lambda w: w.executor.create_children(JOB, good_spec(JOB), Plan(create_pods=(SLOT,))), ()),
+    "delete": (lambda w: w.executor.delete_children(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0, "Failed", 1)),))), ()),
+    "delete the job": (lambda w: w.executor.delete_job(JOB), ()),
+    "write the status": (lambda w: w.writer.write(JOB, JOB.status, ()), ()),
+    "adopt": (_adopt, ()),
+    "release": (_release, ()),
+}  # fmt: skip
+READS: Final[dict[str, Effect]] = {
+    "look who has the name": (WRITES["create"][0], (TAKEN,)),
+    "confirm the job": (lambda w: w.writer.confirm(JOB), ()),
+    "confirm a pod": (lambda w: w.writer.confirm_pods("ns", [("mnist-worker-0", "uid")]), ()),
+    "read the lease": (lambda w: w.lock.get(), ()),
+}
+
+
+@pytest.mark.parametrize("answer", [*FAILURES.values()], ids=FAILURES)
+@pytest.mark.parametrize("effect", [*(WRITES | READS).values()], ids=WRITES | READS)
+async def test_a_failure_that_is_not_the_api_servers_is_tried_again(effect: Effect, answer: Answer) -> None:
+    """D4: neither refused for good, nor gone, nor taken, nor changed; and nothing is expected of what was not done."""
+    act, before = effect
+    world = World(answer, *before)
+    with pytest.raises(NoStatusError) as raised:
+        await act(world)
+    assert not isinstance(raised.value, KNOWLEDGE)
+    assert world.expectations.satisfied(JOB_UID)
+
+
+@pytest.mark.parametrize("answer", [*SUCCESSES.values()], ids=SUCCESSES)
+@pytest.mark.parametrize("effect", [*(WRITES | READS).values()], ids=WRITES | READS)
+async def test_a_success_that_is_not_the_api_servers_is_none(effect: Effect, answer: Answer) -> None:
+    """D19: an error to be tried again, and no crash, also where nobody needs what is in the answer."""
+    act, before = effect
+    world = World(answer, *before)
+    with pytest.raises(DecodeError):
+        await act(world)
+    assert world.expectations.satisfied(JOB_UID)
+    assert "Normal" not in [event[0] for event in world.recorder.events]
+
+
+@pytest.mark.parametrize("answer", [*UNREADABLE.values()], ids=UNREADABLE)
+@pytest.mark.parametrize(
+    "effect", [WRITES["write the status"], *READS.values()], ids=["write the status", *READS]
+)  # fmt: skip
+async def test_an_answer_that_can_not_be_read_is_no_crash(effect: Effect, answer: Answer) -> None:
+    """D19: msgspec's own errors do not come out, nor those for bytes that are no text, nor for what nests too deep."""
+    act, before = effect
+    with pytest.raises(DecodeError):
+        await act(World(answer, *before))
+
+
+async def test_a_status_of_which_the_answer_can_not_be_read_is_not_told_of() -> None:
+    """D19: it may be on the server or not; the sync that follows finds out."""
+    world = World(UNREADABLE["200 other object"])
+    created = job({"tfReplicaSpecs": {"Worker": replica(1)}})
+    with pytest.raises(ApiError):
+        await world.writer.write(created, JOB.status, ())
+    assert world.recorder.events == []
+
+
+@pytest.mark.parametrize("answer", [*UNREADABLE.values(), *SUCCESSES.values(), *FAILURES.values()])
+async def test_our_time_in_office_begins_with_nothing_but_the_api_servers_version(answer: Answer) -> None:
+    """D4, D19: else every view is proved one by one, which is safe."""
+    world = World(answer)
+    tenure = Tenure(world.client, "")
+    await tenure.begin()
+    assert not tenure.is_untouched(job(resource_version="999999999999"))
+
+
+@pytest.mark.parametrize("answer", [FAILURES["404 page"], FAILURES["400 JSON"], *SUCCESSES.values()])
+async def test_an_event_is_not_given_up_for_what_a_proxy_says(answer: Answer) -> None:
+    """D4, D19: the recorder writes it again until the API server has answered for itself."""
+    world = World(Answer(201, b'{"kind":"Event"}'), answer)
+    recorder = EventRecorder(world.client, component="test", clock=LoopClock(), chance=lambda: 0.5)
+    recorder.event(ObjectReference(namespace="ns", name="mnist"), "Warning", "ExitedWithCode", "exit code 1")
+    running = asyncio.create_task(recorder.run())
+    await asyncio.sleep(60.0)
+    recorder.stop()
+    await running
+    assert [request.method for request in world.transport.requests] == ["POST", "POST"]
