@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from hack.bench.run import main
-from hack.bench_operator import idle, large, life, storm
+from hack.bench_operator import idle, large, life, storm, workers
 
 if TYPE_CHECKING:
     from hack.bench.bench import Subject
@@ -16,6 +16,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "life": life.measure,
     "idle": idle.measure,
     "large": large.measure,
+    "workers": workers.measure,
 }
 
 if __name__ == "__main__":

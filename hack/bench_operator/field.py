@@ -96,6 +96,10 @@ class Field:
             total += int(json.loads(text).get("count", "0"))
         return total
 
+    def bytes_in_etcd(self) -> float:
+        """What etcd's database holds: keys, values and their indexes, old versions and events with the others."""
+        return float(str(self.plane.etcd_call("maintenance/status", {})["dbSizeInUse"]))
+
     def children(self, namespace: str) -> int:
         """How many pods and services a namespace has."""
         return self.count(f"pods/{namespace}", f"services/specs/{namespace}")
