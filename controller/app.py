@@ -139,6 +139,7 @@ def build(
         reconciles=metrics.reconciles,
         clock=clock,
         tenure=Tenure(reader, namespace) if options.election is not None else None,
+        domain=options.cluster_domain,
     )
 
     def elector(

@@ -23,6 +23,14 @@ CONTAINER_NAME: Final = "tensorflow"
 PORT_NAME: Final = "tfjob-port"
 DEFAULT_PORT: Final = 2222
 TCP: Final = "TCP"
+TF_CONFIG: Final = "TF_CONFIG"
+"""The variable in which TensorFlow looks for the cluster and its place in it."""
+CLUSTER_VARIABLE: Final = "TFJOB_CLUSTER_SPEC"
+"""The variable that brings a long cluster specification out of a ConfigMap into TF_CONFIG."""
+OUR_VARIABLES: Final = frozenset({TF_CONFIG, CLUSTER_VARIABLE})
+MAX_VARIABLE: Final = 131_071
+"""Bytes of the longest environment string, name and all, that Linux hands to a process (MAX_ARG_STRLEN is 32 pages of 4 KiB,
+and the string ends with a zero)."""
 
 # Restart policies of a replica. ExitCode is ours: the pod runs with Never and we look at how it ended.
 ALWAYS: Final = "Always"

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from api.meta import ObjectMeta, Struct
-from api.v1.constants import TFJOBS
+from api.v1.constants import DEFAULT_PORT, PORT_NAME, TCP, TFJOBS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -108,9 +108,35 @@ def tfjob_with_unreadable_status(raw: bytes, _error: Exception) -> TFJob:
     return TFJob(metadata=job.metadata, spec=job.spec)
 
 
+class Port(NamedTuple):
+    """A port of the training container."""
+
+    name: str
+    number: int
+    protocol: str = TCP
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateFacts:
+    """What is kept of a pod template, as it is where the template says nothing.
+
+    `ports` are all named ports of the training container, `tfjob-port` among them; `sets` are those of our environment
+    variables that the template sets itself: they stay as they are.
+    """
+
+    ports: tuple[Port, ...] = (Port(PORT_NAME, DEFAULT_PORT),)
+    sets: frozenset[str] = frozenset()
+    scheduler_name: str = ""
+
+    @property
+    def port(self) -> int:
+        """The port on which the replica listens: that named `tfjob-port`, or 2222."""
+        return next(port.number for port in self.ports if port.name == PORT_NAME)
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaSpec:
-    """One entry of `tfReplicaSpecs`, with defaults. `template` is the user's, as it came; nobody may change it.
+    """One entry of `tfReplicaSpecs`, with defaults. The template itself stays undecoded in the job (`templates_of`).
 
     `overrides_template_policy` says that the pod template asked for another restart policy and lost.
     """
@@ -118,7 +144,7 @@ class ReplicaSpec:
     type: str
     replicas: int
     restart_policy: str
-    template: JSON
+    template: TemplateFacts = TemplateFacts()
     overrides_template_policy: bool = False
 
 

@@ -14,7 +14,8 @@ import msgspec
 
 from api.meta import MAX_NAME_LENGTH
 from api.v1 import constants as c
-from api.v1.types import ReplicaSpec, SchedulingPolicy, TFJobSpec
+from api.v1.templates import facts_of
+from api.v1.types import ReplicaSpec, SchedulingPolicy, TemplateFacts, TFJobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 _DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 MAX_REPLICAS: Final = 10_000
-"""Of one job. Linux hands no variable of more than 128 KiB to a process: TF_CONFIG ends at some 5,000 host names. Without a
-bound a slip of the finger would take the operator's memory, and with it everybody's jobs."""
+"""Of one job. Without a bound a slip of the finger would take the operator's memory, and with it everybody's jobs. What
+TF_CONFIG can tell of ends earlier (`cluster_spec.too_long`)."""
 _SHOWN: Final = 40
 """Characters of an offending value that are quoted back."""
 
@@ -228,7 +229,8 @@ def _read_replica(reader: _Reader, replica_type: str, value: object, path: str) 
         type=replica_type,
         replicas=reader.integer(fields.get("replicas"), f"{path}.replicas", 1) or 0,
         restart_policy=own_policy or template_policy or c.NEVER,
-        template=template,
+        # With mistakes anywhere the job has no specification, so nobody asks.
+        template=TemplateFacts() if reader.errors else facts_of(template),
         # ExitCode is carried out by a pod that never restarts, so a template that says Never does not disagree with it.
         overrides_template_policy=bool(own_policy and template_policy)
         and template_policy != (c.NEVER if own_policy == c.EXIT_CODE else own_policy),

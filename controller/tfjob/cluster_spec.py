@@ -1,92 +1,168 @@
 """TF_CONFIG: what TensorFlow in each replica needs to know of the others. Pure.
 
-The text is API: cluster types in alphabetical order, then the task, then `environment`, as every operator before wrote it.
+The text is API: cluster types in alphabetical order, then the task, then `environment`, as every operator before wrote it. Its
+first part, the cluster, is the same for all replicas and long where there are many. So it is made once for all pods of a job,
+and its length is known without making it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-import msgspec
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Protocol
 
 from api.v1 import constants as c
 from api.v1.validation import child_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from api.meta import JSON, ObjectMeta
+    from api.meta import ObjectMeta
     from api.v1.types import ReplicaSpec, TFJobSpec
-    from controller.tfjob.actions import Slot
 
 
-def tf_config(job: ObjectMeta, spec: TFJobSpec, slot: Slot, *, domain: str = "") -> str | None:
-    """The value of TF_CONFIG for one replica, or None for a job of one replica, which would wait for nobody (B59).
+class _Text(Protocol):
+    @property
+    def text(self) -> str: ...
 
-    `domain` is the cluster's DNS domain, appended to host names where the pods' resolver needs it.
+    @property
+    def size(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Literal:
+    text: str
+
+    @property
+    def size(self) -> int:
+        return len(self.text)
+
+
+class _Hosts:
+    """The addresses of the replicas of one type, which differ in their numbers alone."""
+
+    def __init__(self, prefix: str, suffix: str, count: int) -> None:
+        self._prefix = prefix
+        self._suffix = suffix
+        self._count = count
+
+    def __getitem__(self, index: int) -> str:
+        return f'"{self._prefix}{index}{self._suffix}"'
+
+    @cached_property
+    def text(self) -> str:
+        """A JSON list."""
+        return f"[{','.join([self[index] for index in range(self._count)])}]"
+
+    @property
+    def size(self) -> int:
+        """The bytes of `text`."""
+        quoted = len(self._prefix) + len(self._suffix) + 2
+        return 2 + self._count * quoted + _digits_below(self._count) + max(self._count - 1, 0)
+
+
+_NOBODY: Final = _Hosts("", "", 0)
+
+
+def _digits_below(count: int) -> int:
+    """How many digits the whole numbers from 0 to `count` - 1 have together."""
+    total, first = count, 10  # one each, and one more for those with two, and so on
+    while first < count:
+        total += count - first
+        first *= 10
+    return total
+
+
+class ClusterSpec:
+    """What the replicas of one job are told of each other.
+
+    Names of jobs, namespaces and domains are DNS names, so nothing in it needs an escape, neither in JSON nor from a kubelet.
     """
-    if spec.total_replicas == 1:
-        return None
-    suffix = f".{domain}" if domain else ""
-    cluster = {
-        replica.type.lower(): _hosts(job, replica, suffix)
-        for replica in sorted(spec.replicas.values(), key=lambda replica: replica.type.lower())
-        if replica.replicas > 0
-    }
-    task = {"type": slot.type.lower(), "index": slot.index}
-    if spec.dynamic_workers and slot.type in {c.WORKER, c.PS}:
-        return msgspec.json.encode({"cluster": _sparse(cluster, slot), "task": task}).decode()
-    return msgspec.json.encode({"cluster": cluster, "task": task, "environment": "cloud"}).decode()
 
+    def __init__(self, job: ObjectMeta, spec: TFJobSpec, domain: str = "") -> None:
+        """`domain` is the cluster's DNS domain, appended to host names where the pods' resolver needs it."""
+        self._spec = spec
+        suffix = f".{job.namespace}.svc{f'.{domain}' if domain else ''}"
+        self._hosts = {
+            replica.type.lower(): _Hosts(
+                child_name(job.name, replica.type, 0)[:-1], f"{suffix}:{replica.template.port}", replica.replicas
+            )
+            for replica in sorted(spec.replicas.values(), key=lambda replica: replica.type.lower())
+            if replica.replicas > 0
+        }
 
-def _sparse(cluster: Mapping[str, list[str]], slot: Slot) -> dict[str, object]:
-    """What a replica of an elastic job needs to know: a worker itself and the parameter servers, one of those only itself.
+    @cached_property
+    def text(self) -> str:
+        """The whole cluster, as JSON."""
+        return f"{{{','.join([f'{_quoted(kind)}:{hosts.text}' for kind, hosts in self._hosts.items()])}}}"
 
-    So nobody has to be restarted when workers come and go (B60). TensorFlow reads a list, or an object from index to host.
-    """
-    servers = cluster.get("ps", [])
-    if slot.type == c.PS:
+    @property
+    def size(self) -> int:
+        """The bytes of `text`."""
+        lists = sum(len(_quoted(kind)) + 1 + hosts.size for kind, hosts in self._hosts.items())
+        return 2 + lists + max(len(self._hosts) - 1, 0)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the job has one replica: it gets no TF_CONFIG, or it would wait for nobody (B59)."""
+        return self._spec.total_replicas == 1
+
+    def is_told_to(self, replica_type: str) -> bool:
+        """Whether the whole cluster is told to replicas of this type, as it is to all but those of an elastic job (B60)."""
+        return not (self._spec.dynamic_workers and replica_type in {c.WORKER, c.PS})
+
+    def tf_config(self, replica_type: str, index: int) -> str:
+        """The value of TF_CONFIG for one replica."""
+        before, shared, after = self._parts(replica_type, index)
+        return f"{before}{shared.text}{after}"
+
+    def tf_config_with(self, reference: str, replica_type: str, index: int) -> str:
+        """The same with `reference` in the place of the whole cluster, for a replica that is told of it."""
+        before, _, after = self._parts(replica_type, index)
+        return f"{before}{reference}{after}"
+
+    @property
+    def longest_variable(self) -> int:
+        """The bytes of the longest string "TF_CONFIG=..." that this job hands to a process; 0 if it hands none."""
+        return 0 if self.is_alone else max(map(self._variable_size, self._spec.replicas.values()), default=0)
+
+    def _variable_size(self, replica: ReplicaSpec) -> int:
+        if replica.replicas == 0 or c.TF_CONFIG in replica.template.sets:
+            return 0
+        before, shared, after = self._parts(replica.type, replica.replicas - 1)
+        return len(c.TF_CONFIG) + 1 + len(before) + shared.size + len(after)
+
+    def _parts(self, replica_type: str, index: int) -> tuple[str, _Text, str]:
+        """TF_CONFIG of a replica, in what comes before and after the long part of it.
+
+        A worker of an elastic job needs to know itself and the parameter servers, one of those only itself, so that nobody has
+        to be restarted when workers come and go (B60). TensorFlow reads a list, or an object from index to host.
+        """
+        kind = replica_type.lower()
+        task = f'"task":{{"type":"{kind}","index":{index}}}'
+        if self.is_told_to(replica_type):
+            return '{"cluster":', self, f',{task},"environment":"cloud"}}'
+        own = self._hosts[kind][index]
+        if replica_type == c.WORKER:
+            return '{"cluster":{"ps":', self._hosts.get("ps", _NOBODY), f',"worker":{{"{index}":{own}}}}},{task}}}'
         # A list of one says index 0; the Go operators write it for every server, which TensorFlow then does not find.
-        own = servers[slot.index]
-        return {"ps": [own] if slot.index == 0 else {str(slot.index): own}, "worker": {}}
-    return {"ps": servers, "worker": {str(slot.index): cluster["worker"][slot.index]}}
+        server = f"[{own}]" if index == 0 else f'{{"{index}":{own}}}'
+        return '{"cluster":{"ps":', _Literal(server), f',"worker":{{}}}},{task}}}'
 
 
-def _hosts(job: ObjectMeta, replica: ReplicaSpec, suffix: str) -> list[str]:
-    # This is done for every pod of a job, so all that is the same for its hosts is made once.
-    prefix, tail = child_name(job.name, replica.type, 0)[:-1], f".{job.namespace}.svc{suffix}:{port_of(replica)}"
-    return [f"{prefix}{index}{tail}" for index in range(replica.replicas)]
+def _quoted(kind: str) -> str:
+    return f'"{kind}"'
 
 
-def port_of(replica: ReplicaSpec) -> int:
-    """The port on which this replica listens: the training container's port named `tfjob-port`, or 2222."""
-    return next(port.number for port in named_ports(replica) if port.name == c.PORT_NAME)
+def too_long(job: ObjectMeta, spec: TFJobSpec, domain: str = "") -> str:
+    """What is wrong if no process could be started with the TF_CONFIG of this job, else "" (U1).
 
-
-class Port(NamedTuple):
-    """A port of the training container."""
-
-    name: str
-    number: int
-    protocol: str = c.TCP
-
-
-def named_ports(replica: ReplicaSpec) -> list[Port]:
-    """All named ports of the training container in their order, with `tfjob-port` added where it is missing (B61)."""
-    ports: list[Port] = []
-    given = training_container(replica.template).get("ports") or []
-    if isinstance(given, list):
-        for port in given:
-            name, number = port.get("name"), port.get("containerPort")
-            if isinstance(name, str) and isinstance(number, int):
-                ports.append(Port(name, number, port.get("protocol") or c.TCP))
-    if all(port.name != c.PORT_NAME for port in ports):
-        ports.append(Port(c.PORT_NAME, c.DEFAULT_PORT))
-    return ports
-
-
-def training_container(template: JSON) -> JSON:
-    """The container named `tensorflow` of a checked template."""
-    spec = template["spec"]
-    containers = spec["containers"] if isinstance(spec, dict) else []
-    return next(container for container in containers if container.get("name") == c.CONTAINER_NAME)
+    The bound is Linux' own: `execve` fails with one longer string, whatever the container.
+    """
+    size = ClusterSpec(job, spec, domain).longest_variable
+    if size <= c.MAX_VARIABLE:
+        return ""
+    elastic = "" if spec.dynamic_workers else ", or enableDynamicWorker, under which workers are not told of each other"
+    return (
+        f"spec.tfReplicaSpecs: the environment variable TF_CONFIG, which names all {spec.total_replicas} replicas, would have "
+        f"{size} bytes, and Linux hands at most {c.MAX_VARIABLE} to a process; use shorter names for job or namespace, fewer "
+        f"replicas{elastic}"
+    )

@@ -24,6 +24,7 @@ from api.v1.types import TFJobSpec
 from api.v1.validation import child_name, managed_by, read_spec
 from controller.tfjob import restarts
 from controller.tfjob import status as statuses
+from controller.tfjob.cluster_spec import too_long
 from controller.tfjob.executor import POD, SERVICE, RefusedError
 from controller.tfjob.handlers import ChildHandler, JobHandler
 from controller.tfjob.metrics import NoReconcileMetrics
@@ -82,6 +83,10 @@ class _Memory:
     acted: bool = False
     told: set[TroubleKey] = field(default_factory=set)
 
+    def drop_spec(self) -> None:
+        """Keep no specification, nor what its pods went through: a job that has ended is seldom looked at again (D17)."""
+        self.generation, self.spec, self.told = -1, [], set()
+
 
 def _with_unwritten(job: TFJob, unwritten: JobStatus | None) -> TFJob:
     """The job with what was observed but is not written yet: a replica has succeeded, though its pod may be gone by now.
@@ -116,10 +121,12 @@ class TFJobController:
         pod_groups: PodGroupCache | None = None,
         reconciles: ReconcileMetrics | None = None,
         tenure: Tenure | None = None,
+        domain: str = "",
     ) -> None:
         """Register the handlers; `pods` and `services` must have `ownership.CHILD_INDEXERS`.
 
-        `pod_groups` is None where no gang scheduler is in use, and `tenure` where others may work on jobs at the same time.
+        `domain` is the cluster's DNS domain where TF_CONFIG needs it. `pod_groups` is None where no gang scheduler is in use,
+        and `tenure` where others may work on jobs at the same time.
         """
         self._jobs = jobs
         self._pods = pods
@@ -134,6 +141,7 @@ class TFJobController:
         self._clock = clock
         self._pod_groups = pod_groups
         self._tenure = tenure
+        self._domain = domain
         self._memory: dict[str, _Memory] = {}
         jobs.add_event_handler(JobHandler(queue, self._forget))
         pods.add_event_handler(ChildHandler[Pod](POD, queue, expectations))
@@ -217,6 +225,8 @@ class TFJobController:
             decided = plan(job, spec, pods, services, now, gang=gang)
         else:
             decided = plan_invalid(job, spec, pods, services, now, gang=gang)
+        if conditions.is_finished(known.status):
+            memory.drop_spec()
         if decided.look_again_s is not None:
             self._queue.add_after(key, decided.look_again_s)
         await self._confirm_restarts(job, decided)
@@ -353,11 +363,12 @@ class TFJobController:
         memory.superseded.clear()
         return cached
 
-    @staticmethod
-    def _spec_of(job: TFJob, memory: _Memory) -> TFJobSpec | list[str]:
+    def _spec_of(self, job: TFJob, memory: _Memory) -> TFJobSpec | list[str]:
         """The specification, read once per generation."""
         if memory.generation != job.metadata.generation:
             memory.spec = read_spec(job.metadata.name, job.spec)
+            if isinstance(memory.spec, TFJobSpec) and (mistake := too_long(job.metadata, memory.spec, self._domain)):
+                memory.spec = [mistake]
             memory.ours = managed_by(job.spec) in c.MANAGED_BY_US
             memory.generation = job.metadata.generation
         return memory.spec

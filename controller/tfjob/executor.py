@@ -29,9 +29,10 @@ from api.core import PODS, SERVICES
 from api.meta import Resource, Struct, controller_of
 from api.v1 import constants as c
 from api.v1.children import NO_LABELS, ChildMeta
+from api.v1.templates import templates_of
 from controller.tfjob.ownership import owner_key
 from controller.tfjob.pod_group import build_pod_group, resize_patch
-from controller.tfjob.pod_template import build_pod, build_service
+from controller.tfjob.pod_template import PodBuilder, build_service
 from controller.tfjob.ref_manager import is_adoptable
 from controller.tfjob.references import reference_to
 from workqueue.parallel import parallelize_until, slow_start_batch
@@ -142,6 +143,9 @@ class Executor:
         services = {slot.name: slot for slot in plan.create_services}
         pods = {slot.name: slot for slot in plan.create_pods}
         slots = list((services | pods).values())
+        if not slots:
+            return
+        builder = PodBuilder(job, spec, domain=self._domain, gang=self._gang)
         owner = owner_key(job.metadata)
         self._expectations.expect_creations(owner, SERVICE.name, services)
         self._expectations.expect_creations(owner, POD.name, pods)
@@ -153,8 +157,7 @@ class Executor:
                     await self._create(job, SERVICE, slot.name, build_service(job.metadata, spec, slot))
                     del services[slot.name]
                 if slot.name in pods:
-                    body = build_pod(job.metadata, spec, slot, domain=self._domain, gang=self._gang)
-                    await self._create(job, POD, slot.name, body)
+                    await self._create(job, POD, slot.name, builder.build(slot))
                     del pods[slot.name]
 
         try:
@@ -171,7 +174,7 @@ class Executor:
         """Create or resize the PodGroup. Raises ApiError, as for any child."""
         meta, kind = job.metadata, pod_group_kind(gang)
         if plan.create_pod_group is not None:
-            body = build_pod_group(meta, spec, gang, plan.create_pod_group)
+            body = build_pod_group(meta, spec, templates_of(job.spec), gang, plan.create_pod_group)
             self._expectations.expect_creations(owner_key(meta), kind.name, [meta.name])
             try:
                 await self._create(job, kind, meta.name, body)
@@ -179,7 +182,7 @@ class Executor:
                 self._expectations.creation_observed(owner_key(meta), kind.name, meta.name)
                 raise
         if plan.resize_pod_group is not None:
-            patch = resize_patch(spec, plan.resize_pod_group)
+            patch = resize_patch(spec, templates_of(job.spec), plan.resize_pod_group)
             await self._client.patch(kind.resource, meta.namespace, meta.name, patch, content_type=JSON_PATCH)
             log.info("pod_group_resized", min_member=plan.resize_pod_group.min_member)
 

@@ -142,9 +142,7 @@ def _first_events(job: TFJob, spec: TFJobSpec, scheduler: GangScheduler) -> tupl
     """Said once, when the job begins."""
     if job.status.start_time is not None:
         return ()
-    templates = (replica.template["spec"] for replica in spec.replicas.values())
-    named = {template.get("schedulerName") for template in templates if isinstance(template, dict)}
-    if not named - {None, "", scheduler.name}:
+    if not {replica.template.scheduler_name for replica in spec.replicas.values()} - {"", scheduler.name}:
         return ()
     text = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
     return (JobEvent(c.WARNING, c.EVENT_OTHER_SCHEDULER, text),)

@@ -9,45 +9,68 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from api.v1 import constants as c
-from controller.tfjob.cluster_spec import named_ports, tf_config
+from api.v1.templates import templates_of
+from controller.tfjob.cluster_spec import ClusterSpec
 from controller.tfjob.lifecycle import deciding_type
 
 if TYPE_CHECKING:
     from api.meta import ObjectMeta
-    from api.v1.types import ReplicaSpec, TFJobSpec
+    from api.v1.types import Port, ReplicaSpec, TFJob, TFJobSpec
     from controller.tfjob.actions import Slot
-    from controller.tfjob.cluster_spec import Port
     from controller.tfjob.gang import GangScheduler
 
 _COPIED_METADATA: Final = ("annotations", "finalizers")
 
 
-def build_pod(
-    job: ObjectMeta, spec: TFJobSpec, slot: Slot, *, domain: str = "", gang: GangScheduler | None = None
-) -> dict[str, Any]:
-    """The pod of one replica, as it is sent to the API server."""
-    replica = spec.replicas[slot.type]
-    template: Any = replica.template
-    own = template.get("metadata") or {}
-    metadata = {name: own[name] for name in _COPIED_METADATA if own.get(name)}
-    metadata |= {
-        "name": slot.name,
-        "labels": (own.get("labels") or {}) | labels_of(job, spec, slot),
-        "ownerReferences": [owner_reference(job)],
-    }
-    config = tf_config(job, spec, slot, domain=domain)
-    containers = [
-        _training_container(container, replica, config) if container["name"] == c.CONTAINER_NAME else container
-        for container in template["spec"]["containers"]
-    ]
-    policy = c.NEVER if replica.restart_policy == c.EXIT_CODE else replica.restart_policy
-    pod_spec = template["spec"] | {"containers": containers, "restartPolicy": policy}
-    if gang is not None:
-        metadata["labels"] |= gang.pod_labels(job.name)
-        if annotations := gang.pod_annotations(job.name, slot.type):
-            metadata["annotations"] = (own.get("annotations") or {}) | annotations
-        pod_spec["schedulerName"] = pod_spec.get("schedulerName") or gang.name
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
+class PodBuilder:
+    """Makes the pods of one job, as they are sent to the API server.
+
+    What they have in common is made once: the templates are decoded, and the cluster specification is put together.
+    """
+
+    def __init__(self, job: TFJob, spec: TFJobSpec, *, domain: str = "", gang: GangScheduler | None = None) -> None:
+        """`domain` is the cluster's DNS domain where TF_CONFIG needs it; `gang` the gang scheduler in use, if there is one."""
+        self._job = job.metadata
+        self._spec = spec
+        self._gang = gang
+        self._templates = templates_of(job.spec)
+        self._cluster = ClusterSpec(job.metadata, spec, domain)
+
+    def build(self, slot: Slot) -> dict[str, Any]:
+        """The pod of one replica."""
+        replica = self._spec.replicas[slot.type]
+        template: Any = self._templates[slot.type]
+        own = template.get("metadata") or {}
+        metadata = {name: own[name] for name in _COPIED_METADATA if own.get(name)}
+        metadata |= {
+            "name": slot.name,
+            "labels": (own.get("labels") or {}) | labels_of(self._job, self._spec, slot),
+            "ownerReferences": [owner_reference(self._job)],
+        }
+        containers = [
+            self._training_container(container, slot) if container["name"] == c.CONTAINER_NAME else container
+            for container in template["spec"]["containers"]
+        ]
+        policy = c.NEVER if replica.restart_policy == c.EXIT_CODE else replica.restart_policy
+        pod_spec = template["spec"] | {"containers": containers, "restartPolicy": policy}
+        if self._gang is not None:
+            metadata["labels"] |= self._gang.pod_labels(self._job.name)
+            if annotations := self._gang.pod_annotations(self._job.name, slot.type):
+                metadata["annotations"] = (own.get("annotations") or {}) | annotations
+            pod_spec["schedulerName"] = pod_spec.get("schedulerName") or self._gang.name
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
+
+    def _training_container(self, container: dict[str, Any], slot: Slot) -> dict[str, Any]:
+        ports = list(container.get("ports") or [])
+        present = {port.get("name") for port in ports}
+        facts = self._spec.replicas[slot.type].template
+        ports += [{"name": port.name, "containerPort": port.number} for port in facts.ports if port.name not in present]
+        changed = container | {"ports": ports}
+        # A user who sets TF_CONFIG means it: theirs stays the only one.
+        if not self._cluster.is_alone and c.TF_CONFIG not in facts.sets:
+            config = self._cluster.tf_config(slot.type, slot.index)
+            changed["env"] = [*(container.get("env") or []), {"name": c.TF_CONFIG, "value": config}]
+        return changed
 
 
 def build_service(job: ObjectMeta, spec: TFJobSpec, slot: Slot) -> dict[str, Any]:
@@ -72,7 +95,7 @@ def _service_ports(replica: ReplicaSpec) -> list[dict[str, Any]]:
 
     Of several names `tfjob-port` stays, by which TensorFlow is looked for, else the first.
     """
-    ports = named_ports(replica)
+    ports = replica.template.ports
     chosen: dict[tuple[int, str], Port] = {}
     for port in ports:
         place = port.number, port.protocol
@@ -120,17 +143,3 @@ def owner_reference(job: ObjectMeta) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-
-
-def _training_container(container: dict[str, Any], replica: ReplicaSpec, config: str | None) -> dict[str, Any]:
-    ports = list(container.get("ports") or [])
-    present = {port.get("name") for port in ports}
-    ports += [
-        {"name": port.name, "containerPort": port.number} for port in named_ports(replica) if port.name not in present
-    ]
-    changed = container | {"ports": ports}
-    env = container.get("env") or []
-    # A user who sets TF_CONFIG means it: theirs stays the only one.
-    if config is not None and all(variable.get("name") != "TF_CONFIG" for variable in env):
-        changed["env"] = [*env, {"name": "TF_CONFIG", "value": config}]
-    return changed

@@ -20,11 +20,11 @@ from api.v1.validation import child_name
 from controller.events.recorder import EventRecorder
 from controller.tfjob.actions import Plan, Slot
 from controller.tfjob.plan import plan
-from controller.tfjob.pod_template import build_pod, build_service
+from controller.tfjob.pod_template import PodBuilder, build_service
 from hack.bench.child import MeasureError
 from hack.bench.measure import interleaved
 from hack.bench.playback import Player
-from hack.bench.pods import BEGAN, PODS_PER_JOB, job_meta, job_spec, pod_body, running_status
+from hack.bench.pods import BEGAN, PODS_PER_JOB, job, job_meta, job_spec, pod_body, running_status
 from hack.bench.result import Result
 from workqueue import LoopClock
 
@@ -82,7 +82,7 @@ def measure_events(bench: Bench) -> list[Result]:
 def worlds() -> tuple[World, World]:
     """A job that has nothing yet, and the same one when everything runs and its status says so."""
     spec = job_spec(REPLICAS)
-    new = World(TFJob(metadata=job_meta(0, "team")), spec)
+    new = World(job(0, "team", REPLICAS), spec)
     begun = new.plan()
     pods = [_running_pod(new, slot, number) for number, slot in enumerate(begun.create_pods)]
     services = [msgspec.convert(build_service(new.job.metadata, spec, slot), Service) for slot in begun.create_services]
@@ -94,14 +94,14 @@ def worlds() -> tuple[World, World]:
 
 
 def _running_pod(world: World, slot: Slot, number: int) -> Pod:
-    body = build_pod(world.job.metadata, world.spec, slot)
+    body = PodBuilder(world.job, world.spec).build(slot)
     uid = {"uid": child_name("uid", slot.type, slot.index)}
     made = body | {"metadata": body["metadata"] | uid, "status": running_status(number)}
     return msgspec.json.decode(msgspec.json.encode(made), type=Pod)
 
 
-def _with_status_of(job: TFJob, decided: Plan) -> TFJob:
-    return job if decided.status is None else msgspec.structs.replace(job, status=decided.status)
+def _with_status_of(known: TFJob, decided: Plan) -> TFJob:
+    return known if decided.status is None else msgspec.structs.replace(known, status=decided.status)
 
 
 def _plan(world: World) -> float:
@@ -123,11 +123,11 @@ async def _record() -> float:
     recorder = EventRecorder(RestClient(Player([])), component="bench", clock=LoopClock())
     jobs = [job_meta(number, "team") for number in range(JOBS)]
     began = time.thread_time()
-    for job in jobs:
-        regarding = ObjectReference(kind="TFJob", namespace=job.namespace, name=job.name, uid=job.uid)
+    for meta in jobs:
+        regarding = ObjectReference(kind="TFJob", namespace=meta.namespace, name=meta.name, uid=meta.uid)
         for kind, count in REPLICAS:
             for index in range(count):
-                name = child_name(job.name, kind, index)
+                name = child_name(meta.name, kind, index)
                 recorder.event(regarding, EVENT_NORMAL, "SuccessfulCreatePod", f"Created pod: {name}")
     recorder.stop()
     await recorder.run()

@@ -13,10 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from api.meta import ObjectMeta
-from api.v1.types import TFJobSpec
+from api.v1.types import TFJob, TFJobSpec
 from api.v1.validation import child_name, read_spec
 from controller.tfjob.actions import Slot
-from controller.tfjob.pod_template import build_pod
+from controller.tfjob.pod_template import PodBuilder
 
 REPLICAS: Final = (("PS", 4), ("Worker", 16))
 PODS_PER_JOB: Final = sum(count for _, count in REPLICAS)
@@ -48,11 +48,16 @@ def job_meta(number: int, namespace: str) -> ObjectMeta:
     )
 
 
+def job(number: int, namespace: str, replicas: tuple[tuple[str, int], ...] = REPLICAS) -> TFJob:
+    """A job with these replicas, as the cache holds it."""
+    body = {"tfReplicaSpecs": {kind: {"replicas": count, "template": TEMPLATE} for kind, count in replicas}}
+    return TFJob(metadata=job_meta(number, namespace), spec=msgspec.Raw(msgspec.json.encode(body)))
+
+
 @lru_cache
 def job_spec(replicas: tuple[tuple[str, int], ...] = REPLICAS) -> TFJobSpec:
-    """The specification of a job with these replicas, read as the operator reads it."""
-    body = {"tfReplicaSpecs": {kind: {"replicas": count, "template": TEMPLATE} for kind, count in replicas}}
-    spec = read_spec(JOB, msgspec.Raw(msgspec.json.encode(body)))
+    """The specification of such a job, read as the operator reads it."""
+    spec = read_spec(JOB, job(0, "", replicas).spec)
     if not isinstance(spec, TFJobSpec):
         raise TypeError(f"the benchmark's own job is invalid: {spec}")
     return spec
@@ -60,10 +65,14 @@ def job_spec(replicas: tuple[tuple[str, int], ...] = REPLICAS) -> TFJobSpec:
 
 def pod_body(number: int, namespace: str) -> dict[str, Any]:
     """Pod `number` of the namespace, as the operator sends it to the server."""
-    job, place = divmod(number, PODS_PER_JOB)
+    owner, place = divmod(number, PODS_PER_JOB)
     kind, index = [(kind, index) for kind, count in REPLICAS for index in range(count)][place]
-    meta = job_meta(job, namespace)
-    return build_pod(meta, job_spec(), Slot(kind, index, child_name(meta.name, kind, index)))
+    return _builder(owner, namespace).build(Slot(kind, index, child_name(job_meta(owner, namespace).name, kind, index)))
+
+
+@lru_cache(maxsize=1)
+def _builder(number: int, namespace: str) -> PodBuilder:
+    return PodBuilder(job(number, namespace), job_spec())
 
 
 def running_status(number: int) -> dict[str, Any]:

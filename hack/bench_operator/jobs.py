@@ -9,10 +9,10 @@ import msgspec
 
 from api.meta import ObjectMeta
 from api.v1 import constants as c
-from api.v1.types import TFJobSpec
+from api.v1.types import TFJob, TFJobSpec
 from api.v1.validation import child_name, read_spec
 from controller.tfjob.actions import Slot
-from controller.tfjob.pod_template import build_pod, build_service
+from controller.tfjob.pod_template import PodBuilder, build_service
 from hack.hollow_node.script import RUN
 
 if TYPE_CHECKING:
@@ -68,15 +68,17 @@ def child_requests(target: Target, namespace: str, names: list[str], spec: dict[
     """The requests that create all services and pods of these jobs, in the operator's own order and words."""
     requests = []
     for name in names:
-        checked = read_spec(name, msgspec.json.encode(spec))
+        raw = msgspec.json.encode(spec)
+        checked = read_spec(name, raw)
         if not isinstance(checked, TFJobSpec):
             raise TypeError(f"the load is no valid job: {checked}")
         meta = ObjectMeta(name=name, namespace=namespace, uid=f"00000000-0000-0000-0000-{abs(hash(name)) % 10**12:012}")
+        builder = PodBuilder(TFJob(metadata=meta, spec=msgspec.Raw(raw)), checked)
         for kind, index, child in children(name, spec):
             slot = Slot(kind, index, child)
             for resource, body in (
                 ("services", build_service(meta, checked, slot)),
-                ("pods", build_pod(meta, checked, slot)),
+                ("pods", builder.build(slot)),
             ):
                 path = f"/api/v1/namespaces/{namespace}/{resource}?fieldManager={c.EVENT_SOURCE}"
                 requests.append(target.request("POST", path, msgspec.json.encode(body)))

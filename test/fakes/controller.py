@@ -71,7 +71,7 @@ class World:
 
     def __init__(self, gang: GangScheduler | None = None, *, alone: bool = False) -> None:
         """`alone`: the controller holds a lease, and can have a `tenure`."""
-        clock = VirtualClock()
+        clock = self.clock = VirtualClock()
         self.client = FakeClient()
         self.tenure = Tenure(self.client, "") if alone else None
         self.recorder = FakeRecorder()

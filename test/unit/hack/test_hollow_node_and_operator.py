@@ -18,7 +18,7 @@ from api.v1 import constants as c
 from api.v1.children import Pod
 from controller.tfjob import plan as plans
 from controller.tfjob import replicas
-from controller.tfjob.pod_template import build_pod
+from controller.tfjob.pod_template import PodBuilder
 from fakes import old_judgements
 from fakes.jobs import good_spec, job
 from fakes.virtual_loop import EPOCH
@@ -81,7 +81,7 @@ class Cluster:
 
     def _carry_out(self, decided: Plan) -> None:
         for slot in decided.create_pods:
-            body = build_pod(self.job.metadata, good_spec(self.job), slot)
+            body = PodBuilder(self.job, good_spec(self.job)).build(slot)
             body["metadata"] |= {"namespace": "ns", "uid": f"pod-{self.made}"}
             body["spec"] |= {"nodeName": "node"}
             self.pod, self.made = msgspec.convert(body, HollowPod, strict=False), self.made + 1

@@ -679,3 +679,14 @@ async def test_a_job_that_another_controller_manages_is_not_written_to_even_when
     world.jobs.put(job(spec | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}))
     await world.sync()
     assert world.taken() == []
+
+
+async def test_a_job_too_large_for_tf_config_fails_with_the_numbers_and_makes_nothing() -> None:
+    """U1: it would take the cluster down with pods that can not start."""
+    world = World()
+    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(9000)}}))
+    await world.sync()
+    assert {verb for verb, resource, _ in world.taken() if resource in {"pods", "services"}} == set()
+    condition = world.client.bodies[STATUS][1]["value"]["conditions"][-1]
+    assert (condition["type"], condition["reason"]) == ("Failed", "InvalidTFJobSpec")
+    assert "131071" in condition["message"]

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from api.scheduling import PodGroup
 from api.v1.children import ChildMeta
+from api.v1.templates import templates_of
 from controller.tfjob.actions import PodGroupResize, Slot
 from controller.tfjob.gang import gang_scheduler
 from controller.tfjob.pod_group import build_pod_group, min_resources, resize_patch
-from controller.tfjob.pod_template import build_pod
+from controller.tfjob.pod_template import PodBuilder
 from controller.tfjob.quantities import format_quantity, parse_quantity
 from fakes.jobs import good_spec, job, replica, template
 
@@ -39,7 +40,19 @@ def spec_of(scheduling: dict[str, Any] | None = None, **templates: dict[str, Any
 def built(spec: dict[str, Any], scheduler: Any = VOLCANO, min_member: int = 3) -> dict[str, Any]:
     """The group of a job."""
     tfjob = job(spec)
-    return build_pod_group(tfjob.metadata, good_spec(tfjob), scheduler, min_member)
+    return build_pod_group(tfjob.metadata, good_spec(tfjob), templates_of(tfjob.spec), scheduler, min_member)
+
+
+def resources_of(spec: dict[str, Any], min_member: int) -> dict[str, str]:
+    """What the first pods of a job request together."""
+    tfjob = job(spec)
+    return min_resources(good_spec(tfjob), templates_of(tfjob.spec), min_member)
+
+
+def patch_of(spec: dict[str, Any], resize: PodGroupResize) -> list[dict[str, Any]]:
+    """The patch that brings a job's group to its new size."""
+    tfjob = job(spec)
+    return resize_patch(good_spec(tfjob), templates_of(tfjob.spec), resize)
 
 
 def test_a_group_has_the_jobs_name_and_the_job_as_its_controller() -> None:
@@ -88,9 +101,9 @@ def test_the_resources_are_those_of_the_first_pods_that_make_a_gang() -> None:
         PS=asking({"cpu": "500m", "memory": "1Gi"}),
         Worker=asking({"cpu": 2, "memory": "1Gi"}, {"cpu": "4", "nvidia.com/gpu": "1"}),
     )
-    found = min_resources(good_spec(job(spec)), 2)
+    found = resources_of(spec, 2)
     assert found == {"cpu": "2500m", "memory": "2147483648", "nvidia.com/gpu": "1"}
-    assert min_resources(good_spec(job(spec)), 3)["nvidia.com/gpu"] == "2"
+    assert resources_of(spec, 3)["nvidia.com/gpu"] == "2"
 
 
 @pytest.mark.parametrize("resources", ["x", {"requests": "x"}, {"requests": {"cpu": "lots", "memory": None}}, []])
@@ -104,20 +117,20 @@ def test_a_resize_changes_the_size_and_the_reckoned_resources_alone() -> None:
     """B66: the queue is not in the patch, and the UID must be that of the group that was seen."""
     group = PodGroup(metadata=ChildMeta(name="mnist", namespace="ns", uid="u"))
     resize = PodGroupResize(group, 2)
-    patch = resize_patch(good_spec(job(spec_of({"queue": "q"}, PS=asking({"cpu": 1})))), resize)
+    patch = patch_of(spec_of({"queue": "q"}, PS=asking({"cpu": 1})), resize)
     assert patch == [
         {"op": "test", "path": "/metadata/uid", "value": "u"},
         {"op": "add", "path": "/spec/minMember", "value": 2},
         {"op": "add", "path": "/spec/minResources", "value": {"cpu": "1"}},
     ]
-    given_ones = good_spec(job(spec_of({"minResources": {"cpu": 9}}, PS=asking({"cpu": 1}))))
-    assert [each["path"] for each in resize_patch(given_ones, resize)] == ["/metadata/uid", "/spec/minMember"]
+    given_ones = spec_of({"minResources": {"cpu": 9}}, PS=asking({"cpu": 1}))
+    assert [each["path"] for each in patch_of(given_ones, resize)] == ["/metadata/uid", "/spec/minMember"]
 
 
 def test_pods_for_volcano_name_their_group_and_their_role() -> None:
     """Beside the annotations of the template, which stay."""
     tfjob = job({"tfReplicaSpecs": {"PS": replica(1, template=template() | {"metadata": {"annotations": {"a": "b"}}})}})
-    body = build_pod(tfjob.metadata, good_spec(tfjob), Slot("PS", 0, "mnist-ps-0"), gang=VOLCANO)
+    body = PodBuilder(tfjob, good_spec(tfjob), gang=VOLCANO).build(Slot("PS", 0, "mnist-ps-0"))
     assert body["spec"]["schedulerName"] == "volcano"
     assert body["metadata"]["annotations"] == {
         "a": "b",
@@ -130,7 +143,7 @@ def test_pods_for_volcano_name_their_group_and_their_role() -> None:
 def test_pods_for_the_coscheduling_plugin_have_a_label() -> None:
     """And the name of the scheduler that has it."""
     tfjob = job()
-    body = build_pod(tfjob.metadata, good_spec(tfjob), Slot("Worker", 0, "mnist-worker-0"), gang=PLUGINS)
+    body = PodBuilder(tfjob, good_spec(tfjob), gang=PLUGINS).build(Slot("Worker", 0, "mnist-worker-0"))
     assert body["spec"]["schedulerName"] == "coscheduler"
     assert body["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "mnist"
     assert "annotations" not in body["metadata"]
@@ -139,7 +152,7 @@ def test_pods_for_the_coscheduling_plugin_have_a_label() -> None:
 def test_a_scheduler_that_the_template_names_stays() -> None:
     """The user knows; a Warning tells of it."""
     tfjob = job({"tfReplicaSpecs": {"Worker": replica(1, template=template(schedulerName="own"))}})
-    body = build_pod(tfjob.metadata, good_spec(tfjob), Slot("Worker", 0, "mnist-worker-0"), gang=VOLCANO)
+    body = PodBuilder(tfjob, good_spec(tfjob), gang=VOLCANO).build(Slot("Worker", 0, "mnist-worker-0"))
     assert body["spec"]["schedulerName"] == "own"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from api.v1 import constants as c
 from controller.tfjob.actions import Slot
-from controller.tfjob.pod_template import build_pod, build_service
+from controller.tfjob.pod_template import PodBuilder, build_service
 from fakes.jobs import good_spec, job, replica
 
 WORKER_0 = Slot("Worker", 0, "mnist-worker-0")
@@ -18,7 +18,7 @@ def pod_of(container: dict[str, Any], slot: Slot = WORKER_0, **entry: Any) -> di
     """The pod of a job with two workers whose template has this container."""
     template = {"spec": {"containers": [container, {"name": "sidecar", "image": "s"}]}} | entry.pop("template", {})
     tfjob = job({"tfReplicaSpecs": {"Worker": replica(2, **entry) | {"template": template}}})
-    return build_pod(tfjob.metadata, good_spec(tfjob), slot)
+    return PodBuilder(tfjob, good_spec(tfjob)).build(slot)
 
 
 TENSORFLOW = {"name": "tensorflow", "image": "i"}
@@ -35,10 +35,11 @@ def test_building_pods_changes_neither_the_template_nor_each_other() -> None:
     """One template serves all replicas of a type."""
     tfjob = job()
     spec = good_spec(tfjob)
-    before = copy.deepcopy(spec)
-    first = build_pod(tfjob.metadata, spec, WORKER_0)
-    second = build_pod(tfjob.metadata, spec, WORKER_1)
-    assert spec == before
+    builder = PodBuilder(tfjob, spec)
+    first = builder.build(WORKER_0)
+    before = copy.deepcopy(first)
+    second = builder.build(WORKER_1)
+    assert first == before == PodBuilder(tfjob, spec).build(WORKER_0)
     assert first["spec"]["containers"][0]["env"] != second["spec"]["containers"][0]["env"]
 
 
@@ -70,7 +71,7 @@ def test_only_the_deciding_pod_is_called_master() -> None:
     tfjob = job({"tfReplicaSpecs": {"Chief": replica(1), "Worker": replica(2)}})
     spec = good_spec(tfjob)
     roles = [
-        build_pod(tfjob.metadata, spec, slot)["metadata"]["labels"].get(c.LABEL_JOB_ROLE)
+        PodBuilder(tfjob, spec).build(slot)["metadata"]["labels"].get(c.LABEL_JOB_ROLE)
         for slot in (Slot("Chief", 0, "x"), WORKER_0, WORKER_1)
     ]
     assert roles == ["master", None, None]
@@ -80,7 +81,7 @@ def test_children_are_owned_by_the_job() -> None:
     """RM-04: controller and blockOwnerDeletion are true, so the garbage collector takes them with the job."""
     tfjob = job()
     for body in (
-        build_pod(tfjob.metadata, good_spec(tfjob), WORKER_0),
+        PodBuilder(tfjob, good_spec(tfjob)).build(WORKER_0),
         build_service(tfjob.metadata, good_spec(tfjob), WORKER_0),
     ):
         assert body["metadata"]["ownerReferences"] == [
