@@ -20,7 +20,7 @@ from controller.tfjob.ref_manager import Claims, RefManager
 from controller.tfjob.status_writer import StaleViewError, StatusWriter
 from controller.tfjob.tenure import Tenure
 from fakes.clock import FakeClock
-from fakes.jobs import JOB_UID, good_spec, job, pod, replica
+from fakes.jobs import OWNER, good_spec, job, pod, replica
 from fakes.recorder import FakeRecorder
 from fakes.transport import Answer, FakeTransport, refusal
 from workqueue import LoopClock
@@ -114,7 +114,7 @@ async def test_a_failure_that_is_not_the_api_servers_is_tried_again(effect: Effe
     with pytest.raises(NoStatusError) as raised:
         await act(world)
     assert not isinstance(raised.value, KNOWLEDGE)
-    assert world.expectations.satisfied(JOB_UID)
+    assert world.expectations.satisfied(OWNER)
 
 
 @pytest.mark.parametrize("answer", [*SUCCESSES.values()], ids=SUCCESSES)
@@ -125,7 +125,7 @@ async def test_a_success_that_is_not_the_api_servers_is_none(effect: Effect, ans
     world = World(answer, *before)
     with pytest.raises(DecodeError):
         await act(world)
-    assert world.expectations.satisfied(JOB_UID)
+    assert world.expectations.satisfied(OWNER)
     assert "Normal" not in [event[0] for event in world.recorder.events]
 
 
