@@ -38,7 +38,7 @@ def helper():
 
 
 def test_defects_and_flows_of_users_are_listed_by_one_digit_or_two_and_perhaps_a_letter() -> None:
-    """Their docstrings quote U10b, which is another ID than U10."""
+    """One with a letter is another ID than the same without it."""
     reasons = listed(
         "| D1 | no bound | |\n| D24 | a lease kept | |\n| U10 | old versions | later |\n| U10b | unknown fields | |"
     )
