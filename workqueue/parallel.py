@@ -6,14 +6,15 @@ Neither function retries, paces or limits by time; callers bring their own limit
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
 
 async def slow_start_batch(
-    count: int, call: Callable[[int], Awaitable[object]], initial: int = 1
+    count: int, call: Callable[[int], Awaitable[object]], initial: int = 1, *, at_once: int
 ) -> tuple[int, BaseException | None]:
     """Make up to `count` calls in batches of `initial`, then twice as many, and so on, until a batch has a failure (SB-01).
 
@@ -21,32 +22,43 @@ async def slow_start_batch(
     many succeeded and the first error in time, or None. The calls after a failed batch are not made: if every pod is
     going to be refused for the same reason, the API server hears of it once (`initial` = 1) and not `count` times.
 
+    No more than `at_once` calls run at a time, where client-go knows no bound: a thousand writes in the line for a connection
+    are a thousand that everybody else's has to wait for. When a batch would be larger, all that is left is one, in which the
+    next call begins when one has ended; after a failure there none is begun.
+
     A call that ends as cancelled by itself counts as failed. Cancelling the caller cancels the batch and waits for it.
     """
-    if initial < 1:
-        raise ValueError(f"a batch has at least one call, not {initial}")
+    if initial < 1 or at_once < 1:
+        raise ValueError(f"a batch has at least one call, not {min(initial, at_once)}")
     succeeded = 0
-    first_error: BaseException | None = None
+    errors: list[BaseException] = []
 
     async def attempt(index: int) -> None:
-        nonlocal succeeded, first_error
+        nonlocal succeeded
         try:
             await call(index)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - returned; a cancelled caller's group knows
-            first_error = first_error or error
+            errors.append(error)
         else:
             succeeded += 1
 
     begun = 0
     size = initial
-    while begun < count and first_error is None:
-        end = min(begun + size, count)
+    while begun < count and not errors:
+        end = min(begun + size, count) if size < at_once else count
+        batch = iter(range(begun, end))
+
+        async def work(mine: int, batch: Iterator[int] = batch) -> None:
+            await attempt(mine)
+            while not errors and (following := next(batch, None)) is not None:
+                await attempt(following)
+
         async with asyncio.TaskGroup() as group:
-            for index in range(begun, end):
-                group.create_task(attempt(index), name=f"slow-start-{index}")
+            for index in islice(batch, min(size, at_once)):
+                group.create_task(work(index), name=f"slow-start-{index}")
         begun = end
         size *= 2
-    return succeeded, first_error
+    return succeeded, errors[0] if errors else None
 
 
 async def parallelize_until(workers: int, pieces: int, do_piece: Callable[[int], Awaitable[object]]) -> None:

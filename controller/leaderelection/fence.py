@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from api.client.errors import ConnectError, RequestTimeoutError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from api.client import Request, Response, Transport
     from workqueue.clock import Clock
 
@@ -44,14 +47,37 @@ class Fence:
         self._clock = clock
         self._end = -math.inf
         self._settled_at = -math.inf
+        self._line: set[asyncio.Timeout] = set()
 
     def open_until(self, end: float) -> None:
         """Let writes pass until the monotonic clock shows `end`."""
         self._end = end
+        self._move_line()
 
     def close(self) -> None:
         """Let nothing pass."""
         self._end = -math.inf
+        self._move_line()
+
+    @contextmanager
+    def line(self, limit: asyncio.Timeout) -> Iterator[None]:
+        """While inside, let `limit`, which has been entered, expire whenever the fence shuts, also as it is moved."""
+        self._line.add(limit)
+        try:
+            yield
+        finally:
+            self._line.discard(limit)
+
+    def leave_line(self, limit: asyncio.Timeout) -> float:
+        """Let `limit` stay from now on where the fence is; return how long that is. Raises FencedError when it is shut."""
+        remaining = self.check()
+        self._line.discard(limit)
+        _let_expire(limit, remaining)
+        return remaining
+
+    def _move_line(self) -> None:
+        for limit in self._line:
+            _let_expire(limit, self.remaining())
 
     def remaining(self) -> float:
         """Seconds for which the fence is still open; 0 when it is shut."""
@@ -78,7 +104,8 @@ class FencedTransport:
     """A `Transport` whose writes pass a fence; reads and watches always pass. Dry runs and access reviews count as writes.
 
     Invariants: the fence is asked for every request, so also when `RestClient` sends one again; no write is waited for, or
-    worked on by the server, for longer than the fence was open when it was sent.
+    worked on by the server, for longer than the fence was open when its bytes left. Until they do, a write waits in line for as
+    long as the fence is open, however long it was when the wait began: a lease that is renewed all the time ends no write.
     """
 
     def __init__(self, transport: Transport, fence: Fence) -> None:
@@ -89,23 +116,37 @@ class FencedTransport:
         """See `Transport.send`. Raises FencedError instead of sending a write when the fence is shut."""
         if request.method in READS:
             return await self._transport.send(request)
-        remaining = self._fence.check()
-        limit = asyncio.timeout(remaining)
+        limit = asyncio.timeout(self._fence.check())
+        sent_with_s: float | None = None
+
+        def leave(leaving: Request) -> Request:
+            """The request with the time that it has now. Raises FencedError if that is none."""
+            nonlocal sent_with_s
+            sent_with_s = self._fence.leave_line(limit)
+            return replace(leaving, query={**leaving.query, "timeout": _timeout_of(sent_with_s)})
+
         try:
             # The head of the answer comes after the deed, so reading the body needs no limit of ours.
             async with limit:
-                return await self._transport.send(replace(request, at_send=self._limited))
+                with self._fence.line(limit):
+                    return await self._transport.send(replace(request, at_send=leave))
         except ConnectError:
             raise  # the server has not seen it
         except BaseException as error:  # cancelled, too
-            self._fence.unanswered(remaining)
-            if isinstance(error, TimeoutError) and limit.expired():
+            ended = isinstance(error, TimeoutError) and limit.expired()
+            if sent_with_s is None:
+                if ended:
+                    raise FencedError("the lease ended before it could be sent", request=str(request)) from error
+                raise
+            self._fence.unanswered(sent_with_s)
+            if ended:
                 raise RequestTimeoutError("the lease ended before the answer came", request=str(request)) from error
             raise
 
-    def _limited(self, request: Request) -> Request:
-        """The request with the time that it has now. Raises FencedError if that is none."""
-        return replace(request, query={**request.query, "timeout": _timeout_of(self._fence.check())})
+
+def _let_expire(limit: asyncio.Timeout, in_s: float) -> None:
+    if not limit.expired():
+        limit.reschedule(asyncio.get_running_loop().time() + in_s)
 
 
 def _timeout_of(remaining: float) -> str:

@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from controller.tfjob.expectations import Expectations
     from controller.tfjob.gang import GangScheduler
 
-MAX_DELETES_AT_ONCE: Final = 16
-"""As many as a job's creates reach after a few batches; more would only queue inside the API server."""
+MAX_AT_ONCE: Final = 16
+"""Creates, or deletes, of one job under way together. So many keep an API server on two cores busy; more would only queue
+there, and in the line for our connections, of which half stay free for what other jobs have to write."""
 
 _DENIED: Final = re.compile(r"\bdenied (the )?request\b")
 """How admission webhooks and policies say no, with whatever code: what they think may change, and the job is not wrong."""
@@ -161,7 +162,7 @@ class Executor:
                     del pods[slot.name]
 
         try:
-            _, error = await slow_start_batch(len(slots), create)
+            _, error = await slow_start_batch(len(slots), create, at_once=MAX_AT_ONCE)
         finally:
             # What is left in the two was refused, failed, or was never begun.
             for kind, left in ((SERVICE, services), (POD, pods)):
@@ -251,7 +252,7 @@ class Executor:
                     self.record(job, c.WARNING, kind.failed_delete, f"Error deleting: {error}")
                     failures.append(error)
 
-        await parallelize_until(MAX_DELETES_AT_ONCE, len(targets), delete)
+        await parallelize_until(MAX_AT_ONCE, len(targets), delete)
         if failures:
             raise failures[0]
 

@@ -30,7 +30,8 @@ class Weather:
     """How bad it is: rates per request up to `refusals`, per watch or list up to `stale`, then how many troubles of the server.
 
     lost_request, lost_reply: the connection breaks, or nothing ever comes, before or after the server has acted.
-    refusals: 409, 429 and 5xx out of nowhere. error_event: a watch ends with an ERROR. closed_at_once: a very short watch.
+    refusals: 409, 429, 5xx and the pages of proxies out of nowhere. error_event: a watch ends with an ERROR.
+    closed_at_once: a very short watch.
     frozen: a watch stays open, and brings nothing more. duplicate: a new watch begins with the last event once more.
     stale: a list comes from a watch cache that is behind. freezes: the watch cache of a resource stands still for a while.
     """
@@ -89,6 +90,10 @@ REFUSALS: Final = (
     _status(503, "ServiceUnavailable"),
     _status(504, "Timeout"),
     Answer(502, b"<html><body>Bad Gateway</body></html>", headers={"Content-Type": "text/html"}),
+    Answer(400, b"<html><body><h1>400 Bad request</h1></body></html>", headers={"Content-Type": "text/html"}),
+    Answer(404, b"<html><body>There is nothing here</body></html>", headers={"Content-Type": "text/html"}),
+    Answer(422, b'{"message":"a gateway that speaks JSON"}', headers={"Content-Type": "application/json"}),
+    Answer(200, b"<html><body>Please log in</body></html>", headers={"Content-Type": "application/json"}),
 )
 CONFLICT: Final = _status(409, "Conflict")
 

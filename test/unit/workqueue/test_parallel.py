@@ -59,7 +59,7 @@ class Calls:
 async def test_batches_double_until_all_calls_are_made(count: int, initial: int, batches: list[int]) -> None:
     """SB-01, replica_set_test.go:TestSlowStartBatch: each number once, in order."""
     calls = Calls()
-    assert await slow_start_batch(count, calls, initial) == (count, None)
+    assert await slow_start_batch(count, calls, initial, at_once=1000) == (count, None)
     assert calls.batches == batches
     assert calls.in_order == list(range(count))
 
@@ -71,7 +71,7 @@ async def test_batches_double_until_all_calls_are_made(count: int, initial: int,
 async def test_a_failure_ends_it_after_its_batch(failing: set[int], batches: list[int], succeeded: int) -> None:
     """SB-01, replica_set_test.go:TestSlowStartBatch: the others of the batch go on to their end, and count."""
     calls = Calls(failing)
-    result, error = await slow_start_batch(10, calls)
+    result, error = await slow_start_batch(10, calls, at_once=1000)
     assert result == succeeded
     assert str(error) in {f"call {number}" for number in failing}
     assert calls.batches == batches
@@ -85,7 +85,7 @@ async def test_the_first_error_in_time_is_returned() -> None:
         await asyncio.sleep(10 - number)
         raise RuntimeError(f"call {number}")
 
-    succeeded, error = await slow_start_batch(4, call, initial=4)
+    succeeded, error = await slow_start_batch(4, call, initial=4, at_once=1000)
     assert (succeeded, str(error)) == (0, "call 3")
 
 
@@ -96,7 +96,7 @@ async def test_a_call_that_is_cancelled_by_itself_is_a_failure() -> None:
         if number == 2:
             raise asyncio.CancelledError
 
-    succeeded, error = await slow_start_batch(10, call)
+    succeeded, error = await slow_start_batch(10, call, at_once=1000)
     assert succeeded == 2
     assert isinstance(error, asyncio.CancelledError)
 
@@ -104,7 +104,7 @@ async def test_a_call_that_is_cancelled_by_itself_is_a_failure() -> None:
 async def test_cancelling_a_slow_start_ends_its_calls_first() -> None:
     """SB-01: in the middle of the second batch; no call is left behind, none is begun."""
     calls = Calls()
-    batch = asyncio.create_task(slow_start_batch(10, calls))
+    batch = asyncio.create_task(slow_start_batch(10, calls, at_once=1000))
     await asyncio.sleep(1.5)
     assert calls.in_work == 2
     batch.cancel()
@@ -114,10 +114,46 @@ async def test_cancelling_a_slow_start_ends_its_calls_first() -> None:
     assert calls.batches == [1, 2]
 
 
-async def test_a_slow_start_needs_a_first_batch() -> None:
+@pytest.mark.parametrize(("initial", "at_once"), [(0, 16), (1, 0)])
+async def test_a_slow_start_needs_a_first_batch(initial: int, at_once: int) -> None:
     """SB-01: with none it would never begin."""
     with pytest.raises(ValueError, match="at least one call"):
-        await slow_start_batch(1, Calls(), initial=0)
+        await slow_start_batch(1, Calls(), initial, at_once=at_once)
+
+
+async def test_batches_grow_up_to_a_bound_and_then_one_call_follows_another() -> None:
+    """D8: one job may not fill the line for connections; SB-01 holds below the bound."""
+    calls = Calls()
+    assert await slow_start_batch(1000, calls, at_once=16) == (1000, None)
+    assert calls.most_in_work == 16
+    assert calls.batches[:4] == [1, 2, 4, 8]
+    assert set(calls.batches[4:-1]) == {16}
+    assert calls.in_order == list(range(1000))
+
+
+async def test_a_call_that_is_slow_keeps_no_other_waiting_at_the_bound() -> None:
+    """D8: batches that wait for their slowest call would leave connections idle."""
+    calls = Calls()
+
+    async def call(number: int) -> None:
+        await calls(number)
+        await asyncio.sleep(9 if number == 3 else 0)
+
+    began = asyncio.get_running_loop().time()
+    await slow_start_batch(3 + 10 * 3, call, at_once=4)
+    assert asyncio.get_running_loop().time() - began == 2 + 10
+    assert calls.most_in_work == 4
+
+
+@pytest.mark.parametrize(("failing", "begun"), [({0}, 1), ({5}, 7), ({15}, 31), ({15, 16}, 31), ({99}, 100)])
+async def test_after_a_failure_no_call_is_begun_at_the_bound_either(failing: set[int], begun: int) -> None:
+    """D8, SB-01: those in work go on to their end."""
+    calls = Calls(failing)
+    succeeded, error = await slow_start_batch(100, calls, at_once=16)
+    assert len(calls.in_order) == begun
+    assert succeeded == begun - len(failing)
+    assert str(error) in {f"call {number}" for number in failing}
+    assert calls.in_work == 0
 
 
 @pytest.mark.parametrize(("workers", "pieces"), [(1, 5), (10, 100), (10, 3), (3, 10), (4, 0), (500, 100)])

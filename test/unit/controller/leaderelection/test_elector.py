@@ -269,6 +269,7 @@ async def test_the_lease_is_kept_when_a_write_was_cut_off(bench: Bench) -> None:
 
     class Silent:
         async def send(self, request: Request) -> Response:
+            request.leaving()
             return await asyncio.Future()
 
     async def write() -> None:

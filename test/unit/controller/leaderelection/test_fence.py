@@ -182,6 +182,8 @@ async def test_a_write_that_never_arrived_needs_no_settling(fence: Fence, error:
 
     class Failing(SlowTransport):
         async def send(self, request: Request) -> Response:
+            if not isinstance(error, ConnectError):
+                request.leaving()
             raise error
 
     fence.open_until(10.0)
@@ -221,3 +223,82 @@ async def test_cancelling_and_foreign_timeouts_pass_through(fence: Fence) -> Non
 
     with pytest.raises(TimeoutError, match="not the lease"):
         await FencedTransport(Impatient(), fence).send(Request("POST", "/"))
+
+
+class Line(SlowTransport):
+    """Has so many connections; who has none waits in line."""
+
+    def __init__(self, delay_s: float, connections: int = 32) -> None:
+        super().__init__(delay_s)
+        self.places = asyncio.Semaphore(connections)
+
+    async def send(self, request: Request) -> Response:
+        async with self.places:
+            return await super().send(request)
+
+
+async def renew(fence: Fence) -> None:
+    """As an elector does: every two seconds, for a lease of fifteen with a margin of two and a half."""
+    while True:
+        fence.open_until(asyncio.get_running_loop().time() + 12.5)
+        await asyncio.sleep(2.0)
+
+
+@pytest.mark.parametrize("delay_s", [1.0, 2.0, 8.0])
+async def test_no_write_fails_in_a_long_line_while_the_lease_is_renewed(fence: Fence, delay_s: float) -> None:
+    """D8: each of a thousand was timed from when it came, so that at a second each a hundred failed, at two most of them."""
+    wire = Line(delay_s)
+    transport = FencedTransport(wire, fence)
+    renewing = asyncio.create_task(renew(fence))
+    await asyncio.sleep(0)
+    try:
+        answers = await asyncio.gather(*(transport.send(Request("POST", "/")) for _ in range(1000)))
+    finally:
+        renewing.cancel()
+        await asyncio.wait([renewing])
+    assert len(answers) == 1000
+    assert asyncio.get_running_loop().time() == delay_s * 32  # a thousand by thirty-two, rounded up
+    assert {request.query["timeout"] for request in wire.requests} <= {"10500ms", "11500ms", "12500ms"}
+    assert fence.settled
+
+
+@pytest.mark.parametrize("how", ["lost", "closed"])
+async def test_a_write_in_line_is_given_up_when_the_fence_shuts_at_last(fence: Fence, how: str) -> None:
+    """D8, LE-10: not at the end that was in sight when it came, and not later than the end there is. It was never sent."""
+    loop = asyncio.get_running_loop()
+    wire = Line(1.0, connections=1)
+    fence.open_until(10.0)
+    async with wire.places:
+        sending = asyncio.create_task(FencedTransport(wire, fence).send(Request("POST", "/")))
+        await asyncio.sleep(4.0)
+        fence.open_until(14.0)
+        if how == "closed":
+            loop.call_at(12.0, fence.close)
+        with pytest.raises(FencedError, match="the lease ended before it could be sent"):
+            await sending
+    assert loop.time() == (12.0 if how == "closed" else 14.0)
+    assert wire.requests == []
+    assert fence.settled
+
+
+async def test_a_write_under_way_has_the_time_that_the_server_was_told(fence: Fence) -> None:
+    """D8, LE-10: a lease that is renewed meanwhile lends it no more, for the server has given it up by then."""
+    wire = SlowTransport(30.0, line_s=3.0)
+    fence.open_until(10.0)
+    sending = asyncio.create_task(FencedTransport(wire, fence).send(Request("POST", "/")))
+    await asyncio.sleep(5.0)
+    fence.open_until(20.0)
+    with pytest.raises(RequestTimeoutError, match="the lease ended"):
+        await sending
+    assert wire.seen == [(3.0, "begun"), (10.0, "cut off")]
+    assert wire.requests[0].query == {"timeout": "7000ms"}
+
+
+async def test_a_write_that_was_cancelled_in_line_leaves_nothing_to_settle(fence: Fence) -> None:
+    """D8, LE-11: a leader that stops need not keep its lease for what it has not sent."""
+    fence.open_until(10.0)
+    sending = asyncio.create_task(FencedTransport(SlowTransport(line_s=7.0), fence).send(Request("POST", "/")))
+    await asyncio.sleep(1.0)
+    sending.cancel()
+    await asyncio.wait([sending])
+    assert fence.settled

@@ -1,0 +1,78 @@
+"""One large job, few connections and a slow API server: what the others' writes have to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from api.client import RestClient
+from controller.leaderelection import Fence, FencedTransport
+from controller.tfjob.actions import Plan, Slot
+from controller.tfjob.executor import Executor
+from controller.tfjob.expectations import Expectations
+from controller.tfjob.metrics import NoJobMetrics
+from controller.tfjob.status_writer import StatusWriter
+from fakes.clock import FakeClock
+from fakes.jobs import good_spec, job, replica
+from fakes.recorder import FakeRecorder
+from fakes.transport import Answer, FakeTransport
+from fakes.virtual_loop import VirtualClock
+
+if TYPE_CHECKING:
+    from api.client import Request, Response
+
+WORKERS = 1000
+
+
+class SlowServer:
+    """Takes a second for each request, behind the operator's 32 connections."""
+
+    def __init__(self) -> None:
+        self.waiting: list[float] = []
+        self.most_at_once = self._at_once = 0
+        self._places = asyncio.Semaphore(32)
+
+    async def send(self, request: Request) -> Response:
+        loop = asyncio.get_running_loop()
+        came = loop.time()
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        async with self._places:
+            self.waiting.append(loop.time() - came)
+            await asyncio.sleep(1.0)
+        self._at_once -= 1
+        request.leaving()
+        return await FakeTransport(Answer(body=b'{"metadata":{"resourceVersion":"2"}}')).send(request)
+
+
+async def test_a_job_of_a_thousand_leaves_room_for_the_writes_of_others() -> None:
+    """D8: with a lease renewed all the time nothing fails, and another job's status waits for no connection."""
+    loop = asyncio.get_running_loop()
+    fence, server = Fence(VirtualClock()), SlowServer()
+    client = RestClient(FencedTransport(server, fence))
+    large, small = (
+        job({"tfReplicaSpecs": {"Worker": replica(WORKERS)}}),
+        job({"tfReplicaSpecs": {"Worker": replica(1)}}),
+    )
+    executor = Executor(client, FakeRecorder(), Expectations(FakeClock()))
+    writer = StatusWriter(client, FakeRecorder(), NoJobMetrics())
+    slots = tuple(Slot("Worker", index, f"mnist-worker-{index}") for index in range(WORKERS))
+
+    async def renew() -> None:
+        while True:
+            fence.open_until(loop.time() + 12.5)
+            await asyncio.sleep(2.0)
+
+    renewing = asyncio.create_task(renew())
+    await asyncio.sleep(0)
+    creating = asyncio.create_task(executor.create_children(large, good_spec(large), Plan(create_pods=slots)))
+    while not creating.done():
+        await asyncio.sleep(3.5)
+        began = loop.time()
+        assert await writer.write(small, small.status, ()) is not None
+        assert loop.time() - began == 1.0
+    await creating
+    renewing.cancel()
+    await asyncio.wait([renewing])
+    assert set(server.waiting) == {0.0}
+    assert server.most_at_once == 16 + 1
