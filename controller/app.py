@@ -18,7 +18,15 @@ from api.v1.children import Pod, Service
 from api.v1.constants import CHILD_SELECTOR, EVENT_SOURCE, TFJOBS
 from api.v1.types import TFJob, tfjob_with_unreadable_status
 from controller.events import Drop, EventRecorder
-from controller.leaderelection import Fence, FencedTransport, LeaderElector, LeaderHealth, LeaseLock, hostname_uuid
+from controller.leaderelection import (
+    Fence,
+    FencedTransport,
+    GatedTransport,
+    LeaderElector,
+    LeaderHealth,
+    LeaseLock,
+    hostname_uuid,
+)
 from controller.observability.controller_metrics import EventMetrics, JobCounters, add_leader_gauge
 from controller.observability.controller_metrics import ReconcileMetrics as PrometheusReconcileMetrics
 from controller.observability.http_server import make_app, serving
@@ -100,13 +108,13 @@ def build(
     fence = Fence(clock)
     # One limit for all requests but the lease's, which must not wait for anything of ours.
     limiter = TokenBucket(options.qps, options.burst, clock=clock) if options.qps else None
-    writer = RestClient(
-        FencedTransport(transports.writes, fence) if options.election is not None else transports.writes,
-        field_manager=EVENT_SOURCE,
-        limiter=limiter,
-        metrics=metrics.requests,
-        clock=clock,
-    )
+    fenced = FencedTransport(transports.writes, fence) if options.election is not None else transports.writes
+    work_gate, event_gate = GatedTransport(fenced), GatedTransport(fenced)
+
+    def writing(transport: Transport) -> RestClient:
+        return RestClient(transport, field_manager=EVENT_SOURCE, limiter=limiter, metrics=metrics.requests, clock=clock)
+
+    writer = writing(work_gate)
     reader = RestClient(transports.watches, limiter=limiter, metrics=metrics.requests, clock=clock)
     factory = SharedInformerFactory(reader, clock=clock, metrics=metrics.series)
     namespace = options.namespace
@@ -116,7 +124,7 @@ def build(
         namespace=namespace,
         resync_s=options.resync_s,
     )
-    recorder = EventRecorder(writer, component=EVENT_SOURCE, clock=clock, metrics=metrics.events)
+    recorder = EventRecorder(writing(event_gate), component=EVENT_SOURCE, clock=clock, metrics=metrics.events)
     expectations = Expectations(clock)
     queue: RateLimitingQueue[str] = RateLimitingQueue(
         default_controller_rate_limiter(), name=NAME, metrics=metrics.series, clock=clock
@@ -163,6 +171,8 @@ def build(
         queue=queue,
         controller=controller,
         recorder=recorder,
+        work_gate=work_gate,
+        event_gate=event_gate,
         workers=options.threadiness,
         stop=stop,
         on_synced=lambda: metrics.jobs.expect({job.metadata.namespace for job in jobs.indexer.list()}),

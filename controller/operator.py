@@ -3,9 +3,9 @@
 Start: informers; when their caches are filled, the election; with the lease, the event recorder and the workers. A replica
 that waits for the lease has warm caches, so that it can work at once when its turn comes.
 
-Stop: the queue takes nothing more and the workers finish the keys in work; the recorder writes what it has; the lease is given
-back; the informers end. Each of these has its share of ten seconds. A lost lease leaves no time for any of it: the work is
-cancelled, and the process must end.
+Stop: no write begins any more, those under way are awaited, and the syncs end wherever they are, which is safe as a kill is;
+the recorder writes what it has; the lease is given back; the informers end. Each of these has its share of ten seconds. A lost
+lease leaves no time for any of it: the work is cancelled, and the process must end.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from controller.events.recorder import EventRecorder
-    from controller.leaderelection import LeaderElector
+    from controller.leaderelection import GatedTransport, LeaderElector
     from controller.tfjob.controller import TFJobController
     from informers import SharedInformerFactory
     from workqueue import RateLimitingQueue
 
 DRAIN_S: Final = 5.0
-"""How long syncs in work may take to end. Kubernetes kills a pod 30 s after its SIGTERM; people who wait give up sooner."""
+"""How long writes under way may take: mostly tens of milliseconds, with webhooks seconds. Kubernetes kills a pod 30 s after its
+SIGTERM; people who wait give up sooner."""
 FLUSH_S: Final = 1.5
 """How long the recorder may take to write what it has queued: a thousand events at a millisecond each."""
+LAST_EVENT_S: Final = 1.0
+"""How long the event that is being written by then may still take."""
 RELEASE_S: Final = 2.0
 """How long giving the lease back may take, a read and a write; if it takes longer, the lease runs out by itself."""
 
@@ -50,6 +53,8 @@ class Operator:
         queue: RateLimitingQueue[str],
         controller: TFJobController,
         recorder: EventRecorder,
+        work_gate: GatedTransport,
+        event_gate: GatedTransport,
         workers: int,
         stop: asyncio.Event,
         on_synced: Callable[[], None],
@@ -57,6 +62,7 @@ class Operator:
     ) -> None:
         """Prepare; nothing runs yet.
 
+        work_gate, event_gate: what the controller writes through, and what the recorder does.
         stop: when it is set, `run` comes to its end.
         on_synced: is called when all caches are filled.
         elect: makes the elector for the work, and for what to do when leading ends. None: work without asking anybody.
@@ -65,6 +71,8 @@ class Operator:
         self._queue = queue
         self._controller = controller
         self._recorder = recorder
+        self._work_gate = work_gate
+        self._event_gate = event_gate
         self._workers = workers
         self._stop = stop
         self._on_synced = on_synced
@@ -136,7 +144,7 @@ class Operator:
             electing.result()
 
     async def _lead(self) -> None:
-        """Work until told to stop, then finish what is in work and write the events."""
+        """Work until told to stop; then let the writes under way end, and write the events."""
         self._leading = True
         try:
             async with asyncio.TaskGroup() as group:
@@ -145,22 +153,25 @@ class Operator:
                 log.info("workers_started", workers=self._workers)
                 await self._stop.wait()
                 log.info("operator_stopping", queued=len(self._queue))
-                await self._drain(working)
+                self._queue.shut_down()
+                await self._end(working, self._work_gate, DRAIN_S)
                 self._recorder.stop()
                 await asyncio.wait([recording], timeout=FLUSH_S)
-                recording.cancel()
+                await self._end(recording, self._event_gate, LAST_EVENT_S)
         finally:
             self._stopped_leading()
             self._work_ended.set()
 
-    async def _drain(self, working: asyncio.Task[None]) -> None:
-        """Let the syncs in work come to their end; cancel those that do not in time."""
-        self._queue.shut_down()
-        await asyncio.wait([working], timeout=DRAIN_S)
-        if not working.done():
-            log.warning("sync_cut_short", limit_s=DRAIN_S)
-            working.cancel()
-            await asyncio.wait([working])
+    @staticmethod
+    async def _end(task: asyncio.Task[None], gate: GatedTransport, limit_s: float) -> None:
+        """End a task when none of its writes is under way: one that is cut off would keep the lease until that has run out."""
+        try:
+            async with asyncio.timeout(limit_s):
+                await gate.drain()
+        except TimeoutError:
+            log.warning("write_cut_short", task=task.get_name(), limit_s=limit_s)
+        task.cancel()
+        await asyncio.wait([task])
 
     def _stopped_leading(self) -> None:
         self._leading = False

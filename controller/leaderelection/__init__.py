@@ -24,6 +24,7 @@ from __future__ import annotations
 from controller.leaderelection.config import LeaderElectionConfig, hostname_uuid
 from controller.leaderelection.elector import LeaderElector, LeadershipLostError
 from controller.leaderelection.fence import Fence, FencedError, FencedTransport
+from controller.leaderelection.gate import GatedTransport
 from controller.leaderelection.health import LeaderHealth
 from controller.leaderelection.lease_lock import LeaseLock
 from controller.leaderelection.lock import LeaderElectionRecord, ResourceLock
@@ -32,6 +33,7 @@ __all__ = [
     "Fence",
     "FencedError",
     "FencedTransport",
+    "GatedTransport",
     "LeaderElectionConfig",
     "LeaderElectionRecord",
     "LeaderElector",

@@ -26,7 +26,7 @@ from controller.tfjob import restarts
 from controller.tfjob import status as statuses
 from controller.tfjob.cluster_spec import too_long
 from controller.tfjob.executor import POD, SERVICE, RefusedError
-from controller.tfjob.handlers import ChildHandler, JobHandler
+from controller.tfjob.handlers import ChildHandler, Feed, JobHandler
 from controller.tfjob.metrics import NoReconcileMetrics
 from controller.tfjob.ownership import ORPHAN_INDEX, OWNER_INDEX, owner_key
 from controller.tfjob.plan import plan, plan_invalid
@@ -143,14 +143,20 @@ class TFJobController:
         self._tenure = tenure
         self._domain = domain
         self._memory: dict[str, _Memory] = {}
-        jobs.add_event_handler(JobHandler(queue, self._forget))
-        pods.add_event_handler(ChildHandler[Pod](POD, queue, expectations))
-        services.add_event_handler(ChildHandler[Service](SERVICE, queue, expectations))
+        self._feed = Feed(queue)
+        jobs.add_event_handler(JobHandler(self._feed, self._forget))
+        pods.add_event_handler(ChildHandler[Pod](POD, self._feed, expectations))
+        services.add_event_handler(ChildHandler[Service](SERVICE, self._feed, expectations))
         if pod_groups is not None:
-            pod_groups.tell(queue, expectations)
+            pod_groups.tell(self._feed, expectations)
+
+    def feed(self) -> None:
+        """Queue all jobs of the cache, and from now on those that change. Does it once, however often it is called."""
+        self._feed.open(self._jobs.indexer.list())
 
     async def run(self, workers: int) -> None:
-        """Sync keys with `workers` tasks until the queue is shut down."""
+        """Sync keys with `workers` tasks until the queue is shut down; what is still in it then is left to the next leader."""
+        self.feed()
         async with asyncio.TaskGroup() as group:
             if self._tenure is not None:
                 group.create_task(self._tenure.begin(), name="tenure")
@@ -158,7 +164,7 @@ class TFJobController:
                 group.create_task(self._work(), name=f"tfjob-worker-{number}")
 
     async def _work(self) -> None:
-        while True:
+        while not self._queue.shutting_down:
             try:
                 key = await self._queue.get()
             except ShutDown:

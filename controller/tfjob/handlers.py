@@ -15,7 +15,7 @@ from controller.tfjob.ownership import job_of_orphan, key_of_owner
 from informers import object_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from api.meta import ObjectMeta
     from api.v1.children import ChildMeta
@@ -28,22 +28,42 @@ if TYPE_CHECKING:
 C = TypeVar("C", Pod, Service, PodGroup)
 
 
+class Feed:
+    """The way of keys into the queue, shut until this process works: nobody would take them out again (D6)."""
+
+    def __init__(self, queue: RateLimitingQueue[str]) -> None:
+        self._queue = queue
+        self._open = False
+
+    def open(self, jobs: Iterable[TFJob]) -> None:
+        """Let keys pass from now on, and queue the jobs of the cache; they stand behind those that change now (PQ-04)."""
+        if not self._open:
+            self._open = True
+            for job in jobs:
+                self._queue.add(meta_key(job.metadata), low_priority=True)
+
+    def add(self, key: str, *, low_priority: bool = False) -> None:
+        """Queue a key, if this process works."""
+        if self._open:
+            self._queue.add(key, low_priority=low_priority)
+
+
 class JobHandler:
     """Adds the key of every job that changes; tells `forget` of jobs that are gone."""
 
-    def __init__(self, queue: RateLimitingQueue[str], forget: Callable[[ObjectMeta], None]) -> None:
-        self._queue = queue
+    def __init__(self, feed: Feed, forget: Callable[[ObjectMeta], None]) -> None:
+        self._feed = feed
         self._forget = forget
 
     def on_add(self, job: TFJob, is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - the informers' signature
         """Queue a new job; those that were there at start-up stand behind those that change now (PQ-04)."""
-        self._queue.add(meta_key(job.metadata), low_priority=is_in_initial_list)
+        self._feed.add(meta_key(job.metadata), low_priority=is_in_initial_list)
 
     def on_update(self, old: TFJob, new: TFJob, /) -> None:
         """Queue a job that changed; one of another UID was deleted and made again unseen (EX-08, SI-11)."""
         if old.metadata.uid != new.metadata.uid:
             self._forget(old.metadata)
-        self._queue.add(meta_key(new.metadata))
+        self._feed.add(meta_key(new.metadata))
 
     def on_delete(self, gone: TFJob | Tombstone[TFJob], /) -> None:
         """Forget a job; its children go by the garbage collector's hand."""
@@ -58,9 +78,9 @@ class ChildHandler(Generic[C]):
     labels name, which may adopt it (RM-01).
     """
 
-    def __init__(self, kind: ChildKind, queue: RateLimitingQueue[str], expectations: Expectations) -> None:
+    def __init__(self, kind: ChildKind, feed: Feed, expectations: Expectations) -> None:
         self._kind = kind.name
-        self._queue = queue
+        self._feed = feed
         self._expectations = expectations
 
     def on_add(self, child: C, _is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - as above
@@ -81,7 +101,7 @@ class ChildHandler(Generic[C]):
         owner = controller_of(meta)
         if owner is None:
             if (key := job_of_orphan(meta)) is not None:
-                self._queue.add(key)
+                self._feed.add(key)
             return
         if owner.kind != TFJOBS.kind:
             return
@@ -89,10 +109,10 @@ class ChildHandler(Generic[C]):
             self._expectations.deletion_observed(key_of_owner(meta, owner), self._kind, meta.uid)
         else:
             self._expectations.creation_observed(key_of_owner(meta, owner), self._kind, meta.name)
-        self._queue.add(object_key(meta.namespace, owner.name))
+        self._feed.add(object_key(meta.namespace, owner.name))
 
     def _gone(self, meta: ChildMeta) -> None:
         owner = controller_of(meta)
         if owner is not None and owner.kind == TFJOBS.kind:
             self._expectations.deletion_observed(key_of_owner(meta, owner), self._kind, meta.uid)
-            self._queue.add(object_key(meta.namespace, owner.name))
+            self._feed.add(object_key(meta.namespace, owner.name))

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from api.meta import ObjectMeta
     from controller.tfjob.expectations import Expectations
     from controller.tfjob.gang import GangScheduler
+    from controller.tfjob.handlers import Feed
     from informers import SharedIndexInformer, SharedInformerFactory
-    from workqueue import RateLimitingQueue
 
 
 log = structlog.get_logger(__name__)
@@ -44,9 +44,9 @@ class PodGroupCache:
         codec = Codec(scheduler.pod_groups, PodGroup)
         return cls(scheduler, factory.informer(codec, namespace=namespace, required=False))
 
-    def tell(self, queue: RateLimitingQueue[str], expectations: Expectations) -> None:
+    def tell(self, feed: Feed, expectations: Expectations) -> None:
         """Queue the job of every PodGroup that changes, and meet its expectations."""
-        self._informer.add_event_handler(ChildHandler[PodGroup](pod_group_kind(self._scheduler), queue, expectations))
+        self._informer.add_event_handler(ChildHandler[PodGroup](pod_group_kind(self._scheduler), feed, expectations))
 
     def gang_of(self, job: ObjectMeta) -> Gang:
         """What is known of a job's gang. A group of its name that it does not control is none of its own (B13)."""

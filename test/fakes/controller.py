@@ -97,6 +97,7 @@ class World:
             pod_groups=groups,
             tenure=self.tenure,
         )
+        self.controller.feed()
 
     async def sync(self) -> None:
         """Sync the job once."""

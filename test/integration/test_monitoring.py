@@ -56,7 +56,10 @@ def queries() -> dict[str, list[str]]:
 
 
 def test_the_alerts_are_valid_and_fire_when_they_should(rules: Path, tmp_path: Path) -> None:
-    """By promtool's own unit tests, each alert once in trouble and once in peace."""
+    """By promtool's own unit tests, each alert once in trouble and once in peace.
+
+    D6: a queue is stuck only if it is the leader's. D10: what a user's quota refuses is no trouble of the operator.
+    """
     checked = promtool("check", "rules", str(rules))
     assert checked.returncode == 0, checked.stderr
     cases = yaml.safe_load((ROOT / "test" / "integration" / "alerts.yaml").read_text())

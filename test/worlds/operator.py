@@ -350,6 +350,7 @@ class Operator:
         for resource, items in zip(RESOURCES, cached, strict=True):
             for item in items:
                 body.stores[resource].put(item, initial=True)
+        body.controller.feed()
         return self._fall_asleep(body, epoch, None, ())
 
     def _play(self, mind: Mind, epoch: int, heard: tuple[Any, ...]) -> Mind:

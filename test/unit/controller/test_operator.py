@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from api.client import RestClient
 from api.client.errors import ConnectError
@@ -42,7 +43,9 @@ class Line:
         self._inner = ModelTransport(server, name)
         self.cut = False
         self.silent_for: str | None = None
+        self.delay_s = 0.0
         self.methods: list[str] = []
+        self.cut_off: list[str] = []
 
     async def send(self, request: Request) -> Response:
         if self.cut:
@@ -51,7 +54,13 @@ class Line:
             await asyncio.sleep(request.total_s)
             raise ConnectError("nobody answers", request=str(request))
         self.methods.append(request.method)
-        return await self._inner.send(request)
+        answer = await self._inner.send(request)
+        try:
+            await asyncio.sleep(self.delay_s)
+        except asyncio.CancelledError:
+            self.cut_off.append(str(request))
+            raise
+        return answer
 
 
 class Counting(NoJobMetrics):
@@ -115,8 +124,8 @@ class Cluster:
         self.processes.append(process)
         return process
 
-    async def create(self, name: str, policy: dict[str, Any] | None = None) -> None:
-        spec = {"tfReplicaSpecs": {"Worker": replica(1)}, "runPolicy": policy or {}}
+    async def create(self, name: str, policy: dict[str, Any] | None = None, *, replicas: int = 1) -> None:
+        spec = {"tfReplicaSpecs": {"Worker": replica(replicas)}, "runPolicy": policy or {}}
         body = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": name}, "spec": spec}
         await self.client.create(TFJOBS, HOME, body)
 
@@ -199,6 +208,91 @@ async def test_a_process_that_is_told_to_stop_hands_over_at_once() -> None:
         await cluster.create("second")
         await asyncio.sleep(1.0)
         assert "second-worker-0" in cluster.names("pods")
+
+
+async def test_a_process_that_is_told_to_stop_in_a_burst_hands_over_too() -> None:
+    """D24: no write is begun and none is cut off, so the lease can be given back; what is left is the next one's."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a")
+        await asyncio.sleep(1.0)
+        b = cluster.start("b")
+        await asyncio.sleep(1.0)
+        a.writes.delay_s = 0.1
+        for number in range(100):
+            await cluster.create(f"job-{number}")
+        await asyncio.sleep(0.95)  # in the middle of a write
+        begun = len(cluster.written("a"))
+        with capture_logs() as lines:
+            assert await a.end() < 0.2 + FLUSH_S
+        assert a.writes.cut_off == []
+        assert cluster.holder() == ""
+        told = [line["event"] for line in lines]
+        assert "lease_released" in told
+        assert not {"lease_kept", "sync_failed", "sync_crashed", "write_cut_short"} & set(told)
+        assert set(cluster.written("a")[begun:]) == {"events"}, "what began before had reached the server by then"
+        await asyncio.sleep(RETRY_S + 30.0)
+        assert b.operator.is_leading
+        assert len(cluster.names("pods")) == 100
+
+
+async def test_nothing_is_told_of_a_job_because_its_operator_stops() -> None:
+    """D24: a create that is not sent any more is no failure of the job."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a")
+        await asyncio.sleep(1.0)
+        a.writes.delay_s = 0.1
+        await cluster.create("mnist", replicas=50)
+        await asyncio.sleep(1.0)
+        await a.end()
+        assert 0 < len(cluster.names("pods")) < 50
+        events = cluster.server.storage.collections["events"].objects.values()
+        assert {event.body["type"] for event in events} == {"Normal"}
+
+
+async def test_a_write_that_gets_no_answer_keeps_the_lease() -> None:
+    """D24, LE-11: it may take effect yet, so nobody else may lead before the lease has run out."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a")
+        await asyncio.sleep(1.0)
+        a.writes.delay_s = 60.0
+        await cluster.create("mnist")
+        await asyncio.sleep(0.1)
+        with capture_logs() as lines:
+            assert DRAIN_S <= await a.end() < 10.0
+        assert {"write_cut_short", "lease_kept"} <= {line["event"] for line in lines}
+        assert cluster.holder() == "a"
+
+
+async def test_a_replica_that_waits_keeps_no_list_of_what_is_to_do() -> None:
+    """D6: nobody would shorten it, and the name of every job that ever was would stay in it."""
+    async with a_cluster() as cluster:
+        cluster.start("a")
+        await asyncio.sleep(1.0)
+        b = cluster.start("b")
+        for number in range(20):
+            await cluster.create(f"job-{number}")
+            await asyncio.sleep(1.0)
+            await cluster.client.delete(TFJOBS, HOME, f"job-{number}")
+        await asyncio.sleep(60.0)
+        assert len(b.operator._queue) == 0
+
+
+async def test_a_replica_that_wins_the_lease_looks_at_every_job() -> None:
+    """D6: at those of its cache, whatever it has heard of them while it waited."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a")
+        await asyncio.sleep(1.0)
+        b = cluster.start("b")
+        await asyncio.sleep(1.0)
+        a.writes.cut = True
+        for number in range(3):
+            await cluster.create(f"job-{number}")
+        await asyncio.sleep(1.0)
+        assert cluster.names("pods") == []
+        a.running.cancel()
+        await asyncio.sleep(LEASE_S + RETRY_S + 1.0)
+        assert b.operator.is_leading
+        assert cluster.names("pods") == ["job-0-worker-0", "job-1-worker-0", "job-2-worker-0"]
 
 
 async def test_a_process_that_loses_the_lease_writes_no_more_and_ends_with_an_error() -> None:

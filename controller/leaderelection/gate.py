@@ -1,0 +1,51 @@
+"""A gate before a transport, through which nothing new passes once the work is to end.
+
+A lease can be given back only when no write of ours can take effect any more. Writes that are cut off leave that open for as
+long as the API server may work on them; so they are awaited, which takes milliseconds, and who would begin another one is kept
+waiting until he is cancelled. An error instead would be told of jobs that nothing is wrong with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from controller.leaderelection.fence import READS
+
+if TYPE_CHECKING:
+    from api.client import Request, Response, Transport
+
+
+class GatedTransport:
+    """A `Transport` whose writes pass a gate; reads and watches always pass.
+
+    Invariants: no write begins once `drain` was called; when that has returned none is under way, and whoever sent one has
+    done with its answer what needs no further wait.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._under_way = 0
+        self._draining = False
+        self._empty = asyncio.Event()
+
+    async def send(self, request: Request) -> Response:
+        """See `Transport.send`. A write that comes after `drain` waits for ever."""
+        if request.method in READS:
+            return await self._transport.send(request)
+        if self._draining:
+            await asyncio.get_running_loop().create_future()
+        self._under_way += 1
+        try:
+            return await self._transport.send(request)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._empty.set()
+
+    async def drain(self) -> None:
+        """Let no write begin any more, and wait for those that are under way."""
+        self._draining = True
+        while self._under_way:
+            self._empty.clear()
+            await self._empty.wait()
