@@ -25,6 +25,7 @@ from controller.leaderelection import (
     LeaderElector,
     LeaderHealth,
     LeaseLock,
+    LeaseWatch,
     hostname_uuid,
 )
 from controller.observability.controller_metrics import EventMetrics, JobCounters, add_leader_gauge
@@ -161,6 +162,7 @@ def build(
             on_stopped_leading=stopped,
             config=election.times,
             fence=fence,
+            watch=LeaseWatch(client, election.namespace, election.name),
             metrics=metrics.series,
             clock=clock,
             chance=chance,
@@ -206,7 +208,7 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event) -> None
         reconciles=reconciles,
     )
     lag = LoopLag(registry, clock)
-    # Watches each hold a connection as long as they live; a lease needs one at a time.
+    # Watches each hold a connection as long as they live; a lease needs one for its watch and one for its requests.
     watches, writes = HttpTransport(settings, max_connections=0), HttpTransport(settings)
     lease = HttpTransport(settings, max_connections=2)
     operator = build(options, Transports(watches, writes, lease), stop, identity=identity, metrics=metrics, clock=clock)

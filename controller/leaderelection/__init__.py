@@ -27,6 +27,7 @@ from controller.leaderelection.fence import Fence, FencedError, FencedTransport
 from controller.leaderelection.gate import GatedTransport
 from controller.leaderelection.health import LeaderHealth
 from controller.leaderelection.lease_lock import LeaseLock
+from controller.leaderelection.lease_watch import LeaseWatch
 from controller.leaderelection.lock import LeaderElectionRecord, ResourceLock
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "LeaderHealth",
     "LeadershipLostError",
     "LeaseLock",
+    "LeaseWatch",
     "ResourceLock",
     "hostname_uuid",
 ]

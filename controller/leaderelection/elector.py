@@ -8,6 +8,7 @@ moment before it sent its last renewal, which is earlier than anybody can have s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from workqueue.clock import LoopClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from controller.leaderelection.lease_watch import LeaseWatch
     from controller.leaderelection.lock import ResourceLock
     from workqueue.clock import Clock
     from workqueue.metrics import QueueMetricsProvider
@@ -56,6 +58,7 @@ class LeaderElector:
         on_new_leader: Callable[[str], None] | None = None,
         config: LeaderElectionConfig | None = None,
         fence: Fence | None = None,
+        watch: LeaseWatch | None = None,
         name: str = "",
         metrics: QueueMetricsProvider | None = None,
         clock: Clock | None = None,
@@ -66,6 +69,7 @@ class LeaderElector:
         on_started_leading: the work. When it returns, we step down.
         on_new_leader: is told, after the fact, of each leader that is seen, ourselves included; "" says that there is none.
         fence: the one through which the work writes (see `FencedTransport`).
+        watch: by which a candidate sees at once that the lease was given back; without it the next try does.
         name: labels the metrics; that of the lock if empty.
         chance: answers a float in [0, 1).
 
@@ -85,6 +89,8 @@ class LeaderElector:
         self._working = False  # the work has not ended
         self._told_stopped = True
         self._told_leader = ""
+        self._watch = watch
+        self._freed = asyncio.Event()
         self.fence = fence or Fence(clock)
         self._claim = Claim(
             lock,
@@ -123,11 +129,26 @@ class LeaderElector:
 
     async def _acquire(self) -> None:
         log.info("lease_awaited", lease=self._name)
-        while True:
-            if await self._attempt() is Outcome.OURS:
-                log.info("lease_acquired", lease=self._name)
-                return
-            await asyncio.sleep(self._config.retry_period_s * (1 + JITTER * self._chance()))
+        if await self._attempt() is not Outcome.OURS:
+            watching = asyncio.create_task(self._watch_for_free(), name=f"watching-{self._name}")
+            try:
+                await self._pause()
+                while await self._attempt() is not Outcome.OURS:
+                    await self._pause()
+            finally:
+                await _end(watching)
+        log.info("lease_acquired", lease=self._name)
+
+    async def _watch_for_free(self) -> None:
+        if self._watch is not None:
+            await self._watch.run(self._freed.set)
+
+    async def _pause(self) -> None:
+        """LE-03: wait for the next try; not so long when the lease is seen to be free."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._config.retry_period_s * (1 + JITTER * self._chance())):
+                await self._freed.wait()
+        self._freed.clear()
 
     async def _lead(self) -> None:
         self._leading = self._working = True

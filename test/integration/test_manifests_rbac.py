@@ -162,7 +162,8 @@ def test_every_right_of_the_operator_is_used_and_none_is_missing(
     """Jobs that end, expire, lose pods, find their names taken or their children orphaned: all that the operator can meet."""
     world = World(plane)
     world.create(stranger("Pod", "blocked-by-a-pod"), stranger("Service", "blocked-by-a-service"))
-    with operator(kubeconfig, tmp_path / "operator.log"), node(plane):
+    # Of two, so that one of them waits for the lease, and watches it.
+    with operator(kubeconfig, tmp_path / "a.log"), operator(kubeconfig, tmp_path / "b.log"), node(plane):
         world.create(
             job("expires", "1s:0", ttlSecondsAfterFinished=0),
             job("ends", "1s:0", cleanPodPolicy="All"),

@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -30,6 +31,11 @@ QUICK = (
 )
 LEASE_S = 6.0
 RETRY_S = 0.5 * 2.2
+HAND_OVER_S = 3.0
+"""From the signal to the next leader's first act: the requests under way, 1.5 s for events, and the lease."""
+BURSTS = 5
+BURST = (200, 2)
+"""Jobs, and workers of each."""
 SLACK_S = 5.0
 """What a busy machine may add to a hand-over."""
 
@@ -74,6 +80,16 @@ class Site:
         given = {"tfReplicaSpecs": {"Worker": {"replicas": 1, "template": template}}} | spec
         job = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": given}
         self.kubectl("create", "-f", "-", stdin=json.dumps(job))
+
+    def create_many(self, prefix: str, count: int, replicas: int) -> None:
+        """Create jobs of so many workers, at once."""
+        template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
+        spec = {"tfReplicaSpecs": {"Worker": {"replicas": replicas, "template": template}}}
+        jobs = [
+            {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": f"{prefix}-{n}"}, "spec": spec}
+            for n in range(count)
+        ]
+        self.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": jobs}))
 
     def names(self, resource: str) -> list[str]:
         return self.kubectl("get", resource, "--output=jsonpath={.items[*].metadata.name}").split()
@@ -124,6 +140,38 @@ def test_a_leader_that_is_told_to_stop_is_succeeded_at_once(site: Site) -> None:
     assert b.value("tf_operator_jobs_created_total") == 1.0, "the first was counted by the other one"
     events = site.kubectl("get", "events", "--output=jsonpath={.items[*].message}")
     assert events.count("Created pod: first-worker-0") == 1
+
+
+def first_act(replica: Replica) -> dict[str, Any]:
+    """The line about the first thing that it did for a job."""
+    done = {"tfjob_event", "tfjob_condition"}
+    found: list[dict[str, Any]] = eventually(
+        lambda: [line for line in replica.lines() if line["event"] in done], "it acts"
+    )
+    return found[0]
+
+
+def test_leaders_that_are_stopped_in_a_burst_hand_over_at_once(site: Site) -> None:
+    """D24: again and again, none cuts off a write, so none keeps its lease, which would hold up all jobs for 15 s and more."""
+    leader, successor = site.two()
+    took = []
+    for number in range(BURSTS):
+        site.create_many(f"burst-{number}", *BURST)
+        begun = datetime.now(UTC)
+        assert leader.end()[0] == 0
+        assert leader.lines("lease_released"), leader.lines("lease_kept")
+        assert leader.lines("write_cut_short") == []
+        assert leader.lines("operator_stopping")[0]["queued"] > 0, "it was not stopped in a burst"
+        # By the clock of the log, since reading a long log takes its time.
+        moments = [*leader.lines("operator_stopping"), *leader.lines("lease_released"), first_act(successor)]
+        after = [(datetime.fromisoformat(line["timestamp"]) - begun).total_seconds() for line in moments]
+        log.info("stopping after %.2f s, lease free after %.2f s, the next one acts after %.2f s", *after)
+        took.append(after[-1])
+        leader, successor = successor, site.start()
+        successor.wait_for("leader_observed")
+    assert sorted(took)[BURSTS // 2] < HAND_OVER_S
+    assert max(took) < HAND_OVER_S + SLACK_S < 15.0
+    eventually(lambda: len(site.names("pods")) == BURSTS * BURST[0] * BURST[1], "all pods are there")
 
 
 def test_a_leader_that_is_killed_is_succeeded_when_its_lease_has_run_out(site: Site) -> None:

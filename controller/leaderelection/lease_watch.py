@@ -1,0 +1,73 @@
+"""Sees a lease become free in the moment in which it does (the polls of an election see it up to 2.2 retry periods later).
+
+A hint and no more: who hears of it asks for the lease like any other time, and whoever may not watch it, or whose watch breaks,
+has the polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import structlog
+
+from api.client import ListOptions
+from api.client.errors import ApiError, ForbiddenError
+from api.core import LEASES, Lease
+from api.meta import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from api.client import RestClient
+
+AGAIN_S: Final = 5.0
+"""The pause before a watch that broke is opened anew: as long as a candidate of the default times waits between two polls."""
+
+log = structlog.get_logger(__name__)
+
+
+class _Event(Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+_decoder: Final = msgspec.json.Decoder(_Event)
+
+
+class LeaseWatch:
+    """Watches the lease `namespace/name`. Needs the right to `watch` it, which one can have for the one name."""
+
+    def __init__(self, client: RestClient, namespace: str, name: str) -> None:
+        self._client = client
+        self._options = ListOptions(namespace, field_selector=f"metadata.name={name}")
+        self._name = f"{namespace}/{name}"
+
+    async def run(self, freed: Callable[[], None]) -> None:
+        """Call `freed` whenever the lease is seen without a holder, or gone, until cancelled. Raises no ApiError."""
+        while True:
+            try:
+                await self._watch(freed)
+            except ForbiddenError as error:
+                log.info("lease_not_watched", lease=self._name, error=str(error))
+                return
+            except (ApiError, msgspec.DecodeError) as error:
+                log.debug("lease_watch_failed", lease=self._name, error=str(error))
+            await asyncio.sleep(AGAIN_S)
+
+    async def _watch(self, freed: Callable[[], None]) -> None:
+        async with self._client.watch(LEASES, self._options) as batches:
+            async for lines in batches:
+                if any(map(_is_free, lines)):
+                    freed()
+
+
+def _is_free(line: bytes) -> bool:
+    event = _decoder.decode(line)
+    if event.type == "DELETED":
+        return True
+    if event.type not in {"ADDED", "MODIFIED"}:
+        return False
+    spec = msgspec.json.decode(event.object, type=Lease).spec
+    return spec is None or not spec.holder_identity
