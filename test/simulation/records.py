@@ -49,8 +49,27 @@ class Records:
         """Who was the first to delete a pod, by the pod's UID."""
         self.pod_removed_at: dict[str, float] = {}
         """When that was."""
+        self.unwanted_since: dict[tuple[str, Slot], float] = {}
+        """Since when a job that has had a replica does not ask for it, by the job's UID and the place."""
+        self.shed: set[str] = set()
+        """UIDs of pods that ended, and were deleted, while nobody asked for their replica: what they did counts for nothing."""
         self.replaced: defaultdict[str, Counter[Slot]] = defaultdict(Counter)
         """How many pods the operator has deleted, by the job's UID and the place, because they failed by their own doing."""
+
+    def edited(self, job: str, now: float, before: set[Slot], after: set[Slot]) -> None:
+        """Note which replicas a job asks for since its specification changed."""
+        self.edited_at[job] = now
+        self.unwanted_since |= dict.fromkeys(((job, slot) for slot in before - after), now)
+        for slot in after:
+            self.unwanted_since.pop((job, slot), None)
+
+    def pod_removed(self, job: str, slot: Slot, uid: str, remover: str, now: float) -> None:
+        """Note that somebody has deleted a pod."""
+        self.removers[uid] = remover
+        self.pod_removed_at[uid] = now
+        since = self.unwanted_since.get((job, slot))
+        if since is not None and self.kubelet.fates[uid].ended_at >= since:
+            self.shed.add(uid)
 
     def fates(self, job: str, slot: Slot) -> list[Fate]:
         """What has become of the pods of a replica, oldest first."""

@@ -116,7 +116,7 @@ class Watchman:
                 self._check_expiry(body, write)
             return
         if old is None or old["spec"] != body["spec"]:
-            records.edited_at[uid] = now
+            records.edited(uid, now, set() if old is None else wish_of(old).slots, wish_of(body).slots)
             if by_operator:
                 self._accuse(write, "specifications are the users'")
         if old is None or old.get("status") == body.get("status"):
@@ -171,8 +171,7 @@ class Watchman:
         elif is_deletion(change):
             if by_operator:
                 self._check_deletion(owner, change, write)
-            self.records.removers[meta["uid"]] = write.client
-            self.records.pod_removed_at[meta["uid"]] = self._world.time
+            self.records.pod_removed(owner, slot, meta["uid"], write.client, self._world.time)
         if change.gone:
             self._free_since[meta["namespace"], meta["ownerReferences"][0]["name"]] = self._world.time
 
@@ -223,7 +222,8 @@ class Watchman:
         """Never two pods for one replica, and no second run of one that has succeeded.
 
         A success is lost when others delete the pod before the operator can see it (B42), or when it comes in the last
-        moments of a pod that was told to go. The operator itself deletes nothing that it has not seen.
+        moments of a pod that was told to go, or of one that nobody asked for any more: a replica that comes back when its job
+        grows again runs again. The operator itself deletes nothing that it has not seen.
         """
         slot = slot_of(change.new.body["metadata"])
         for fate in self.records.fates(owner, slot):
@@ -232,7 +232,7 @@ class Watchman:
                 self._accuse(write, f"there is another pod of {slot}")
             stood_s = self.records.pod_removed_at.get(fate.uid, 0.0) - fate.ended_at
             seen = remover.startswith(OPERATOR) or stood_s > self._forgivable_s
-            if fate.end is End.SUCCEEDED and not fate.leaving and seen:
+            if fate.end is End.SUCCEEDED and not fate.leaving and seen and fate.uid not in self.records.shed:
                 self._accuse(
                     write, f"{slot} has ended well at {fate.ended_at:.3f} s, {stood_s:.3f} s before {remover} took it"
                 )
