@@ -85,12 +85,19 @@ class ContainerState(Struct, frozen=True):
     terminated: ContainerStateTerminated | None = None
 
 
+class LastState(Struct, frozen=True):
+    """How a container ended before it was restarted in place."""
+
+    terminated: ContainerStateTerminated | None = None
+
+
 class ContainerStatus(Struct, frozen=True):
     """One container's state, and how often the kubelet restarted it in place."""
 
     name: str
     restart_count: int = 0
     state: ContainerState = ContainerState()
+    last_state: LastState | None = None
 
 
 class PodCondition(Struct, frozen=True):

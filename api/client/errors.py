@@ -28,7 +28,8 @@ A class that says something about the world (an object is gone, a name is taken,
 reason in a Status alone, which is the API server's own word. A proxy answers with the same codes and knows nothing of the kind;
 so do admission webhooks that give a code and no reason. By their codes are known only answers that call for another attempt.
 
-No message holds a secret: what goes in is the path of the request, the server's own words, and the operating system's.
+No message holds a secret: what goes in is the path of the request, the server's own words without the values that they quote,
+and the operating system's.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 
 from api.meta import Struct
+from api.text import clean, without_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,15 +125,17 @@ class DecodeError(ApiError):
 class StatusError(ApiError):
     """The server answered with a failure, or with a redirect, which is never followed.
 
-    `retry_after_s` is what the server asked us to wait, in seconds, from its Retry-After header or from its Status.
+    `status_message` are the server's words, cut and cleaned (`api.text`). `retry_after_s` is what the server asked us to wait,
+    in seconds, from its Retry-After header or from its Status.
     """
 
     def __init__(self, status: Status, *, request: str = "", retry_after_s: float | None = None) -> None:
-        text = status.message or status.reason or "no message"
+        said = clean(without_values(status.message))
+        text = said or clean(status.reason) or "no message"
         super().__init__(f"{status.code} {text}", request=request)
         self.code = status.code
         self.reason = status.reason
-        self.status_message = status.message
+        self.status_message = said
         self.details = status.details
         self.retry_after_s = retry_after_s
 

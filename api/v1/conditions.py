@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from api.text import clean
 from api.v1 import constants as c
 from api.v1.types import JobCondition
 
@@ -53,6 +54,7 @@ def set_true(conditions: Conditions, condition_type: str, reason: str, message: 
     """
     if _has_ended(conditions):
         return conditions
+    message = clean(message)
     present = find(conditions, condition_type)
     if present is not None and present.status == TRUE:
         if (present.reason, present.message) == (reason, message):
@@ -72,7 +74,7 @@ def set_false(conditions: Conditions, condition_type: str, reason: str, message:
     if present is None or present.status != TRUE or _has_ended(conditions):
         return conditions
     kept = [condition for condition in conditions if condition is not present]
-    off = _new(condition_type, FALSE, reason, message, now)
+    off = _new(condition_type, FALSE, reason, clean(message), now)
     still_true = next((condition for condition in reversed(kept) if condition.status == TRUE), None)
     if still_true is None:
         return (*kept, off)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 from api.client.errors import NotFoundError
 from api.client.rest import STRATEGIC_MERGE_PATCH
 from api.core import EVENTS, Event, EventSource, ObjectReference
+from api.text import EVENT_BYTES, clean
 from controller.events.buffer import EventBuffer
-from controller.events.correlator import Action, Correlator
+from controller.events.correlator import COMBINED, Action, Correlator
 from controller.events.delivery import RETRY_S, Delivery
 from controller.events.drops import EVENT_TYPES, Drop, Drops, RecorderMetrics
 from controller.events.names import EventNames
@@ -89,7 +90,7 @@ class EventRecorder:
             metadata=self._names.name(regarding, now),
             involved_object=regarding,
             reason=reason,
-            message=message,
+            message=clean(message, EVENT_BYTES - len(COMBINED)),
             type=event_type,
             count=1,
             source=self._source,

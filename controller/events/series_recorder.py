@@ -19,6 +19,7 @@ from api.client.rest import STRATEGIC_MERGE_PATCH
 from api.core import EventMeta
 from api.events import EVENTS, Event
 from api.meta import micro_time
+from api.text import EVENT_BYTES, clean
 from controller.events.buffer import EventBuffer
 from controller.events.delivery import MAX_TRIES, NO_WORD, RETRY_S, Delivery, Failure
 from controller.events.drops import EVENT_TYPES, Drop, Drops, RecorderMetrics
@@ -104,7 +105,7 @@ class SeriesRecorder:
             reason=reason,
             regarding=regarding,
             related=related,
-            note=note,
+            note=clean(note, EVENT_BYTES),
             type=event_type,
         )
         if event_type not in EVENT_TYPES:

@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import structlog
 
+from api.text import clean, clean_end
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, MutableMapping
+
+_TRACEBACK: Final = "exception"
+_TRACEBACK_BYTES: Final = 16_384
+"""Most of a traceback is our own text; what users and servers wrote is in the last lines of each part."""
 
 
 def configure_logging(*, json_format: bool | None = None, level: str = "info") -> None:
     """Send all logging, ours and that of libraries, to standard error.
 
     `json_format` None means JSON unless standard error is a terminal. What is bound with `structlog.contextvars` is on
-    every line of the task that bound it.
+    every line of the task that bound it. All text is cut and cleaned (`api.text`).
     """
     as_json = not sys.stderr.isatty() if json_format is None else json_format
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,  # plain tracebacks: richer ones print local variables, and with them secrets
+        _clean,
     ]
     if as_json:
-        shared.append(structlog.processors.format_exc_info)
         renderer: Any = structlog.processors.JSONRenderer(serializer=_to_json)
     else:
-        # Plain tracebacks: richer ones print local variables, and with them secrets.
         renderer = structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
@@ -45,6 +51,16 @@ def configure_logging(*, json_format: bool | None = None, level: str = "info") -
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(number, logging.WARNING))
+
+
+def _clean(_logger: object, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Whatever a field tells passes `api.text`, so that no caller can forget it."""
+    for key, value in line.items():
+        if value is None or isinstance(value, (int, float)) or key.startswith("_"):  # the latter are the library's own
+            continue
+        text = value if isinstance(value, str) else str(value)
+        line[key] = clean_end(text, _TRACEBACK_BYTES) if key == _TRACEBACK else clean(text)
+    return line
 
 
 def _to_json(line: dict[str, Any], *, default: Callable[[Any], Any]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from api.v1 import constants as c
+from controller.tfjob.causes import first_failure
 from controller.tfjob.pod_end import DEADLINE_EXCEEDED
 from controller.tfjob.replicas import Outcome
 
@@ -23,7 +24,7 @@ class Verdict:
     running: bool = False
     succeeded: bool = False
     failed: str = ""
-    """Why the job has failed; empty while it has not."""
+    """Why the job has failed, up to the last words of a process; empty while it has not. Clients match its beginning."""
 
 
 def deciding_type(specs: Mapping[str, ReplicaSpec]) -> str | None:
@@ -55,7 +56,8 @@ def judge(
         ]
         if lost:
             who = f"{job.metadata.namespace}/{job.metadata.name}"
-            return Verdict(failed=f"TFJob {who} has failed because {len(lost)} {name} replica(s) failed.")
+            told = f"TFJob {who} has failed because {len(lost)} {name} replica(s) failed. {first_failure(lost)}"
+            return Verdict(failed=told)
     decider = deciding_type(spec.replicas)
     watched = [decider] if decider is not None else list(spec.replicas)
     return Verdict(running=any(counts[name].active > 0 for name in watched))

@@ -18,6 +18,7 @@ from api.v1 import constants as c
 from api.v1.validation import child_name, invalid_message, managed_by, ttl_s
 from controller.tfjob import status as statuses
 from controller.tfjob.actions import NOTHING, JobEvent, Plan, PodDeletion, Slot
+from controller.tfjob.causes import most_restarts
 from controller.tfjob.gang import gathered, released
 from controller.tfjob.lifecycle import judge, should_restart, to_clean_up
 from controller.tfjob.replicas import count, observe, slot_of
@@ -123,7 +124,7 @@ def _during_its_life(job: TFJob, spec: TFJobSpec, seen: _Seen, now: datetime) ->
         restarts=account(job.status.restarts, seen.replicas, own_doing),
     )
     verdict = judge(job, spec, seen.replicas, finished, counts)
-    ending = _ending(job, spec, verdict, status, now)
+    ending = _ending(job, spec, verdict, status, now, replicas=seen.replicas)
     if ending is not None:  # clean-up is for later plans, which find the end written
         status = statuses.ended(status, ending.condition, ending.reason, ending.message, _whole(now))
         leaving = to_clean_up(_policy_after(status, spec.clean_pod_policy), seen.replicas)
@@ -200,7 +201,9 @@ class _Ending:
 _EVENT_OF: Final = {c.SUCCEEDED: c.REASON_SUCCEEDED, c.FAILED: c.REASON_FAILED}
 
 
-def _ending(job: TFJob, spec: TFJobSpec, verdict: Verdict, status: JobStatus, now: datetime) -> _Ending | None:
+def _ending(
+    job: TFJob, spec: TFJobSpec, verdict: Verdict, status: JobStatus, now: datetime, *, replicas: Sequence[Replica]
+) -> _Ending | None:
     """Whether and how the job ends now: its replicas decide, and where they do not its limits may."""
     name = job.metadata.name
     if verdict.succeeded:
@@ -209,9 +212,8 @@ def _ending(job: TFJob, spec: TFJobSpec, verdict: Verdict, status: JobStatus, no
     if verdict.failed:
         return _Ending(c.FAILED, c.REASON_FAILED, verdict.failed)
     if spec.backoff_limit is not None and sum(record.total for record in status.restarts) > spec.backoff_limit:
-        return _Ending(
-            c.FAILED, c.REASON_LIMIT, f"Job {name} has failed because it has reached the specified backoff limit"
-        )
+        told = f"Job {name} has failed because it has reached the specified backoff limit"
+        return _Ending(c.FAILED, c.REASON_LIMIT, f"{told}. {most_restarts(name, status.restarts, replicas)}")
     left = _until_deadline(status, spec, now)
     if left is not None and left <= 0:
         return _Ending(

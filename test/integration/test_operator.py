@@ -65,12 +65,12 @@ def test_a_job_lives_from_created_to_succeeded(cluster: Cluster) -> None:
 
 @BOTH_KUBELETS
 def test_a_failed_replica_fails_the_job(cluster: Cluster) -> None:
-    """Policy Never and exit 1: the condition says which kind failed."""
+    """U8: policy Never and exit 1; the condition says which kind failed, which pod, and with what code."""
     with cluster.operator(), cluster.node():
         cluster.create("bad", specs(Chief=replica(run="forever"), Worker=replica(run="0.5s:1")))
         status = cluster.wait_for("bad", c.FAILED)
-        text = f"TFJob {cluster.namespace}/bad has failed because 1 Worker replica(s) failed."
-        assert status["conditions"][-1]["message"] == text
+        text = f"TFJob {cluster.namespace}/bad has failed because 1 Worker replica(s) failed. Pod bad-worker-0: "
+        assert status["conditions"][-1]["message"] == f"{text}container tensorflow exited with code 1"
         eventually(lambda: cluster.names("pods") == ["bad-worker-0"], "the running chief is cleaned up")
 
 
@@ -103,7 +103,9 @@ def test_a_replica_that_keeps_failing_runs_into_the_backoff_limit(cluster: Clust
             eventually(lambda: cluster.job("thrice").get("status", {}).get("restarts"), "the first restart is written")
         with cluster.operator():
             status = cluster.wait_for("thrice", c.FAILED)
-            assert status["conditions"][-1]["message"].endswith("it has reached the specified backoff limit")
+            message = status["conditions"][-1]["message"]
+            assert message.startswith("Job thrice has failed because it has reached the specified backoff limit")
+            assert "Pod thrice-worker-0 was restarted most, 3 times; last, container tensorflow exited" in message
             eventually(
                 lambda: ("Normal", "TFJobFailed") in [event[:2] for event in cluster.events("thrice")],
                 "the end is told",

@@ -34,6 +34,7 @@ from api.client.errors import (
     error_from_event,
     parse_retry_after,
 )
+from api.text import MAX_BYTES
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -229,3 +230,19 @@ def test_the_drawing_of_the_tree_is_the_tree() -> None:
     for name, parent in drawn:
         assert getattr(errors, name).__base__.__name__ == parent
     assert issubclass(errors.CredentialsError, ApiError)
+
+
+def test_a_refusal_is_told_without_values_and_cut() -> None:
+    """D5, U5: an API server copies the value that it refuses into its message, be it a password or 800 KB."""
+    said = (
+        'Pod "a" is invalid: metadata.labels: Invalid value: "'
+        + "x" * 800_000
+        + '": must be no more than 63 characters'
+    )
+    error = error_from_answer(422, body("Invalid", said, 422), request="POST /pods")
+    assert error.status_message == (
+        'Pod "a" is invalid: metadata.labels: Invalid value: must be no more than 63 characters'
+    )
+    denied = error_from_answer(400, body("BadRequest", "denied the request: \x1b[1m" + "y" * 800_000, 400), request="r")
+    assert denied.status_message.startswith(r"denied the request: \x1b[1myyy")
+    assert len(str(denied).encode()) < MAX_BYTES + 20

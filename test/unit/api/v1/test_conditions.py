@@ -7,6 +7,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.text import MAX_BYTES
 from api.v1 import conditions
 from api.v1 import constants as c
 from api.v1.types import JobStatus
@@ -87,3 +88,15 @@ def test_any_sequence_of_transitions_keeps_the_rules(sequence: list[str]) -> Non
         assert not true & {c.RUNNING, c.RESTARTING, c.SUSPENDED}
     if true:
         assert found[-1].status == "True"
+
+
+def test_no_message_of_a_condition_is_longer_than_4_kb_or_holds_a_control_character() -> None:
+    """D5: whoever wrote it; and a message that was cut does not count as a new one at each sync."""
+    long = "\x1b[31m" + "x" * 800_000
+    first = conditions.set_true((), c.CREATED, "r", "m", EPOCH)
+    failed = conditions.set_true(first, c.RUNNING, "r", long, EPOCH)
+    assert failed[-1].message.startswith(r"\x1b[31mxxx")
+    assert len(failed[-1].message.encode()) <= MAX_BYTES
+    assert conditions.set_true(failed, c.RUNNING, "r", long, EPOCH) is failed
+    off = conditions.set_false(failed, c.RUNNING, "r", long, EPOCH)
+    assert max(len(each.message.encode()) for each in off) <= MAX_BYTES

@@ -20,6 +20,7 @@ from api.client.errors import (
     RequestTimeoutError,
     ServerError,
 )
+from api.text import EVENT_BYTES
 from controller.events import EventRecorder
 from controller.events.correlator import COMBINED
 from controller.events.recorder import BUFFER_SIZE
@@ -302,3 +303,14 @@ async def test_cancelling_counts_what_was_not_written(bench: Bench) -> None:
     assert running.cancelled()
     bench.record("late", "Warning")
     assert bench.drops.count == {("Warning", "shutdown"): 4}
+
+
+async def test_a_message_is_cut_and_cleaned_before_it_waits(bench: Bench) -> None:
+    """D5: 1,024 bytes, also where it is combined with others: ten thousand events may wait in memory."""
+    for number in range(15):
+        bench.record(f"{number}\x1b[31m" + "x" * 800_000)
+    await bench.run_to_the_end()
+    messages = [body["message"] for *_, body in bench.client.log]
+    assert messages[0].startswith(r"0\x1b[31mxxx")
+    assert messages[-1].startswith("(combined from similar events): ")
+    assert max(len(message.encode()) for message in messages) <= EVENT_BYTES

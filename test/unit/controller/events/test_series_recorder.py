@@ -17,6 +17,7 @@ from api.client.errors import (
     NamespaceTerminatingError,
     NotFoundError,
 )
+from api.text import EVENT_BYTES
 from controller.events import SeriesRecorder
 from controller.events.series_recorder import BUFFER_SIZE, FLUSH_S, WRITERS
 from fakes.api import status_error
@@ -420,3 +421,13 @@ async def test_a_refresh_writes_what_was_counted_by_its_turn(bench: Bench) -> No
     assert bench.counts == [(1800.0, "patch", 3), (1810.0, "patch", 4)]
     bench.recorder.stop()
     await running
+
+
+async def test_a_note_is_no_longer_than_the_api_takes_it() -> None:
+    """D5: 1,024 bytes, in which control characters are shown."""
+    bench = Bench()
+    bench.record("\x1b[31m" + "\u00e4" * 5000)
+    await bench.run_to_the_end()
+    (note,) = [body["note"] for *_, body in bench.client.log]
+    assert note.startswith(r"\x1b[31mää")
+    assert len(note.encode()) <= EVENT_BYTES

@@ -32,6 +32,11 @@ def crash() -> None:
     raise ValueError(len(token))
 
 
+def crash_with(message: str) -> None:
+    """Fail with a message that somebody else wrote."""
+    raise ValueError(message)
+
+
 def test_a_line_is_one_json_object_with_what_the_task_is_about(capsys: pytest.CaptureFixture[str]) -> None:
     """JSON unless standard error is a terminal; an error with its traceback is one line, too."""
     configure_logging()
@@ -69,3 +74,31 @@ def test_a_traceback_shows_no_local_variables(json_format: bool, capsys: pytest.
     printed = capsys.readouterr().err
     assert "ValueError" in printed
     assert "hush-hush" not in printed
+
+
+@pytest.mark.parametrize("json_format", [True, False])
+def test_whatever_a_field_tells_is_cut_and_cleaned(json_format: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """D5: in both forms, in every field, from our loggers and from those of libraries: ESC could rewrite a terminal."""
+    configure_logging(json_format=json_format)
+    evil = "\x1b[2Jgone \u202e" + "x" * 100_000
+    structlog.get_logger().warning("tfjob_event", message=evil, error=ValueError(evil), number=3)
+    logging.getLogger("library").error("broken: %s", evil)
+    try:
+        crash_with(evil + " and that was why")
+    except ValueError:
+        structlog.get_logger().exception("sync_crashed")
+        logging.getLogger("library").exception("crashed")
+    text = capsys.readouterr().err
+    assert "\x1b[2J" not in text
+    assert "\u202e" not in text
+    assert text.count("gone") >= 3
+    assert text.count("and that was why") == 2, "of a traceback the end is kept"
+    assert len(text) < 3 * 4096 + 2 * 16_384 + 2000
+
+
+def test_numbers_stay_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever reads the log reckons with them."""
+    configure_logging(json_format=True)
+    structlog.get_logger().info("handler_slow", seconds=0.5, delivered=3, sure=True, why=None)
+    line = json.loads(capsys.readouterr().err)
+    assert (line["seconds"], line["delivered"], line["sure"], line["why"]) == (0.5, 3, True, None)

@@ -197,8 +197,9 @@ def test_a_failed_replica_that_may_not_restart_fails_the_job() -> None:
     assert told(decided.status) == [c.CREATED, c.FAILED]
     assert decided.status is not None
     message = "TFJob ns/mnist has failed because 1 PS replica(s) failed."
-    assert decided.status.conditions[-1].message == message
-    assert JobEvent("Normal", "TFJobFailed", message) in decided.events
+    told_of = f"{message} Pod mnist-ps-0: container tensorflow exited with code 1"
+    assert decided.status.conditions[-1].message == told_of
+    assert JobEvent("Normal", "TFJobFailed", told_of) in decided.events
 
 
 def test_success_and_failure_seen_at_once_are_success() -> None:

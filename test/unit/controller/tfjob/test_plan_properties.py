@@ -124,9 +124,10 @@ def has_succeeded(found: Pod, tfjob: TFJob) -> bool:
             return False
     elif found.status.reason:
         return False
-    if found.status.phase == core.FAILED:
-        return with_zero and not found.status.reason
-    return found.status.phase == core.SUCCEEDED or (with_zero and found.spec.restart_policy != c.ALWAYS)
+    if found.status.phase == core.SUCCEEDED:
+        return True
+    is_final = found.status.phase == core.FAILED or found.spec.restart_policy != c.ALWAYS
+    return with_zero and is_final and not found.status.reason  # with a reason the pod was ended as a whole
 
 
 def is_active(found: Pod) -> bool:

@@ -1,0 +1,53 @@
+"""What a real API server says of pods that it refuses, and what of that reaches a status, an event or a log.
+
+With `--record` the server's words are written into `test/data/recordings`, under its version.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from api.client import HttpTransport, Request, load_settings
+from api.client.errors import error_from_answer
+from api.text import MAX_BYTES
+from fakes.refusals import SECRET, file_of, refused_pods
+
+if TYPE_CHECKING:
+    import pytest
+
+    from api.client.transport import Transport
+    from hack.control_plane import ControlPlane
+
+
+async def _answer(
+    transport: Transport, method: str, path: str, body: Any = None, dry_run: str = ""
+) -> tuple[int, bytes]:
+    sent = None if body is None else json.dumps(body).encode()
+    response = await transport.send(Request(method, path, {"dryRun": dry_run} if dry_run else {}, sent))
+    try:
+        return response.status, await response.body()
+    finally:
+        response.close()
+
+
+async def test_what_the_api_server_says_of_a_refused_pod_is_told_without_its_values(
+    control_plane: ControlPlane, namespace: str, pytestconfig: pytest.Config
+) -> None:
+    """U5, D5: decode errors and validation quote what users wrote; we do not, however long it is."""
+    said: dict[str, str] = {}
+    pods = refused_pods() | {"label of 800 KB": {"metadata": {"name": "a", "labels": {"a": "x" * 800_000}}, "spec": {}}}
+    async with HttpTransport(load_settings(str(control_plane.kubeconfig))) as transport:
+        version = str(json.loads((await _answer(transport, "GET", "/version"))[1])["gitVersion"]).removeprefix("v")
+        for what, pod in pods.items():
+            code, body = await _answer(transport, "POST", f"/api/v1/namespaces/{namespace}/pods", pod, "All")
+            if code < 300:
+                continue
+            error = error_from_answer(code, body, request="POST /pods")
+            assert SECRET.lower() not in str(error).lower(), what
+            assert len(str(error).encode()) <= MAX_BYTES + 100, what
+            said[what] = json.loads(body)["message"]
+    assert len(said) > 30
+    if pytestconfig.getoption("--record", default=False):
+        del said["label of 800 KB"]
+        file_of(version).write_text(json.dumps(said, indent=1) + "\n")

@@ -1,0 +1,147 @@
+"""Text of users and servers: cut, cleaned, and without values."""
+
+from __future__ import annotations
+
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.text import LAST_WORDS_BYTES, MAX_BYTES, MAX_NAME, clean, clean_end, last_words, name, without_values
+from fakes.recordings import VERSIONS
+from fakes.refusals import SECRET, recorded, refused_pods
+
+any_text = st.text(st.characters(exclude_categories=()), max_size=200)
+
+
+def test_ordinary_text_stays_as_it_is() -> None:
+    """D5: in any script, with newlines."""
+    for text in ("", "spec.x: must be a string", "zwei Zeilen\nund Umlaute: äöü", "日本語　と絵文字 🍵", "back\\slash"):
+        assert clean(text) == text
+
+
+def test_a_long_text_is_cut_and_says_how_much_is_missing() -> None:
+    """D5: a refusal that quotes a label of 800 KB must not keep the job's end from being written."""
+    cut = clean("x" * 800_000)
+    assert len(cut) == MAX_BYTES
+    kept = cut.count("x")
+    assert cut == "x" * kept + f"... ({800_000 - kept} more characters)"
+
+
+@given(any_text.flatmap(lambda part: st.integers(0, 80).map(lambda times: part * times)), st.integers(60, 300))
+def test_every_text_is_cut_at_the_limit_and_told_exactly(text: str, limit: int) -> None:
+    """D5: in bytes of UTF-8, whatever is in it; and what has passed once passes again as it is."""
+    cut = clean(text, limit)
+    assert len(cut.encode()) <= limit
+    assert clean(cut, limit) == cut
+    assert len(clean_end(text, limit).encode()) <= limit
+    if "more characters)" not in text and cut.endswith(" more characters)"):
+        kept, missing = cut.removesuffix(" more characters)").rsplit("... (", 1)
+        assert clean(text[: len(text) - int(missing)]) == kept
+
+
+def test_what_can_not_be_seen_is_shown_as_an_escape() -> None:
+    """D5: terminals obey ESC, bidirectional controls reorder what stands beside them, half of a pair has no bytes."""
+    assert clean("\x1b[31mred\x1b[0m \u202eevil\u202c \x00\x7f\x85 \ud800 \U000e0041") == (
+        r"\x1b[31mred\x1b[0m \u202eevil\u202c \x00\x7f\x85 \ud800 \U000e0041"
+    )
+    assert clean("a\tb\r\nc") == "a\\tb\\r\nc"
+
+
+def test_every_control_character_of_unicode_is_escaped_and_nothing_else() -> None:
+    """D5: categories Cc, Cf, Cs, Zl and Zp, but the newline."""
+    unseen = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    code_points = [chr(code) for code in range(sys.maxunicode + 1)]
+    wrong = [
+        hex(ord(each))
+        for each in code_points
+        if (clean(each) != each) is not (unicodedata.category(each) in unseen and each != "\n")
+    ]
+    # A younger Unicode than this Python's may know more of them.
+    assert [each for each in wrong if unicodedata.category(chr(int(each, 16))) != "Cn"] == []
+
+
+def test_of_a_traceback_the_end_is_kept() -> None:
+    """D5: what went wrong stands in its last line."""
+    text = "Traceback\n" + "  a line of code\n" * 500 + "ValueError: no\x1bkettle"
+    cut = clean_end(text, 1000)
+    assert len(cut) <= 1000
+    assert cut.startswith("... ")
+    assert cut.endswith("ValueError: no\\x1bkettle")
+
+
+def test_a_name_is_shown_on_one_line_and_cut() -> None:
+    """D1: keys are the user's choice, and a megabyte of them is a choice."""
+    assert name("a\nb\x1b") == r"a\nb\x1b"
+    assert name("k" * 100_000) == "k" * MAX_NAME + "..."
+
+
+def test_last_words_are_the_last_lines_that_say_something() -> None:
+    """U8: of a log the end, on one line."""
+    assert last_words("Epoch 1\n\nTraceback:\n   File x\nValueError: shapes differ\n\n") == (
+        "Epoch 1 / Traceback: / File x / ValueError: shapes differ"
+    )
+    many = last_words("\n".join(f"line {number}" for number in range(1000)))
+    assert many.endswith("line 998 / line 999")
+    assert LAST_WORDS_BYTES - 20 < len(many) <= LAST_WORDS_BYTES
+    assert last_words(" \n\t\n") == ""
+
+
+def test_of_a_long_last_line_the_beginning_is_kept() -> None:
+    """U8: an error says first what it is."""
+    words = last_words("before\n" + "ResourceExhaustedError: OOM " + "x" * 5000)
+    assert len(words) == LAST_WORDS_BYTES
+    assert words.startswith("ResourceExhaustedError: OOM xxx")
+
+
+@given(any_text, st.integers(60, 600))
+def test_last_words_are_clean_and_short(text: str, limit: int) -> None:
+    """U8: whatever a process has left behind."""
+    words = last_words(text * 9, limit)
+    assert len(words.encode()) <= limit
+    assert "\n" not in words
+    assert clean(words, limit) == words
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_nothing_that_api_servers_quote_of_a_pod_remains(version: str) -> None:
+    """U5: what servers of both ages said of forty refused pods, each of which holds a secret."""
+    said = recorded(version)
+    assert len(said) > 30
+    assert said.keys() <= refused_pods().keys()
+    assert sum(SECRET.lower() in each.lower() for each in said.values()) > 10, "the recordings prove nothing"
+    for what, message in said.items():
+        told = without_values(message)
+        assert SECRET.lower() not in told.lower(), what
+        assert len(told) > 60, f"{what}: nothing is left"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ('a: Invalid value: "x": must be y', "a: Invalid value: must be y"),
+        ('[a: Invalid value: "x, b: ]\\"": no, b: Required value]', "[a: Invalid value: no, b: Required value]"),
+        ("a: Invalid value: -1: must be at least 0", "a: Invalid value: must be at least 0"),
+        ('a: Invalid value: {"k":"v: w","l":[1, 2]}: no', "a: Invalid value: no"),
+        ('a: Invalid value: core.Env{Name:"x", Value:"y: z", P:(*int)(0xc0)}: no', "a: Invalid value: no"),
+        ('a: Invalid value: core.Env{Value:"never closed: x, y', "a: Invalid value"),
+        ('a: Unsupported value: "x": supported values: "A", "B"', 'a: Unsupported value: supported values: "A", "B"'),
+        ('a: Not found: "x"', "a: Not found"),
+        ('[a: Duplicate value: "x", b: Not found: "y"]', "[a: Duplicate value, b: Not found]"),
+        ('pods "j-worker-0" is forbidden: exceeded quota', 'pods "j-worker-0" is forbidden: exceeded quota'),
+        ("ReadString: expects, but found 3, error found in #10 byte of ...|s3cret|..., bigger context ...|s3cret|...",
+         "ReadString: expects"),
+    ],
+)  # fmt: skip
+def test_values_go_and_what_is_wrong_with_them_stays(said: str, told: str) -> None:
+    """U5: strings, numbers, and objects in both of Go's notations."""
+    assert without_values(said) == told
+
+
+@given(any_text)
+def test_no_text_makes_the_removal_of_values_fail(text: str) -> None:
+    """U5: a webhook may say anything."""
+    for message in (text, f"a: Invalid value: {text}", f'a: Invalid value: "{text}'):
+        without_values(message)
