@@ -8,6 +8,7 @@ world pays nothing for the possibility.
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -41,6 +42,8 @@ against Python's limit of 1000. Without room for them one such object would make
 
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 """The annotation of the bookmark that follows the last of what existed when a watch began (RF-27)."""
+
+_TRAILING: Final = re.compile(r"trailing characters \(byte (\d+)\)")
 
 _PLAIN: Final = frozenset({Added, Modified, Deleted})
 
@@ -144,6 +147,9 @@ class Codec(Generic[T]):
         page: Any = _WirePage
         self._event = msgspec.json.Decoder[Any](typed | _WireBookmark | _WireError)
         self._page = msgspec.json.Decoder[_WirePage[T]](page[kind])
+        self._items = msgspec.json.Decoder[list[T]](list[kind])  # type: ignore[valid-type]
+        self._raw = msgspec.json.Decoder(msgspec.Raw)
+        self._raw_items = msgspec.json.Decoder(list[msgspec.Raw])
         self._object = msgspec.json.Decoder(kind)
         self._raw_event = msgspec.json.Decoder(_WireEvent)
         self._raw_page = msgspec.json.Decoder(_RawPage)
@@ -174,9 +180,38 @@ class Codec(Generic[T]):
         except UNDECODABLE as error:
             raise DecodeError(f"not a list of {self.resource}: {error}") from error
         self._check_list_kind(raw.kind)
+        items, skipped = await self._decode_objects(raw.items or ())
+        return Page(items, raw.metadata.resource_version, raw.metadata.continue_token, skipped)
+
+    async def decode_items(self, items: bytes) -> tuple[list[T], list[Skipped]] | None:
+        """Decode objects with commas between them; also those that had to be left out. None if it is not whole objects."""
+        text = b"[%b]" % items
+        try:
+            return self._items.decode(text), []
+        except UNDECODABLE:
+            pass  # perhaps just one object
+        try:
+            with _room_for_depth():
+                raw = self._raw_items.decode(text)
+        except UNDECODABLE:
+            return None
+        return await self._decode_objects(raw)
+
+    def end_of_objects(self, items: bytes) -> int:
+        """Where the comma stands between the last whole item and what follows it; 0 if none is whole and followed.
+
+        `items` begin with an item, and may be cut off anywhere. Reads each byte about once.
+        """
+        begin, view = 0, memoryview(items)
+        with _room_for_depth():
+            while (after := _after_first(self._raw, view[begin:])) and items[begin + after - 1] == ord(","):
+                begin += after
+        return max(0, begin - 1)
+
+    async def _decode_objects(self, raw: Sequence[msgspec.Raw]) -> tuple[list[T], list[Skipped]]:
         items: list[T] = []
         skipped: list[Skipped] = []
-        for number, item in enumerate(raw.items or (), 1):
+        for number, item in enumerate(raw, 1):
             decoded = self._decode_object(item)
             if isinstance(decoded, Skipped):
                 skipped.append(decoded)
@@ -184,7 +219,7 @@ class Codec(Generic[T]):
                 items.append(decoded)
             if number % PIECE == 0:
                 await asyncio.sleep(0)
-        return Page(items, raw.metadata.resource_version, raw.metadata.continue_token, skipped)
+        return items, skipped
 
     def _check_list_kind(self, kind: str) -> None:
         # `{}` or a Status must not pass for an empty list: that would delete the whole cache.
@@ -288,6 +323,20 @@ def _room_for_depth() -> Iterator[None]:
         yield
     finally:
         sys.setrecursionlimit(limit)
+
+
+def _after_first(decoder: msgspec.json.Decoder[msgspec.Raw], values: memoryview) -> int:
+    """How many bytes the first of these values has, with what separates it from the next one; 0 if that can not be seen.
+
+    msgspec tells it in the words of an error only. Should they change, nothing worse comes of it than lists that are decoded
+    when they are whole.
+    """
+    try:
+        decoder.decode(values)
+    except UNDECODABLE as error:
+        if (found := _TRAILING.search(str(error))) is not None:
+            return int(found[1])
+    return 0
 
 
 def _skip(head: _Head, error: Exception) -> Skipped:

@@ -13,6 +13,7 @@ from api.client.errors import error_from_event
 from api.client.rest import DEAD_PEER_S
 from informers.codec import WatchEvent
 from informers.deltas import T
+from informers.list_reader import ListReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -63,8 +64,8 @@ class ListWatch(Generic[T]):
 
     async def list(self, options: ListOptions) -> Page[T]:
         """See `ListerWatcher.list`."""
-        return await self._codec.decode_page(
-            await self._client.list_page(self._codec.resource, self._narrowed(options))
+        return await self._client.read_list(
+            self._codec.resource, self._narrowed(options), lambda chunks: ListReader(self._codec).read(chunks)
         )
 
     @asynccontextmanager

@@ -18,7 +18,7 @@ PAGE_SIZE: Final = 500
 
 
 class Pager(Generic[T]):
-    """Follows continue tokens. Pages are decoded as they come, so only one page's bytes are held at a time.
+    """Follows continue tokens. Pages are decoded as they arrive, so of their bytes hardly any are held.
 
     Invariant: what is returned is one consistent snapshot: its resourceVersion is that of the first page, to which the
     server's token binds the others.

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from api.client.counted import Counted
 from api.client.errors import (
     ConnectionLostError,
     DecodeError,
+    RequestTimeoutError,
     StatusError,
     TooLargeResourceVersionError,
     error_from_answer,
@@ -22,7 +24,7 @@ from api.client.throttle import Throttle
 from workqueue.clock import LoopClock
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from api.client.metrics import RequestMetrics
     from api.client.throttle import Limiter
@@ -61,15 +63,35 @@ class Exchange:
         """Send a request and read its whole answer."""
         return await self._with_retries(request, self._read)
 
+    async def read_while_it_arrives(self, request: Request, take: Callable[[AsyncIterator[bytes]], Awaitable[T]]) -> T:
+        """Send a request whose answer is a stream with an end, and answer what `take` makes of the chunks of its body.
+
+        One attempt, and what `take` does in it, has `total_s` seconds.
+        """
+
+        async def attempt(request: Request, retries: int) -> T:
+            limit = asyncio.timeout(request.total_s)
+            try:
+                async with limit:
+                    return await self._take(request, retries, take)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise RequestTimeoutError("no answer in time", request=str(request)) from None
+
+        return await self._with_retries(request, attempt)
+
     async def open(self, request: Request) -> Response:
         """Send a request whose answer is a stream, which the caller must close. Only retries pass the rate limit."""
-        return await self._with_retries(request, self._open)
+        return await self._with_retries(request, self._open, first_is_free=True)
 
-    async def _with_retries(self, request: Request, attempt: Callable[[Request, int], Awaitable[T]]) -> T:
+    async def _with_retries(
+        self, request: Request, attempt: Callable[[Request, int], Awaitable[T]], *, first_is_free: bool = False
+    ) -> T:
         """Attempt a request until it succeeds, fails for good, or was retried often enough."""
         retries = 0
         while True:
-            if self._throttle is not None and (retries or not request.stream):
+            if self._throttle is not None and (retries or not first_is_free):
                 await self._throttle.wait(request)
             try:
                 return await attempt(request, retries)
@@ -82,20 +104,37 @@ class Exchange:
 
     async def _read(self, request: Request, retries: int) -> bytes:
         started = self._clock.monotonic()
-        code, body = NO_ANSWER, None
+        code, received = NO_ANSWER, None
         try:
             response = await self._transport.send(request)
             try:
                 body = await response.body()
             finally:
                 response.close()
-            code = str(response.status)
+            code, received = str(response.status), len(body)
         finally:
-            self._count(request, retries, code, self._clock.monotonic() - started, body)
+            self._count(request, retries, code, self._clock.monotonic() - started, received)
         _check(request, response, body, self._clock)
         if not body.startswith(b"{"):
             raise DecodeError("the answer is not a JSON object", request=str(request))
         return body
+
+    async def _take(self, request: Request, retries: int, take: Callable[[AsyncIterator[bytes]], Awaitable[T]]) -> T:
+        started = self._clock.monotonic()
+        code, received = NO_ANSWER, None
+        try:
+            response = await self._transport.send(request)
+            chunks = Counted(response.chunks())
+            try:
+                body = b"" if response.status == 200 else b"".join([chunk async for chunk in chunks])
+                _check(request, response, body, self._clock)
+                taken = await take(chunks)
+            finally:
+                response.close()
+                code, received = str(response.status) if chunks.ended else NO_ANSWER, chunks.count
+        finally:
+            self._count(request, retries, code, self._clock.monotonic() - started, received)
+        return taken
 
     async def _open(self, request: Request, retries: int) -> Response:
         code = NO_ANSWER
@@ -112,10 +151,9 @@ class Exchange:
         return response
 
     def _count(
-        self, request: Request, retries: int, code: str, seconds: float | None = None, body: bytes | None = None
+        self, request: Request, retries: int, code: str, seconds: float | None = None, received: int | None = None
     ) -> None:
         sent = 0 if request.body is None else len(request.body)
-        received = None if body is None else len(body)
         self._metrics.attempted(Attempt(request.method, code, retries > 0, sent, seconds, received))
 
 

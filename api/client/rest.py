@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -17,13 +17,15 @@ from api.client.transport import Request
 from api.client.watch_lines import WatchLines
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from api.client.metrics import RequestMetrics
     from api.client.throttle import Limiter
     from api.client.transport import Transport
     from api.meta import Resource
     from workqueue.clock import Clock
+
+T = TypeVar("T")
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
@@ -112,6 +114,17 @@ class RestClient:
     async def list_page(self, resource: Resource, options: ListOptions) -> bytes:
         """Read one page of a collection."""
         return await self._send("GET", resource.path(options.namespace), options.query(), total_s=self._list_s)
+
+    async def read_list(
+        self, resource: Resource, options: ListOptions, take: Callable[[AsyncIterator[bytes]], Awaitable[T]]
+    ) -> T:
+        """Read one page of a collection while it arrives: answer what `take` makes of the chunks of its body.
+
+        When the connection is lost under way the page is read anew, and `take` called again. What it raises comes out.
+        """
+        path, seconds = resource.path(options.namespace), self._list_s
+        request = Request("GET", path, options.query(), total_s=seconds, idle_s=seconds)
+        return await self._exchange.read_while_it_arrives(request, take)
 
     @asynccontextmanager
     async def watch(

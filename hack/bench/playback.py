@@ -54,9 +54,10 @@ class _Played:
         return EMPTY_LIST
 
     def chunks(self) -> AsyncIterator[bytes]:
-        if self._watch is None:
-            raise TypeError("a list has no chunks")
-        return self._watch
+        return self._watch or self._list()
+
+    async def _list(self) -> AsyncIterator[bytes]:
+        yield EMPTY_LIST
 
     def close(self) -> None:
         """Nothing is open."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class WholeResponse:
-    """A `Response` whose body has arrived with its head, or never will: then reading it raises `failure`."""
+    """A `Response` whose body has arrived with its head, or never will: half of it comes, then reading raises `failure`."""
 
     def __init__(self, answer: Answer, failure: TransportError | None = None) -> None:
         self._answer = answer
@@ -36,6 +36,8 @@ class WholeResponse:
         return self._answer.body
 
     async def chunks(self) -> AsyncIterator[bytes]:
+        if self._failure is not None:
+            yield self._answer.body[: len(self._answer.body) // 2]
         yield await self.body()
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 from email.utils import format_datetime
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -28,6 +29,9 @@ from api.client.metrics import Attempt
 from api.client.transport import Request
 from fakes.transport import Answer, FakeTransport, refusal
 from fakes.virtual_loop import EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 GET = Request("GET", "/api/v1/pods")
 POST = Request("POST", "/api/v1/namespaces/ns/pods", body=b"{}")
@@ -214,3 +218,92 @@ async def test_a_cancelled_request_closes_its_answer() -> None:
         async with asyncio.timeout(1):
             await Exchange(transport).read(GET)
     assert transport.unclosed == 0
+
+
+class Taker:
+    """Takes chunks, those of each attempt for themselves; fails with `error` after the first."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.attempts: list[list[bytes]] = []
+        self._error = error
+
+    async def __call__(self, chunks: AsyncIterator[bytes]) -> bytes:
+        taken: list[bytes] = []
+        self.attempts.append(taken)
+        async for chunk in chunks:
+            taken.append(chunk)
+            if self._error is not None:
+                raise self._error
+        return b"".join(taken)
+
+
+LIST = Request("GET", "/api/v1/pods", total_s=70.0, idle_s=70.0)
+
+
+async def test_a_list_that_breaks_under_way_is_read_anew_from_the_beginning() -> None:
+    """D9d, WR-06: as any other GET; what was taken of the first attempt is not part of the second."""
+    broken = Answer(body=(b'{"items":', b"[", ConnectionLostError("reset")))
+    transport = FakeTransport(broken, Answer(body=(b'{"items":', b"[]}")))
+    taker = Taker()
+    assert await Exchange(transport).read_while_it_arrives(LIST, taker) == b'{"items":[]}'
+    assert taker.attempts == [[b'{"items":', b"["], [b'{"items":', b"[]}"]]
+    assert gaps(transport) == [1.0]
+    assert transport.unclosed == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (refusal(403, "Forbidden"), StatusError),
+        (refusal(410, "Expired"), StatusError),
+        (Answer(502, (b"<html>", b"</html>")), ServerError),
+        (Answer(200, b"<html>", {"Content-Type": "text/html"}), DecodeError),
+        (Answer(200, (b"{", RequestTimeoutError("silence"))), RequestTimeoutError),
+    ],
+)
+async def test_what_is_no_list_is_not_taken_for_one(answer: Answer, error: type[ApiError]) -> None:
+    """D9d: a refusal is read to its end, and raised as of any request."""
+    transport, taker = FakeTransport(answer), Taker()
+    with pytest.raises(error):
+        await Exchange(transport).read_while_it_arrives(LIST, taker)
+    assert transport.unclosed == 0
+    assert b"<" not in b"".join(chunk for attempt in taker.attempts for chunk in attempt)
+
+
+async def test_what_the_taker_raises_comes_out_and_the_stream_is_closed() -> None:
+    """D9d: garbage is garbage the next time too."""
+    transport, taker = FakeTransport(Answer(body=(b"{", b"}"))), Taker(DecodeError("garbage"))
+    with pytest.raises(DecodeError, match="garbage"):
+        await Exchange(transport).read_while_it_arrives(LIST, taker)
+    assert taker.attempts == [[b"{"]]
+    assert transport.unclosed == 0
+
+
+async def test_a_list_that_trickles_ends_at_its_limit() -> None:
+    """D9d: no silence is long enough to end it, and nothing may hang."""
+    transport = FakeTransport(Answer(body=(b"{", *[part for _ in range(100) for part in (1.0, b" ")])))
+    with pytest.raises(RequestTimeoutError, match="GET /api/v1/pods: no answer in time"):
+        await Exchange(transport).read_while_it_arrives(LIST, Taker())
+    assert asyncio.get_running_loop().time() == 70.0
+    assert transport.unclosed == 0
+
+
+async def test_a_timeout_of_the_takers_own_is_not_blamed_on_the_server() -> None:
+    transport = FakeTransport(Answer())
+    with pytest.raises(TimeoutError, match="mine"):
+        await Exchange(transport).read_while_it_arrives(LIST, Taker(TimeoutError("mine")))
+
+
+async def test_lists_pass_the_rate_limit_and_are_counted_as_other_requests() -> None:
+    """D9d, WR-05, A7: a stream is only how they are read."""
+    books = Books()
+    transport = FakeTransport(Answer(body=(b"123", 0.5, b"45")), Answer(body=(b"1", ConnectError("x"))))
+    exchange = Exchange(transport, limiter=books, metrics=books)
+    assert await exchange.read_while_it_arrives(LIST, Taker()) == b"12345"
+    with pytest.raises(ConnectError):
+        await exchange.read_while_it_arrives(LIST, Taker())
+    assert books.waits == 2
+    assert books.attempts == [
+        Attempt("GET", "200", is_retry=False, request_bytes=0, seconds=0.5, response_bytes=5),
+        Attempt("GET", "<error>", is_retry=False, request_bytes=0, seconds=0.0, response_bytes=1),
+    ]

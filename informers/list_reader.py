@@ -1,0 +1,124 @@
+"""A list that is decoded while it arrives, so that a start holds the cache and one piece of the list, whatever its size.
+
+API servers answer a list from their watch cache whole, whatever page was asked for: a quarter of a gigabyte for the pods of
+one job of 2,500 workers. So whole items are cut off the front as they come, decoded and let go. What is left of the body is
+a list by itself, of fewer items, and is decoded as one when the body has ended.
+
+Where an item ends is guessed and then judged. The guess: `},` and what the first item began with, up to its second `{`. Such
+bytes can also stand inside an item. But items that end in the wrong place are no whole JSON, so no decoder takes them; then
+they are walked through one by one, which is exact and takes a few times as long, and is left to content that somebody made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from typing import TYPE_CHECKING, Final, Generic
+
+import msgspec
+
+from api.client.decoding import UNDECODABLE
+from api.client.errors import DecodeError
+from informers.codec import Page, Skipped
+from informers.deltas import T
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from informers.codec import Codec
+
+PIECE_BYTES: Final = 500_000
+"""What is gathered before it is cut: a hundred pods, which decode in some 2 ms, between two turns of the loop."""
+
+_ITEMS: Final = re.compile(rb'"items"\s*:\s*\[\s*(?=\S)')
+_BEGINNING: Final = re.compile(rb"\{[^][{}]{1,200}\{")
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    items: list[msgspec.Raw] | None = None
+
+
+class ListReader(Generic[T]):
+    """Reads one page of a list. For one use.
+
+    Invariant: `_head` and what is held are together a list, that of all items which are not decoded yet.
+    """
+
+    def __init__(self, codec: Codec[T], *, piece_bytes: int = PIECE_BYTES) -> None:
+        self._codec = codec
+        self._piece_bytes = piece_bytes
+        self._enough: float = piece_bytes
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._head = b""
+        self._mark = b""
+        self._items: list[T] = []
+        self._skipped: list[Skipped] = []
+
+    async def read(self, chunks: AsyncIterator[bytes]) -> Page[T]:
+        """Read a body to its end. Raises what `chunks` raises, and DecodeError when it is no list of objects.
+
+        What comes of it is what `Codec.decode_page` makes of the whole. Lets the loop run between pieces.
+        """
+        async for chunk in chunks:
+            self._held.append(chunk)
+            self._held_bytes += len(chunk)
+            if self._held_bytes >= self._enough:
+                await self._cut()
+        rest = await self._codec.decode_page(b"".join((self._head, *self._held)))
+        if not self._items and not self._skipped:
+            return rest
+        self._items += rest.items
+        self._skipped += rest.skipped
+        return Page(self._items, rest.resource_version, rest.continue_token, self._skipped)
+
+    async def _cut(self) -> None:
+        """Decode what is whole, and keep the rest."""
+        text = b"".join(self._held)
+        self._held.clear()
+        if not self._head:
+            begin = _begin_of_items(text)
+            if not begin:
+                self._keep(text, math.inf)  # nothing that we know, so it is left to be decoded whole
+                return
+            self._head, text = text[:begin], text[begin:]
+            beginning = _BEGINNING.match(text)
+            self._mark = b"}," + beginning.group() if beginning is not None else b""
+        end = text.rfind(self._mark) + 1 if self._mark else 0
+        if end and await self._decode(text[:end]):
+            text = text[end + 1 :]
+        else:
+            end = self._codec.end_of_objects(text)
+            if end and not await self._decode(text[:end]):
+                raise DecodeError(f"not a list of {self._codec.resource}: an item of it is no JSON")
+            text = text[end + 1 :] if end else text
+        # An item that is longer than a piece is looked at again when twice as much of it is here, so not too often.
+        self._keep(text, max(self._piece_bytes, 2 * len(text)))
+        await asyncio.sleep(0)
+
+    def _keep(self, text: bytes, enough: float) -> None:
+        self._held.append(text)
+        self._held_bytes = len(text)
+        self._enough = enough
+
+    async def _decode(self, items: bytes) -> bool:
+        """Decode items with commas between them. Answers whether that is what it was."""
+        decoded = await self._codec.decode_items(items)
+        if decoded is None:
+            return False
+        self._items += decoded[0]
+        self._skipped += decoded[1]
+        return True
+
+
+def _begin_of_items(text: bytes) -> int:
+    """Where the first item of a list begins; 0 if that can not be told. No item comes before it, so nobody can play tricks."""
+    found = _ITEMS.search(text)
+    if found is None or text[found.end()] == ord("]"):
+        return 0
+    try:
+        envelope = msgspec.json.decode(text[: found.end()] + b"]}", type=_Envelope)
+    except UNDECODABLE:
+        return 0
+    return found.end() if envelope.items == [] else 0
