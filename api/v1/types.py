@@ -2,7 +2,7 @@
 
 Two layers on purpose. `TFJob` is what a list or watch decodes into: its `spec` stays undecoded, so no mistake in a
 specification can harm the cache. `TFJobSpec` is what `api.v1.validation.read_spec` makes of it: checked, with defaults filled
-in, or a list of what is wrong.
+in, or an `InvalidSpec` with what is wrong, and with what can be read all the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from api.meta import ObjectMeta, Struct
-from api.v1.constants import DEFAULT_PORT, PORT_NAME, TCP, TFJOBS
+from api.v1.constants import CLEAN_NONE, DEFAULT_PORT, PORT_NAME, TCP, TFJOBS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,17 +63,30 @@ class IndexRestarts(Struct, frozen=True):
         return self.carried + self.in_place + self.replaced
 
 
+class Begun(Struct, frozen=True):
+    """That a job has begun: the operator has set out to make pods for it. From then on no edit of its specification ends it.
+
+    `generation` is that of the job then, or 0 where nobody has noted it: an operator of an older version began it. `replicas`
+    are the numbers by type of the newest specification that was good.
+    """
+
+    generation: int = 0
+    replicas: dict[str, int] = msgspec.field(default_factory=dict)
+
+
 class JobStatus(Struct, frozen=True):
     """The status subresource.
 
     `finished_indices` are the replicas that have succeeded, by type, as "0,2-4"; they never run again. `restarts` is what
-    `backoffLimit` counts. `worker_selector` finds the workers' pods, for whoever scales them.
+    `backoffLimit` counts. `worker_selector` finds the workers' pods, for whoever scales them. `begun` is None until the job has
+    begun.
     """
 
     conditions: tuple[JobCondition, ...] = ()
     replica_statuses: dict[str, ReplicaStatus] = msgspec.field(default_factory=dict)
     finished_indices: dict[str, str] = msgspec.field(default_factory=dict)
     restarts: tuple[IndexRestarts, ...] = ()
+    begun: Begun | None = None
     worker_selector: str = ""
     start_time: datetime | None = None
     completion_time: datetime | None = None
@@ -185,3 +198,36 @@ class TFJobSpec:
     def total_replicas(self) -> int:
         """How many pods the job wants altogether."""
         return sum(replica.replicas for replica in self.replicas.values())
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many replicas it asks for, by type."""
+        return {name: replica.replicas for name, replica in self.replicas.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidSpec:
+    """A specification with mistakes, of which there is at least one, and what could be read of it all the same.
+
+    What was left out or can not be read is as if no limit were set, and nothing to be cleaned up: no mistake may end a job, or
+    take what runs.
+    """
+
+    mistakes: tuple[str, ...]
+    managed_by: str = ""
+    suspend: bool = False
+    active_deadline_s: int | None = None
+    ttl_s: int | None = None
+    clean_pod_policy: str = CLEAN_NONE
+
+    @classmethod
+    def of(cls, spec: TFJobSpec, mistake: str) -> InvalidSpec:
+        """A specification that can be read, and asks for what can not be."""
+        return cls(
+            (mistake,),
+            managed_by=spec.managed_by,
+            suspend=spec.suspend,
+            active_deadline_s=spec.active_deadline_s,
+            ttl_s=spec.ttl_s,
+            clean_pod_policy=spec.clean_pod_policy,
+        )

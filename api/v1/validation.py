@@ -15,7 +15,7 @@ import msgspec
 from api.meta import MAX_NAME_LENGTH
 from api.v1 import constants as c
 from api.v1.templates import facts_of
-from api.v1.types import ReplicaSpec, SchedulingPolicy, TemplateFacts, TFJobSpec
+from api.v1.types import InvalidSpec, ReplicaSpec, SchedulingPolicy, TemplateFacts, TFJobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -96,23 +96,31 @@ class _Reader:
         return default
 
 
-def read_spec(name: str, raw: bytes | msgspec.Raw) -> TFJobSpec | list[str]:
-    """Read the specification of the job called `name`. Answers it with defaults, or the list of mistakes, never empty."""
+def read_spec(name: str, raw: bytes | msgspec.Raw) -> TFJobSpec | InvalidSpec:
+    """Read the specification of the job called `name`: with defaults, or what is wrong with it."""
     reader = _Reader()
     spec = _decode(reader, raw)
     if reader.errors:
-        return reader.errors
+        return InvalidSpec(tuple(reader.errors))
     _check_name(reader, name)
     replicas = _read_replicas(reader, spec)
     _check_child_names(reader, name, replicas)
     policy, warnings = _read_run_policies(reader, spec)
     dynamic_workers = reader.boolean(spec.get("enableDynamicWorker"), "spec.enableDynamicWorker")
     success_policy = reader.choice(spec.get("successPolicy"), "spec.successPolicy", c.SUCCESS_POLICIES, "")
+    clean_pod_policy = policy.clean_pod_policy or c.CLEAN_RUNNING
     if reader.errors:
-        return reader.errors
+        return InvalidSpec(
+            tuple(reader.errors),
+            managed_by=policy.managed_by,
+            suspend=policy.suspend,
+            active_deadline_s=policy.active_deadline_s,
+            ttl_s=policy.ttl_s,
+            clean_pod_policy=clean_pod_policy,
+        )
     return TFJobSpec(
         replicas=replicas,
-        clean_pod_policy=policy.clean_pod_policy or c.CLEAN_RUNNING,
+        clean_pod_policy=clean_pod_policy,
         success_policy=success_policy,
         managed_by=policy.managed_by,
         backoff_limit=policy.backoff_limit,
@@ -123,20 +131,6 @@ def read_spec(name: str, raw: bytes | msgspec.Raw) -> TFJobSpec | list[str]:
         scheduling=policy.scheduling,
         warnings=warnings,
     )
-
-
-def managed_by(raw: bytes | msgspec.Raw) -> str:
-    """Whom a specification names as the job's controller, however wrong it is otherwise: a mistake in a job that belongs to
-    somebody else is not ours to report (B75).
-    """
-    reader = _Reader()
-    return reader.text(reader.mapping(_decode(reader, raw).get("runPolicy"), "").get("managedBy"), "")
-
-
-def ttl_s(raw: bytes | msgspec.Raw) -> int | None:
-    """How long the job is kept after its end, also if its specification is wrong otherwise: that is an end too (B44)."""
-    reader = _Reader()
-    return _read_run_policies(reader, _decode(reader, raw))[0].ttl_s
 
 
 def invalid_message(errors: Iterable[str]) -> str:
@@ -312,7 +306,10 @@ _SPEC_FIELDS: Final = frozenset(
 
 def _read_run_policies(reader: _Reader, spec: JSON) -> tuple[_RunPolicy, tuple[tuple[str, str], ...]]:
     """Read both places and merge them; answers also a warning for each field in which they disagree."""
-    nested = _read_run_policy(reader, reader.mapping(spec.get("runPolicy"), "spec.runPolicy"), "spec.runPolicy")
+    given = spec.get("runPolicy")
+    nested = _read_run_policy(reader, reader.mapping(given, "spec.runPolicy"), "spec.runPolicy")
+    if not (given is None or isinstance(given, dict)):
+        nested = replace(nested, clean_pod_policy=c.CLEAN_NONE)
     inline = _read_run_policy(reader, {name: spec.get(name) for name in _INLINE_POLICY}, "spec")
     merged = nested
     warnings = []
@@ -332,8 +329,11 @@ def _read_run_policy(reader: _Reader, given: JSON, path: str) -> _RunPolicy:
     def number(name: str) -> int | None:
         return reader.integer(given.get(name), f"{path}.{name}", None)
 
+    clean = given.get("cleanPodPolicy")
+    # Nothing is cleaned up by a policy that can not be read.
+    otherwise = "" if clean is None or clean == "" else c.CLEAN_NONE
     return _RunPolicy(
-        clean_pod_policy=reader.choice(given.get("cleanPodPolicy"), f"{path}.cleanPodPolicy", c.CLEAN_POD_POLICIES, ""),
+        clean_pod_policy=reader.choice(clean, f"{path}.cleanPodPolicy", c.CLEAN_POD_POLICIES, otherwise),
         backoff_limit=number("backoffLimit"),
         active_deadline_s=number("activeDeadlineSeconds"),
         ttl_s=number("ttlSecondsAfterFinished"),

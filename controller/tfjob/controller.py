@@ -20,16 +20,17 @@ from api.meta import meta_key
 from api.v1 import conditions
 from api.v1 import constants as c
 from api.v1.children import Pod, Service
-from api.v1.types import TFJobSpec
-from api.v1.validation import child_name, managed_by, read_spec
+from api.v1.types import InvalidSpec, TFJobSpec
+from api.v1.validation import child_name, read_spec
 from controller.tfjob import restarts
 from controller.tfjob import status as statuses
 from controller.tfjob.cluster_spec import too_long
 from controller.tfjob.executor import POD, SERVICE, RefusedError
 from controller.tfjob.handlers import ChildHandler, Feed, JobHandler
+from controller.tfjob.held import plan_invalid
 from controller.tfjob.metrics import NoReconcileMetrics
 from controller.tfjob.ownership import ORPHAN_INDEX, OWNER_INDEX, owner_key
-from controller.tfjob.plan import plan, plan_invalid
+from controller.tfjob.plan import plan
 from controller.tfjob.ref_manager import claims
 from controller.tfjob.status_writer import StaleViewError
 from controller.tfjob.troubles import untold
@@ -62,6 +63,9 @@ proves is not held back that long."""
 log = structlog.get_logger(__name__)
 
 
+_UNREAD: Final = InvalidSpec(())
+
+
 @dataclass(slots=True)
 class _Memory:
     """What is remembered of a job between syncs. All of it can be lost: it saves work, it decides nothing.
@@ -73,7 +77,7 @@ class _Memory:
     """
 
     generation: int = -1
-    spec: TFJobSpec | list[str] = field(default_factory=list)
+    spec: TFJobSpec | InvalidSpec = _UNREAD
     ours: bool = False
     written: TFJob | None = None
     superseded: set[str] = field(default_factory=set)
@@ -85,7 +89,7 @@ class _Memory:
 
     def drop_spec(self) -> None:
         """Keep no specification, nor what its pods went through: a job that has ended is seldom looked at again (D17)."""
-        self.generation, self.spec, self.told = -1, [], set()
+        self.generation, self.spec, self.told = -1, _UNREAD, set()
 
 
 def _with_unwritten(job: TFJob, unwritten: JobStatus | None) -> TFJob:
@@ -261,7 +265,7 @@ class TFJobController:
             latest, waits = memory.written or known, memory.unwritten
             # A first status that waits for the pods goes with the last one.
             begun = latest if waits is None else msgspec.structs.replace(latest, status=waits)
-            refused = plan_invalid(begun, [error.message], pods, services, now, gang=gang)
+            refused = plan_invalid(begun, InvalidSpec((error.message,)), pods, services, now, gang=gang)
             refused = replace(refused, events=(() if waits is None else decided.events) + refused.events)
             await self._write_status(key, latest, begun, memory, refused, at_once=True)
             return
@@ -269,7 +273,7 @@ class TFJobController:
         if decided.delete_job:
             await self._executor.delete_job(known)
 
-    async def _carry_out(self, job: TFJob, spec: TFJobSpec | list[str], decided: Plan) -> None:
+    async def _carry_out(self, job: TFJob, spec: TFJobSpec | InvalidSpec, decided: Plan) -> None:
         """Create, then delete, also when creating failed: what is to go may be what stands in the way, of a quota say.
 
         Raises ApiError when either failed; RefusedError at once, since another plan then cleans up all that the job has.
@@ -369,13 +373,13 @@ class TFJobController:
         memory.superseded.clear()
         return cached
 
-    def _spec_of(self, job: TFJob, memory: _Memory) -> TFJobSpec | list[str]:
+    def _spec_of(self, job: TFJob, memory: _Memory) -> TFJobSpec | InvalidSpec:
         """The specification, read once per generation."""
         if memory.generation != job.metadata.generation:
             memory.spec = read_spec(job.metadata.name, job.spec)
             if isinstance(memory.spec, TFJobSpec) and (mistake := too_long(job.metadata, memory.spec, self._domain)):
-                memory.spec = [mistake]
-            memory.ours = managed_by(job.spec) in c.MANAGED_BY_US
+                memory.spec = InvalidSpec.of(memory.spec, mistake)
+            memory.ours = memory.spec.managed_by in c.MANAGED_BY_US
             memory.generation = job.metadata.generation
         return memory.spec
 

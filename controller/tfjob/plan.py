@@ -15,42 +15,26 @@ import msgspec
 
 from api.v1 import conditions
 from api.v1 import constants as c
-from api.v1.validation import child_name, invalid_message, managed_by, ttl_s
+from api.v1.validation import child_name
 from controller.tfjob import status as statuses
 from controller.tfjob.actions import NOTHING, JobEvent, Plan, PodDeletion, Slot
 from controller.tfjob.causes import most_restarts
+from controller.tfjob.clean_up import Seen, after_the_end, policy_after, without_active
 from controller.tfjob.gang import gathered, released
 from controller.tfjob.lifecycle import judge, should_restart, to_clean_up
-from controller.tfjob.replicas import count, observe, slot_of
+from controller.tfjob.replicas import observe, slot_of
 from controller.tfjob.restarts import account
 from controller.tfjob.troubles import troubles_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from api.v1.children import Pod, Service
-    from api.v1.types import JobStatus, ReplicaStatus, TFJob, TFJobSpec
+    from api.v1.types import Begun, JobStatus, TFJob, TFJobSpec
     from controller.tfjob.gang import Gang
     from controller.tfjob.lifecycle import Verdict
     from controller.tfjob.replicas import Replica
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The children as observed. `surplus` are pods that the specification does not ask for (any more)."""
-
-    replicas: Sequence[Replica]
-    surplus: Sequence[Replica]
-    services: Sequence[Service]
-
-    def services_except(self, places: Collection[tuple[str, int]]) -> tuple[Service, ...]:
-        """Services that belong to none of these places and are not going already."""
-        return tuple(
-            service
-            for service in self.services
-            if service.metadata.deletion_timestamp is None and slot_of(service.metadata) not in places
-        )
 
 
 def plan(
@@ -70,45 +54,20 @@ def plan(
     if job.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
         return NOTHING
     observed = observe(pods, job.status.restarts)
-    seen = _Seen(
+    seen = Seen(
         replicas=[replica for replica in observed if _is_wanted(replica, spec)],
         surplus=[replica for replica in observed if not _is_wanted(replica, spec)],
         services=services,
     )
     if conditions.is_finished(job.status):
-        return released(_after_the_end(job, seen, spec.clean_pod_policy, spec.ttl_s, now), gang)
+        return released(after_the_end(job, seen, spec.clean_pod_policy, spec.ttl_s, now), gang)
     if spec.suspend:
         return released(_while_suspended(job, spec, seen, now), gang)
     return gathered(_during_its_life(job, spec, seen, now), job, spec, seen.replicas, gang)
 
 
-def plan_invalid(
-    job: TFJob,
-    mistakes: Iterable[str],
-    pods: Sequence[Pod],
-    services: Sequence[Service],
-    now: datetime,
-    *,
-    gang: Gang | None = None,
-) -> Plan:
-    """Decide what to do about a job whose specification is wrong: it has failed, and what it may have is cleaned up.
-
-    Unless it is somebody else's: then the mistakes are, too (B75).
-    """
-    if job.metadata.deletion_timestamp is not None or managed_by(job.spec) not in c.MANAGED_BY_US:
-        return NOTHING
-    if conditions.is_finished(job.status):
-        cleaned = _after_the_end(job, _Seen(observe(pods), (), services), c.CLEAN_RUNNING, ttl_s(job.spec), now)
-        return released(cleaned, gang)
-    message = invalid_message(mistakes)
-    status = statuses.ended(job.status, c.FAILED, c.REASON_INVALID, message, _whole(now))
-    return Plan(
-        status=statuses.stamped(job, status, _whole(now)), events=(JobEvent(c.WARNING, c.REASON_INVALID, message),)
-    )
-
-
-def _during_its_life(job: TFJob, spec: TFJobSpec, seen: _Seen, now: datetime) -> Plan:
-    finished = statuses.finished_indices(job.status, spec, seen.replicas)
+def _during_its_life(job: TFJob, spec: TFJobSpec, seen: Seen, now: datetime) -> Plan:
+    finished = statuses.finished_indices(job.status, spec.sizes, seen.replicas)
     counts = statuses.counted(seen.replicas, spec.replicas, finished)
     restarts = [
         replica
@@ -116,21 +75,22 @@ def _during_its_life(job: TFJob, spec: TFJobSpec, seen: _Seen, now: datetime) ->
         if not replica.terminating and replica.index not in finished[replica.type] and should_restart(replica, spec)
     ]
     own_doing = {replica.pod.metadata.uid for replica in restarts if not replica.disrupted}
-    status, events = _begin(job, spec, _whole(now))
+    status, events = _begin(job, spec, statuses.whole(now))
     status = msgspec.structs.replace(
         status,
         replica_statuses=counts,
         finished_indices=statuses.remembered(job.status, finished),
         restarts=account(job.status.restarts, seen.replicas, own_doing),
+        begun=_beginning(job, spec, seen, makes_pods=spec.total_replicas > 0),
     )
     verdict = judge(job, spec, seen.replicas, finished, counts)
     ending = _ending(job, spec, verdict, status, now, replicas=seen.replicas)
     if ending is not None:  # clean-up is for later plans, which find the end written
-        status = statuses.ended(status, ending.condition, ending.reason, ending.message, _whole(now))
-        leaving = to_clean_up(_policy_after(status, spec.clean_pod_policy), seen.replicas)
-        status = msgspec.structs.replace(status, replica_statuses=_without_active(counts, seen.replicas, leaving))
+        status = statuses.ended(status, ending.condition, ending.reason, ending.message, statuses.whole(now))
+        leaving = to_clean_up(policy_after(status, spec.clean_pod_policy), seen.replicas)
+        status = msgspec.structs.replace(status, replica_statuses=without_active(counts, seen.replicas, leaving))
         event = JobEvent(c.NORMAL, _EVENT_OF[ending.condition], ending.message)
-        return Plan(status=statuses.stamped(job, status, _whole(now)), events=(*events, event))
+        return Plan(status=statuses.stamped(job, status, statuses.whole(now)), events=(*events, event))
     slots = _slots(job.metadata.name, spec, finished)
     missing_pods = _missing(slots, ((replica.type, replica.index) for replica in seen.replicas))
     going = any(replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas)
@@ -140,7 +100,7 @@ def _during_its_life(job: TFJob, spec: TFJobSpec, seen: _Seen, now: datetime) ->
     return Plan(
         create_services=_missing(slots, (slot_of(service.metadata) for service in seen.services)),
         create_pods=missing_pods,
-        status=statuses.stamped(job, status, _whole(now)),
+        status=statuses.stamped(job, status, statuses.whole(now)),
         events=(*events, *more_events),
         delete_pods=tuple(
             [PodDeletion(replica.pod, _exit_event(replica)) for replica in restarts]
@@ -164,23 +124,29 @@ def _begin(job: TFJob, spec: TFJobSpec, now: datetime) -> tuple[JobStatus, tuple
     return msgspec.structs.replace(status, start_time=status.start_time or now), events
 
 
-def _while_suspended(job: TFJob, spec: TFJobSpec, seen: _Seen, now: datetime) -> Plan:
+def _beginning(job: TFJob, spec: TFJobSpec, seen: Seen, *, makes_pods: bool) -> Begun | None:
+    has_pods = bool(seen.replicas or seen.surplus)
+    return statuses.begun(job, spec.sizes, has_pods=has_pods, makes_pods=makes_pods)
+
+
+def _while_suspended(job: TFJob, spec: TFJobSpec, seen: Seen, now: datetime) -> Plan:
     """Nothing runs, whatever the clean-up policy; what has been reached (finished replicas, restarts) is kept."""
-    finished = statuses.finished_indices(job.status, spec, seen.replicas)
+    finished = statuses.finished_indices(job.status, spec.sizes, seen.replicas)
     message = f"TFJob {job.metadata.name} is suspended."
-    status = statuses.created(job, job.status, _whole(now))
-    status = statuses.with_true(status, c.SUSPENDED, c.REASON_SUSPENDED, message, _whole(now))
+    status = statuses.created(job, job.status, statuses.whole(now))
+    status = statuses.with_true(status, c.SUSPENDED, c.REASON_SUSPENDED, message, statuses.whole(now))
     status = msgspec.structs.replace(
         status,
         replica_statuses=statuses.counted(seen.replicas, spec.replicas, finished),
         finished_indices=statuses.remembered(job.status, finished),
         restarts=account(job.status.restarts, seen.replicas, ()),
+        begun=_beginning(job, spec, seen, makes_pods=False),
     )
     events = _first_events(job, spec)
     if not conditions.is_true(job.status, c.SUSPENDED):
         events = (*events, JobEvent(c.NORMAL, c.REASON_SUSPENDED, message))
     return Plan(
-        status=statuses.stamped(job, status, _whole(now)),
+        status=statuses.stamped(job, status, statuses.whole(now)),
         events=events,
         delete_pods=tuple(
             PodDeletion(replica.pod) for replica in (*seen.replicas, *seen.surplus) if not replica.terminating
@@ -228,53 +194,6 @@ def _until_deadline(status: JobStatus, spec: TFJobSpec, now: datetime) -> float 
     return spec.active_deadline_s - (now - status.start_time).total_seconds()
 
 
-def _after_the_end(job: TFJob, seen: _Seen, policy: str, keep_s: int | None, now: datetime) -> Plan:
-    """Clean up, keep the counters true, and remove the job itself when its time has come."""
-    completed = job.status.completion_time
-    left = None
-    if keep_s is not None and completed is not None:
-        left = keep_s - (now - completed).total_seconds()
-        if left <= 0:
-            return Plan(delete_job=True)
-    policy = _policy_after(job.status, policy)
-    leaving = to_clean_up(policy, seen.replicas)
-    # What is too many may not run on, under no policy; if it has ended it is kept or taken as all others are.
-    surplus = to_clean_up(c.CLEAN_RUNNING if policy == c.CLEAN_NONE else policy, seen.surplus)
-    places = {(replica.type, replica.index) for replica in _without(seen.replicas, leaving)}
-    recorded = job.status.replica_statuses
-    observed = count(seen.replicas, recorded)
-    counts = {
-        name: msgspec.structs.replace(
-            found,
-            succeeded=max(found.succeeded, recorded[name].succeeded),
-            failed=max(found.failed, recorded[name].failed),
-        )
-        for name, found in observed.items()
-    }
-    counts = _without_active(counts, seen.replicas, leaving)
-    return Plan(
-        status=statuses.stamped(job, msgspec.structs.replace(job.status, replica_statuses=counts), _whole(now)),
-        delete_pods=tuple(PodDeletion(replica.pod) for replica in (*leaving, *surplus) if not replica.terminating),
-        delete_services=seen.services_except(places),
-        look_again_s=left,
-    )
-
-
-def _policy_after(status: JobStatus, policy: str) -> str:
-    """A job that was stopped by a limit of its own leaves nothing running, not even under the policy None (B47)."""
-    failed = conditions.find(status.conditions, c.FAILED)
-    stopped = failed is not None and failed.reason == c.REASON_LIMIT
-    return c.CLEAN_RUNNING if stopped and policy == c.CLEAN_NONE else policy
-
-
-def _without_active(
-    counts: dict[str, ReplicaStatus], replicas: Sequence[Replica], leaving: Sequence[Replica]
-) -> dict[str, ReplicaStatus]:
-    """What clean-up takes is active no more, though its pod may take a while to go."""
-    staying = count(_without(replicas, leaving), counts)
-    return {name: msgspec.structs.replace(found, active=staying[name].active) for name, found in counts.items()}
-
-
 def _progress(
     job: TFJob, status: JobStatus, restarts: Sequence[Replica], *, running: bool, settled: bool, now: datetime
 ) -> tuple[JobStatus, tuple[JobEvent, ...]]:
@@ -285,10 +204,10 @@ def _progress(
         message = f"TFJob {name} is restarting because {kinds} replica(s) failed."
         event = JobEvent(c.WARNING, c.REASON_RESTARTING, message)
         events = (event,) if not conditions.is_true(job.status, c.RESTARTING) else ()
-        return statuses.with_true(status, c.RESTARTING, c.REASON_RESTARTING, message, _whole(now)), events
+        return statuses.with_true(status, c.RESTARTING, c.REASON_RESTARTING, message, statuses.whole(now)), events
     if running and (settled or not conditions.is_true(job.status, c.RESTARTING)):
         message = f"TFJob {name} is running."
-        return statuses.with_true(status, c.RUNNING, c.REASON_RUNNING, message, _whole(now)), ()
+        return statuses.with_true(status, c.RUNNING, c.REASON_RUNNING, message, statuses.whole(now)), ()
     return status, ()
 
 
@@ -339,13 +258,3 @@ def _missing(slots: Sequence[Slot], present: Iterable[tuple[str, int] | None]) -
 
 def _is_wanted(replica: Replica, spec: TFJobSpec) -> bool:
     return replica.type in spec.replicas and replica.index < spec.replicas[replica.type].replicas
-
-
-def _without(replicas: Iterable[Replica], leaving: Sequence[Replica]) -> list[Replica]:
-    gone = {replica.pod.metadata.uid for replica in leaving}
-    return [replica for replica in replicas if replica.pod.metadata.uid not in gone]
-
-
-def _whole(now: datetime) -> datetime:
-    """Times in a status have whole seconds, as all times of the API; limits are reckoned with the exact one."""
-    return now.replace(microsecond=0)

@@ -8,7 +8,7 @@ import msgspec
 
 from api.v1 import conditions
 from api.v1 import constants as c
-from api.v1.types import JobStatus, ReplicaStatus
+from api.v1.types import Begun, JobStatus, ReplicaStatus
 from api.v1.validation import MAX_REPLICAS
 from controller.tfjob.indices import format_indices, parse_indices
 from controller.tfjob.replicas import Outcome, count
@@ -18,11 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from api.v1.types import TFJob, TFJobSpec
+    from api.v1.types import TFJob
     from controller.tfjob.replicas import Replica
 
 Finished = dict[str, set[int]]
 """Indices that have succeeded, by replica type."""
+
+
+def whole(now: datetime) -> datetime:
+    """Times in a status have whole seconds, as all times of the API; limits are reckoned with the exact one."""
+    return now.replace(microsecond=0)
 
 
 def stamped(job: TFJob, status: JobStatus, now: datetime) -> JobStatus | None:
@@ -33,12 +38,9 @@ def stamped(job: TFJob, status: JobStatus, now: datetime) -> JobStatus | None:
     return msgspec.structs.replace(status, last_reconcile_time=now)
 
 
-def finished_indices(status: JobStatus, spec: TFJobSpec, replicas: Iterable[Replica]) -> Finished:
-    """Which replicas have succeeded: those remembered, and those whose pods say so now (B42)."""
-    found = {
-        name: parse_indices(status.finished_indices.get(name, ""), spec.replicas[name].replicas)
-        for name in spec.replicas
-    }
+def finished_indices(status: JobStatus, sizes: Mapping[str, int], replicas: Iterable[Replica]) -> Finished:
+    """Which replicas have succeeded, of a job of these sizes: those remembered, and those whose pods say so now (B42)."""
+    found = {name: parse_indices(status.finished_indices.get(name, ""), size) for name, size in sizes.items()}
     for replica in replicas:
         if replica.outcome is Outcome.SUCCEEDED:
             found[replica.type].add(replica.index)
@@ -55,8 +57,31 @@ def remembered(status: JobStatus, finished: Finished) -> dict[str, str]:
     return written
 
 
+def has_begun(status: JobStatus, *, has_pods: bool) -> bool:
+    """Whether the job has ever had a pod, or the operator has set out to make one. Older operators did not note it.
+
+    `has_pods`: it has some now.
+    """
+    ran = any(each.type in {c.RUNNING, c.RESTARTING} for each in status.conditions)
+    return bool(status.begun is not None or has_pods or ran or status.finished_indices or status.restarts)
+
+
+def begun(job: TFJob, sizes: Mapping[str, int], *, has_pods: bool, makes_pods: bool) -> Begun | None:
+    """What to write about the job's beginning; `sizes` are those of its specification, which is good.
+
+    It is written with the first status, which comes before the first pod, so it costs no write and is there in time.
+    """
+    if job.status.begun is not None:
+        return msgspec.structs.replace(job.status.begun, replicas=dict(sizes))
+    if has_begun(job.status, has_pods=has_pods):
+        # Where there is a status another operator has written it, and what was edited since nobody knows.
+        generation = 0 if job.status.conditions else job.metadata.generation
+        return Begun(generation=generation, replicas=dict(sizes))
+    return Begun(generation=job.metadata.generation, replicas=dict(sizes)) if makes_pods else None
+
+
 def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
-    """The status with what `observed` knows of finished replicas and restarts. Neither need be the newer of the two.
+    """The status with what `observed` knows of finished replicas, restarts and the beginning. Neither need be the newer one.
 
     The memory may be of an older version of the job: another life of the operator may have written since.
     """
@@ -70,7 +95,17 @@ def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
         status,
         finished_indices={name: format_indices(indices) for name, indices in finished.items()},
         restarts=merged(status.restarts, observed.restarts),
+        begun=_merged_begun(status, observed),
     )
+
+
+def _merged_begun(status: JobStatus, observed: JobStatus) -> Begun | None:
+    """It began at the earlier of the generations; the sizes are those of the later specification."""
+    if status.begun is None or observed.begun is None:
+        return status.begun or observed.begun
+    newer = observed if observed.observed_generation > status.observed_generation else status
+    generation = min(status.begun.generation, observed.begun.generation)
+    return msgspec.structs.replace(newer.begun or status.begun, generation=generation)
 
 
 def counted(

@@ -10,7 +10,7 @@ import msgspec
 from api.core import NEVER, Container, ContainerState, ContainerStateTerminated, ContainerStatus, PodSpec, PodStatus
 from api.meta import ObjectMeta, OwnerReference
 from api.v1.children import ChildLabels, ChildMeta, Pod, Service
-from api.v1.types import JobStatus, TFJob, TFJobSpec
+from api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from api.v1.validation import child_name, read_spec
 from controller.tfjob.actions import Plan
 from controller.tfjob.ownership import OwnerKey
@@ -56,11 +56,16 @@ def good_spec(tfjob: TFJob) -> TFJobSpec:
     return spec
 
 
-def mistakes(tfjob: TFJob) -> list[str]:
-    """The mistakes of a job that must be invalid."""
+def invalid_spec(tfjob: TFJob) -> InvalidSpec:
+    """The specification of a job that must be invalid."""
     found = read_spec(tfjob.metadata.name, tfjob.spec)
-    assert isinstance(found, list), found
+    assert isinstance(found, InvalidSpec), found
     return found
+
+
+def mistakes(tfjob: TFJob) -> tuple[str, ...]:
+    """The mistakes of a job that must be invalid."""
+    return invalid_spec(tfjob).mistakes
 
 
 def pod(

@@ -8,7 +8,7 @@ import pytest
 
 from api.v1 import constants as c
 from controller.leaderelection import Fence
-from controller.tfjob import lifecycle, plan, replicas, restarts, status
+from controller.tfjob import clean_up, lifecycle, plan, replicas, restarts, status
 from controller.tfjob.status_writer import StatusWriter
 from fakes import old_judgements
 from hack.kubernetes_versions import NEWEST
@@ -46,8 +46,10 @@ def _worker_first(specs: Any) -> str | None:
     [
         pytest.param(StatusWriter, "confirm", _believe, "never confirmed", id="a view is not confirmed"),
         pytest.param(lifecycle, "deciding_type", _worker_first, "have succeeded", id="a worker decides, not the chief"),
-        pytest.param(plan, "to_clean_up", lambda *_: [], "has ended as", id="nothing is cleaned up"),
-        pytest.param(plan, "to_clean_up", lambda _, pods: [*pods], "clean-up policy", id="everything is cleaned up"),
+        pytest.param(clean_up, "to_clean_up", lambda *_: [], "has ended as", id="nothing is cleaned up"),
+        pytest.param(
+            clean_up, "to_clean_up", lambda _, pods: [*pods], "clean-up policy", id="everything is cleaned up"
+        ),
         pytest.param(plan, "account", lambda *_: (), "restarts", id="restarts are not counted"),
         pytest.param(plan, "_until_deadline", lambda *_: None, "until its deadline", id="deadlines are ignored"),
         pytest.param(replicas, "was_stopped", lambda *_: False, "not succeeded", id="an orderly end on SIGTERM counts"),
@@ -67,7 +69,7 @@ def test_a_bug_is_found(
 @pytest.mark.parametrize(
     ("place", "name", "bug", "found"),
     [
-        pytest.param(plan, "to_clean_up", old_judgements.to_clean_up, "clean-up policy is Running", id="M1"),
+        pytest.param(clean_up, "to_clean_up", old_judgements.to_clean_up, "clean-up policy is Running", id="M1"),
         pytest.param(replicas, "was_stopped", old_judgements.was_stopped, "not succeeded", id="M2"),
         pytest.param(replicas, "is_final", old_judgements.is_final, "failed for good|was restarted", id="M3"),
         pytest.param(restarts, "native_sidecars", lambda _: frozenset(), "was restarted|restarts of", id="M7"),

@@ -39,8 +39,10 @@ MAY_IMPORT = {
 PURE = (
     "actions",
     "causes",
+    "clean_up",
     "cluster_spec",
     "gang",
+    "held",
     "indices",
     "lifecycle",
     "ownership",

@@ -9,7 +9,7 @@ import pytest
 
 from api.v1 import conditions
 from api.v1 import constants as c
-from controller.tfjob import controller, plan, pod_end, replicas, restarts, status
+from controller.tfjob import clean_up, controller, plan, pod_end, replicas, restarts, status
 from controller.tfjob.controller import TFJobController
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.handlers import ChildHandler
@@ -100,7 +100,7 @@ def a_failed_sync_is_dropped(patch: pytest.MonkeyPatch) -> None:
 
 def clean_up_goes_by_the_phase(patch: pytest.MonkeyPatch) -> None:
     """M1: a pod whose containers have ended, and whose phase does not say so yet, is taken with its logs."""
-    patch.setattr(plan, "to_clean_up", old_judgements.to_clean_up)
+    patch.setattr(clean_up, "to_clean_up", old_judgements.to_clean_up)
 
 
 def clean_up_goes_by_the_outcome(patch: pytest.MonkeyPatch) -> None:

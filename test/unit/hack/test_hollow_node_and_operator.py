@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from api.v1 import conditions
 from api.v1 import constants as c
 from api.v1.children import Pod
+from controller.tfjob import clean_up, replicas
 from controller.tfjob import plan as plans
-from controller.tfjob import replicas
 from controller.tfjob.pod_template import PodBuilder
 from fakes import old_judgements
 from fakes.jobs import good_spec, job
@@ -180,7 +180,7 @@ def test_a_rule_of_restart_is_the_kubelets_affair() -> None:
 def test_old_judgements_die_on_the_newest_hollow_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """M1, M2, M3: on the oldest they were right, and nobody could see what was wrong with them."""
     for place, name, scenario, found in (
-        (plans, "to_clean_up", keeps_what_has_ended, "the pod is gone"),
+        (clean_up, "to_clean_up", keeps_what_has_ended, "the pod is gone"),
         (replicas, "was_stopped", goes_on_after_an_orderly_stop, "has become a success"),
         (replicas, "is_final", lets_the_kubelet_restart, "has failed"),
     ):

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.v1 import constants as c
-from api.v1.types import TFJobSpec
-from api.v1.validation import child_name, invalid_message, managed_by, read_spec
-from fakes.jobs import good_spec, job, mistakes, replica, template
+from api.v1.types import InvalidSpec, TFJobSpec
+from api.v1.validation import child_name, invalid_message, read_spec
+from fakes.jobs import good_spec, invalid_spec, job, mistakes, replica, template
 
 
 def workers(**fields: Any) -> dict[str, Any]:
@@ -111,8 +111,34 @@ def test_a_mistake_is_named_with_its_place_and_what_to_mend(spec: Any, expected:
 def test_what_is_nested_deeper_than_can_be_read_is_a_mistake() -> None:
     """B02: a thousand brackets are no crash, and tell nobody that the job were another controller's."""
     deep = msgspec.Raw(b'{"tfReplicaSpecs":' + b"[" * 5000 + b"]" * 5000 + b"}")
-    assert read_spec("job", deep) == ["spec: is nested too deeply"]
-    assert managed_by(deep) == ""
+    assert read_spec("job", deep) == InvalidSpec(("spec: is nested too deeply",))
+
+
+def test_what_a_wrong_specification_says_of_limits_and_of_its_controller_is_read_all_the_same() -> None:
+    """U4, B44, B75: deadline, TTL, suspension and managedBy work on beside a mistake, in both places of the policies."""
+    policy = {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue", "backoffLimit": -1, "cleanPodPolicy": "All"}
+    wrong = workers() | {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 5, "runPolicy": policy}
+    read = invalid_spec(job(wrong))
+    assert len(read.mistakes) == 1
+    assert (read.suspend, read.active_deadline_s, read.ttl_s) == (True, 60, 5)
+    assert (read.managed_by, read.clean_pod_policy) == ("kueue.x-k8s.io/multikueue", c.CLEAN_ALL)
+
+
+@pytest.mark.parametrize("policy", [{"cleanPodPolicy": "Sometimes", "ttlSecondsAfterFinished": -1}, "x"])
+def test_a_policy_that_can_not_be_read_takes_nothing(policy: Any) -> None:
+    """U4: no default of ours may delete what the user's own word might have kept."""
+    read = invalid_spec(job(workers() | {"runPolicy": policy}))
+    assert (read.clean_pod_policy, read.ttl_s, read.active_deadline_s, read.suspend) == (
+        c.CLEAN_NONE,
+        None,
+        None,
+        False,
+    )
+
+
+def test_a_wrong_specification_that_names_no_policy_is_cleaned_up_by_the_default() -> None:
+    """The mistake is elsewhere: Running, as for every job."""
+    assert invalid_spec(job({"tfReplicaSpecs": {}})).clean_pod_policy == c.CLEAN_RUNNING
 
 
 def test_all_mistakes_are_told_at_once() -> None:
@@ -203,7 +229,7 @@ def test_no_specification_makes_the_reader_raise(spec: dict[str, Any], broken: A
     """B02: whatever JSON a user writes, the answer is a specification or a list of mistakes."""
     for body in (spec, workers(template=broken), containers(TENSORFLOW, broken if isinstance(broken, dict) else {})):
         answer = read_spec("job", msgspec.Raw(msgspec.json.encode(body)))
-        assert isinstance(answer, TFJobSpec) or len(answer) > 0
+        assert isinstance(answer, TFJobSpec) or len(answer.mistakes) > 0
 
 
 def test_a_job_may_have_several_evaluators() -> None:

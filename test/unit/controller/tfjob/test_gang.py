@@ -17,8 +17,9 @@ from api.v1 import constants as c
 from api.v1.children import ChildMeta
 from api.v1.types import JobStatus
 from controller.tfjob.gang import FIRST_LOOK_S, LOOK_AGAIN_S, Gang, gang_scheduler
-from controller.tfjob.plan import plan, plan_invalid
-from fakes.jobs import JOB_UID, good_spec, job, mistakes, names, pod, replica, service, template
+from controller.tfjob.held import plan_invalid
+from controller.tfjob.plan import plan
+from fakes.jobs import JOB_UID, good_spec, invalid_spec, job, names, pod, replica, service, template
 from fakes.virtual_loop import EPOCH
 
 if TYPE_CHECKING:
@@ -189,11 +190,11 @@ def test_while_a_group_goes_nothing_is_created() -> None:
 def test_an_invalid_job_loses_its_group_when_its_end_is_written() -> None:
     """The specification was edited into a wrong one."""
     wrong = job({"tfReplicaSpecs": {}})
-    decided = plan_invalid(wrong, mistakes(wrong), [], [], LATER, gang=Gang(VOLCANO, group()))
+    decided = plan_invalid(wrong, invalid_spec(wrong), [], [], LATER, gang=Gang(VOLCANO, group()))
     assert decided.delete_pod_group is None
     assert decided.status is not None
     ended = msgspec.structs.replace(wrong, status=decided.status)
-    decided = plan_invalid(ended, mistakes(ended), [], [], LATER, gang=Gang(VOLCANO, group()))
+    decided = plan_invalid(ended, invalid_spec(ended), [], [], LATER, gang=Gang(VOLCANO, group()))
     assert decided.delete_pod_group == group()
 
 
