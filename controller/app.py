@@ -40,6 +40,7 @@ from controller.tfjob.controller import TFJobController
 from controller.tfjob.executor import Executor
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.gang import gang_scheduler
+from controller.tfjob.hindrances import Hindrances
 from controller.tfjob.metrics import NoJobMetrics, NoReconcileMetrics
 from controller.tfjob.ownership import CHILD_INDEXERS
 from controller.tfjob.pod_group_cache import PodGroupCache
@@ -126,7 +127,7 @@ def build(
         resync_s=options.resync_s,
     )
     recorder = EventRecorder(writing(event_gate), component=EVENT_SOURCE, clock=clock, metrics=metrics.events)
-    expectations = Expectations(clock)
+    expectations, hindrances = Expectations(clock), Hindrances(clock)
     queue: RateLimitingQueue[str] = RateLimitingQueue(
         default_controller_rate_limiter(), name=NAME, metrics=metrics.series, clock=clock
     )
@@ -140,10 +141,11 @@ def build(
         ),
         pod_groups=PodGroupCache.of(gang, factory, namespace) if gang is not None else None,
         queue=queue,
-        executor=Executor(writer, recorder, expectations, domain=options.cluster_domain, gang=gang),
+        executor=Executor(writer, recorder, expectations, hindrances, domain=options.cluster_domain, gang=gang),
         ref_manager=RefManager(writer, expectations),
         status_writer=StatusWriter(writer, recorder, metrics.jobs),
         expectations=expectations,
+        hindrances=hindrances,
         metrics=metrics.jobs,
         reconciles=metrics.reconciles,
         clock=clock,

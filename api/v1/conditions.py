@@ -23,7 +23,8 @@ TRUE: Final = "True"
 FALSE: Final = "False"
 
 _STOPS: Final = (c.SUCCEEDED, c.FAILED, c.SUSPENDED)
-"""Conditions under which nothing runs: whatever said that something does, or may again, becomes False with them."""
+"""Conditions under which nothing runs: whatever said that something does, or may again, becomes False with them, and says
+why in their words (U14): clients of training-operator look there for TFJobSuspended."""
 
 _REPLACES: Final = {c.RUNNING: c.RESTARTING, c.RESTARTING: c.RUNNING}
 
@@ -64,7 +65,7 @@ def set_true(conditions: Conditions, condition_type: str, reason: str, message: 
     gone = {condition_type, _REPLACES.get(condition_type, condition_type)}
     kept = tuple(condition for condition in conditions if condition.type not in gone)
     if condition_type in _STOPS:
-        kept = tuple(_off(condition, now) for condition in kept)
+        kept = tuple(_off(condition, reason, message, now) for condition in kept)
     return (*kept, _new(condition_type, TRUE, reason, message, now))
 
 
@@ -86,10 +87,10 @@ def _has_ended(conditions: Conditions) -> bool:
     return any(condition.type in {c.SUCCEEDED, c.FAILED} and condition.status == TRUE for condition in conditions)
 
 
-def _off(condition: JobCondition, now: datetime) -> JobCondition:
+def _off(condition: JobCondition, reason: str, message: str, now: datetime) -> JobCondition:
     if condition.type not in {c.RUNNING, c.RESTARTING, c.SUSPENDED} or condition.status != TRUE:
         return condition
-    return msgspec.structs.replace(condition, status=FALSE, last_update_time=now, last_transition_time=now)
+    return _new(condition.type, FALSE, reason, message, now)
 
 
 def _new(condition_type: str, status: str, reason: str, message: str, now: datetime) -> JobCondition:

@@ -32,3 +32,12 @@ class EventNames:
         if len(name) > MAX_NAME or not _SUBDOMAIN.fullmatch(name):
             name = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{regarding.uid} {name}"))
         return EventMeta(name=name, namespace=regarding.namespace or "default")
+
+    @staticmethod
+    def of_fact(regarding: ObjectReference, fact: str) -> EventMeta:
+        """Name the one event about `regarding` that tells a fact, the same in every process."""
+        digest = uuid.uuid5(uuid.NAMESPACE_OID, f"{regarding.uid} {fact}")
+        name = f"{regarding.name}.{digest.hex[:16]}"
+        if len(name) > MAX_NAME or not _SUBDOMAIN.fullmatch(name):
+            name = str(digest)
+        return EventMeta(name=name, namespace=regarding.namespace or "default")

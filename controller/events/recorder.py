@@ -1,7 +1,7 @@
 """Writes core/v1 events, which `kubectl describe` shows, without ever making a sync wait.
 
 `event` only puts into a bounded buffer (EV-01); the task in `run` correlates and talks to the API server. An event that will
-not be written is counted, and logged if it is a Warning.
+not be written is counted, and logged if it is a Warning. `write` is for what must be on the server before anything else is.
 """
 
 from __future__ import annotations
@@ -11,14 +11,26 @@ import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from api.client.errors import NotFoundError
+from msgspec.structs import replace
+
+from api.client.errors import (
+    AlreadyExistsError,
+    BadRequestError,
+    ForbiddenError,
+    InvalidError,
+    NamespaceTerminatingError,
+    NotFoundError,
+    ServerError,
+    TooManyRequestsError,
+)
 from api.client.rest import STRATEGIC_MERGE_PATCH
 from api.core import EVENTS, Event, EventSource, ObjectReference
 from api.text import EVENT_BYTES, clean
 from controller.events.buffer import EventBuffer
-from controller.events.correlator import COMBINED, Action, Correlator
-from controller.events.delivery import RETRY_S, Delivery
+from controller.events.correlator import CACHE_SIZE, COMBINED, Action, Correlator
+from controller.events.delivery import MAX_TRIES, RETRY_S, Delivery
 from controller.events.drops import EVENT_TYPES, Drop, Drops, RecorderMetrics
+from controller.events.lru import LRUCache
 from controller.events.names import EventNames
 
 if TYPE_CHECKING:
@@ -32,11 +44,17 @@ BUFFER_SIZE: Final = 10_000
 replicas has eleven. As many as may wait here are written in half a minute, and take 5 MB."""
 
 
+MAX_ANSWERS: Final = MAX_TRIES
+"""After so many answers of the kind "later" (429, 5xx) `write` gives an event up: a cluster's own flood control, or a broken
+webhook, may cost an event, but not what waits for it. Without an answer nothing is given up, since on that server nothing
+else can be done either."""
+
+
 class EventRecorder:
     """Records events for one component.
 
-    Invariants: each event is either written or counted as dropped, once; they are written in the order in which they were
-    recorded, by `run` alone; `event` and `stop` may be called from anywhere on the loop, at any time.
+    Invariants: each event is either written or counted as dropped, once; those of `event` are written in the order in which
+    they were recorded, by `run` alone; `event` and `stop` may be called from anywhere on the loop, at any time.
     """
 
     def __init__(
@@ -59,6 +77,7 @@ class EventRecorder:
         self._buffer: EventBuffer[Event] = EventBuffer(BUFFER_SIZE)
         self._delivery = Delivery(self._delay)
         self._names = EventNames()
+        self._put_off: LRUCache[str, int] = LRUCache(CACHE_SIZE)
 
     def event(self, regarding: ObjectReference, event_type: str, reason: str, message: str) -> None:
         """Record an event about `regarding`. Never blocks and never raises; after `stop` it is dropped."""
@@ -67,6 +86,28 @@ class EventRecorder:
             self._drop(event, Drop.INVALID)
         elif (left_out := self._buffer.put(event)) is not None:
             self._drop(left_out, Drop.SHUTDOWN if self._delivery.stopping else Drop.OVERFLOW)
+
+    async def write(self, regarding: ObjectReference, event_type: str, reason: str, message: str, *, fact: str) -> None:
+        """Write an event now, past the queue and past flood control. On return the server has it, or will not take it.
+
+        Of one `fact` about an object there is one event, however often it is written, by whatever process. Raises ApiError when
+        the server may take it yet: then nothing may be done that rests on it, and it is for the caller to try again.
+        """
+        event = self._make(regarding, event_type, reason, message)
+        event = replace(event, metadata=self._names.of_fact(regarding, fact))
+        name = event.metadata.name
+        try:
+            await self._client.create(EVENTS, event.metadata.namespace, event)
+        except (AlreadyExistsError, NamespaceTerminatingError):
+            pass  # written by an attempt whose answer was lost, or by a process that died; or nobody is left to read it
+        except (ServerError, TooManyRequestsError) as error:
+            answers = (self._put_off.get(name) or 0) + 1
+            self._put_off.put(name, answers)
+            if answers < MAX_ANSWERS:
+                raise
+            self._drop(event, Drop.REFUSED, error)
+        except (BadRequestError, ForbiddenError, InvalidError, NotFoundError) as error:
+            self._drop(event, Drop.REFUSED, error)
 
     async def run(self) -> None:
         """Write events until `stop`, and what waits by then once (EV-09). Cancelling drops what waits."""

@@ -31,7 +31,7 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class PodDeletion:
-    """A pod to delete, and what to record when that is done beside the deletion itself."""
+    """A pod to delete, and what must be told before, since it is the pod that knows it."""
 
     pod: Pod
     event: JobEvent | None = None

@@ -7,10 +7,9 @@ out. What goes wrong in one sync costs that job a retry after a growing delay, a
 from __future__ import annotations
 
 import asyncio
-import math
 import uuid
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -34,6 +33,7 @@ from controller.tfjob.plan import plan
 from controller.tfjob.ref_manager import claims
 from controller.tfjob.status_writer import StaleViewError
 from controller.tfjob.troubles import untold
+from controller.tfjob.window import COUNTER_WINDOW_S, Window
 from workqueue import ShutDown
 
 if TYPE_CHECKING:
@@ -44,21 +44,14 @@ if TYPE_CHECKING:
     from controller.tfjob.actions import Plan, TroubleKey
     from controller.tfjob.executor import Executor
     from controller.tfjob.expectations import Expectations
+    from controller.tfjob.hindrances import Hindrances
     from controller.tfjob.metrics import JobMetrics, ReconcileMetrics, Result
-    from controller.tfjob.ownership import OwnerKey
     from controller.tfjob.pod_group_cache import PodGroupCache
     from controller.tfjob.ref_manager import RefManager
     from controller.tfjob.status_writer import StatusWriter
     from controller.tfjob.tenure import Tenure
     from informers import SharedIndexInformer
     from workqueue import Clock, RateLimitingQueue
-
-COUNTER_WINDOW_S: Final = 1.0
-"""How long a change of mere counters waits for the next one: a status write costs the API server as much as two pods."""
-
-START_WINDOW_S: Final = 5.0
-"""The same where pods have only become active: a job whose pods start one after the other says so once. What a pod's end
-proves is not held back that long."""
 
 log = structlog.get_logger(__name__)
 
@@ -72,8 +65,8 @@ class _Memory:
 
     `spec`, and whether the job is `ours`, are valid for `generation`. `written` is the job as our last status write left it,
     and stands in for the versions in `superseded` until the cache has caught up. `unwritten` is the last status that was
-    computed and is not known to be written: its write failed, or it waits until the clock shows `write_at`. `touched` says that
-    a write was tried, `acted` that children were made or deleted. `told` are the troubles of pods that were made events of.
+    computed and is not known to be written: its write failed, or it waits in its `window`. `touched` says that a write was
+    tried, `acted` that children were made or deleted. `told` are the troubles of pods that were made events of.
     """
 
     generation: int = -1
@@ -82,7 +75,7 @@ class _Memory:
     written: TFJob | None = None
     superseded: set[str] = field(default_factory=set)
     unwritten: JobStatus | None = None
-    write_at: float = 0.0
+    window: Window = field(default_factory=Window)
     touched: bool = False
     acted: bool = False
     told: set[TroubleKey] = field(default_factory=set)
@@ -120,6 +113,7 @@ class TFJobController:
         ref_manager: RefManager,
         status_writer: StatusWriter,
         expectations: Expectations,
+        hindrances: Hindrances,
         metrics: JobMetrics,
         clock: Clock,
         pod_groups: PodGroupCache | None = None,
@@ -140,6 +134,7 @@ class TFJobController:
         self._ref_manager = ref_manager
         self._status_writer = status_writer
         self._expectations = expectations
+        self._hindrances = hindrances
         self._metrics = metrics
         self._reconciles = reconciles or NoReconcileMetrics()
         self._clock = clock
@@ -149,10 +144,10 @@ class TFJobController:
         self._memory: dict[str, _Memory] = {}
         self._feed = Feed(queue)
         jobs.add_event_handler(JobHandler(self._feed, self._forget))
-        pods.add_event_handler(ChildHandler[Pod](POD, self._feed, expectations))
-        services.add_event_handler(ChildHandler[Service](SERVICE, self._feed, expectations))
+        pods.add_event_handler(ChildHandler[Pod](POD, self._feed, expectations, hindrances))
+        services.add_event_handler(ChildHandler[Service](SERVICE, self._feed, expectations, hindrances))
         if pod_groups is not None:
-            pod_groups.tell(self._feed, expectations)
+            pod_groups.tell(self._feed, expectations, hindrances)
 
     def feed(self) -> None:
         """Queue all jobs of the cache, and from now on those that change. Does it once, however often it is called."""
@@ -240,6 +235,7 @@ class TFJobController:
         if decided.look_again_s is not None:
             self._queue.add_after(key, decided.look_again_s)
         await self._confirm_restarts(job, decided)
+        decided = self._hindrances.due(job.metadata, decided)
         acts = may_act and decided.acts
         untouched = self._tenure is not None and not memory.touched and self._tenure.is_untouched(known)
         # Once: on a view that stays old it would make again and again what the garbage collector takes away.
@@ -251,7 +247,7 @@ class TFJobController:
             memory.told.add(trouble.key)
             self._executor.record(job, trouble.event.type, trouble.event.reason, trouble.event.message)
         if not acts:
-            self._wake_when_expired(key, owner)
+            self._wake_later(key, job.metadata)
             return
         # A view may be old: after a restart, or from a lagging cache of the API server. Acting on one could run again what has
         # ended. A write that went through proves it new, and so does a look; an end needs no proof, since it is final, nor does
@@ -269,7 +265,7 @@ class TFJobController:
             refused = replace(refused, events=(() if waits is None else decided.events) + refused.events)
             await self._write_status(key, latest, begun, memory, refused, at_once=True)
             return
-        self._wake_when_expired(key, owner)
+        self._wake_later(key, job.metadata)
         if decided.delete_job:
             await self._executor.delete_job(known)
 
@@ -313,11 +309,11 @@ class TFJobController:
         pods = [(child_name(meta.name, record.type, record.index), record.pod) for record in taken_over]
         await self._status_writer.confirm_pods(meta.namespace, pods)
 
-    def _wake_when_expired(self, key: str, owner: OwnerKey) -> None:
-        """A child that came and went between two watches is never seen: then nothing but time wakes its job (EX-02)."""
-        wait = self._expectations.expires_in_s(owner)
-        if wait is not None:
-            self._queue.add_after(key, wait)
+    def _wake_later(self, key: str, meta: ObjectMeta) -> None:
+        """Two things send no event: a child that came and went between two watches (EX-02), and a wait that is over (U2)."""
+        for wait in (self._expectations.expires_in_s(owner_key(meta)), self._hindrances.next_due_in_s(meta)):
+            if wait is not None:
+                self._queue.add_after(key, wait)
 
     async def _write_status(
         self,
@@ -341,22 +337,23 @@ class TFJobController:
             status = job.status
         if status is None:
             memory.unwritten = None
+            memory.window.close()
             return False
-        backs_off = may_wait and len(self._queue) > 0 and statuses.is_beginning(status)
+        busy = len(self._queue) > 0
+        backs_off = may_wait and busy and statuses.is_beginning(status)
         if (backs_off or status.conditions == known.status.conditions) and not at_once:
-            now = self._clock.monotonic()
             starts = backs_off or statuses.only_starts(known.status, status)
-            latest = now + (START_WINDOW_S if starts else COUNTER_WINDOW_S)
-            memory.write_at = latest if memory.unwritten is None else min(latest, memory.write_at)
+            left_s = memory.window.left_s(self._clock.monotonic(), starts=starts, busy=busy)
             memory.unwritten = status
-            if memory.write_at > now:
+            if left_s > 0:
                 # By then the queue may be empty, and nothing left that would wake the job.
-                self._queue.add_after(key, min(memory.write_at - now, COUNTER_WINDOW_S if backs_off else math.inf))
+                self._queue.add_after(key, min(left_s, COUNTER_WINDOW_S))
                 return False
         memory.unwritten = status  # the write may fail, and the pod that showed what is in it be gone at the next try
         memory.touched = True
         written = await self._status_writer.write(known, status, decided.events)
         memory.unwritten = None
+        memory.window.close()
         memory.superseded.add(known.metadata.resource_version)
         memory.written = written
         return written is not None
@@ -385,6 +382,7 @@ class TFJobController:
 
     def _forget(self, gone: ObjectMeta) -> None:
         self._expectations.forget(owner_key(gone))
+        self._hindrances.forget(gone)
         memory = self._memory.pop(gone.uid, None)
         # Jobs that this process has worked on: a replica that waits for the lease sees deletions too, and must not count them
         # a second time; a job that another controller manages is not ours to count (B75).

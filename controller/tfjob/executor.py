@@ -19,6 +19,7 @@ from api.client.errors import (
     ApiError,
     BadRequestError,
     ConflictError,
+    ForbiddenError,
     InvalidError,
     NamespaceTerminatingError,
     NotFoundError,
@@ -38,12 +39,16 @@ from controller.tfjob.references import reference_to
 from workqueue.parallel import parallelize_until, slow_start_batch
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from api.client import RestClient
+    from api.meta import ObjectMeta
     from api.v1.types import TFJob, TFJobSpec
     from controller.events.recorder import EventRecorder
-    from controller.tfjob.actions import JobEvent, Plan
+    from controller.tfjob.actions import JobEvent, Plan, Slot
     from controller.tfjob.expectations import Expectations
     from controller.tfjob.gang import GangScheduler
+    from controller.tfjob.hindrances import Hindrances
 
 MAX_AT_ONCE: Final = 16
 """Creates, or deletes, of one job under way together. So many keep an API server on two cores busy; more would only queue
@@ -51,6 +56,9 @@ there, and in the line for our connections, of which half stay free for what oth
 
 _DENIED: Final = re.compile(r"\bdenied (the )?request\b")
 """How admission webhooks and policies say no, with whatever code: what they think may change, and the job is not wrong."""
+
+_OF_ALL: Final = re.compile(r"exceeded quota|is forbidden: User ")
+"""How quotas and RBAC say no: to every child of the job alike."""
 
 log = structlog.get_logger(__name__)
 
@@ -110,6 +118,17 @@ class _Identity(Struct, frozen=True):
     metadata: ChildMeta
 
 
+def _may_be_its_own(error: ApiError) -> bool:
+    """Whether another replica may well be taken where this one was refused: its name is, or a policy of admission says no.
+
+    The latter is a guess: it ends the batch all the same, and lets others be tried first.
+    """
+    if isinstance(error, NameTakenError):
+        return True
+    refused = isinstance(error, (BadRequestError, ForbiddenError, InvalidError))
+    return refused and not _OF_ALL.search(error.message)
+
+
 class Executor:
     """Creates and deletes the children of jobs.
 
@@ -122,6 +141,7 @@ class Executor:
         client: RestClient,
         recorder: EventRecorder,
         expectations: Expectations,
+        hindrances: Hindrances,
         *,
         domain: str = "",
         gang: GangScheduler | None = None,
@@ -130,6 +150,7 @@ class Executor:
         self._client = client
         self._recorder = recorder
         self._expectations = expectations
+        self._hindrances = hindrances
         self._domain = domain
         self._gang = gang
 
@@ -137,10 +158,18 @@ class Executor:
         """Create what the plan says is missing: the PodGroup before all else (B65), then many replicas at once in growing
         batches (SB-01), and a replica's service before its pod (B63).
 
-        Raises the first ApiError, after which nothing more is begun; RefusedError when the API server calls a child invalid.
+        A replica whose name is taken waits, and stops no other (U2). Raises the first ApiError of another kind, after which
+        nothing more is begun; RefusedError when the API server calls a child invalid. A namespace that is being deleted is no
+        error (SB-03): its refusal leaves an expectation behind, so that no sync asks again (D12).
         """
-        if self._gang is not None:
-            await self._gather(job, spec, plan, self._gang)
+        try:
+            if self._gang is not None:
+                await self._gather(job, spec, plan, self._gang)
+            await self._create_replicas(job, spec, plan)
+        except NamespaceTerminatingError:
+            log.info("namespace_terminating")
+
+    async def _create_replicas(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> None:
         services = {slot.name: slot for slot in plan.create_services}
         pods = {slot.name: slot for slot in plan.create_pods}
         slots = list((services | pods).values())
@@ -151,15 +180,25 @@ class Executor:
         self._expectations.expect_creations(owner, SERVICE.name, services)
         self._expectations.expect_creations(owner, POD.name, pods)
 
+        async def create_child(kind: ChildKind, missing: dict[str, Slot], slot: Slot) -> None:
+            if slot.name not in missing:
+                return
+            body = builder.build(slot) if kind is POD else build_service(job.metadata, spec, slot)
+            try:
+                await self._create(job, kind, slot.name, body)
+            except NamespaceTerminatingError:
+                del missing[slot.name]  # what stays expected
+                raise
+            del missing[slot.name]
+
+        async def create_both(slot: Slot) -> None:
+            await create_child(SERVICE, services, slot)
+            await create_child(POD, pods, slot)
+
         async def create(number: int) -> None:
             slot = slots[number]
             with bound_contextvars(replica_type=slot.type.lower(), pod=slot.name):
-                if slot.name in services:
-                    await self._create(job, SERVICE, slot.name, build_service(job.metadata, spec, slot))
-                    del services[slot.name]
-                if slot.name in pods:
-                    await self._create(job, POD, slot.name, builder.build(slot))
-                    del pods[slot.name]
+                await self._attempt(job.metadata, slot.name, create_both(slot))
 
         try:
             _, error = await slow_start_batch(len(slots), create, at_once=MAX_AT_ONCE)
@@ -171,6 +210,21 @@ class Executor:
         if error is not None:
             raise error
 
+    async def _attempt(self, job: ObjectMeta, name: str, creating: Awaitable[None]) -> None:
+        """Await the creation of one replica, and let the replica wait if that fails for a reason that may be its own.
+
+        Raises ApiError but where the name is taken, which concerns no other replica.
+        """
+        try:
+            await creating
+        except ApiError as error:
+            if _may_be_its_own(error):
+                self._hindrances.refused(job, name)
+            if not isinstance(error, NameTakenError):
+                raise
+        else:
+            self._hindrances.created(job, name)
+
     async def _gather(self, job: TFJob, spec: TFJobSpec, plan: Plan, gang: GangScheduler) -> None:
         """Create or resize the PodGroup. Raises ApiError, as for any child."""
         meta, kind = job.metadata, pod_group_kind(gang)
@@ -179,9 +233,12 @@ class Executor:
             self._expectations.expect_creations(owner_key(meta), kind.name, [meta.name])
             try:
                 await self._create(job, kind, meta.name, body)
+            except NamespaceTerminatingError:
+                raise  # it stays expected
             except BaseException:
                 self._expectations.creation_observed(owner_key(meta), kind.name, meta.name)
                 raise
+            self._hindrances.created(meta, meta.name)
         if plan.resize_pod_group is not None:
             patch = resize_patch(spec, templates_of(job.spec), plan.resize_pod_group)
             await self._client.patch(kind.resource, meta.namespace, meta.name, patch, content_type=JSON_PATCH)
@@ -193,7 +250,7 @@ class Executor:
         try:
             await self._client.create(kind.resource, meta.namespace, body)
         except NamespaceTerminatingError:
-            self._expectations.creation_observed(owner_key(meta), kind.name, name)  # no error, no event (SB-03)
+            raise  # no event (SB-03)
         except AlreadyExistsError:
             # Whether the cache has seen it already can not be known, so it must not be waited for (B76).
             self._expectations.creation_observed(owner_key(meta), kind.name, name)
@@ -201,7 +258,7 @@ class Executor:
         except ApiError as error:
             if isinstance(error, kind.refusals) and not _DENIED.search(error.status_message):
                 raise RefusedError(f"{kind.name} {name} was refused: {error.status_message}") from error
-            self.record(job, c.WARNING, kind.failed_create, f"Error creating: {error}")
+            self._warn(job, kind, name, str(error))
             raise
         else:
             self.record(job, c.NORMAL, kind.created, f"Created {kind.name}: {name}")
@@ -225,8 +282,15 @@ class Executor:
         leaving = found.deletion_timestamp is not None or (owner is not None and owner.name == job.metadata.name)
         adoptable = owner is None and is_adoptable(job.metadata.name, found)
         if not leaving and not adoptable:
-            self.record(job, c.WARNING, kind.failed_create, f"Error creating: {taken}")
+            holder = f"{owner.kind} {owner.name}" if owner is not None else "nobody"
+            advice = "delete it, or make the job anew under another name"
+            self._warn(job, kind, name, f"{taken}: it belongs to {holder}; {advice}")
         raise NameTakenError(taken)
+
+    def _warn(self, job: TFJob, kind: ChildKind, name: str, why: str) -> None:
+        """Tell why a child could not be created, unless that was told lately."""
+        if self._hindrances.is_news(job.metadata, name, f"{kind.name}: {why}"):
+            self.record(job, c.WARNING, kind.failed_create, f"Error creating: {why}")
 
     async def delete_children(self, job: TFJob, plan: Plan) -> None:
         """Delete what the plan says must go. Raises the first ApiError, after all have been tried."""
@@ -260,16 +324,19 @@ class Executor:
         """Delete one child, or find it gone (B14), or find another one under its name, which the UID protects (WR-08).
 
         A pod is deleted only in the version that was looked at: a newer one may hold a success, or a failure, that nobody has
-        written down yet. It is on its way into the cache, and a sync comes with it.
+        written down yet. It is on its way into the cache, and a sync comes with it. What the pod proves, and takes with it, is
+        on the server before (U13); where that fails for now, so does the delete.
         """
+        if event is not None:
+            fact = f"{event.reason} {meta.uid}"
+            await self._recorder.write(reference_to(job), event.type, event.reason, event.message, fact=fact)
+            _log_event(event.type, event.reason, event.message)
         seen = meta.resource_version if kind is POD else None
         try:
             await self._client.delete(kind.resource, meta.namespace, meta.name, uid=meta.uid, resource_version=seen)
         except (NotFoundError, ConflictError):
             self._expectations.deletion_observed(owner_key(job.metadata), kind.name, meta.uid)
             return
-        if event is not None:
-            self.record(job, event.type, event.reason, event.message)
         self.record(job, c.NORMAL, kind.deleted, f"Deleted {kind.name}: {meta.name}")
 
     async def delete_job(self, job: TFJob) -> None:
@@ -295,6 +362,10 @@ class Executor:
 
     def record(self, job: TFJob, event_type: str, reason: str, message: str) -> None:
         """Record an event on a job, and log it."""
-        tell = log.info if event_type == c.NORMAL else log.warning
-        tell("tfjob_event", reason=reason, message=message)
+        _log_event(event_type, reason, message)
         self._recorder.event(reference_to(job), event_type, reason, message)
+
+
+def _log_event(event_type: str, reason: str, message: str) -> None:
+    tell = log.info if event_type == c.NORMAL else log.warning
+    tell("tfjob_event", reason=reason, message=message)

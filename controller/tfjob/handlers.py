@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from api.v1.types import TFJob
     from controller.tfjob.executor import ChildKind
     from controller.tfjob.expectations import Expectations
+    from controller.tfjob.hindrances import Hindrances
     from informers import Tombstone
     from workqueue import RateLimitingQueue
 
@@ -78,10 +79,11 @@ class ChildHandler(Generic[C]):
     labels name, which may adopt it (RM-01).
     """
 
-    def __init__(self, kind: ChildKind, feed: Feed, expectations: Expectations) -> None:
+    def __init__(self, kind: ChildKind, feed: Feed, expectations: Expectations, hindrances: Hindrances) -> None:
         self._kind = kind.name
         self._feed = feed
         self._expectations = expectations
+        self._hindrances = hindrances
 
     def on_add(self, child: C, _is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - as above
         """A child is there."""
@@ -114,5 +116,7 @@ class ChildHandler(Generic[C]):
     def _gone(self, meta: ChildMeta) -> None:
         owner = controller_of(meta)
         if owner is not None and owner.kind == TFJOBS.kind:
+            key = object_key(meta.namespace, owner.name)
             self._expectations.deletion_observed(key_of_owner(meta, owner), self._kind, meta.uid)
-            self._feed.add(object_key(meta.namespace, owner.name))
+            self._hindrances.freed(key, meta.name)
+            self._feed.add(key)

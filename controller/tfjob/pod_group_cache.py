@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from controller.tfjob.expectations import Expectations
     from controller.tfjob.gang import GangScheduler
     from controller.tfjob.handlers import Feed
+    from controller.tfjob.hindrances import Hindrances
     from informers import SharedIndexInformer, SharedInformerFactory
 
 
@@ -44,9 +45,10 @@ class PodGroupCache:
         codec = Codec(scheduler.pod_groups, PodGroup)
         return cls(scheduler, factory.informer(codec, namespace=namespace, required=False))
 
-    def tell(self, feed: Feed, expectations: Expectations) -> None:
+    def tell(self, feed: Feed, expectations: Expectations, hindrances: Hindrances) -> None:
         """Queue the job of every PodGroup that changes, and meet its expectations."""
-        self._informer.add_event_handler(ChildHandler[PodGroup](pod_group_kind(self._scheduler), feed, expectations))
+        kind = pod_group_kind(self._scheduler)
+        self._informer.add_event_handler(ChildHandler[PodGroup](kind, feed, expectations, hindrances))
 
     def gang_of(self, job: ObjectMeta) -> Gang:
         """What is known of a job's gang. A group of its name that it does not control is none of its own (B13)."""

@@ -13,6 +13,7 @@ from api.v1.types import JobStatus, TFJob
 from controller.tfjob.controller import TFJobController
 from controller.tfjob.executor import Executor
 from controller.tfjob.expectations import Expectations
+from controller.tfjob.hindrances import Hindrances
 from controller.tfjob.metrics import NoJobMetrics
 from controller.tfjob.ownership import CHILD_INDEXERS
 from controller.tfjob.pod_group_cache import PodGroupCache
@@ -75,7 +76,7 @@ class World:
         self.client = FakeClient()
         self.tenure = Tenure(self.client, "") if alone else None
         self.recorder = FakeRecorder()
-        self.expectations = Expectations(clock)
+        self.expectations, self.hindrances = Expectations(clock), Hindrances(clock)
         self.jobs = StubInformer(Indexer())
         self.pods = StubInformer(Indexer(CHILD_INDEXERS))
         self.services = StubInformer(Indexer(CHILD_INDEXERS))
@@ -88,10 +89,11 @@ class World:
             pods=cast("SharedIndexInformer[Pod]", self.pods),
             services=cast("SharedIndexInformer[Service]", self.services),
             queue=self.queue,
-            executor=Executor(self.client, self.recorder, self.expectations, gang=gang),
+            executor=Executor(self.client, self.recorder, self.expectations, self.hindrances, gang=gang),
             ref_manager=RefManager(self.client, self.expectations),
             status_writer=StatusWriter(self.client, self.recorder, NoJobMetrics()),
             expectations=self.expectations,
+            hindrances=self.hindrances,
             metrics=NoJobMetrics(),
             clock=clock,
             pod_groups=groups,

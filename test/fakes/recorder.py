@@ -18,8 +18,15 @@ class FakeRecorder(EventRecorder):
     def __init__(self) -> None:
         super().__init__(FakeClient(), component="test", clock=FakeClock())
         self.events: list[tuple[str, str, str]] = []
+        self.refuses: Exception | None = None
+        """What `write` raises."""
 
     def event(self, regarding: ObjectReference, event_type: str, reason: str, message: str) -> None:
+        self.events.append((event_type, reason, message))
+
+    async def write(self, regarding: ObjectReference, event_type: str, reason: str, message: str, *, fact: str) -> None:
+        if self.refuses is not None:
+            raise self.refuses
         self.events.append((event_type, reason, message))
 
     @property

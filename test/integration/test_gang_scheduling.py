@@ -170,7 +170,10 @@ def test_the_group_of_a_stranger_keeps_the_pods_back_and_stays(cluster: Cluster,
         cluster.kubectl("create", "-f", "-", stdin=json.dumps(stranger))
         enter(cluster, "taken", "Running")
         cluster.create("taken", specs(Worker=replica()))
-        text = "Error creating: PodGroup taken exists already and is not controlled by this TFJob"
+        text = (
+            "Error creating: PodGroup taken exists already and is not controlled by this TFJob: it belongs to nobody; "
+            "delete it, or make the job anew under another name"
+        )
         eventually(lambda: ("Warning", "FailedCreatePodGroup", text) in cluster.events("taken"), "a person is told")
         assert cluster.names("pods") == []
         assert "ownerReferences" not in pod_group(cluster, "taken")["metadata"]

@@ -298,7 +298,10 @@ def test_what_belongs_to_others_is_left_alone(cluster: Cluster) -> None:
         cluster.create("theirs", specs(Worker=replica()))
         cluster.wait_for("mine", c.SUCCEEDED)
         assert cluster.names("pods") == ["foreign", "mine-worker-0"]
-        text = "Error creating: service theirs-worker-0 exists already and is not controlled by this TFJob"
+        text = (
+            "Error creating: service theirs-worker-0 exists already and is not controlled by this TFJob: it belongs to "
+            "nobody; delete it, or make the job anew under another name"
+        )
         eventually(lambda: ("Warning", "FailedCreateService", text) in cluster.events("theirs"), "a person is told")
         assert cluster.state("theirs") == c.CREATED
         cluster.kubectl("delete", "service", "theirs-worker-0")

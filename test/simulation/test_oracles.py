@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from api.v1 import constants as c
+from controller.events import EventRecorder
 from controller.leaderelection import Fence
 from controller.tfjob import clean_up, lifecycle, plan, replicas, restarts, status
 from controller.tfjob.status_writer import StatusWriter
@@ -36,6 +37,12 @@ async def _believe(_writer: StatusWriter, _job: object) -> None:
     """Act on whatever the cache shows."""
 
 
+async def _tell_later(recorder: EventRecorder, *event: Any, fact: str) -> None:
+    """Let an event wait its turn, whatever it proves."""
+    assert fact
+    recorder.event(*event)
+
+
 def _worker_first(specs: Any) -> str | None:
     return c.WORKER if c.WORKER in specs else None
 
@@ -45,6 +52,9 @@ def _worker_first(specs: Any) -> str | None:
     ("place", "name", "bug", "found"),
     [
         pytest.param(StatusWriter, "confirm", _believe, "never confirmed", id="a view is not confirmed"),
+        pytest.param(
+            EventRecorder, "write", _tell_later, "events say that", id="U13: an end is told when it may be late"
+        ),
         pytest.param(lifecycle, "deciding_type", _worker_first, "have succeeded", id="a worker decides, not the chief"),
         pytest.param(clean_up, "to_clean_up", lambda *_: [], "has ended as", id="nothing is cleaned up"),
         pytest.param(
@@ -59,7 +69,7 @@ def _worker_first(specs: Any) -> str | None:
 def test_a_bug_is_found(
     monkeypatch: pytest.MonkeyPatch, place: object, name: str, bug: Callable[..., object], found: str
 ) -> None:
-    """Mutants of the operator die."""
+    """Mutants of the operator die; U13: so does one that deletes a pod before its end is told."""
     monkeypatch.setattr(place, name, bug)
     with pytest.raises(OracleError, match=found):
         _play(operators_keep_their_promises)

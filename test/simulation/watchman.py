@@ -8,10 +8,11 @@ no confirmation: any version of it will do. What has changed while a request was
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from api.core import EVENTS, PODS, SERVICES
-from api.v1.constants import TFJOBS
+from api.v1.constants import CONTAINER_NAME, TFJOBS
 from fakes.virtual_loop import EPOCH
 from simulation.feed import Feed
 from simulation.lives import End
@@ -65,6 +66,8 @@ class Watchman:
         """The versions of a job while nobody has written a status to it, by UID."""
         self._free_since: dict[tuple[str, str], float] = {}
         """When a pod last went that was made for a job of this name, by namespace and name: it may have stood in the way."""
+        self._exits: Counter[tuple[str, str]] = Counter()
+        """How many pods were deleted to be made again, by the UID of their job and what their events must say."""
         world.server.on_change.append(self._look)
         world.server.on_answer.append(self._hear)
 
@@ -260,11 +263,28 @@ class Watchman:
         _, policy = wish.replicas[fate.slot[0]]
         if fate.end in {None, End.SUCCEEDED} or is_final(fate, policy):
             self._accuse(write, f"the pod was wanted as it is: {fate}")
+        self._check_told(owner, change, write)
         if fate.counts:
             self.records.replaced[owner][fate.slot] += 1
             failures, counted = self.records.replaced[owner][fate.slot], restarts_of(current).get(fate.slot, 0)
             if counted < failures:
                 self._accuse(write, f"failure {failures} of {fate.slot}, and {counted} restarts are on record")
+
+    def _check_told(self, owner: str, change: Change, write: Write) -> None:
+        """How a pod ended that is made again is in an event before the pod, and its log, are gone (U13)."""
+        assert change.old is not None
+        body = change.old.body
+        statuses = body["status"].get("containerStatuses") or ()
+        ended = next((each["state"].get("terminated") for each in statuses if each["name"] == CONTAINER_NAME), None)
+        if ended is None:
+            return
+        meta = body["metadata"]
+        text = f"{meta['namespace']}.{meta['name']} exited with code {ended['exitCode']}"
+        self._exits[owner, text] += 1
+        events = (held.body for held in self._storage.collections["events"].objects.values())
+        told = sum(event["involvedObject"]["uid"] == owner and text in event["message"] for event in events)
+        if told < self._exits[owner, text]:
+            self._accuse(write, f"{told} events say that {text}, and {self._exits[owner, text]} such pods went")
 
     def _check_clean_up(self, job: Body, fate: Fate, write: Write) -> None:
         """Under Running what has ended stays, with its log, from the moment in which nothing of it will run again (M1)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.tfjob.controller import COUNTER_WINDOW_S
+from controller.tfjob.window import COUNTER_WINDOW_S
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,4 +28,4 @@ def deep(request: pytest.FixtureRequest) -> int | None:
 @pytest.fixture(autouse=True)
 def one_window(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let both windows for counters be a second: the worlds know no other period, and which it is decides nothing."""
-    monkeypatch.setattr("controller.tfjob.controller.START_WINDOW_S", COUNTER_WINDOW_S)
+    monkeypatch.setattr("controller.tfjob.window.START_WINDOW_S", COUNTER_WINDOW_S)

@@ -29,6 +29,7 @@ from controller.events.recorder import EventRecorder
 from controller.tfjob.controller import TFJobController
 from controller.tfjob.executor import Executor
 from controller.tfjob.expectations import Expectations
+from controller.tfjob.hindrances import Hindrances
 from controller.tfjob.metrics import NoJobMetrics
 from controller.tfjob.ownership import CHILD_INDEXERS
 from controller.tfjob.ref_manager import RefManager
@@ -116,6 +117,9 @@ class _SilentRecorder(EventRecorder):
 
     def event(self, *_: Any) -> None:
         """Events change nothing."""
+
+    async def write(self, *_: Any, **_fact: Any) -> None:
+        """As above; that some must come before others is for the simulated world."""
 
 
 class _WaitingClient(RestClient):
@@ -436,7 +440,7 @@ class Operator:
 
     def _build(self, office: Office | None) -> _Body:
         client, metrics = self._client, NoJobMetrics()
-        expectations = Expectations(self._clock)
+        expectations, hindrances = Expectations(self._clock), Hindrances(self._clock, cast("Any", _OneSecond()))
         queue = _GatedQueue(busy=office == "busy")
         tenure = None if office is None else _Tenure()
         indices: tuple[dict[str, Any], ...] = ({}, dict(CHILD_INDEXERS), dict(CHILD_INDEXERS))
@@ -450,10 +454,11 @@ class Operator:
             pods=pods,
             services=services,
             queue=queue,
-            executor=Executor(client, self._recorder, expectations),
+            executor=Executor(client, self._recorder, expectations, hindrances),
             ref_manager=RefManager(client, expectations),
             status_writer=StatusWriter(client, self._recorder, metrics),
             expectations=expectations,
+            hindrances=hindrances,
             metrics=metrics,
             clock=self._clock,
             tenure=cast("Any", tenure),

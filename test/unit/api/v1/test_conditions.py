@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,6 +52,16 @@ def test_an_ended_job_is_no_longer_running() -> None:
     found = conditions.set_true(found, c.SUCCEEDED, "r", "m", LATER)
     assert [(x.type, x.status) for x in found] == [(c.RUNNING, "False"), (c.SUCCEEDED, "True")]
     assert found[0].last_transition_time == LATER
+
+
+@pytest.mark.parametrize("stop", [c.SUSPENDED, c.SUCCEEDED, c.FAILED])
+@pytest.mark.parametrize("before", [c.RUNNING, c.RESTARTING])
+def test_a_condition_that_a_stop_switches_off_says_why_in_the_stops_words(before: str, stop: str) -> None:
+    """U14: training-operator's clients look for TFJobSuspended in Running=False; "is running" would be a lie there."""
+    found = conditions.set_true((), before, "TFJobRunning", "TFJob mnist is running.", EPOCH)
+    off, on = conditions.set_true(found, stop, "TFJobStopped", "TFJob mnist has stopped.", LATER)
+    assert (off.type, off.status, off.reason, off.message) == (before, "False", on.reason, on.message)
+    assert (off.last_update_time, off.last_transition_time) == (LATER, LATER)
 
 
 def test_a_condition_that_is_switched_off_does_not_stand_last() -> None:

@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import msgspec
 import pytest
 
-from api.client.errors import ConflictError, ConnectionLostError, ForbiddenError, InvalidError, NotFoundError
+from api.client.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ConnectionLostError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+)
 from api.core import PodCondition
 from api.v1.types import IndexRestarts, JobStatus
-from controller.tfjob.controller import COUNTER_WINDOW_S, START_WINDOW_S
 from controller.tfjob.ownership import CHILD_INDEXERS, ORPHAN_INDEX, OWNER_INDEX
 from controller.tfjob.status_writer import StaleViewError
+from controller.tfjob.window import COUNTER_WINDOW_S, START_WINDOW_S
 from fakes.api import status_error
 from fakes.controller import KEY, STATUS, World
 from fakes.jobs import JOB_UID, OWNER, job, pod, replica, service
@@ -236,19 +243,45 @@ async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() ->
     assert world.taken() == [STATUS]
 
 
-async def test_pods_that_start_one_after_the_other_are_written_once() -> None:
-    """A job of many pods costs one write for their start; the end of one of them is not held back that long."""
+async def started_one_by_one() -> World:
+    """A job whose first worker runs, as its status says, and the second one just now."""
     world = World()
-    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(3)}, "successPolicy": "AllWorkers"}))
-    for index in range(3):
+    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(4)}, "successPolicy": "AllWorkers"}))
+    for index in range(4):
         world.pods.put(pod("Worker", index, "Running" if index == 0 else "Pending"))
         world.services.put(service("Worker", index))
     await world.sync()
     world.observe_status()
+    while len(world.queue):
+        world.queue.done(await world.queue.get())
     world.taken()
-    for index in (1, 2):
-        world.pods.put(pod("Worker", index))
+    world.pods.put(pod("Worker", 1))
+    world.queue.done(await world.queue.get())
+    return world
+
+
+async def test_the_counters_say_within_a_second_that_pods_have_started() -> None:
+    """U12: it took five, in which `kubectl get` showed one active worker of four."""
+    world = await started_one_by_one()
+    for index in (2, 3):
         await world.sync()
+        await asyncio.sleep(COUNTER_WINDOW_S / 3)
+        world.pods.put(pod("Worker", index))
+        world.queue.done(await world.queue.get())
+    assert world.taken() == []
+    assert await world.queue.get() == KEY  # nothing but time wakes it
+    await world.sync()
+    assert world.taken() == [STATUS]
+    assert world.client.bodies[STATUS][1]["value"]["replicaStatuses"]["Worker"]["active"] == 4
+
+
+async def test_in_a_burst_pods_that_start_one_after_the_other_are_written_once() -> None:
+    """U12: while other jobs wait; but the end of a pod is not held back that long."""
+    world = await started_one_by_one()
+    world.queue.add("ns/other")
+    for index in (2, 3):
+        await world.sync()
+        world.pods.put(pod("Worker", index))
         await asyncio.sleep(START_WINDOW_S / 3)
     assert world.taken() == []
     world.pods.put(pod("Worker", 0, "Succeeded", 0))
@@ -258,7 +291,36 @@ async def test_pods_that_start_one_after_the_other_are_written_once() -> None:
     await world.sync()
     assert world.taken() == [STATUS]
     written = world.client.bodies[STATUS][1]["value"]["replicaStatuses"]["Worker"]
-    assert (written["active"], written["succeeded"]) == (2, 1)
+    assert (written["active"], written["succeeded"]) == (3, 1)
+
+
+async def test_a_replica_whose_name_is_taken_waits_without_a_call_whatever_wakes_its_job() -> None:
+    """U2: FailedCreateService came 13 times in 30 s; pods that start wake the job, and are no reason to ask again."""
+    world = World()
+    create = ("create", "services", "mnist-worker-1")
+    world.client.fail[create] = status_error(AlreadyExistsError, 409)
+    world.client.objects["services", "mnist-worker-1"] = {"metadata": {"name": "mnist-worker-1", "uid": "x"}}
+    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(2)}}))
+    workers = asyncio.create_task(world.controller.run(1))
+    await asyncio.sleep(0.5)
+    assert ("create", "pods", "mnist-worker-0") in world.client.actions
+    assert world.recorder.reasons.count("FailedCreateService") == 1
+    world.observe_status()
+    world.observe_children()
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
+    world.taken()
+    for _ in range(600):  # ten minutes in which something happens each second
+        world.queue.add(KEY)
+        await asyncio.sleep(1)
+    asked = [action for action in world.taken() if action[2] == "mnist-worker-1" or action[0] == "get"]
+    assert asked.count(create) <= 10  # 1, 2, 4, ... 256, 300 seconds apart
+    assert len(asked) == 3 * asked.count(create)  # the job's proof, the create, and whose the name is
+    assert world.recorder.reasons.count("FailedCreateService") <= 2
+    del world.client.fail[create]
+    await asyncio.sleep(301)  # and nothing wakes it
+    assert ("create", "pods", "mnist-worker-1") in world.taken()
+    world.queue.shut_down()
+    await workers
 
 
 async def test_what_was_seen_counts_although_it_is_not_written_yet() -> None:

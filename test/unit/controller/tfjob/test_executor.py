@@ -19,11 +19,12 @@ from api.client.errors import (
     StatusError,
 )
 from controller.tfjob.actions import JobEvent, Plan, PodDeletion, Slot
-from controller.tfjob.executor import Executor, NameTakenError, RefusedError
+from controller.tfjob.executor import Executor, RefusedError
 from controller.tfjob.expectations import Expectations
+from controller.tfjob.hindrances import TOLD_FOR_S, Hindrances
 from fakes.api import FakeClient, status_error
 from fakes.clock import FakeClock
-from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service
+from fakes.jobs import OWNER, good_spec, job, pod, replica, service
 from fakes.recorder import FakeRecorder
 
 JOB = job({"tfReplicaSpecs": {"Worker": replica(8)}})
@@ -37,8 +38,9 @@ class World:
     def __init__(self) -> None:
         self.client = FakeClient()
         self.recorder = FakeRecorder()
-        self.expectations = Expectations(FakeClock())
-        self.executor = Executor(self.client, self.recorder, self.expectations)
+        self.clock = FakeClock()
+        self.expectations, self.hindrances = Expectations(self.clock), Hindrances(self.clock)
+        self.executor = Executor(self.client, self.recorder, self.expectations, self.hindrances)
 
     async def create(self, slots: tuple[Slot, ...]) -> None:
         """Create pod and service of these replicas."""
@@ -112,7 +114,7 @@ async def test_what_exists_already_and_is_ours_counts_as_created() -> None:
     """B12, B76: from an attempt whose answer was lost; no event, and nothing to wait for."""
     world = World()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
-    world.client.objects["pods", "mnist-worker-0"] = existing(**owned_by(JOB_UID))
+    world.client.objects["pods", "mnist-worker-0"] = existing(**owned_by(OWNER))
     await world.create(SLOTS[:1])
     world.expectations.creation_observed(OWNER, "service", "mnist-worker-0")
     assert world.expectations.satisfied(OWNER)
@@ -128,15 +130,76 @@ async def test_what_exists_already_and_is_ours_counts_as_created() -> None:
     ],
 )
 async def test_what_exists_already_and_is_not_ours_is_left_alone(metadata: dict[str, Any], warned: bool) -> None:
-    """B12, B13: it is neither adopted nor deleted; the sync is tried again; a person is told if only a person can mend it."""
+    """B12, B13: it is neither adopted nor deleted; the replica waits; a person is told if only a person can mend it."""
     world = World()
     world.client.fail["create", "services", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["services", "mnist-worker-0"] = existing(**metadata)
-    with pytest.raises(NameTakenError):
-        await world.create(SLOTS[:1])
+    await world.create(SLOTS[:1])
     assert ("create", "pods", "mnist-worker-0") not in world.client.actions
     assert ("FailedCreateService" in world.recorder.reasons) is warned
     assert world.expectations.satisfied(OWNER)
+    assert world.hindrances.next_due_in_s(JOB.metadata) is not None
+
+
+@pytest.mark.parametrize("kind", ["services", "pods"])
+async def test_a_replica_whose_name_is_taken_stops_no_other(kind: str) -> None:
+    """U2: one taken service name stopped all creation of the job. B63: without its service a replica gets no pod either."""
+    world = World()
+    for taken in (0, 3):
+        name = f"mnist-worker-{taken}"
+        world.client.fail["create", kind, name] = status_error(AlreadyExistsError, 409)
+        world.client.objects[kind, name] = existing()
+    await world.create(SLOTS)
+    asked = {name for verb, resource, name in world.client.actions if (verb, resource) == ("create", "pods")}
+    left_out = {"mnist-worker-0", "mnist-worker-3"} if kind == "services" else set()
+    assert asked == {slot.name for slot in SLOTS} - left_out
+    failed = "FailedCreateService" if kind == "services" else "FailedCreatePod"
+    assert world.recorder.reasons.count(failed) == 2
+
+
+@pytest.mark.parametrize(
+    ("owners", "whose"),
+    [
+        ([], "it belongs to nobody"),
+        ([{"kind": "ReplicaSet", "name": "web", "uid": "w", "controller": True}], "it belongs to ReplicaSet web"),
+    ],
+)
+async def test_a_taken_name_is_told_with_its_holder_and_what_to_do(owners: list[dict[str, Any]], whose: str) -> None:
+    """U2: and once, however often it is tried, until there is something else to say."""
+    world = World()
+    world.client.fail["create", "services", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
+    world.client.objects["services", "mnist-worker-0"] = existing(ownerReferences=owners)
+    for _ in range(5):
+        await world.create(SLOTS[:1])
+    told = (
+        "Error creating: service mnist-worker-0 exists already and is not controlled by this TFJob: "
+        f"{whose}; delete it, or make the job anew under another name"
+    )
+    assert world.recorder.events == [("Warning", "FailedCreateService", told)]
+    world.clock.step(TOLD_FOR_S)
+    await world.create(SLOTS[:1])
+    assert len(world.recorder.events) == 2
+
+
+@pytest.mark.parametrize(
+    ("message", "waits"),
+    [
+        ('pods "mnist-worker-0" is forbidden: violates PodSecurity "baseline:latest": privileged', True),
+        ('admission webhook "names.example.com" denied the request: this one not', True),
+        ('pods "mnist-worker-0" is forbidden: exceeded quota: small, requested: pods=1', False),
+        ('pods is forbidden: User "system:serviceaccount:x:y" cannot create resource "pods"', False),
+    ],
+)
+async def test_what_a_policy_refuses_waits_by_itself_and_a_quota_holds_all_up(message: str, waits: bool) -> None:
+    """U2, SB-01: a batch ends at either, so nothing is repeated for each of 500 pods; but others may go before the former."""
+    world = World()
+    world.client.fail["create", "pods", "mnist-worker-0"] = status_error(ForbiddenError, 403, message)
+    with pytest.raises(ForbiddenError):
+        await world.create(SLOTS)
+    assert [name for verb, kind, name in world.client.actions if (verb, kind) == ("create", "pods")] == [
+        "mnist-worker-0"
+    ]
+    assert (world.hindrances.next_due_in_s(JOB.metadata) is not None) is waits
 
 
 @pytest.mark.parametrize("error", [InvalidError, BadRequestError])
@@ -165,14 +228,19 @@ async def test_what_an_admission_webhook_denies_is_tried_again(error: type[Statu
     assert "FailedCreatePod" in world.recorder.reasons
 
 
-async def test_a_terminating_namespace_is_no_error() -> None:
-    """SB-03, controller_utils_test.go:TestCreatePods: the job is about to go too."""
+@pytest.mark.parametrize("kind", ["services", "pods"])
+async def test_a_terminating_namespace_is_no_error_and_is_not_asked_again(kind: str) -> None:
+    """SB-03, controller_utils_test.go:TestCreatePods: the job is about to go too. D12: 784 refused creates in 15 s."""
     world = World()
-    for resource in ("services", "pods"):
-        world.client.fail["create", resource, "mnist-worker-0"] = status_error(NamespaceTerminatingError, 403)
-    await world.create(SLOTS[:1])
-    assert world.recorder.events == []
-    assert world.expectations.satisfied(OWNER)
+    for slot in SLOTS:
+        world.client.fail["create", kind, slot.name] = status_error(NamespaceTerminatingError, 403)
+    await world.create(SLOTS)
+    refused = [action for action in world.client.actions if action[1] == kind]
+    assert len(refused) == 1
+    assert "FailedCreatePod" not in world.recorder.reasons
+    for slot in SLOTS:  # all that was made is seen, and still no sync may act
+        world.expectations.creation_observed(OWNER, "service" if kind == "pods" else "pod", slot.name)
+    assert not world.expectations.satisfied(OWNER)
 
 
 async def test_deletes_carry_the_uid_and_are_expected() -> None:
@@ -215,5 +283,35 @@ async def test_a_delete_that_fails_stops_no_other_and_is_told() -> None:
         await world.executor.delete_children(JOB, plan)
     assert ("delete", "pods", "mnist-worker-1") in world.client.actions
     assert world.recorder.reasons == ["FailedDeletePod", "SuccessfulDeletePod"]
+    world.expectations.deletion_observed(OWNER, "pod", "uid-mnist-worker-1")
+    assert world.expectations.satisfied(OWNER)
+
+
+EXITED = JobEvent("Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited with code 137")
+
+
+def recorded_before(world: World) -> list[list[str]]:
+    """What had been told whenever something was sent, filled as the test goes on."""
+    told: list[list[str]] = []
+    world.client.before = lambda _action: told.append(list(world.recorder.reasons))
+    return told
+
+
+async def test_what_a_pod_proves_is_told_before_it_is_deleted() -> None:
+    """U13: of 24 restarts six had no ExitedWithCode when the operator was killed between the delete and the event."""
+    world = World()
+    told = recorded_before(world)
+    await world.executor.delete_children(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0), EXITED),)))
+    assert told == [["ExitedWithCode"]]
+
+
+async def test_a_pod_whose_end_can_not_be_told_now_stays() -> None:
+    """U13: the sync is tried again, and nothing is awaited; pods that have nothing to tell go."""
+    world = World()
+    world.recorder.refuses = RequestTimeoutError("no answer")
+    plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0), EXITED), PodDeletion(pod("Worker", 1))))
+    with pytest.raises(RequestTimeoutError):
+        await world.executor.delete_children(JOB, plan)
+    assert world.client.actions == [("delete", "pods", "mnist-worker-1")]
     world.expectations.deletion_observed(OWNER, "pod", "uid-mnist-worker-1")
     assert world.expectations.satisfied(OWNER)

@@ -15,6 +15,7 @@ from controller.leaderelection import LeaseLock
 from controller.tfjob.actions import Plan, PodDeletion, Slot
 from controller.tfjob.executor import POD, Executor, NameTakenError, RefusedError
 from controller.tfjob.expectations import Expectations
+from controller.tfjob.hindrances import Hindrances
 from controller.tfjob.metrics import NoJobMetrics
 from controller.tfjob.ref_manager import Claims, RefManager
 from controller.tfjob.status_writer import StaleViewError, StatusWriter
@@ -65,8 +66,8 @@ class World:
         self.transport = FakeTransport(*before, last)
         self.client = RestClient(self.transport)
         self.recorder = FakeRecorder()
-        self.expectations = Expectations(FakeClock())
-        self.executor = Executor(self.client, self.recorder, self.expectations)
+        self.expectations, self.hindrances = Expectations(FakeClock()), Hindrances(FakeClock())
+        self.executor = Executor(self.client, self.recorder, self.expectations, self.hindrances)
         self.writer = StatusWriter(self.client, self.recorder, NoJobMetrics())
         self.refs = RefManager(self.client, self.expectations)
         self.lock = LeaseLock(self.client, "ns", "lock", identity="me")

@@ -88,8 +88,9 @@ async def test_the_group_of_another_owner_keeps_its_name_and_the_job_its_pods_ba
     with pytest.raises(NameTakenError):
         await world.sync()
     assert world.taken() == [STATUS, CREATE_GROUP, ("get", "podgroups", "mnist")]
-    text = "Error creating: PodGroup mnist exists already and is not controlled by this TFJob"
-    assert world.recorder.events == [("Warning", "FailedCreatePodGroup", text)]
+    ((kind, reason, text),) = world.recorder.events
+    assert (kind, reason) == ("Warning", "FailedCreatePodGroup")
+    assert text.startswith("Error creating: PodGroup mnist exists already and is not controlled by this TFJob")
     assert world.expectations.satisfied(OWNER)
 
 
@@ -295,6 +296,6 @@ async def test_an_orphan_that_the_cache_has_not_shown_yet_is_no_cause_for_a_warn
     left: Any = msgspec.to_builtins(orphan().metadata)
     world.client.objects["services", "mnist-worker-0"] = {"metadata": left}
     world.jobs.put(job(ONE_WORKER))
-    with pytest.raises(NameTakenError):
-        await world.sync()
+    await world.sync()
+    assert ("get", "services", "mnist-worker-0") in world.taken()
     assert world.recorder.events == []

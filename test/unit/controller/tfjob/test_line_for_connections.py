@@ -10,6 +10,7 @@ from controller.leaderelection import Fence, FencedTransport
 from controller.tfjob.actions import Plan, Slot
 from controller.tfjob.executor import Executor
 from controller.tfjob.expectations import Expectations
+from controller.tfjob.hindrances import Hindrances
 from controller.tfjob.metrics import NoJobMetrics
 from controller.tfjob.status_writer import StatusWriter
 from fakes.clock import FakeClock
@@ -54,7 +55,7 @@ async def test_a_job_of_a_thousand_leaves_room_for_the_writes_of_others() -> Non
         job({"tfReplicaSpecs": {"Worker": replica(WORKERS)}}),
         job({"tfReplicaSpecs": {"Worker": replica(1)}}),
     )
-    executor = Executor(client, FakeRecorder(), Expectations(FakeClock()))
+    executor = Executor(client, FakeRecorder(), Expectations(FakeClock()), Hindrances(FakeClock()))
     writer = StatusWriter(client, FakeRecorder(), NoJobMetrics())
     slots = tuple(Slot("Worker", index, f"mnist-worker-{index}") for index in range(WORKERS))
 

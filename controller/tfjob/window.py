@@ -1,0 +1,42 @@
+"""How long a status that says little waits for what more there may be to say: a status write costs the API server as much as
+two pods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+COUNTER_WINDOW_S: Final = 1.0
+"""How long a change of mere counters waits for the next one."""
+
+START_WINDOW_S: Final = 5.0
+"""How long it waits where pods have only become active, and other jobs are in the queue: in a burst a job whose pods start one
+after the other says so once. Where nobody waits, a second is all (U12). What a pod's end proves never waits that long."""
+
+
+@dataclass(slots=True)
+class Window:
+    """The wait of one job's status. Times are seconds of one monotonic clock.
+
+    `opened_at` is when something first waited, `write_by` when it must be written whatever else there is.
+    """
+
+    opened_at: float | None = None
+    write_by: float | None = None
+
+    def left_s(self, now: float, *, starts: bool, busy: bool) -> float:
+        """How long a status still waits that is computed now; not at all where that is not more than 0.
+
+        starts: it says no more than that pods have become active. busy: other jobs wait for a worker.
+        """
+        if self.opened_at is None:
+            self.opened_at = now
+        if starts:
+            latest = self.opened_at + (START_WINDOW_S if busy else COUNTER_WINDOW_S)
+        else:
+            latest = self.write_by = now + COUNTER_WINDOW_S if self.write_by is None else self.write_by
+        return (latest if self.write_by is None else min(latest, self.write_by)) - now
+
+    def close(self) -> None:
+        """All is written."""
+        self.opened_at = self.write_by = None

@@ -1,0 +1,113 @@
+"""Events that must be on the server before anything rests on them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from api.client.errors import (
+    AlreadyExistsError,
+    ApiError,
+    ConnectError,
+    ForbiddenError,
+    InvalidError,
+    NamespaceTerminatingError,
+    NotFoundError,
+    RequestTimeoutError,
+    ServerError,
+    TooManyRequestsError,
+    UnauthorizedError,
+)
+from controller.events import EventRecorder
+from controller.events.correlator import SIMILAR_EVENTS, SPAM_BURST
+from controller.events.recorder import MAX_ANSWERS
+from fakes.api import status_error
+from fakes.virtual_loop import VirtualClock
+from unit.controller.events.making import KETTLE, Drops, EventClient
+
+
+class Bench:
+    """A recorder that is not running, its client, and what it drops."""
+
+    def __init__(self) -> None:
+        self.client = EventClient()
+        self.drops = Drops()
+        self.recorder = EventRecorder(
+            self.client, component="kettle-operator", clock=VirtualClock(), metrics=self.drops
+        )
+
+    async def write(self, fact: str = "exit of p-1") -> None:
+        """Tell a fact."""
+        await self.recorder.write(KETTLE, "Normal", "Exited", f"told: {fact}", fact=fact)
+
+
+async def test_neither_flood_control_nor_the_queue_holds_a_fact_back() -> None:
+    """U13: the filter lets 25 events about one object through and combines those that are alike; facts are not among them."""
+    bench = Bench()
+    facts = [f"exit of p-{number}" for number in range(2 * SPAM_BURST + SIMILAR_EVENTS)]
+    for fact in facts:
+        await bench.write(fact)
+    assert bench.client.messages == [f"told: {fact}" for fact in facts]
+    assert len({name for *_, name, _ in bench.client.log}) == len(facts)
+    assert not bench.drops.count
+
+
+async def test_a_fact_that_is_told_again_is_the_same_event() -> None:
+    """U13: also by another process, after a kill between the event and what rested on it."""
+    before, after = Bench(), Bench()
+    await before.write()
+    await asyncio.sleep(1)
+    after.client.answers = [status_error(AlreadyExistsError, 409)]
+    await after.write()
+    (told,), (again,) = before.client.log, after.client.log
+    assert told[3] == again[3]
+    assert told[3].startswith("blue.")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RequestTimeoutError("no answer"), ConnectError("refused"), status_error(UnauthorizedError, 401)],
+    ids=["timeout", "refused", "unauthorized"],
+)
+async def test_without_an_answer_the_caller_hears_of_it_however_often(error: ApiError) -> None:
+    """U13: on a server that does not answer, nothing that rests on the event could be done either."""
+    bench = Bench()
+    bench.client.always = error
+    for _ in range(3 * MAX_ANSWERS):
+        with pytest.raises(type(error)):
+            await bench.write()
+    assert not bench.drops.count
+
+
+@pytest.mark.parametrize("error", [status_error(ServerError, 500), status_error(TooManyRequestsError, 429)], ids=str)
+async def test_a_server_that_always_says_later_costs_the_event_and_not_what_waits_for_it(error: ApiError) -> None:
+    """U13: an admission plugin that limits events, or a broken webhook for them, would else stop all restarts."""
+    bench = Bench()
+    bench.client.always = error
+    for _ in range(MAX_ANSWERS - 1):
+        with pytest.raises(type(error)):
+            await bench.write()
+    await bench.write()
+    assert bench.drops.count == {("Normal", "refused"): 1}
+    bench.client.always = None
+    await bench.write("another")
+    assert bench.client.messages[-1] == "told: another"
+
+
+@pytest.mark.parametrize(
+    ("error", "counted"),
+    [
+        (status_error(ForbiddenError, 403, "exceeded quota"), True),
+        (status_error(NotFoundError, 404), True),
+        (status_error(InvalidError, 422), True),
+        (status_error(NamespaceTerminatingError, 403), False),
+    ],
+    ids=["quota", "no namespace", "invalid", "namespace terminating"],
+)
+async def test_what_the_server_refuses_for_good_is_given_up(error: ApiError, counted: bool) -> None:
+    """U13: a quota of events may not stop restarts. It is counted, and the log has the event."""
+    bench = Bench()
+    bench.client.answers = [error]
+    await bench.write()
+    assert bench.drops.count == ({("Normal", "refused"): 1} if counted else {})
