@@ -1,0 +1,228 @@
+"""Two tenants of one cluster: one whose jobs must stay as they are, and a hostile one with all rights in his own namespace."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from api.client import HttpTransport, RestClient, load_settings
+from api.client.errors import ApiError, ForbiddenError
+from api.core import PODS, SERVICES
+from api.meta import Resource
+from api.v1 import constants as c
+from api.v1.constants import TFJOBS
+from hack.hollow_node.script import RUN
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+
+    from hack.control_plane import ControlPlane
+    from integration.audit import AuditLog
+
+ROOT: Final = Path(__file__).parents[2]
+VICTIM: Final = "team-victim"
+HOSTILE: Final = "team-hostile"
+STEADY: Final = "steady"
+"""The victim's job that runs all the time, and that nobody may make the operator touch."""
+AT_ONCE: Final = 16
+"""Requests of the hostile tenant under way together: he has a good connection, and the API server its own fairness."""
+LIMIT_S: Final = 60.0
+EDIT: Final = ("system:aggregate-to-edit", "system:aggregate-to-view", "kubeflow-tfjobs-edit", "kubeflow-tfjobs-view")
+"""What the cluster role `edit` is made of; the controller that gathers it does not run here."""
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
+
+
+def job(name: str, **replicas: Any) -> dict[str, Any]:
+    """A TFJob whose pods run for ever."""
+    return {
+        "apiVersion": TFJOBS.api_version,
+        "kind": TFJOBS.kind,
+        "metadata": {"name": name},
+        "spec": {"tfReplicaSpecs": replicas or {"Worker": workers(1)}},
+    }
+
+
+def workers(count: int, **container: Any) -> dict[str, Any]:
+    """Replicas of one container."""
+    return {
+        "replicas": count,
+        "restartPolicy": "ExitCode",
+        "template": {
+            "metadata": {"annotations": {RUN: "forever"}},
+            "spec": {"containers": [{"name": "tensorflow", "image": "train:1", **container}]},
+        },
+    }
+
+
+def child_labels(job_name: str, index: str = "0") -> dict[str, str]:
+    """The labels that the operator gives to a worker."""
+    replica = {"job-name": job_name, "replica-type": "worker", "replica-index": index}
+    both = replica | {f"{c.LABEL_PREFIX}{name}": value for name, value in replica.items()}
+    return both | {"group-name": c.GROUP_NAME, c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME}
+
+
+def pod(name: str, **metadata: Any) -> dict[str, Any]:
+    """A pod that nothing schedules."""
+    containers = [{"name": "tensorflow", "image": "other:1"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **metadata},
+        "spec": {"containers": containers, "nodeSelector": {"is": "nowhere"}},
+    }
+
+
+def service(name: str, **metadata: Any) -> dict[str, Any]:
+    """A headless service."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, **metadata},
+        "spec": {"clusterIP": "None", "ports": [{"port": 2222}]},
+    }
+
+
+@dataclass
+class Tenants:
+    """The cluster and the operator's process, as a test sees them. `client` is the hostile tenant's."""
+
+    plane: ControlPlane
+    audit: AuditLog
+    process: subprocess.Popen[bytes]
+    log: Path
+    client: RestClient
+    uid: str
+    accepted: int = 0
+    refused: list[str] = field(default_factory=list)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl as the administrator."""
+        return self.plane.run_kubectl(*arguments, input=stdin).stdout
+
+    def steady(self) -> dict[str, str]:
+        """The versions of all that the victim's steady job is made of."""
+        listed = self.kubectl("get", "tfjobs,pods,services", "-n", VICTIM, "-l", "!fresh", "-o", "json")
+        found = (item["metadata"] for item in json.loads(listed)["items"])
+        return {f"{meta['name']} {meta['uid']}": meta["resourceVersion"] for meta in found if STEADY in meta["name"]}
+
+    def memory_mb(self) -> float:
+        """The operator's resident memory."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What the operator has logged."""
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+
+    def writes(self, namespace: str, skip: int = 0) -> list[str]:
+        """What the operator has sent about a namespace but to look, as verb, resource and name."""
+        found = []
+        for event in self.audit.events()[skip:]:
+            target = event.get("objectRef", {})
+            if target.get("namespace") == namespace and event["verb"] not in {"get", "list", "watch"}:
+                found.append(f"{event['verb']} {target['resource']} {target.get('name', '')}")
+        return found
+
+    async def send(self, calls: Iterable[Awaitable[object]]) -> None:
+        """Await many requests of the hostile tenant, a few at a time. What came of them is in `accepted` and `refused`."""
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def one(call: Awaitable[object]) -> None:
+            async with places:
+                try:
+                    await call
+                    self.accepted += 1
+                except ForbiddenError as error:
+                    self.refused.append(str(error))
+                except ApiError:
+                    pass  # what the API server does not take harms nobody
+
+        async with asyncio.TaskGroup() as group:
+            for call in calls:
+                group.create_task(one(call))
+
+    async def create(self, *objects: dict[str, Any]) -> None:
+        """Create objects as the hostile tenant."""
+        kinds = {"Pod": PODS, "Service": SERVICES, "TFJob": TFJOBS, "ConfigMap": CONFIG_MAPS}
+        await self.send(self.client.create(kinds[each["kind"]], HOSTILE, each) for each in objects)
+
+    async def patch(self, resource: Resource, name: str, body: object, kind: str) -> None:
+        """Patch an object as the hostile tenant."""
+        await self.send([self.client.patch(resource, HOSTILE, name, body, content_type=kind)])
+
+    async def eventually(self, holds: Callable[[], object], what: str) -> float:
+        """Ask until the answer is true; answers how many seconds that took."""
+        started = time.monotonic()
+        while not await asyncio.to_thread(holds):
+            assert time.monotonic() < started + LIMIT_S, f"not within {LIMIT_S:.0f} s: {what}"
+            await asyncio.sleep(0.1)
+        return time.monotonic() - started
+
+    async def first_pod_s(self, name: str) -> float:
+        """How long a new job of the victim waits for its pod."""
+        stdin = json.dumps(job(name))
+        await asyncio.to_thread(self.kubectl, "create", "-n", VICTIM, "-f", "-", stdin=stdin)
+        started = time.monotonic()
+        get = ("get", "pod", f"{name}-worker-0", "-n", VICTIM, "--ignore-not-found", "-o", "name")
+        await self.eventually(lambda: self.kubectl(*get), "a new job of the victim has its pod")
+        return time.monotonic() - started
+
+    async def watched(self, attack: Awaitable[None]) -> float:
+        """Carry out an attack, and return the most memory that the operator had meanwhile, in MB."""
+        most = self.memory_mb()
+
+        async def watch() -> None:
+            nonlocal most
+            while True:
+                most = max(most, self.memory_mb())
+                await asyncio.sleep(0.1)
+
+        watching = asyncio.create_task(watch())
+        try:
+            await attack
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+        return most
+
+
+@contextlib.contextmanager
+def processes(plane: ControlPlane, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """Run the operator under its own account, and a hollow node for the victim's pods. SIGTERM must end the former with 0."""
+    config = json.loads(plane.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": plane.request_token("kubeflow", "tf-job-operator")}
+    account, log = folder / "account", folder / "operator.log"
+    account.write_text(json.dumps(config))
+    operator = (sys.executable, "-m", "controller", f"--kubeconfig={account}", "--monitoring-port=0")
+    node = (sys.executable, "-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}", f"--namespace={VICTIM}")
+    environment = {**os.environ, "KUBEFLOW_NAMESPACE": "kubeflow"}
+    with (
+        log.open("wb") as out,
+        subprocess.Popen(node, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT) as runs_pods,
+        subprocess.Popen(operator, stdout=out, stderr=out, cwd=ROOT, env=environment) as process,
+    ):
+        try:
+            yield process, log
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(15) == 0, log.read_text()[-5000:]
+        finally:
+            runs_pods.terminate()
+            if process.poll() is None:
+                process.kill()
+
+
+@contextlib.asynccontextmanager
+async def hostile_client(plane: ControlPlane) -> AsyncIterator[RestClient]:
+    """A client with the rights of `edit` in one namespace."""
+    settings = load_settings(str(plane.kubeconfig_for("mallory")))
+    async with HttpTransport(settings, max_connections=2 * AT_ONCE) as transport:
+        yield RestClient(transport, field_manager="mallory")

@@ -1,0 +1,297 @@
+"""A tenant with `edit` in one namespace, hostile in every way that we can think of; another one's jobs stay as they are.
+
+Each attack goes on against one operator, under its own account, and meanwhile: the victim's running job is not touched, as its
+versions and the audit log say; a new job of the victim has its pod within seconds; nothing crashes, and memory is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from api.client.rest import JSON_PATCH, MERGE_PATCH
+from api.core import PODS, SERVICES
+from api.meta import Resource
+from api.v1.constants import TFJOBS
+from hack.control_plane import ControlPlane
+from integration.audit import AuditLog
+from integration.tenants import (
+    EDIT,
+    HOSTILE,
+    ROOT,
+    STEADY,
+    VICTIM,
+    Tenants,
+    child_labels,
+    hostile_client,
+    job,
+    pod,
+    processes,
+    service,
+    workers,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
+    from pathlib import Path
+    from subprocess import Popen
+
+FIRST_POD_S: Final = 15.0
+"""Seconds that the victim's new job may wait for its pod, on two cores that the API server and the attacker share."""
+MEMORY_MB: Final = 256.0
+"""Half of the limit in the manifests; an idle operator has about 60."""
+EVENTS: Final = Resource("", "v1", "events", "Event")
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+
+LOG = logging.getLogger(__name__)
+
+numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
+    """The audit log of this module's API server: what the operator's account asks for."""
+    return AuditLog.in_folder(tmp_path_factory.mktemp("audit"))
+
+
+@pytest.fixture(scope="module")
+def plane(audit: AuditLog) -> Iterator[ControlPlane]:
+    """A cluster of two tenants, with the operator's roles as people apply them."""
+    with ControlPlane.start("tenants", extra_apiserver_args=audit.apiserver_arguments()) as plane:
+        plane.run_kubectl("apply", "-k", str(ROOT / "manifests" / "overlays" / "standalone"))
+        plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+        plane.restart_controller_manager()  # its garbage collector knows TFJobs now
+        for namespace in (VICTIM, HOSTILE):
+            plane.create_namespace(namespace)
+        for role in EDIT:
+            name = role.replace(":", "-")
+            plane.run_kubectl(
+                "create", "rolebinding", name, f"--clusterrole={role}", "--user=mallory", f"--namespace={HOSTILE}"
+            )
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Popen[bytes], Path]]:
+    """One operator for all attacks, and the victim's steady job under its care."""
+    with processes(plane, tmp_path_factory.mktemp("operator")) as running:
+        plane.run_kubectl("create", "-n", VICTIM, "-f", "-", input=json.dumps(job(STEADY, Worker=workers(2))))
+        plane.run_kubectl("wait", "-n", VICTIM, "--for=condition=Running", f"tfjob/{STEADY}", "--timeout=60s")
+        yield running
+
+
+async def foreign_owners(it: Tenants) -> None:
+    """Children of the victim's job, by its UID, in another namespace, which nobody can delete."""
+    owner = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "name": STEADY, "uid": it.uid, "controller": True}
+    meta = {"ownerReferences": [owner], "finalizers": ["example.com/never"], "labels": child_labels(STEADY)}
+    await it.create(*(pod(f"{STEADY}-worker-{index}", **meta) for index in range(50)))
+    await it.create(*(service(f"{STEADY}-worker-{index}", **meta) for index in range(50)))
+    await it.create(pod("owned-by-a-stranger", **meta | {"ownerReferences": [owner | {"kind": "ReplicaSet"}]}))
+
+
+async def labels_by_the_thousand(it: Tenants) -> None:
+    """Orphans that bear our labels, of jobs that are there and that are not."""
+    await it.create(job("adopts"))
+    names = itertools.cycle((STEADY, "adopts", "nobody", "x" * 63))
+    orphans = [pod(f"orphan-{index}", labels=child_labels(next(names), str(index))) for index in range(2000)]
+    odd = ("", "-1", "abc", "99999999999999999999", "0.5")
+    orphans += [pod(f"odd-{place}", labels=child_labels("adopts", index)) for place, index in enumerate(odd)]
+    await it.create(*orphans)
+
+
+async def monstrous_specifications(it: Tenants) -> None:
+    """As large as the API server takes them, with as many mistakes as fit in."""
+    broken = {"replicas": 1, "template": {"spec": {"containers": [{}] * 15_000}}}
+    for index in range(6):
+        await it.create(job(f"broken-{index}", Worker=broken))
+    filler = "x" * 1_000_000
+    await it.create(job("large-command", Worker=workers(1, args=[filler])))
+    await it.create(job("large-key", **{filler[:500_000]: workers(1)}))
+    await it.create(job("many-types", **{f"Type{index}": workers(1) for index in range(2000)}))
+    nested: Any = "deep"
+    for _ in range(900):
+        nested = [nested]
+    await it.create(job("nested", Worker=workers(1, env=nested)))
+
+
+async def texts_that_hurt(it: Tenants) -> None:
+    """Control characters and long values, where they get into conditions, events and logs."""
+    nasty = 'a\x00b\x1b[2J\r\n{"event": "forged"}\u202e'
+    await it.create(job("nasty-type", **{nasty: workers(1)}))
+    await it.create(job("nasty-env", Worker=workers(1, env=[{"name": nasty, "value": 3}])))
+    await it.create(job("nasty-image", Worker=workers(1, image=nasty)))
+    long = job("long-label")
+    template = long["spec"]["tfReplicaSpecs"]["Worker"]["template"]
+    template["metadata"]["labels"] = {"example.com/a": "x" * 800_000}
+    await it.create(long)
+    await it.create(job("wrong-types", Worker=workers(1, args=[5], ports=[{"containerPort": "x" * 10_000}])))
+
+
+async def taken_names(it: Tenants) -> None:
+    """Services, and pods, that have the names of a job's replicas before it does."""
+    await it.create(*(service(f"taken-worker-{index}") for index in range(0, 200, 2)))
+    await it.create(*(pod(f"taken-worker-{index}") for index in range(0, 200, 3)))
+    await it.create(job("taken", Worker=workers(200)))
+
+
+async def children_edited(it: Tenants) -> None:
+    """Children relabelled, given away, kept from going, and services that select something else."""
+    await it.create(job("edited", Worker=workers(20)))
+    get = ("get", "pods", "-n", HOSTILE, "-l", "job-name=edited", "-o", "name")
+    await it.eventually(lambda: len(it.kubectl(*get).split()) == 20, "the job has its pods")
+    edits: list[dict[str, Any]] = [
+        {"labels": {"replica-index": "abc", "training.kubeflow.org/replica-index": "abc"}},
+        {"labels": {"training.kubeflow.org/operator-name": None}},
+        {"labels": {"job-name": STEADY, "training.kubeflow.org/job-name": STEADY}},
+        {"labels": {"replica-index": "0", "training.kubeflow.org/replica-index": "0"}},
+        {"ownerReferences": None},
+        {"finalizers": ["example.com/never"]},
+    ]
+    for index, edit in enumerate(edits):
+        await it.patch(PODS, f"edited-worker-{index}", {"metadata": edit}, MERGE_PATCH)
+        await it.patch(SERVICES, f"edited-worker-{index + 6}", {"metadata": edit}, MERGE_PATCH)
+    await it.patch(SERVICES, "edited-worker-15", {"spec": {"selector": {"app": "mine"}}}, MERGE_PATCH)
+    await it.send(it.client.delete(PODS, HOSTILE, f"edited-worker-{index}") for index in range(20))
+
+
+async def huge_counts(it: Tenants) -> None:
+    """More replicas than anybody can have, at once and by scaling."""
+    for index, count in enumerate((500, 10_000, 10_001, 2**31 - 1, 2**63, -1)):
+        await it.create(job(f"huge-{index}", Worker=workers(count)))
+    await it.create(job("l" * 50, Worker=workers(9_999)))
+    scaled = {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 2**31 - 1}}}}
+    await it.create(job("scaled"))
+    await it.patch(TFJOBS, "scaled", scaled, MERGE_PATCH)
+
+
+async def edits_without_end(it: Tenants) -> None:
+    """Fifty edits a second of one job, and another one that is deleted and made again all the time."""
+    await it.create(job("restless"))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for number in range(400):
+        change = {"spec": {"runPolicy": {"suspend": number % 2 == 0, "backoffLimit": number % 5 - 1}}}
+        await it.patch(TFJOBS, "restless", change, MERGE_PATCH)
+        if number % 10 == 0:
+            await it.create(job("reborn"))
+            await it.send([it.client.delete(TFJOBS, HOSTILE, "reborn", propagation="Orphan")])
+        await asyncio.sleep(max(0.0, began + number / 50 - loop.time()))
+
+
+async def objects_of_our_names(it: Tenants) -> None:
+    """A lease like the operator's, ConfigMaps as a job may have, and our own account's name."""
+    await it.create(job("configured", Worker=workers(60)))
+    maps = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"cluster": "x" * 100_000}}
+        for name in ("configured", "configured-cluster", "configured-tf-config", "tf-operator", STEADY)
+    ]
+    await it.create(*maps)
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "tf-operator"}}
+    await it.send([it.client.create(LEASES, HOSTILE, lease), it.client.create(LEASES, "kubeflow", lease)])
+
+
+async def what_no_tenant_may(it: Tenants) -> None:
+    """Statuses, events, and whatever is another one's: all of it is refused."""
+    await it.create(job("own"))
+    before = len(it.refused)
+    done = {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
+    event = {"metadata": {"name": "e"}, "involvedObject": {"kind": "TFJob", "name": "own", "namespace": HOSTILE}}
+    attempts: list[Callable[[], Awaitable[object]]] = [
+        lambda: it.client.patch(TFJOBS, HOSTILE, "own", done, content_type=MERGE_PATCH, subresource="status"),
+        lambda: it.client.patch(TFJOBS, VICTIM, STEADY, done, content_type=MERGE_PATCH),
+        lambda: it.client.delete(TFJOBS, VICTIM, STEADY),
+        lambda: it.client.create(PODS, VICTIM, pod(f"{STEADY}-worker-5", labels=child_labels(STEADY))),
+        lambda: it.client.create(EVENTS, HOSTILE, event),
+        lambda: it.client.patch(LEASES, "kubeflow", "tf-operator", {"spec": {}}, content_type=MERGE_PATCH),
+    ]
+    await it.send(attempt() for attempt in attempts)
+    assert len(it.refused) - before == len(attempts), it.refused[before:]
+    await it.patch(TFJOBS, "own", done, MERGE_PATCH)  # of the object itself: the API server leaves the status alone
+    shown = json.loads(await it.client.get(TFJOBS, HOSTILE, "own"))
+    assert "Succeeded" not in {each["type"] for each in shown.get("status", {}).get("conditions", [])}
+
+
+async def deletions_that_hang(it: Tenants) -> None:
+    """Jobs that can not go, whose children can not go either, and pods that fail without end."""
+    held = [job(f"held-{index}", Worker=workers(3)) for index in range(20)]
+    for each in held:
+        each["metadata"]["finalizers"] = ["example.com/never"]
+    await it.create(*held)
+    await asyncio.sleep(1)
+    stay = [{"op": "add", "path": "/metadata/finalizers", "value": ["example.com/never"]}]
+    for index in range(20):
+        await it.patch(PODS, f"held-{index}-worker-0", stay, JSON_PATCH)
+        await it.send([it.client.delete(TFJOBS, HOSTILE, f"held-{index}", propagation="Foreground")])
+
+
+ATTACKS: Final = (
+    foreign_owners,
+    labels_by_the_thousand,
+    monstrous_specifications,
+    texts_that_hurt,
+    taken_names,
+    children_edited,
+    huge_counts,
+    edits_without_end,
+    objects_of_our_names,
+    what_no_tenant_may,
+    deletions_that_hang,
+)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__.replace("_", " "))
+async def test_a_hostile_tenant_changes_nothing_for_another_one(
+    plane: ControlPlane,
+    audit: AuditLog,
+    operator: tuple[Popen[bytes], Path],
+    attack: Callable[[Tenants], Coroutine[object, object, None]],
+) -> None:
+    """D1, D2, D5, U1, U2: his jobs, their status, and the operator's memory and time stay as they were."""
+    process, log = operator
+    uid = plane.run_kubectl("get", "tfjob", STEADY, "-n", VICTIM, "-o", "jsonpath={.metadata.uid}").stdout
+    async with hostile_client(plane) as client:
+        it = Tenants(plane, audit, process, log, client, uid)
+        before, logged, asked = it.steady(), len(it.lines()), len(audit.events())
+        fresh = f"fresh-{next(numbers)}"
+        waits: list[float] = []
+
+        async def attack_and_work() -> None:
+            async with asyncio.TaskGroup() as group:
+                attacking = group.create_task(attack(it))
+                await asyncio.sleep(1)
+                waits.append(await it.first_pod_s(fresh))
+                await attacking
+            waits.append(await it.first_pod_s(f"{fresh}-after"))
+
+        try:
+            most = await it.watched(attack_and_work())
+            LOG.info("%s: %s", attack.__name__, f"first pods after {waits[0]:.1f} and {waits[1]:.1f} s, {most:.0f} MB")
+            assert it.accepted  # else nobody was attacked
+            assert it.steady() == before
+            assert len(before) == 5  # the job, two pods, two services
+            assert process.poll() is None
+            crashes = {"sync_crashed", "lease_lost", "event_write_crashed"}
+            assert [line for line in it.lines()[logged:] if line["event"] in crashes] == []
+            assert [write for write in it.writes(VICTIM, asked) if "fresh" not in write] == []
+            assert max(waits) < FIRST_POD_S
+            assert most < MEMORY_MB
+        finally:
+            await asyncio.to_thread(_clean, it)
+
+
+def _clean(it: Tenants) -> None:
+    """Take away what an attack has left, so that the next one stands by itself."""
+    for kind in ("tfjobs", "pods", "services"):
+        listed = json.loads(it.kubectl("get", kind, "-n", HOSTILE, "-o", "json"))["items"]
+        for each in listed:
+            if "finalizers" in each["metadata"]:
+                name = each["metadata"]["name"]
+                patch = '{"metadata":{"finalizers":null}}'
+                it.kubectl("patch", kind, name, "-n", HOSTILE, "--type=merge", "-p", patch)
+        it.kubectl("delete", kind, "--all", "-n", HOSTILE, "--wait=false", "--grace-period=0", "--force")
+    it.kubectl("delete", "configmaps", "--all", "-n", HOSTILE)
