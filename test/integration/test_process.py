@@ -345,7 +345,7 @@ def test_a_namespaced_operator_needs_a_role_and_nothing_else(site: Site) -> None
 def test_the_log_names_the_job_and_its_mistake(site: Site) -> None:
     """Seed 4: who looks for an invalid specification finds it in the operator's log, and every line says what it is about."""
     operator = site.start("--log-level=debug")
-    site.create("wrong", tfReplicaSpecs={"PS": {"replicas": "many"}})
+    site.create("wrong", tfReplicaSpecs={"PS": {"replicas": -1}})
     line = operator.wait_for("tfjob_condition", condition="Failed")
     assert line["level"] == "warning"
     assert line["tfjob"] == f"{site.namespace}/wrong"

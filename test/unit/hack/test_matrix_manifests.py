@@ -32,6 +32,8 @@ def test_no_field_is_left_to_a_default_over_which_two_ways_to_apply_would_fall_o
     A port's protocol is a part of its list's key, and 1.20 refuses `apply --server-side` of one that does not say it.
     """
     for document in yaml.safe_load_all(file.read_text()):
+        if document["kind"] == "CustomResourceDefinition":  # it names fields, and has none of them
+            continue
         for part in parts_of(document):
             if "fieldRef" in part:
                 assert part["fieldRef"].get("apiVersion") == "v1", part

@@ -1,0 +1,39 @@
+"""The command line: `python -m hack.crd_schema` writes the pod template's schema into manifests/base/crd.yaml.
+
+It is made from a copy of what a pod template needs of an API server's OpenAPI, so no server is needed. `--openapi FILE`
+renews the copy, from what `kubectl get --raw /openapi/v2` prints; take the newest Kubernetes at hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Final
+
+from hack.crd_schema.schema import Definitions, reduced, spliced
+
+CRD: Final = Path(__file__).parents[2] / "manifests" / "base" / "crd.yaml"
+COPY: Final = Path(__file__).parent / "openapi.json"
+
+
+def definitions() -> Definitions:
+    """The copy."""
+    found: Definitions = json.loads(COPY.read_text())
+    return found
+
+
+def main() -> None:
+    """Renew the copy if asked to, and the manifest."""
+    parser = argparse.ArgumentParser(prog="python -m hack.crd_schema", description=__doc__)
+    parser.add_argument("--openapi", type=Path, metavar="FILE", help="what `kubectl get --raw /openapi/v2` printed")
+    arguments = parser.parse_args()
+    if arguments.openapi is not None:
+        copy = reduced(json.loads(arguments.openapi.read_text()))
+        lines = (f"{json.dumps(name)}: {json.dumps(fields, sort_keys=True)}" for name, fields in copy.items())
+        COPY.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    CRD.write_text(spliced(CRD.read_text(), definitions()))
+
+
+if __name__ == "__main__":
+    main()

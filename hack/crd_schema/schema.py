@@ -1,0 +1,172 @@
+"""From an OpenAPI document of an API server to the structural schema of a pod template, and into the CRD.
+
+What a program in Go cannot decode into its structs breaks every list that it is in, for everybody who watches the collection.
+So the schema holds the types, and nothing else: no field is required, no value is one of a list, no unknown field is pruned,
+and null is taken where Go takes it, which is everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Schema = dict[str, Any]
+Definitions = dict[str, Schema]
+
+ROOT: Final = "io.k8s.api.core.v1.PodTemplateSpec"
+_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1."
+_VOLUME: Final = "io.k8s.api.core.v1.EphemeralVolumeSource"
+_CLAIM: Final = "io.k8s.api.core.v1.PodResourceClaim"
+BEGIN: Final = "# made by `python -m hack.crd_schema`\n"
+END: Final = "# end of what is made\n"
+_WIDTH: Final = 400
+_TYPE_KEYS: Final = ("type", "format", "$ref", "items", "additionalProperties")
+
+GONE: Final[Mapping[str, Mapping[str, Schema]]] = {
+    _META + "ObjectMeta": {"clusterName": {"type": "string"}},
+    _VOLUME: {"readOnly": {"type": "boolean"}},
+    _CLAIM: {
+        "source": {
+            "type": "object",
+            "properties": {"resourceClaimName": {"type": "string"}, "resourceClaimTemplateName": {"type": "string"}},
+        }
+    },
+}
+"""Fields that Go structs of older versions than the document's still decode: `clusterName` until 1.23, `readOnly` in 1.19 to
+1.22, and from 1.26 to 1.30 `source`, which held the two names that lie beside it today."""
+
+_PART: Final = "(?:[0-9]+(?:[.][0-9]*)?|[.][0-9]+)"
+QUANTITY_PATTERN: Final = f"^ *[+-]?{_PART}(?:[KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{{1,3}})? *$".replace("(?:", "(")
+"""What apimachinery's ParseQuantity reads. Its exponents are not bounded, but a longer one costs it minutes of computing."""
+TIME_PATTERN: Final = (
+    "^[0-9]{4}-[0-9]{2}-[0-9]{2}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]+)?"
+    "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
+)
+"""RFC 3339 as Go's time.Parse has it; the format `date-time` of API servers takes more (small letters, no zone)."""
+
+_INT32: Final[Schema] = {"minimum": -(2**31), "maximum": 2**31 - 1}
+"""API servers before 1.36 do not check the format. What is beyond an int64 is no integer to any of them."""
+_OTHER_ZEROS: Final[Mapping[str, list[Any]]] = {
+    "string": [0, False],
+    "boolean": ["", 0],
+    "integer": ["", False],
+    "object": ["", 0, False],
+    "array": ["", 0, False],
+}
+"""API servers of 1.20 take an empty string, 0 and false for null, and pass them for any type that takes null."""
+_KEEP: Final[Schema] = {"nullable": True, "x-kubernetes-preserve-unknown-fields": True}
+# A number of any kind or a string: a structural schema has no word for that, so everything else is ruled out.
+_QUANTITY: Final[Schema] = {
+    **_KEEP,
+    "pattern": QUANTITY_PATTERN,
+    "maxItems": 0,
+    "maxProperties": 0,
+    "not": {"enum": [True, False, [], {}]},
+}
+
+
+def _typed(name: str) -> Schema:
+    """A value of this type, or null, and none that passes for null."""
+    return {"type": name, "nullable": True, "not": {"enum": _OTHER_ZEROS[name]}}
+
+
+SPECIAL: Final[Mapping[str, Schema]] = {
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": _QUANTITY,
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {
+        "nullable": True,
+        "x-kubernetes-int-or-string": True,
+        "not": {"enum": [False]},
+        "anyOf": [{"type": "integer"}, {"type": "string"}],  # without it 80.0000000001 is an integer
+        **_INT32,
+    },
+    _META + "Time": _typed("string") | {"format": "date-time", "pattern": TIME_PATTERN},
+    _META + "FieldsV1": _KEEP,
+}
+"""Types that decode themselves in Go. FieldsV1 takes anything."""
+
+
+def reduced(document: Mapping[str, Any]) -> Definitions:
+    """The definitions that a pod template needs, each field with its type alone."""
+    definitions: Definitions = document["definitions"]
+    found: Definitions = {}
+    waiting = [ROOT]
+    while waiting:
+        name = waiting.pop()
+        if name in found or name in SPECIAL:
+            continue
+        properties = definitions[name]["properties"]
+        found[name] = {field: _types_of(schema) for field, schema in properties.items()}
+        waiting += [each for schema in found[name].values() for each in _references(schema)]
+    return dict(sorted(found.items()))
+
+
+def _types_of(schema: Schema) -> Schema:
+    """The schema without words, limits and merge keys."""
+    kept = {key: schema[key] for key in _TYPE_KEYS if key in schema}
+    return {key: _types_of(value) if isinstance(value, dict) else value for key, value in kept.items()}
+
+
+def _references(schema: Schema) -> Iterator[str]:
+    if "$ref" in schema:
+        yield _name(schema)
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield from _references(schema[key])
+
+
+def _name(schema: Schema) -> str:
+    return str(schema["$ref"].removeprefix("#/definitions/"))
+
+
+def template(definitions: Definitions) -> Schema:
+    """The structural schema of a pod template, without references."""
+    return _object(definitions, ROOT)
+
+
+def _object(definitions: Definitions, name: str) -> Schema:
+    fields = {**definitions[name], **GONE.get(name, {})}
+    return _typed("object") | _KEEP | {"properties": {key: _schema(definitions, fields[key]) for key in sorted(fields)}}
+
+
+def _schema(definitions: Definitions, given: Schema) -> Schema:
+    if "$ref" in given:
+        name = _name(given)
+        return SPECIAL[name] if name in SPECIAL else _object(definitions, name)
+    found = _typed(given["type"]) | {key: given[key] for key in ("format",) if key in given}
+    if given.get("format") == "int32":
+        found |= _INT32
+    for key in ("items", "additionalProperties"):
+        if key in given:
+            found[key] = _schema(definitions, given[key])
+    if "properties" in given:
+        found |= _KEEP
+        found["properties"] = {key: _schema(definitions, value) for key, value in given["properties"].items()}
+    return found
+
+
+def written(schema: Schema, indent: int) -> str:
+    """The schema as lines of YAML: what fits into a line stands in flow style."""
+    return "".join(f"{' ' * indent}{line}\n" for line in _lines(schema, _WIDTH - indent))
+
+
+def _lines(schema: Schema, width: int) -> Iterator[str]:
+    for key, value in schema.items():
+        line = f"{key}: {json.dumps(value, separators=(', ', ': '))}"
+        if not isinstance(value, dict) or len(line) <= width:
+            yield line
+        else:
+            yield f"{key}:"
+            yield from (f"  {each}" for each in _lines(value, width - 2))
+
+
+def spliced(manifest: str, definitions: Definitions) -> str:
+    """The manifest of the CRD with its generated lines made anew. Raises ValueError when their marks are missing."""
+    before, begin, rest = manifest.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"no lines {BEGIN.strip()!r} and {END.strip()!r}")
+    indent = len(before) - len(before.rstrip(" "))
+    return before + begin + written(template(definitions), indent) + " " * indent + end + after
