@@ -17,6 +17,7 @@ from api.core import EVENT_NORMAL, EVENT_WARNING, PODS, SERVICES
 from api.v1.children import Pod, Service
 from api.v1.constants import CHILD_SELECTOR, EVENT_SOURCE, TFJOBS
 from api.v1.types import TFJob, tfjob_with_unreadable_status
+from controller.crd_check import tell_of_missing_fields
 from controller.events import Drop, EventRecorder
 from controller.leaderelection import (
     Fence,
@@ -228,9 +229,13 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event) -> None
             await stack.enter_async_context(serving(pages, options.monitoring_address, options.monitoring_port))
         for transport in (watches, writes, lease):
             await stack.enter_async_context(transport)
-        measuring = asyncio.create_task(lag.run(), name="loop-lag")
+        beside = [
+            asyncio.create_task(lag.run(), name="loop-lag"),
+            asyncio.create_task(tell_of_missing_fields(RestClient(watches, clock=clock)), name="crd-check"),
+        ]
         try:
             await operator.run()
         finally:
-            measuring.cancel()
-            await asyncio.wait([measuring])
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)

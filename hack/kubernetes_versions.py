@@ -317,6 +317,13 @@ LABELS_ARE_MEASURED_IN_BYTES: Final = Change(
     "api/validate/content/errors.go",
     BOTH,
 )
+NUMBERS_ARE_EXACT: Final = Change(
+    36,
+    API_SERVER,
+    "the schema of a CRD checks int32 and int64; before, a fraction that is nearer than one in 10^9 to a whole number is one",
+    "kube-openapi PR 570",
+    BOTH,
+)
 SERVICE_NAMES_ARE_RELAXED: Final = Change(36, API_SERVER, "names of services may begin with a digit", "KEP-5311", BOTH)
 
 # Lists and watches.

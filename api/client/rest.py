@@ -111,6 +111,10 @@ class RestClient:
         """Read one object from the server, not from any cache."""
         return await self._send("GET", resource.path(namespace, name))
 
+    async def get_page(self, path: str) -> bytes:
+        """Read what is no resource, by its path: `/openapi/v2`."""
+        return await self._send("GET", path)
+
     async def list_page(self, resource: Resource, options: ListOptions) -> bytes:
         """Read one page of a collection."""
         return await self._send("GET", resource.path(options.namespace), options.query(), total_s=self._list_s)

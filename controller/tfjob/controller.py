@@ -368,7 +368,7 @@ class TFJobController:
             return memory.written
         memory.written = None
         memory.superseded.clear()
-        return cached
+        return self._status_writer.unkept.as_sent(cached)
 
     def _spec_of(self, job: TFJob, memory: _Memory) -> TFJobSpec | InvalidSpec:
         """The specification, read once per generation."""
@@ -383,6 +383,7 @@ class TFJobController:
     def _forget(self, gone: ObjectMeta) -> None:
         self._expectations.forget(owner_key(gone))
         self._hindrances.forget(gone)
+        self._status_writer.unkept.forget(gone.uid)
         memory = self._memory.pop(gone.uid, None)
         # Jobs that this process has worked on: a replica that waits for the lease sees deletions too, and must not count them
         # a second time; a job that another controller manages is not ours to count (B75).

@@ -14,14 +14,16 @@ from api.core import PODS
 from api.meta import ObjectMeta, Struct
 from api.v1 import conditions
 from api.v1 import constants as c
+from api.v1.types import JobStatus
 from controller.tfjob.references import reference_to
+from controller.tfjob.unkept import UnkeptStatus
 from workqueue.parallel import parallelize_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from api.client import RestClient
-    from api.v1.types import JobStatus, TFJob
+    from api.v1.types import TFJob
     from controller.events.recorder import EventRecorder
     from controller.tfjob.actions import JobEvent
     from controller.tfjob.metrics import JobMetrics
@@ -36,6 +38,11 @@ class _Answer(Struct, frozen=True):
     metadata: ObjectMeta
 
 
+class _Written(Struct, frozen=True):
+    metadata: ObjectMeta
+    status: JobStatus = JobStatus()
+
+
 class StaleViewError(ApiError):
     """The job, or a pod of it, is no longer what the cache showed. What is new will come, and with it another sync."""
 
@@ -47,12 +54,15 @@ class StatusWriter:
     """
 
     def __init__(self, client: RestClient, recorder: EventRecorder, metrics: JobMetrics) -> None:
+        self.unkept = UnkeptStatus(recorder)
         self._client = client
         self._recorder = recorder
         self._metrics = metrics
 
     async def write(self, job: TFJob, status: JobStatus, events: tuple[JobEvent, ...]) -> TFJob | None:
         """Write `status` over that of `job`. Answers the job as the server has it now, or None when it is gone.
+
+        What the server dropped of it is in `unkept`, and in the answer.
 
         Raises ConflictError when `job` is not the newest version: the status must then be computed anew, not written again.
         """
@@ -69,13 +79,16 @@ class StatusWriter:
             )
         except NotFoundError:
             return None
-        answer = decode_answer(raw, _Answer, request=f"PATCH status of TFJob {meta.name}").metadata
+        answer = decode_answer(raw, _Written, request=f"PATCH status of TFJob {meta.name}")
+        self.unkept.compare(job, status, answer.status)
         self._tell(job, status)
         for event in events:
             self._recorder.event(reference_to(job), event.type, event.reason, event.message)
         # The version in the patch proves that nothing but the status has changed since `job` was read.
         return msgspec.structs.replace(
-            job, metadata=msgspec.structs.replace(meta, resource_version=answer.resource_version), status=status
+            job,
+            metadata=msgspec.structs.replace(meta, resource_version=answer.metadata.resource_version),
+            status=status,
         )
 
     async def confirm(self, job: TFJob) -> None:

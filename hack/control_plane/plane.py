@@ -194,6 +194,11 @@ class ControlPlane:
         content: dict[str, object] = json.loads(answer)
         return content
 
+    def connect(self) -> http.client.HTTPSConnection:
+        """A connection to the API server as the administrator, for those who ask it often; it is the caller's to close."""
+        admin = Credential(self.directory / "pki" / "admin.crt", self.directory / "pki" / "admin.key")
+        return Requester(self._authority.certificate, admin, timeout_s=30.0).connect(urlsplit(self.server).port or 0)
+
     def connect_to_etcd(self) -> http.client.HTTPSConnection:
         """A connection to etcd, for those who ask it often; it is the caller's to close."""
         return self._etcd_requester().connect(self._etcd_port)

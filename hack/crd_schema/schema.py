@@ -82,7 +82,14 @@ SPECIAL: Final[Mapping[str, Schema]] = {
         "anyOf": [{"type": "integer"}, {"type": "string"}],  # without it 80.0000000001 is an integer
         **_INT32,
     },
-    _META + "Time": _typed("string") | {"format": "date-time", "pattern": TIME_PATTERN},
+    # An API server takes any list for a string that has a format.
+    _META + "Time": {
+        **_typed("string"),
+        "format": "date-time",
+        "pattern": TIME_PATTERN,
+        "maxItems": 0,
+        "not": {"enum": [*_OTHER_ZEROS["string"], []]},
+    },
     _META + "FieldsV1": _KEEP,
 }
 """Types that decode themselves in Go. FieldsV1 takes anything."""

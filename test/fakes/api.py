@@ -63,7 +63,11 @@ class FakeClient(RestClient):
     async def patch(self, resource: Resource, namespace: str, name: str, body: object, **options: Any) -> bytes:
         verb = f"patch {options['subresource']}" if options.get("subresource") else "patch"
         self._act(verb, resource, name, body)
-        return msgspec.json.encode({"metadata": {"name": name, "namespace": namespace, "resourceVersion": "2"}})
+        metadata = {"name": name, "namespace": namespace, "resourceVersion": "2"}
+        operations = self.bodies[verb, resource.plural, name]
+        changed = operations if isinstance(operations, list) else []
+        status = {key[1:]: each["value"] for each in changed if (key := each["path"]) == "/status"}
+        return msgspec.json.encode({"metadata": metadata} | status)
 
     async def delete(self, resource: Resource, namespace: str, name: str, **options: Any) -> bytes:
         self._act("delete", resource, name, options)

@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of these tests; pytest knows them when it is given a path in this folder."""
+    parser.addoption("--creates", type=int, default=1000, help="how many TFJobs to fuzz the CRD's schema with")
     parser.addoption("--record", action="store_true", help="write what the server answers into test/data/recordings")
 
 

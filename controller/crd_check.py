@@ -1,0 +1,94 @@
+"""A look at the CRD when the operator starts: does the API server know all fields of the status that we write? (D3)
+
+It asks for the API server's OpenAPI, which every account may read, so it needs no right to CRDs. It only tells: what the writes
+themselves meet is dealt with in `controller.tfjob.unkept`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import structlog
+
+from api.client.errors import ApiError, NotFoundError, TransportError
+from api.v1.constants import TFJOBS
+from api.v1.types import IndexRestarts, JobStatus
+
+if TYPE_CHECKING:
+    from api.client import RestClient
+
+OPENAPI_V3: Final = f"/openapi/v3/apis/{TFJOBS.api_version}"
+"""Since Kubernetes 1.24: one API group alone."""
+OPENAPI_V2: Final = "/openapi/v2"
+"""All of the API, some 4 MB."""
+AGAIN_S: Final = 60.0
+"""When an API server that is away is asked again; nothing waits for the answer."""
+_DEFINITION: Final = "org.kubeflow.v1.TFJob"
+_KEEPS: Final = "x-kubernetes-preserve-unknown-fields"
+
+log = structlog.get_logger(__name__)
+
+
+class _Components(msgspec.Struct):
+    schemas: dict[str, msgspec.Raw] = {}
+
+
+class _Document(msgspec.Struct):
+    """OpenAPI v3 has `components`, v2 `definitions`. What is not asked for is not decoded."""
+
+    components: _Components = msgspec.field(default_factory=_Components)
+    definitions: dict[str, msgspec.Raw] = {}
+
+
+async def tell_of_missing_fields(client: RestClient) -> None:
+    """Log an error if the CRD lacks fields of the status. Raises nothing: not knowing is no reason not to work."""
+    while True:
+        try:
+            missing = missing_fields(await _openapi(client))
+        except TransportError:
+            await asyncio.sleep(AGAIN_S)
+            continue
+        except (ApiError, msgspec.MsgspecError) as error:
+            log.info("crd_not_checked", error=str(error))
+            return
+        if missing:
+            log.error(
+                "crd_lacks_fields", fields=missing, to_do="apply the CRD of this version: manifests/base/crd.yaml"
+            )
+        return
+
+
+async def _openapi(client: RestClient) -> bytes:
+    try:
+        return await client.get_page(OPENAPI_V3)
+    except NotFoundError:
+        return await client.get_page(OPENAPI_V2)
+
+
+def missing_fields(document: bytes) -> list[str]:
+    """The fields of the status that are not in the schema of an OpenAPI document; none where it says nothing of them.
+
+    Raises MsgspecError when it is no such document.
+    """
+    found = msgspec.json.decode(document, type=_Document)
+    raw = (found.components.schemas or found.definitions).get(_DEFINITION)
+    if raw is None:
+        return []
+    schema: dict[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
+    if "properties" not in schema:
+        return []
+    status: dict[str, Any] = schema["properties"].get("status", {"properties": {}})
+    missing = _missing(status, JobStatus, "status")
+    if restarts := status.get("properties", {}).get("restarts"):
+        missing += _missing(restarts.get("items", {}), IndexRestarts, "status.restarts[]")
+    return missing
+
+
+def _missing(schema: dict[str, Any], struct: type[msgspec.Struct], path: str) -> list[str]:
+    """A schema without properties says nothing: OpenAPI v2 leaves them out where unknown fields are kept."""
+    if schema.get(_KEEPS) or "properties" not in schema:
+        return []
+    names = [field.encode_name for field in msgspec.structs.fields(struct)]
+    return [f"{path}.{name}" for name in names if name not in schema["properties"]]

@@ -1,0 +1,72 @@
+"""What an API server does not keep of a status, because its CRD does not know the fields (D3).
+
+The CRD of another operator, or an older one of ours, has the API server drop what it does not know, in silence. What was sent
+then stands in for what the server shows: else each sync would find the status wanting, and write it again, for ever.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+
+from api.v1 import constants as c
+from api.v1.types import JobStatus
+from controller.tfjob.references import reference_to
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from api.v1.types import TFJob
+    from controller.events.recorder import EventRecorder
+
+log = structlog.get_logger(__name__)
+
+
+class UnkeptStatus:
+    """Remembers, by the UID of a job, the fields that the server dropped, as they were last sent.
+
+    It can all be lost: then each job's status is written once more.
+    """
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+        self._sent: dict[str, dict[str, Any]] = {}
+        self._logged = False
+
+    def compare(self, job: TFJob, sent: JobStatus, kept: JobStatus) -> None:
+        """Remember what the server dropped; tell the log of it once, and each job once."""
+        uid = job.metadata.uid
+        lost = {
+            name: getattr(sent, name) for name in sent.__struct_fields__ if getattr(sent, name) != getattr(kept, name)
+        }
+        if not lost:
+            self._sent.pop(uid, None)
+            return
+        fields = _json_names(lost)
+        if not self._logged:
+            self._logged = True
+            log.error("status_not_kept", fields=fields, to_do="apply the CRD of this version: manifests/base/crd.yaml")
+        if uid not in self._sent:
+            message = (
+                f"The API server drops {', '.join(fields)} of the status: its CRD is another operator's, or an old one"
+            )
+            self._recorder.event(reference_to(job), c.WARNING, c.EVENT_STATUS_NOT_KEPT, message)
+        self._sent[uid] = lost
+
+    def as_sent(self, job: TFJob) -> TFJob:
+        """The job as it would be if the server had kept what we sent."""
+        lost = self._sent.get(job.metadata.uid)
+        if lost is None:
+            return job
+        return msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, **lost))
+
+    def forget(self, uid: str) -> None:
+        """The job is gone."""
+        self._sent.pop(uid, None)
+
+
+def _json_names(names: Iterable[str]) -> list[str]:
+    by_name = {field.name: field.encode_name for field in msgspec.structs.fields(JobStatus)}
+    return [by_name[name] for name in names]

@@ -1,0 +1,146 @@
+"""TFJobs of the schema's shape, some of whose values are of other types than they should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from hypothesis import strategies as st
+
+from integration.go_types import (
+    BOOL,
+    INT32,
+    INT64,
+    INT_OR_STRING,
+    QUANTITY,
+    STRING,
+    TIME,
+    ListOf,
+    MapOf,
+    Scalar,
+    StructOf,
+    Type,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FIELDS_AT_ONCE: Final = 3
+WRONG_IN: Final = 12
+"""One value in so many is drawn without a look at its type. A job has some five values, so half of the jobs get through."""
+NEXT_TO_WHOLE: Final = st.sampled_from([1.0000000001, 1000000.0001, 80.0000000001, -3.0000000002])
+"""Fractions that older API servers take for whole numbers."""
+
+_edges: Final = st.sampled_from(
+    [sign * 2**power + off for power in (7, 31, 32, 53, 63, 64) for off in (-1, 0, 1) for sign in (-1, 1)]
+)
+_texts: Final = st.text(max_size=12) | st.sampled_from(
+    ["", "\ud800", "\x00", "\u2028", "<&>", "null", "true", "1", "é" * 300]
+)
+_quantities: Final = st.one_of(
+    st.from_regex(r"\A[+-]?[0-9]{0,3}(\.[0-9]{0,3})?([numkMGTPE]i?|[eE][+-]?[0-9]{0,4}(\.5)?)? ?\Z"),
+    st.sampled_from(
+        [
+            "100m",
+            "1Gi",
+            "0.5",
+            "1e3",
+            ".5",
+            "1.",
+            "",
+            " 1",
+            "1 ",
+            "\n1",
+            "1\u00a0",
+            "1e19",
+            "9" * 40,
+            "1E",
+            "1e9999999999",
+        ]
+    ),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.integers(-5, 2**70),
+)
+_times: Final = st.one_of(
+    st.datetimes().map(lambda moment: moment.isoformat() + "Z"),
+    st.sampled_from(
+        [
+            "2020-01-01T00:00:00Z",
+            "2020-02-30T00:00:00Z",
+            "2020-01-01t00:00:00z",
+            "2020-01-01T00:00:00",
+            "2020-01-01",
+            "now",
+            "2020-01-01T24:00:00Z",
+            "2020-01-01T00:00:60Z",
+            "2020-01-01T00:00:00+24:00",
+            "2020-01-01T00:00:00.5+01:30",
+            "2020-01-01T00:00:00,5Z",
+            "0000-01-01T00:00:00Z",
+            "2020-13-01T00:00:00Z",
+        ]
+    ),
+)
+_RIGHT: Final[Mapping[str, st.SearchStrategy[Any]]] = {
+    STRING.name: _texts,
+    BOOL.name: st.booleans(),
+    INT32.name: st.integers(-(2**31), 2**31 - 1) | st.integers(0, 9).map(float),
+    INT64.name: st.integers(-(2**63), 2**63 - 1) | st.integers(0, 9).map(float),
+    QUANTITY.name: _quantities,
+    INT_OR_STRING.name: st.integers(-(2**31), 2**31 - 1) | _texts,
+    TIME.name: _times,
+}
+
+
+def _nested(depth: int) -> Any:
+    value: Any = 1
+    for level in range(depth):
+        value = [value] if level % 2 else {"a": value}
+    return value
+
+
+def anything(*, fractions_too: bool) -> st.SearchStrategy[Any]:
+    """Any JSON; `fractions_too` says whether also those that are nearly whole."""
+    scalars = st.none() | st.booleans() | st.integers(-3, 3) | _edges | st.floats(allow_nan=False, allow_infinity=False)
+    if fractions_too:
+        scalars |= NEXT_TO_WHOLE
+    leaves = scalars | _texts | st.integers(2, 200).map(_nested)
+    return st.recursive(
+        leaves, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(_texts, inner, max_size=2), max_leaves=3
+    )
+
+
+class Jobs:
+    """Draws specifications."""
+
+    def __init__(self, *, fractions_too: bool) -> None:
+        self._anything = anything(fractions_too=fractions_too)
+        self._wrong = st.integers(1, WRONG_IN).map(lambda drawn: drawn == WRONG_IN)
+        self._names = st.sampled_from(["Worker", "worker", "PS", "chief", "Args", "x"])
+
+    def draw(self, draw: st.DrawFn, go_type: Type) -> Any:
+        """A value of this type, or now and then of any."""
+        if draw(self._wrong):
+            return draw(self._anything)
+        match go_type:
+            case Scalar():
+                return draw(_RIGHT.get(go_type.name, self._anything))
+            case ListOf():
+                return [self.draw(draw, go_type.item) for _ in range(draw(st.integers(0, 2)))]
+            case MapOf():
+                return {draw(self._names): self.draw(draw, go_type.value) for _ in range(draw(st.integers(0, 2)))}
+            case StructOf():
+                return self._struct(draw, go_type)
+
+    def _struct(self, draw: st.DrawFn, go_type: StructOf) -> dict[str, Any]:
+        names = sorted(go_type.fields)
+        chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=FIELDS_AT_ONCE, unique=True))
+        found = {name: self.draw(draw, go_type.fields[name]) for name in chosen}
+        if draw(self._wrong):  # a name that Go does not know, though it is one in other letters
+            found[draw(st.sampled_from([chosen[0].upper(), chosen[0].title(), "newField"]))] = draw(self._anything)
+        return found
+
+
+def specifications(go_type: Type, *, fractions_too: bool) -> st.SearchStrategy[Any]:
+    """Specifications of TFJobs, mutated."""
+    jobs = Jobs(fractions_too=fractions_too)
+    return st.composite(lambda draw: jobs.draw(draw, go_type))()

@@ -1,0 +1,247 @@
+"""The CRD's schema on a real API server: that it keeps out what Go cannot decode, and nothing else."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
+import pytest
+import yaml
+
+from api.v1 import constants as c
+from hack.control_plane import ControlPlane
+from hack.crd_schema.__main__ import CRD, definitions
+from hack.kubernetes_versions import NUMBERS_ARE_EXACT
+from integration.cluster import Cluster, eventually, replica, specs
+from integration.fuzz import specifications
+from integration.go_types import CannotDecodeError, decode, tfjob
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CREATED, BAD_REQUEST, REFUSED = 201, 400, 422
+SEED = 11
+"""Any: of two runs that differ, the schema differs."""
+EXPLAINS_BY_V3 = 27
+"""The first minor version of kubectl that explains by OpenAPI v3; the server then has it since three versions."""
+NAMESPACE = "stored"
+
+
+def go_can_decode(body: bytes) -> bool:
+    """Whether a client in Go can decode this TFJob."""
+    try:
+        decode(body, tfjob(definitions()))
+    except CannotDecodeError:
+        return False
+    return True
+
+
+def job(name: str, spec: Any, **more: Any) -> str:
+    """A TFJob as JSON."""
+    meta = {"name": name, "namespace": NAMESPACE}
+    return json.dumps({"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": meta, "spec": spec, **more})
+
+
+def with_container(**fields: Any) -> dict[str, Any]:
+    """A specification whose only container has these fields, too."""
+    container = {"name": "tensorflow", "image": "train:1", **fields}
+    return specs(Worker={"template": {"spec": {"containers": [container]}}})
+
+
+def test_what_the_api_server_lets_through_go_can_decode(
+    control_plane: ControlPlane, crd: None, request: pytest.FixtureRequest
+) -> None:
+    """U6: one object that Go cannot decode would take the whole list from every Go program that watches TFJobs.
+
+    `--creates 100000` for a long run.
+    """
+    go_type = tfjob(definitions())
+    said: Counter[int] = Counter()
+    connection = control_plane.connect()
+
+    @hypothesis.seed(SEED)
+    @hypothesis.settings(
+        max_examples=request.config.getoption("--creates"),
+        deadline=None,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(
+        specifications(go_type.fields["spec"], fractions_too=control_plane.version.has(NUMBERS_ARE_EXACT))
+    )
+    def create(spec: Any) -> None:
+        path = "/apis/kubeflow.org/v1/namespaces/default/tfjobs?dryRun=All"
+        body = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "fuzz"}, "spec": spec}
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        with connection.getresponse() as response:
+            answer = response.read()
+        said[response.status] += 1
+        assert response.status in {CREATED, BAD_REQUEST, REFUSED}, answer
+        if response.status == CREATED:
+            decode(answer, go_type)
+
+    try:
+        create()
+    finally:
+        connection.close()
+    assert min(said[CREATED], said[REFUSED]) > sum(said.values()) / 20, said
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"args": None},
+        {"args": [None]},
+        {"env": None, "ports": None, "resources": None},
+        {"resources": {"limits": {"cpu": 0.5, "memory": "1Gi", "nvidia.com/gpu": 1}}},
+        {"livenessProbe": {"httpGet": {"port": "http"}}},
+        {"livenessProbe": {"httpGet": {"port": 80}}},
+        {"fieldOfTomorrow": {"deep": [1, None, {}]}},
+        {"securityContext": {"runAsUser": 2**31 + 1}},
+    ],
+    ids=str,
+)
+def test_what_pods_take_is_stored_as_it_came(cluster: Cluster, fields: dict[str, Any]) -> None:
+    """U6: nothing is pruned and null stays; what Go takes, the schema takes."""
+    spec = with_container(**fields)
+    spec["tfReplicaSpecs"]["Worker"]["template"]["metadata"] = {"creationTimestamp": None}
+    cluster.create("taken", spec)
+    assert cluster.job("taken")["spec"] == spec
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"args": [5]}, "string"),
+        ({"env": [{"name": "A", "value": 3}]}, "string"),
+        ({"resources": {"limits": {"cpu": "abc"}}}, "cpu"),
+        ({"resources": {"limits": {"cpu": True}}}, "cpu"),
+        ({"ports": [{"containerPort": 2**31}]}, "containerPort"),
+        ({"ports": "2222"}, "array"),
+    ],
+    ids=str,
+)
+def test_what_go_cannot_decode_is_refused(cluster: Cluster, fields: dict[str, Any], told: str) -> None:
+    """U6: by the API server, which names the field."""
+    spec = with_container(**fields)
+    assert not go_can_decode(job("x", spec).encode())
+    with pytest.raises(Exception, match=told):
+        cluster.create("refused", spec)
+
+
+def test_a_document_that_shows_a_status_can_be_created_again(cluster: Cluster) -> None:
+    """U10b: with kubectl's own validation and the API server's, also where the status is another operator's."""
+    status = {
+        "conditions": [{"type": "Running", "status": "True", "note": "of another time"}],
+        "replicaStatuses": {"Worker": {"running": 1}, "PS": {}},
+        "tfReplicaStatuses": {"Worker": {"active": 1}},
+        "startTime": "2019-01-01T00:00:00Z",
+    }
+    document = json.loads(job("shown", with_container(), status=status))
+    del document["metadata"]["namespace"]
+    cluster.kubectl("create", "--validate=true", "-f", "-", stdin=json.dumps(document))
+    assert "status" not in cluster.job("shown")
+
+
+def test_both_kinds_of_apply_take_a_job(cluster: Cluster) -> None:
+    """U6: server-side apply reads the schema too, and must not stumble over its quantities."""
+    document = json.loads(job("applied", with_container(resources={"limits": {"cpu": 0.5, "memory": "1Gi"}})))
+    del document["metadata"]["namespace"]
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(document))
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(document))
+
+
+def test_kubectl_explains_the_fields(control_plane: ControlPlane, crd: None) -> None:
+    """U6: old ones, which read OpenAPI v2, get the description of the whole, in which the field is named."""
+    field = "tfjob.spec.runPolicy.backoffLimit"
+
+    def explained() -> str:
+        return " ".join(control_plane.run_kubectl("explain", field, check=False).stdout.split())
+
+    expected = (
+        "one more fails it" if control_plane.version.minor >= EXPLAINS_BY_V3 else "backoffLimit (restarts that the"
+    )
+    eventually(lambda: expected in explained(), f"{field} is explained")
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """An API server of this module's own, whose CRD changes."""
+    with ControlPlane.start("crd") as plane:
+        plane.create_namespace(NAMESPACE)
+        yield plane
+
+
+def install(plane: ControlPlane, **schemas: dict[str, Any]) -> None:
+    """Apply our CRD, with other schemas for `spec` or `status`."""
+    crd = yaml.safe_load(CRD.read_text())
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"] |= schemas
+    plane.run_kubectl("apply", "-f", "-", input=json.dumps(crd))
+    plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+
+
+def test_a_job_from_before_the_schema_harms_no_other(plane: ControlPlane, tmp_path: Path) -> None:
+    """U6: it stays as it is stored, though old API servers then refuse every write to it, and can be deleted."""
+    install(plane, spec={"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+    bad = {
+        "args": with_container(args=[5]),
+        "policy": specs(Worker=replica()) | {"runPolicy": "x"},
+        "text": {"successPolicy": 3},
+    }
+    create = ("create", "-f", "-")
+    for name, spec in bad.items():
+        stored = functools.partial(plane.run_kubectl, *create, input=job(name, spec), check=False)
+        eventually(lambda stored=stored: stored().returncode == 0, "the open schema is in use")  # type: ignore[misc]
+    install(plane)
+
+    def is_refused() -> bool:
+        return (
+            "must be of type"
+            in plane.run_kubectl("create", "-f", "-", input=job("new", {"successPolicy": 3}), check=False).stderr
+        )
+
+    eventually(is_refused, "the schema is in use")
+    cluster = Cluster(plane, NAMESPACE, tmp_path)
+    with cluster.operator(), cluster.node():
+        cluster.create("good", specs(Worker=replica()))
+        cluster.wait_for("good", c.SUCCEEDED)
+        cluster.kubectl("delete", "tfjob", *bad, "--timeout=30s")
+    assert cluster.names("tfjobs") == ["good"]
+    cluster.kubectl("delete", "tfjob", "good")
+
+
+def test_a_crd_that_lacks_our_fields_costs_a_warning_and_no_writes(plane: ControlPlane, tmp_path: Path) -> None:
+    """D3: the Go operators' CRD: every job was rewritten once a second, finished ones too, without a word."""
+    status = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    del status["x-kubernetes-preserve-unknown-fields"]
+    kept = {"conditions", "replicaStatuses", "startTime", "completionTime", "lastReconcileTime"}
+    status["properties"] = {name: schema for name, schema in status["properties"].items() if name in kept}
+    install(plane, status=status)
+    cluster = Cluster(plane, NAMESPACE, tmp_path)
+    with cluster.operator(), cluster.node():
+        names = ("foreign-1", "foreign-2")
+        for name in names:
+            cluster.create(name, specs(Worker=replica()))
+        for name in names:
+            cluster.wait_for(name, c.SUCCEEDED)
+        eventually(lambda: all(_warnings(cluster, name) for name in names), "the jobs tell")
+        before = {name: cluster.job(name)["metadata"]["resourceVersion"] for name in names}
+        assert "workerSelector" not in cluster.job("foreign-1")["status"]
+        cluster.create("later", specs(Worker=replica(run="3s:0")))  # three windows of counters pass meanwhile
+        cluster.wait_for("later", c.SUCCEEDED)
+        assert {name: cluster.job(name)["metadata"]["resourceVersion"] for name in names} == before
+        assert [len(_warnings(cluster, name)) for name in names] == [1, 1]
+    lines = [
+        json.loads(line) for file in tmp_path.glob("*.log") for line in file.read_text().splitlines() if line[:1] == "{"
+    ]
+    told = [line for line in lines if line.get("event") in {"status_not_kept", "crd_lacks_fields"}]
+    assert sorted(line["event"] for line in told) == ["crd_lacks_fields", "status_not_kept"]
+    assert all("finishedIndices" in str(line["fields"]) for line in told if line["event"] == "crd_lacks_fields")
+
+
+def _warnings(cluster: Cluster, name: str) -> list[str]:
+    return [message for _, reason, message in cluster.events(name) if reason == "StatusNotKept"]

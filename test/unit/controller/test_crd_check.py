@@ -1,0 +1,110 @@
+"""The look at the CRD when the operator starts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from structlog.testing import capture_logs
+
+from api.client import RestClient
+from api.client.errors import ConnectionLostError
+from controller.crd_check import AGAIN_S, OPENAPI_V2, OPENAPI_V3, missing_fields, tell_of_missing_fields
+from fakes.transport import Answer, FakeTransport, refusal
+from hack.crd_schema.__main__ import CRD
+
+SCHEMA: dict[str, Any] = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+GO_OPERATORS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        name: {}
+        for name in ("conditions", "replicaStatuses", "startTime", "completionTime", "lastReconcileTime", "foreign")
+    },
+}
+"""The status of training-operator's CRD."""
+
+
+def document(status: dict[str, Any] | None, version: int = 3) -> bytes:
+    """An OpenAPI document with a TFJob in it, and other things."""
+    properties = {"spec": {"type": "object"}} | ({} if status is None else {"status": status})
+    schemas = {
+        "org.kubeflow.v1.TFJob": {"type": "object", "properties": properties},
+        "io.k8s.Other": {"type": "object"},
+    }
+    return json.dumps({"components": {"schemas": schemas}} if version == 3 else {"definitions": schemas}).encode()
+
+
+def test_the_crd_of_this_version_lacks_nothing() -> None:
+    """D3: also without the mark that it keeps unknown fields."""
+    status = SCHEMA["properties"]["status"]
+    exact = {key: value for key, value in status.items() if not key.startswith("x-")}
+    restarts = dict(exact["properties"]["restarts"]["items"])
+    restarts.pop("x-kubernetes-preserve-unknown-fields")
+    exact["properties"] = exact["properties"] | {"restarts": {"type": "array", "items": restarts}}
+    assert missing_fields(document(status)) == []
+    assert missing_fields(document(exact)) == []
+
+
+def test_fields_that_another_operators_crd_lacks_are_named() -> None:
+    """D3."""
+    named = missing_fields(document(GO_OPERATORS))
+    assert {"status.finishedIndices", "status.restarts", "status.workerSelector", "status.observedGeneration"} <= set(
+        named
+    )
+    assert not any("conditions" in name or "Time" in name for name in named)
+
+
+def test_a_field_within_a_record_of_restarts_is_missed_too() -> None:
+    """D3: an older CRD of ours lacked `stopped`."""
+    status = json.loads(json.dumps(SCHEMA["properties"]["status"]))
+    for schema in (status, status["properties"]["restarts"]["items"]):
+        del schema["x-kubernetes-preserve-unknown-fields"]
+    del status["properties"]["restarts"]["items"]["properties"]["stopped"]
+    assert missing_fields(document(status)) == ["status.restarts[].stopped"]
+
+
+@pytest.mark.parametrize(
+    "status", [{"description": "of OpenAPI v2"}, {**GO_OPERATORS, "x-kubernetes-preserve-unknown-fields": True}]
+)
+def test_a_status_that_takes_anything_lacks_nothing(status: dict[str, Any]) -> None:
+    assert missing_fields(document(status, version=2)) == []
+
+
+def test_a_crd_without_a_status_lacks_all_of_it() -> None:
+    assert "status.conditions" in missing_fields(document(None))
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"definitions": {}}', document(None).replace(b"kubeflow", b"example")])
+def test_a_document_without_tfjobs_says_nothing(body: bytes) -> None:
+    assert missing_fields(body) == []
+
+
+async def test_an_old_api_server_is_asked_for_the_document_that_it_has() -> None:
+    """D3: OpenAPI v3 came with Kubernetes 1.24."""
+    transport = FakeTransport(refusal(404, "NotFound"), Answer(body=document(GO_OPERATORS, version=2)))
+    with capture_logs() as logs:
+        await tell_of_missing_fields(RestClient(transport))
+    assert [request.path for request in transport.requests] == [OPENAPI_V3, OPENAPI_V2]
+    (line,) = [line for line in logs if line["log_level"] == "error"]
+    assert line["event"] == "crd_lacks_fields"
+    assert "status.restarts" in line["fields"]
+
+
+@pytest.mark.parametrize("answer", [refusal(403, "Forbidden"), Answer(body=b"<h1>hello</h1>"), Answer(body=b"[]")])
+async def test_an_answer_that_tells_nothing_is_no_error(answer: Answer) -> None:
+    with capture_logs() as logs:
+        await tell_of_missing_fields(RestClient(FakeTransport(answer)))
+    assert [line["event"] for line in logs if line["log_level"] in {"warning", "error"}] == []
+    assert [line["event"] for line in logs if line["log_level"] == "info"] == ["crd_not_checked"]
+
+
+async def test_an_api_server_that_is_away_is_asked_again_a_minute_later() -> None:
+    """D3: the start does not wait for it."""
+    lost = [ConnectionLostError("reset")] * 11  # a GET is tried again ten times
+    transport = FakeTransport(*lost, Answer(body=document(GO_OPERATORS)))
+    with capture_logs() as logs:
+        await tell_of_missing_fields(RestClient(transport))
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["crd_lacks_fields"]
+    assert transport.sent_at[-1] - transport.sent_at[0] >= AGAIN_S

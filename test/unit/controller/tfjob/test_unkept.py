@@ -1,0 +1,83 @@
+"""What becomes of a status of which the API server keeps a part only."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+from structlog.testing import capture_logs
+
+from api.v1.types import JobCondition, JobStatus
+from controller.tfjob.unkept import UnkeptStatus
+from fakes.jobs import job, replica
+from fakes.recorder import FakeRecorder
+
+SENT = JobStatus(
+    conditions=(JobCondition("Running", "True"),),
+    finished_indices={"Worker": "0"},
+    worker_selector="a=b",
+    start_time=datetime(2026, 1, 1, tzinfo=UTC),
+    observed_generation=3,
+)
+KEPT = msgspec.structs.replace(SENT, finished_indices={}, worker_selector="", observed_generation=0)
+JOB = job({"tfReplicaSpecs": {"Worker": replica(1)}})
+
+
+class World:
+    """A memory of dropped fields, with a recorder."""
+
+    def __init__(self) -> None:
+        self.recorder = FakeRecorder()
+        self.unkept = UnkeptStatus(self.recorder)
+
+
+def test_what_was_dropped_stands_in_as_it_was_sent() -> None:
+    """D3: else the status would be found wanting at every sync, and be written again once a second."""
+    world = World()
+    world.unkept.compare(JOB, SENT, KEPT)
+    shown = msgspec.structs.replace(JOB, status=KEPT)
+    assert world.unkept.as_sent(shown).status == SENT
+
+
+def test_what_the_server_keeps_is_taken_from_the_server() -> None:
+    """D3: somebody else may have written since, and what was kept then is newer than what we sent."""
+    world = World()
+    world.unkept.compare(JOB, SENT, KEPT)
+    newer = msgspec.structs.replace(KEPT, conditions=(JobCondition("Succeeded", "True"),))
+    assert world.unkept.as_sent(msgspec.structs.replace(JOB, status=newer)).status.conditions == newer.conditions
+
+
+def test_a_status_that_is_kept_whole_is_nothing_to_tell_of() -> None:
+    world = World()
+    with capture_logs() as logs:
+        world.unkept.compare(JOB, SENT, SENT)
+    assert (logs, world.recorder.events) == ([], [])
+    assert world.unkept.as_sent(JOB) is JOB
+
+
+def test_the_log_is_told_once_and_each_job_once() -> None:
+    """D3: with the names of the fields as they stand in the CRD, and what to do."""
+    world = World()
+    other = msgspec.structs.replace(JOB, metadata=msgspec.structs.replace(JOB.metadata, uid="other"))
+    with capture_logs() as logs:
+        for each in (JOB, other, JOB, other):
+            world.unkept.compare(each, SENT, KEPT)
+    (line,) = logs
+    assert (line["event"], line["log_level"]) == ("status_not_kept", "error")
+    assert line["fields"] == ["finishedIndices", "workerSelector", "observedGeneration"]
+    assert "manifests/base/crd.yaml" in line["to_do"]
+    assert world.recorder.reasons == ["StatusNotKept", "StatusNotKept"]
+
+
+def test_a_crd_that_was_mended_is_noticed_with_the_next_write() -> None:
+    world = World()
+    world.unkept.compare(JOB, SENT, KEPT)
+    world.unkept.compare(JOB, SENT, SENT)
+    assert world.unkept.as_sent(JOB) is JOB
+
+
+def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
+    world = World()
+    world.unkept.compare(JOB, SENT, KEPT)
+    world.unkept.forget(JOB.metadata.uid)
+    assert world.unkept.as_sent(JOB) is JOB
