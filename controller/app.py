@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import structlog
 
 from api.client import HttpTransport, RestClient
-from api.core import EVENT_NORMAL, EVENT_WARNING, PODS, SERVICES
-from api.v1.children import Pod, Service
+from api.core import CONFIG_MAPS, EVENT_NORMAL, EVENT_WARNING, PODS, SERVICES
+from api.v1.children import ConfigMap, Pod, Service
 from api.v1.constants import CHILD_SELECTOR, EVENT_SOURCE, TFJOBS
 from api.v1.types import TFJob, tfjob_with_unreadable_status
 from controller.crd_check import tell_of_missing_fields
@@ -139,6 +139,9 @@ def build(
         ),
         services=factory.informer(
             Codec(SERVICES, Service), namespace=namespace, label_selector=CHILD_SELECTOR, indexers=CHILD_INDEXERS
+        ),
+        config_maps=factory.informer(
+            Codec(CONFIG_MAPS, ConfigMap), namespace=namespace, label_selector=CHILD_SELECTOR, indexers=CHILD_INDEXERS
         ),
         pod_groups=PodGroupCache.of(gang, factory, namespace) if gang is not None else None,
         queue=queue,

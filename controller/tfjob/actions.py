@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from api.scheduling import PodGroup
-    from api.v1.children import Pod, Service
+    from api.v1.children import ConfigMap, Pod, Service
     from api.v1.types import JobStatus
 
 
@@ -63,7 +63,7 @@ class Plan:
 
     `look_again_s` is in how many seconds time alone will change the answer; None when it will not. `delete_job` is due when
     the job has outlived its TTL. `create_pod_group` is the least number of pods of the group to create, which comes before
-    every pod.
+    every pod. So do the ConfigMaps of `create_config_maps`, which are hashes.
     """
 
     create_services: tuple[Slot, ...] = ()
@@ -77,6 +77,8 @@ class Plan:
     create_pod_group: int | None = None
     resize_pod_group: PodGroupResize | None = None
     delete_pod_group: PodGroup | None = None
+    create_config_maps: tuple[str, ...] = ()
+    delete_config_maps: tuple[ConfigMap, ...] = ()
     look_again_s: float | None = None
 
     @property
@@ -91,6 +93,8 @@ class Plan:
             or self.create_pod_group
             or self.resize_pod_group
             or self.delete_pod_group
+            or self.create_config_maps
+            or self.delete_config_maps
         )
 
 

@@ -18,13 +18,14 @@ from api.client.errors import ApiError, ConflictError
 from api.meta import meta_key
 from api.v1 import conditions
 from api.v1 import constants as c
-from api.v1.children import Pod, Service
+from api.v1.children import ConfigMap, Pod, Service
 from api.v1.types import InvalidSpec, TFJobSpec
 from api.v1.validation import child_name, read_spec
 from controller.tfjob import restarts
 from controller.tfjob import status as statuses
 from controller.tfjob.cluster_spec import too_long
-from controller.tfjob.executor import POD, SERVICE, RefusedError
+from controller.tfjob.config_maps import with_config_maps
+from controller.tfjob.executor import CONFIG_MAP, POD, SERVICE, RefusedError
 from controller.tfjob.handlers import ChildHandler, Feed, JobHandler
 from controller.tfjob.held import plan_invalid
 from controller.tfjob.metrics import NoReconcileMetrics
@@ -108,6 +109,7 @@ class TFJobController:
         jobs: SharedIndexInformer[TFJob],
         pods: SharedIndexInformer[Pod],
         services: SharedIndexInformer[Service],
+        config_maps: SharedIndexInformer[ConfigMap],
         queue: RateLimitingQueue[str],
         executor: Executor,
         ref_manager: RefManager,
@@ -121,7 +123,7 @@ class TFJobController:
         tenure: Tenure | None = None,
         domain: str = "",
     ) -> None:
-        """Register the handlers; `pods` and `services` must have `ownership.CHILD_INDEXERS`.
+        """Register the handlers; `pods`, `services` and `config_maps` must have `ownership.CHILD_INDEXERS`.
 
         `domain` is the cluster's DNS domain where TF_CONFIG needs it. `pod_groups` is None where no gang scheduler is in use,
         and `tenure` where others may work on jobs at the same time.
@@ -129,6 +131,7 @@ class TFJobController:
         self._jobs = jobs
         self._pods = pods
         self._services = services
+        self._config_maps = config_maps
         self._queue = queue
         self._executor = executor
         self._ref_manager = ref_manager
@@ -146,6 +149,7 @@ class TFJobController:
         jobs.add_event_handler(JobHandler(self._feed, self._forget))
         pods.add_event_handler(ChildHandler[Pod](POD, self._feed, expectations, hindrances))
         services.add_event_handler(ChildHandler[Service](SERVICE, self._feed, expectations, hindrances))
+        config_maps.add_event_handler(ChildHandler[ConfigMap](CONFIG_MAP, self._feed, expectations, hindrances))
         if pod_groups is not None:
             pod_groups.tell(self._feed, expectations, hindrances)
 
@@ -228,6 +232,8 @@ class TFJobController:
         now = self._clock.now()
         if isinstance(spec, TFJobSpec):
             decided = plan(job, spec, pods, services, now, gang=gang)
+            held = self._config_maps.indexer.by_index(OWNER_INDEX, owner)
+            decided = with_config_maps(decided, job, spec, pods, held, domain=self._domain)
         else:
             decided = plan_invalid(job, spec, pods, services, now, gang=gang)
         if conditions.is_finished(known.status):

@@ -1,4 +1,4 @@
-"""Carries out what a `Plan` says about pods, services and PodGroups, each call answered for whatever comes back.
+"""Carries out what a `Plan` says about pods, services, ConfigMaps and PodGroups, each call answered for whatever comes back.
 
 Decides nothing about jobs. What it knows is the API: which answers mean that the work is done already, which that it must be
 tried again, and which that it never can be done.
@@ -7,7 +7,7 @@ tried again, and which that it never can be done.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -26,11 +26,13 @@ from api.client.errors import (
     StatusError,
 )
 from api.client.rest import JSON_PATCH
-from api.core import PODS, SERVICES
+from api.core import CONFIG_MAPS, PODS, SERVICES
 from api.meta import Resource, Struct, controller_of
 from api.v1 import constants as c
 from api.v1.children import NO_LABELS, ChildMeta
 from api.v1.templates import templates_of
+from controller.tfjob.cluster_spec import config_map_name
+from controller.tfjob.config_maps import build_config_map
 from controller.tfjob.ownership import owner_key
 from controller.tfjob.pod_group import build_pod_group, resize_patch
 from controller.tfjob.pod_template import PodBuilder, build_service
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from api.v1.types import TFJob, TFJobSpec
     from controller.events.recorder import EventRecorder
     from controller.tfjob.actions import JobEvent, Plan, Slot
+    from controller.tfjob.cluster_spec import ClusterSpec
     from controller.tfjob.expectations import Expectations
     from controller.tfjob.gang import GangScheduler
     from controller.tfjob.hindrances import Hindrances
@@ -97,6 +100,18 @@ SERVICE: Final = ChildKind(
     c.EVENT_FAILED_CREATE_SERVICE,
     c.EVENT_DELETED_SERVICE,
     c.EVENT_FAILED_DELETE_SERVICE,
+)
+
+
+CONFIG_MAP: Final = ChildKind(
+    "ConfigMap",
+    CONFIG_MAPS,
+    c.EVENT_CREATED_CONFIG_MAP,
+    c.EVENT_FAILED_CREATE_CONFIG_MAP,
+    c.EVENT_DELETED_CONFIG_MAP,
+    c.EVENT_FAILED_DELETE_CONFIG_MAP,
+    # There is nothing of the user's in it that he could mend, so it is tried again whatever the answer.
+    refusals=(),
 )
 
 
@@ -155,8 +170,8 @@ class Executor:
         self._gang = gang
 
     async def create_children(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> None:
-        """Create what the plan says is missing: the PodGroup before all else (B65), then many replicas at once in growing
-        batches (SB-01), and a replica's service before its pod (B63).
+        """Create what the plan says is missing: the PodGroup before all else (B65), then ConfigMaps, then many replicas
+        at once in growing batches (SB-01), and a replica's service before its pod (B63).
 
         A replica whose name is taken waits, and stops no other (U2). Raises the first ApiError of another kind, after which
         nothing more is begun; RefusedError when the API server calls a child invalid. A namespace that is being deleted is no
@@ -165,17 +180,21 @@ class Executor:
         try:
             if self._gang is not None:
                 await self._gather(job, spec, plan, self._gang)
-            await self._create_replicas(job, spec, plan)
+            if not (plan.create_services or plan.create_pods or plan.create_config_maps):
+                return
+            builder = PodBuilder(job, spec, domain=self._domain, gang=self._gang)
+            plan, failure = await self._share(job, plan, builder.cluster)
+            await self._create_replicas(job, spec, plan, builder)
         except NamespaceTerminatingError:
             log.info("namespace_terminating")
+        else:
+            if failure is not None:
+                raise failure
 
-    async def _create_replicas(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> None:
+    async def _create_replicas(self, job: TFJob, spec: TFJobSpec, plan: Plan, builder: PodBuilder) -> None:
         services = {slot.name: slot for slot in plan.create_services}
         pods = {slot.name: slot for slot in plan.create_pods}
         slots = list((services | pods).values())
-        if not slots:
-            return
-        builder = PodBuilder(job, spec, domain=self._domain, gang=self._gang)
         owner = owner_key(job.metadata)
         self._expectations.expect_creations(owner, SERVICE.name, services)
         self._expectations.expect_creations(owner, POD.name, pods)
@@ -224,6 +243,28 @@ class Executor:
                 raise
         else:
             self._hindrances.created(job, name)
+
+    async def _share(self, job: TFJob, plan: Plan, cluster: ClusterSpec) -> tuple[Plan, ApiError | None]:
+        """Create the ConfigMaps that are missing. Answers the plan without the pods that wait for one, and why they wait."""
+        meta, failures = job.metadata, dict[str, ApiError]()
+        for digest in plan.create_config_maps:
+            name = config_map_name(meta.name, digest)
+            self._expectations.expect_creations(owner_key(meta), CONFIG_MAP.name, [name])
+            try:
+                await self._create(job, CONFIG_MAP, name, build_config_map(meta, cluster, digest))
+            except NamespaceTerminatingError:
+                raise  # it stays expected
+            except BaseException as error:
+                self._expectations.creation_observed(owner_key(meta), CONFIG_MAP.name, name)
+                if not isinstance(error, ApiError):
+                    raise
+                failures[digest] = error
+            else:
+                self._hindrances.created(meta, name)
+        if cluster.digest in failures:
+            able = tuple(slot for slot in plan.create_pods if not cluster.is_shared_with(slot.type))
+            plan = replace(plan, create_pods=able)
+        return plan, next(iter(failures.values()), None)
 
     async def _gather(self, job: TFJob, spec: TFJobSpec, plan: Plan, gang: GangScheduler) -> None:
         """Create or resize the PodGroup. Raises ApiError, as for any child."""
@@ -298,6 +339,7 @@ class Executor:
             (POD, deletion.pod.metadata, deletion.event) for deletion in plan.delete_pods
         ]
         targets += [(SERVICE, service.metadata, None) for service in plan.delete_services]
+        targets += [(CONFIG_MAP, config_map.metadata, None) for config_map in plan.delete_config_maps]
         if self._gang is not None and plan.delete_pod_group is not None:
             targets.append((pod_group_kind(self._gang), plan.delete_pod_group.metadata, None))
         failures: list[ApiError] = []

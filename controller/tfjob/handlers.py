@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from api.meta import controller_of, meta_key, object_key
 from api.scheduling import PodGroup
-from api.v1.children import Pod, Service
+from api.v1.children import ConfigMap, Pod, Service
 from api.v1.constants import TFJOBS
 from controller.tfjob.ownership import job_of_orphan, key_of_owner
 from informers import object_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from informers import Tombstone
     from workqueue import RateLimitingQueue
 
-C = TypeVar("C", Pod, Service, PodGroup)
+C = TypeVar("C", Pod, Service, ConfigMap, PodGroup)
 
 
 class Feed:

@@ -61,4 +61,4 @@ CHILD_INDEXERS: Final[Mapping[str, Callable[[Any], Sequence[str]]]] = {
     OWNER_INDEX: index_by_owner,
     ORPHAN_INDEX: index_orphans,
 }
-"""What the informers of pods and of services must have."""
+"""What the informers of pods, services and ConfigMaps must have."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from api.v1 import constants as c
 from api.v1.templates import templates_of
-from controller.tfjob.cluster_spec import ClusterSpec
+from controller.tfjob.cluster_spec import ClusterSpec, config_map_name
 from controller.tfjob.lifecycle import deciding_type
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class PodBuilder:
         self._spec = spec
         self._gang = gang
         self._templates = templates_of(job.spec)
-        self._cluster = ClusterSpec(job.metadata, spec, domain)
+        self.cluster = ClusterSpec(job.metadata, spec, domain)
 
     def build(self, slot: Slot) -> dict[str, Any]:
         """The pod of one replica."""
@@ -53,6 +53,8 @@ class PodBuilder:
         ]
         policy = c.NEVER if replica.restart_policy == c.EXIT_CODE else replica.restart_policy
         pod_spec = template["spec"] | {"containers": containers, "restartPolicy": policy}
+        if self.cluster.is_shared_with(slot.type):
+            metadata["labels"][c.LABEL_CLUSTER_SPEC] = self.cluster.digest
         if self._gang is not None:
             metadata["labels"] |= self._gang.pod_labels(self._job.name)
             if annotations := self._gang.pod_annotations(self._job.name, slot.type):
@@ -67,10 +69,20 @@ class PodBuilder:
         ports += [{"name": port.name, "containerPort": port.number} for port in facts.ports if port.name not in present]
         changed = container | {"ports": ports}
         # A user who sets TF_CONFIG means it: theirs stays the only one.
-        if not self._cluster.is_alone and c.TF_CONFIG not in facts.sets:
-            config = self._cluster.tf_config(slot.type, slot.index)
-            changed["env"] = [*(container.get("env") or []), {"name": c.TF_CONFIG, "value": config}]
+        if not self.cluster.is_alone and c.TF_CONFIG not in facts.sets:
+            changed["env"] = [*(container.get("env") or []), *self._variables(slot)]
         return changed
+
+    def _variables(self, slot: Slot) -> list[dict[str, Any]]:
+        """TF_CONFIG, or a reference to the cluster and TF_CONFIG around it, which the kubelet puts together in this order."""
+        if not self.cluster.is_shared_with(slot.type):
+            return [{"name": c.TF_CONFIG, "value": self.cluster.tf_config(slot.type, slot.index)}]
+        source = {"name": config_map_name(self._job.name, self.cluster.digest), "key": c.CLUSTER_KEY}
+        config = self.cluster.tf_config_with(f"$({c.CLUSTER_VARIABLE})", slot.type, slot.index)
+        return [
+            {"name": c.CLUSTER_VARIABLE, "valueFrom": {"configMapKeyRef": source}},
+            {"name": c.TF_CONFIG, "value": config},
+        ]
 
 
 def build_service(job: ObjectMeta, spec: TFJobSpec, slot: Slot) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from api.v1 import constants as c
 from api.v1.types import TFJob, TFJobSpec
 from api.v1.validation import child_name, read_spec
 from controller.tfjob.actions import Slot
+from controller.tfjob.config_maps import build_config_map
 from controller.tfjob.pod_template import PodBuilder, build_service
 from hack.hollow_node.script import RUN
 
@@ -65,7 +66,7 @@ def job_requests(target: Target, namespace: str, names: list[str], spec: dict[st
 
 
 def child_requests(target: Target, namespace: str, names: list[str], spec: dict[str, Any]) -> list[bytes]:
-    """The requests that create all services and pods of these jobs, in the operator's own order and words."""
+    """The requests that create all children of these jobs, in the operator's own order and words."""
     requests = []
     for name in names:
         raw = msgspec.json.encode(spec)
@@ -74,6 +75,10 @@ def child_requests(target: Target, namespace: str, names: list[str], spec: dict[
             raise TypeError(f"the load is no valid job: {checked}")
         meta = ObjectMeta(name=name, namespace=namespace, uid=f"00000000-0000-0000-0000-{abs(hash(name)) % 10**12:012}")
         builder = PodBuilder(TFJob(metadata=meta, spec=msgspec.Raw(raw)), checked)
+        if digest := builder.cluster.digest:
+            path = f"/api/v1/namespaces/{namespace}/configmaps?fieldManager={c.EVENT_SOURCE}"
+            body = build_config_map(meta, builder.cluster, digest)
+            requests.append(target.request("POST", path, msgspec.json.encode(body)))
         for kind, index, child in children(name, spec):
             slot = Slot(kind, index, child)
             for resource, body in (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from api.v1 import constants as c
-from e2e.cluster import job, replica, runs, script
+from e2e.cluster import RUNS, job, replica, runs, script
 from hack.kubernetes_versions import CONTAINER_RESTART_RULES, ORDINARY_POLICIES_REFUSED
 from hack.real_node.parts import NODE
 
@@ -60,6 +60,45 @@ def test_replicas_find_each_other_by_the_names_in_tf_config(cluster: Cluster) ->
         ]
     _wait_until_left(cluster, "talks", ["worker-0", "worker-1"])
     cluster.delete("talks")
+
+
+def test_a_process_of_a_large_job_sees_the_whole_tf_config_whenever_it_is_started(cluster: Cluster) -> None:
+    """U1, D9: the real kubelet fills it in from the ConfigMap, byte by byte as it would stand in the pod; again when the
+    container restarts in place, also after somebody deleted the ConfigMap. For most of its replicas there is no node.
+    """
+    name = "a-job-of-many-replicas-with-rather-long-names"
+    note = 'printf %s "$TF_CONFIG" > /runs/config-$RUN; test $RUN -ge 2 && exit 0; '
+    worker = replica(script(name, then=note + FOREVER), policy="OnFailure")
+    nowhere = replica(["true"], replicas=100)
+    nowhere["template"]["spec"]["nodeSelector"] = {"there-is": "none-such"}
+    cluster.create(job(name, {"Worker": worker, "Evaluator": nowhere}))
+    pod = f"{name}-worker-0"
+    cluster.eventually((RUNS / "config-1").exists, "the process runs")
+    first, label = _config_maps(cluster, name), cluster.get("pod", pod)["metadata"]["labels"][c.LABEL_CLUSTER_SPEC]
+    assert list(first) == [f"{name}-cluster-{label}"]
+    assert not any("value" in each and len(each["value"]) > 500 for each in _environment(cluster, pod))
+    cluster.kubectl("delete", "configmap", *first)
+    cluster.eventually(lambda: _config_maps(cluster, name).keys() == first.keys(), "the ConfigMap is made again")
+    assert _config_maps(cluster, name) != first
+    cluster.kill_container(pod)
+    cluster.wait_for(name, c.SUCCEEDED)
+    evaluators = ",".join(f'"{name}-evaluator-{index}.default.svc:2222"' for index in range(100))
+    whole = f'{{"evaluator":[{evaluators}],"worker":["{name}-worker-0.default.svc:2222"]}}'
+    expected = f'{{"cluster":{whole},"task":{{"type":"worker","index":0}},"environment":"cloud"}}'
+    assert [(RUNS / f"config-{run}").read_text() for run in (1, 2)] == [expected, expected]
+    cluster.eventually(lambda: not _config_maps(cluster, name), "the ConfigMap goes when nothing needs it")
+    cluster.delete(name)
+
+
+def _config_maps(cluster: Cluster, job_name: str) -> dict[str, str]:
+    """The ConfigMaps of a job: their UIDs by their names."""
+    text = cluster.kubectl("get", "configmaps", "-n", "default", "-l", f"job-name={job_name}", "-o", "json")
+    return {item["metadata"]["name"]: item["metadata"]["uid"] for item in json.loads(text)["items"]}
+
+
+def _environment(cluster: Cluster, pod: str) -> list[dict[str, Any]]:
+    variables: list[dict[str, Any]] = cluster.get("pod", pod)["spec"]["containers"][0]["env"]
+    return variables
 
 
 class Ending(NamedTuple):

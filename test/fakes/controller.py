@@ -8,7 +8,7 @@ import msgspec
 
 from api.meta import meta_key
 from api.scheduling import PodGroup
-from api.v1.children import Pod, Service
+from api.v1.children import ConfigMap, Pod, Service
 from api.v1.types import JobStatus, TFJob
 from controller.tfjob.controller import TFJobController
 from controller.tfjob.executor import Executor
@@ -80,6 +80,7 @@ class World:
         self.jobs = StubInformer(Indexer())
         self.pods = StubInformer(Indexer(CHILD_INDEXERS))
         self.services = StubInformer(Indexer(CHILD_INDEXERS))
+        self.config_maps = StubInformer(Indexer(CHILD_INDEXERS))
         self.pod_groups = StubInformer(Indexer())
         self.queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
         informer = cast("SharedIndexInformer[PodGroup]", self.pod_groups)
@@ -88,6 +89,7 @@ class World:
             jobs=cast("SharedIndexInformer[TFJob]", self.jobs),
             pods=cast("SharedIndexInformer[Pod]", self.pods),
             services=cast("SharedIndexInformer[Service]", self.services),
+            config_maps=cast("SharedIndexInformer[ConfigMap]", self.config_maps),
             queue=self.queue,
             executor=Executor(self.client, self.recorder, self.expectations, self.hindrances, gang=gang),
             ref_manager=RefManager(self.client, self.expectations),

@@ -31,6 +31,8 @@ ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
 NAMESPACE = "team-a"
 LIMIT_S = 60.0
+LONG_DOMAIN = ".".join(["x" * 48] * 5)
+"""With host names of that length twenty replicas are a large job, whose pods read a ConfigMap."""
 POD_GROUPS = {"volcano": "scheduling.volcano.sh/v1beta1", "coscheduling": "scheduling.x-k8s.io/v1alpha1"}
 """Gang schedulers, and the API of their pod groups."""
 FINALIZERS = Fact("kubeflow.org", "tfjobs/finalizers", "update")
@@ -69,7 +71,7 @@ def kubeconfig(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
 def operator(kubeconfig: Path, log: Path, *flags: str) -> Iterator[None]:
     """Run an operator under the account."""
     command = (sys.executable, "-m", "controller", f"--kubeconfig={kubeconfig}", "--monitoring-port=0", *flags)
-    environment = {**os.environ, "KUBEFLOW_NAMESPACE": "kubeflow"}
+    environment = {**os.environ, "KUBEFLOW_NAMESPACE": "kubeflow", "CUSTOM_CLUSTER_DOMAIN": LONG_DOMAIN}
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment) as process:
         try:
             yield
@@ -125,6 +127,10 @@ class World:
         """Tell whether an object is there."""
         return bool(self.kubectl("get", kind, name, "--ignore-not-found", "-o", "name"))
 
+    def config_maps(self) -> list[str]:
+        """The ConfigMaps of jobs that read one, as `configmap/name`."""
+        return [name for name in self.kubectl("get", "configmaps", "-o", "name").split() if "-cluster-" in name]
+
     def uid(self, kind: str, name: str) -> str:
         """The UID of an object, empty when it is not there."""
         return self.kubectl("get", kind, name, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
@@ -138,15 +144,15 @@ class World:
         return self.kubectl("get", "tfjob", job, "-o", "jsonpath={.status.conditions[-1:].type}")
 
 
-def job(name: str, run: str, **policy: Any) -> dict[str, Any]:
-    """A job of one worker and one parameter server."""
+def job(name: str, run: str, *, workers: int = 1, **policy: Any) -> dict[str, Any]:
+    """A job of workers and one parameter server."""
 
-    def replica(script: str) -> dict[str, Any]:
+    def replica(script: str, replicas: int = 1) -> dict[str, Any]:
         meta = {"annotations": {RUN: script}}
         template = {"metadata": meta, "spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
-        return {"replicas": 1, "restartPolicy": "OnFailure", "template": template}
+        return {"replicas": replicas, "restartPolicy": "OnFailure", "template": template}
 
-    spec = {"runPolicy": policy, "tfReplicaSpecs": {"Worker": replica(run), "PS": replica("forever")}}
+    spec = {"runPolicy": policy, "tfReplicaSpecs": {"Worker": replica(run, workers), "PS": replica("forever")}}
     return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec}
 
 
@@ -159,7 +165,9 @@ def stranger(kind: str, job: str) -> dict[str, Any]:
 def test_every_right_of_the_operator_is_used_and_none_is_missing(
     plane: ControlPlane, audit: AuditLog, kubeconfig: Path, tmp_path: Path
 ) -> None:
-    """Jobs that end, expire, lose pods, find their names taken or their children orphaned: all that the operator can meet."""
+    """Jobs that end, expire, lose pods, find their names taken or their children orphaned, large ones that end or lose a
+    ConfigMap: all that the operator can meet.
+    """
     world = World(plane)
     world.create(stranger("Pod", "blocked-by-a-pod"), stranger("Service", "blocked-by-a-service"))
     # Of two, so that one of them waits for the lease, and watches it.
@@ -170,6 +178,8 @@ def test_every_right_of_the_operator_is_used_and_none_is_missing(
             job("runs", "forever"),
             job("blocked-by-a-pod", "forever"),
             job("blocked-by-a-service", "forever"),
+            job("large-ends", "3s:0", workers=20),
+            job("large-runs", "forever", workers=20),
         )
         eventually(lambda: world.state("runs") == RUNNING, "a job runs")
         for _ in range(2):  # the second time, the events are counted rather than written
@@ -179,6 +189,9 @@ def test_every_right_of_the_operator_is_used_and_none_is_missing(
         disown = json.dumps([{"op": "remove", "path": "/metadata/ownerReferences"}])
         for child in ("pod/runs-worker-0", "service/runs-worker-0"):
             world.kubectl("patch", child, "--type=json", "-p", disown)
+        eventually(lambda: len(world.config_maps()) == 1, "the ConfigMap of a finished job is deleted")
+        # Its job no longer finds it, and finds its name taken.
+        world.kubectl("patch", *world.config_maps(), "--type=json", "-p", disown)
         eventually(lambda: not world.exists("tfjob", "expires"), "a finished job is deleted")
         may = allowed(MANIFESTS / "cluster-wide" / "role.yaml", MANIFESTS / "base" / "lease-role.yaml") - {FINALIZERS}
         spare = lists_to_fall_back_on(plane, may)

@@ -27,9 +27,9 @@ def complaints(world: World, records: Records) -> list[str]:
         return ["the nodes are at work"]
     collections = world.server.storage.collections
     jobs = {version.body["metadata"]["uid"]: version.body for version in collections["tfjobs"].objects.values()}
-    children: dict[str, dict[str, list[Body]]] = {uid: {"pods": [], "services": []} for uid in jobs}
+    children: dict[str, dict[str, list[Body]]] = {uid: {"pods": [], "services": [], "configmaps": []} for uid in jobs}
     found: list[str] = []
-    for plural in ("pods", "services"):
+    for plural in ("pods", "services", "configmaps"):
         for version in collections[plural].objects.values():
             meta = version.body["metadata"]
             owner = meta["ownerReferences"][0]["uid"]
@@ -40,7 +40,7 @@ def complaints(world: World, records: Records) -> list[str]:
             else:
                 children[owner][plural].append(version.body)
     for uid, job in jobs.items():
-        case = _Case(world, records, job, children[uid]["pods"], children[uid]["services"])
+        case = _Case(world, records, job, children[uid])
         meta = job["metadata"]
         found += [f"{meta['namespace']}/{meta['name']} ({uid}): {complaint}" for complaint in case.complaints()]
     return found
@@ -49,7 +49,7 @@ def complaints(world: World, records: Records) -> list[str]:
 class _Case:
     """One job, with all that bears on it."""
 
-    def __init__(self, world: World, records: Records, job: Body, pods: list[Body], services: list[Body]) -> None:
+    def __init__(self, world: World, records: Records, job: Body, children: dict[str, list[Body]]) -> None:
         self._world = world
         self._records = records
         self._uid = job["metadata"]["uid"]
@@ -57,8 +57,9 @@ class _Case:
         self._wish: Wish = wish_of(job)
         self._status: dict[str, Any] = job.get("status") or {}
         self._ending = ending_of(job)
-        self._pods: dict[Slot, Body] = {slot_of(pod["metadata"]): pod for pod in pods}
-        self._services = {slot_of(service["metadata"]) for service in services}
+        self._pods: dict[Slot, Body] = {slot_of(pod["metadata"]): pod for pod in children["pods"]}
+        self._services = {slot_of(service["metadata"]) for service in children["services"]}
+        self._config_maps = {each["metadata"]["name"] for each in children["configmaps"]}
 
     def complaints(self) -> Iterator[str]:
         """What is wrong with it."""
@@ -73,12 +74,15 @@ class _Case:
             yield "its last edit was not looked at"
         elif self._ending is not None:
             yield from self._when_ended()
+            yield from self._wrong_config_maps(spare=0)
         elif self._wish.invalid:
             yield "its specification is wrong, and it goes on"
         elif self._wish.suspend:
             yield from self._when_suspended()
+            yield from self._wrong_config_maps(spare=0)
         else:
             yield from self._when_alive()
+            yield from self._wrong_config_maps(spare=1)
 
     def _when_ended(self) -> Iterator[str]:
         wish, ending = self._wish, self._ending
@@ -143,6 +147,17 @@ class _Case:
         elif restarts_of(self._job).get(slot, 0) < fate.in_place:
             yield f"knows of {restarts_of(self._job).get(slot, 0)} restarts of {slot}, and there were more: {fate}"
 
+    def _wrong_config_maps(self, *, spare: int) -> Iterator[str]:
+        """What pods read that may start again must be there; of what none of them reads at most `spare` may be."""
+        if self._wish.invalid:
+            return  # nobody knows what was in those of before
+        read = {name for pod in self._pods.values() if not self._fate(pod).over for name in _config_maps_of(pod)}
+        if missing := read - self._config_maps:
+            yield f"has pods that read {sorted(missing)}, which is not there"
+        unread = self._config_maps - read
+        if len(unread) > spare:
+            yield f"keeps {sorted(unread)}, which nothing reads"
+
     def _wrong_counts(self) -> Iterator[str]:
         """What is wrong with the counters. Of failures only those are counted that nothing has been done about."""
         if self._wish.invalid:
@@ -162,3 +177,13 @@ class _Case:
 
     def _fate(self, pod: Body) -> Fate:
         return self._records.kubelet.fates[pod["metadata"]["uid"]]
+
+
+def _config_maps_of(pod: Body) -> set[str]:
+    """The ConfigMaps that a pod's environment refers to."""
+    return {
+        variable["valueFrom"]["configMapKeyRef"]["name"]
+        for container in pod["spec"]["containers"]
+        for variable in container.get("env", ())
+        if "valueFrom" in variable
+    }

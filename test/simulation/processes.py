@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 class OperatorProcess:
     """A replica of the operator, from life to life; each has a name of its own, under which it stands for election."""
 
-    def __init__(self, world: World, number: int, *, election: LeaderElectionConfig, workers: int) -> None:
+    def __init__(
+        self, world: World, number: int, *, election: LeaderElectionConfig, workers: int, domain: str = ""
+    ) -> None:
         self._world = world
         self._number = number
         namespace, lease = LEASE
         self._options = Options(
-            threadiness=workers, election=ElectionOptions(namespace=namespace, name=lease, times=election)
+            threadiness=workers,
+            election=ElectionOptions(namespace=namespace, name=lease, times=election),
+            cluster_domain=domain,
         )
         self._life = 0
         self._transports: list[FaultyTransport] = []

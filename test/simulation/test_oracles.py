@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from api.v1 import constants as c
 from controller.events import EventRecorder
 from controller.leaderelection import Fence
-from controller.tfjob import clean_up, lifecycle, plan, replicas, restarts, status
+from controller.tfjob import clean_up, config_maps, controller, lifecycle, plan, replicas, restarts, status
 from controller.tfjob.status_writer import StatusWriter
 from fakes import old_judgements
 from hack.kubernetes_versions import NEWEST
@@ -21,6 +22,7 @@ from simulation.world import OracleError, run_seed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from controller.tfjob.actions import Plan
     from hack.kubernetes_versions import Kubernetes
     from simulation.weather import Weather
     from simulation.world import Scenario
@@ -47,6 +49,10 @@ def _worker_first(specs: Any) -> str | None:
     return c.WORKER if c.WORKER in specs else None
 
 
+def _pile_up(*given: Any, **named: Any) -> Plan:
+    return replace(config_maps.with_config_maps(*given, **named), delete_config_maps=())
+
+
 @pytest.mark.usefixtures("logged_errors")
 @pytest.mark.parametrize(
     ("place", "name", "bug", "found"),
@@ -63,6 +69,10 @@ def _worker_first(specs: Any) -> str | None:
         pytest.param(plan, "account", lambda *_: (), "restarts", id="restarts are not counted"),
         pytest.param(plan, "_until_deadline", lambda *_: None, "until its deadline", id="deadlines are ignored"),
         pytest.param(replicas, "was_stopped", lambda *_: False, "not succeeded", id="an orderly end on SIGTERM counts"),
+        pytest.param(
+            config_maps, "has_ended", lambda _: True, "is not there", id="what pods read is not kept for them"
+        ),
+        pytest.param(controller, "with_config_maps", _pile_up, "which nothing reads", id="ConfigMaps pile up"),
         pytest.param(status, "remembered", lambda *_: {}, "succeeded", id="successes are not remembered"),
     ],
 )

@@ -21,6 +21,7 @@ from hack.kubernetes_versions import (
 )
 from simulation import scripts
 from simulation.holders import HELD
+from simulation.model.kinds import CONFIG_MAPS
 from simulation.model.network import NETWORK
 from simulation.wishes import FOREIGN, INVALID
 
@@ -84,7 +85,10 @@ class Users:
             return
         for _ in range(self._random.choice((0, 0, 1, 1, 2, 4))):
             act = self._random.choice(
-                (*(self._suspend, self._scale, self._delete_pod) * 2, self._delete, self._retire, self._break)
+                (
+                    *(self._suspend, self._scale, self._delete_pod) * 2,
+                    *(self._delete, self._retire, self._break, self._delete_config_map),
+                )
             )
             self._at(self._random.uniform(0.0, 40.0), act, place)
 
@@ -134,6 +138,18 @@ class Users:
             self._delete_with(pod, self._random.choice(graces))
             if self._random.random() < 0.3:  # somebody gets impatient
                 self._at(self._random.uniform(0.1, 6.0), self._delete_with, pod, self._random.choice((0, 1, 5)))
+
+    def _delete_config_map(self, place: tuple[str, str]) -> None:
+        """Delete a ConfigMap of a job, if it has any: nothing says that its pods need it."""
+        job = self._job(place)
+        found = self._world.server.storage.collections["configmaps"].objects
+        own = [
+            key
+            for key, version in found.items()
+            if job and version.body["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+        ]
+        if own:
+            self._send("DELETE", CONFIG_MAPS.path(*self._random.choice(own)), {})
 
     def _delete_with(self, pod: str, grace: int | None) -> None:
         self._send("DELETE", pod, {} if grace is None else {"gracePeriodSeconds": grace})

@@ -41,6 +41,7 @@ PURE = (
     "causes",
     "clean_up",
     "cluster_spec",
+    "config_maps",
     "gang",
     "held",
     "indices",

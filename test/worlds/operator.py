@@ -453,6 +453,7 @@ class Operator:
             jobs=jobs,
             pods=pods,
             services=services,
+            config_maps=cast("Any", _Store("configmaps", Indexer(CHILD_INDEXERS), client)),
             queue=queue,
             executor=Executor(client, self._recorder, expectations, hindrances),
             ref_manager=RefManager(client, expectations),

@@ -30,6 +30,9 @@ SIZES: Final = (1, 1, 2, 2, 3, 4, 6)
 CROWD: Final = 40
 """The number of jobs in one world of fifty."""
 
+LONG_DOMAIN: Final = "x" * 2100
+"""With host names of that length two replicas are a large job, whose pods read their cluster specification from a ConfigMap."""
+
 ELECTIONS: Final = (
     LeaderElectionConfig(),
     LeaderElectionConfig(60.0, 40.0, 8.0),
@@ -74,7 +77,10 @@ async def _play(world: World, *, unlucky: bool) -> Watchman:
     jobs = CROWD if random.random() < 0.02 else random.choice(SIZES)
     users = Users(world, Random(f"users {world.seed}"), jobs=jobs, busy=random.random() < 0.8)
     election, workers = random.choice(ELECTIONS), random.choice((1, 4, 16))
-    replicas = [OperatorProcess(world, number, election=election, workers=workers) for number in range(2)]
+    domain = LONG_DOMAIN if Random(f"domain {world.seed}").random() < 0.3 else ""
+    replicas = [
+        OperatorProcess(world, number, election=election, workers=workers, domain=domain) for number in range(2)
+    ]
     for replica in replicas:
         replica.start()
     async with asyncio.TaskGroup() as group:
