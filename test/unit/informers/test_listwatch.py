@@ -95,6 +95,26 @@ async def test_a_list_is_narrowed_by_namespace_and_selectors_and_decoded() -> No
     }  # fmt: skip
 
 
+async def test_a_list_is_decoded_while_it_arrives_and_a_broken_one_is_read_anew() -> None:
+    """D9d: nothing of the broken one is in what is answered."""
+    items = ",".join(f'{{"metadata":{{"name":"p{number}"}},"note":"{"x" * 500}"}}' for number in range(3000))
+    body = f'{{"kind":"PodList","metadata":{{"resourceVersion":"9"}},"items":[{items}]}}'.encode()
+    response = ScriptedResponse(*(body[begin : begin + 65_536] for begin in range(0, len(body), 65_536)))
+    broken = ScriptedResponse(body[:1_000_000], ConnectionLostError("cut"))
+
+    class Server(ScriptedTransport):
+        async def send(self, request: Request) -> ScriptedResponse:
+            await super().send(request)
+            return broken if len(self.requests) == 1 else response
+
+    transport = Server(response)
+    page = await ListWatch(RestClient(transport), Codec(PODS, Pod)).list(ListOptions())
+    assert [pod.metadata.name for pod in page.items] == [f"p{number}" for number in range(3000)]
+    assert [request.query.get("watch") for request in transport.requests] == [None, None]
+    assert broken.closed
+    assert response.closed
+
+
 async def test_a_watch_is_narrowed_alike_and_its_events_come_in_the_batches_of_the_stream() -> None:
     """RF-01, RF-14"""
     first, second, third = event("ADDED"), event("DELETED"), event("BOOKMARK")

@@ -359,6 +359,33 @@ async def test_what_arrives_together_is_read_together() -> None:
     assert line.books.told == ["released"]
 
 
+@pytest.mark.parametrize("together", [True, False], ids=["with its head", "later"])
+async def test_a_body_with_a_length_can_be_read_while_it_arrives(together: bool) -> None:
+    """D9d: API servers send short lists so, and some proxies all of them."""
+    line = Line()
+    asked = await line.asked(WATCH)
+    line.socket.say(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n" + (b"{" if together else b""))
+    stream = await asked
+    if not together:
+        line.socket.say(b"{")
+    assert await anext(stream.chunks()) == b"{"
+    line.socket.say(b"   }")
+    assert [part async for part in stream.chunks()] == [b"   }"]
+    assert line.books.told == ["released"]
+
+
+async def test_a_body_that_is_shorter_than_its_length_breaks_off() -> None:
+    """D9d: a list that was cut is none."""
+    line = Line()
+    asked = await line.asked(WATCH)
+    line.socket.say(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{}")
+    stream = await asked
+    line.socket.hang_up()
+    assert await anext(stream.chunks()) == b"{}"
+    with pytest.raises(ConnectionLostError):
+        await anext(stream.chunks())
+
+
 async def test_a_stream_that_was_read_to_its_end_can_not_close_the_connection_of_its_successor() -> None:
     line = Line()
     stream = await line.opened()
