@@ -121,7 +121,7 @@ BODY = st.builds(
 CUTS = st.lists(st.integers(0, 5000), max_size=12)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 @given(body=BODY, cuts=CUTS, piece_bytes=st.integers(1, 200))
 @example(body=listed([job("a", BORDER), job("b", [job("c"), job("d")])]), cuts=[100, 200, 300], piece_bytes=60)
 @example(body=listed([job(f"{n}", [job("x"), job("y")]) for n in range(9)]), cuts=[*range(0, 3000, 7)], piece_bytes=30)
@@ -136,7 +136,7 @@ def test_any_list_in_any_chunks_gives_what_it_gives_as_a_whole(body: bytes, cuts
     asyncio.run(compare())
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(body=BODY, end=st.integers(0, 100_000), cuts=CUTS, piece_bytes=st.integers(1, 200), junk=st.binary(max_size=6))
 def test_a_list_that_is_cut_off_or_broken_is_none(
     body: bytes, end: int, cuts: list[int], piece_bytes: int, junk: bytes
