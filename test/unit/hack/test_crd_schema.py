@@ -21,7 +21,7 @@ TYPES_ONLY = {
     "type", "format", "nullable", "properties", "additionalProperties", "items", "description",
     "x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string",
 }  # fmt: skip
-NO_OTHER_ZERO = {
+NO_OTHER_ZERO: dict[str, list[Any]] = {
     "string": [0, False],
     "boolean": ["", 0],
     "integer": ["", False],
@@ -113,7 +113,7 @@ def test_the_only_limits_are_those_of_the_types(spec: dict[str, Any]) -> None:
             continue
         more = {key: value for key, value in schema.items() if key not in {*TYPES_ONLY, "not"}}
         # 1.20 takes them for null: "" for a number, 0 for a string.
-        zeros = NO_OTHER_ZERO.get(schema.get("type", ""), [False])
+        zeros: list[Any] = NO_OTHER_ZERO.get(schema.get("type", ""), [False])
         if schema.get("format") == "date-time":
             zeros = [*zeros, []]
         assert schema["not"] == {"enum": zeros}, path
