@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import re
+import resource
 import signal
 import socket
 import time
@@ -17,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from integration.forwarder import Forwarder
-from integration.replicas import Replica, eventually
+from integration.replicas import LIMIT_S, Replica, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -224,17 +226,23 @@ def test_a_frozen_api_server_does_not_keep_a_leader_from_stopping(site: Site) ->
 
 
 def test_a_second_signal_ends_the_process_at_once(site: Site) -> None:
-    """While it waits for a sync, which has no more requests to spend: alive, and no longer ready."""
-    operator = site.start("--qps=0.01", "--burst=3")
+    """While it waits for the answer to a write: alive, and no longer ready."""
+    operator = site.start()
     operator.wait_for("workers_started")
-    site.create("mnist")
+    site.create("mnist", runPolicy={"activeDeadlineSeconds": 3})
+    site.wait_for_pod("mnist-worker-0")
     at = {"controller": "tfjob"}
-    eventually(lambda: operator.value("controller_runtime_active_workers", **at) == 1.0, "a sync waits")
-    operator.process.send_signal(signal.SIGTERM)
-    operator.wait_for("operator_stopping")
-    assert operator.get("/readyz") == (500, "[-]operator failed: stopping\n")
-    assert operator.get("/healthz") == (200, "ok")
-    code, took = operator.end(signal.SIGINT)
+    server = site.plane.pids()["kube-apiserver"]
+    os.kill(server, signal.SIGSTOP)
+    try:
+        eventually(lambda: operator.value("controller_runtime_active_workers", **at) == 1.0, "a write has no answer")
+        operator.process.send_signal(signal.SIGTERM)
+        operator.wait_for("operator_stopping")
+        assert operator.get("/readyz") == (500, "[-]operator failed: stopping\n")
+        assert operator.get("/healthz") == (200, "ok")
+        code, took = operator.end(signal.SIGINT)
+    finally:
+        os.kill(server, signal.SIGCONT)
     assert (code, took < 2.0) == (1, True)
 
 
@@ -251,6 +259,33 @@ def test_a_process_waits_for_an_api_server_that_is_not_there_yet(site: Site) -> 
         site.wait_for_pod("early-worker-0")
         assert operator.get("/readyz") == (200, "ok")
         assert operator.end()[0] == 0
+
+
+def test_whoever_can_reach_the_port_can_not_keep_others_out_of_it(site: Site) -> None:
+    """D11: 1,100 requests of which only a half is sent, and as many that are none, at a process with 1,024 files."""
+    operator = site.start()
+    operator.wait_for("workers_started")
+    resource.prlimit(operator.process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
+    with contextlib.ExitStack() as stack:
+        mine = resource.getrlimit(resource.RLIMIT_NOFILE)
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, mine)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (mine[1], mine[1]))
+        before = len(operator.lines())
+        for text in (b"GET /metrics HTTP/1.1\r\nHost: x\r\n", b"\x16\x03\x01 this is not HTTP\r\n\r\n"):
+            for _ in range(1100):
+                line = stack.enter_context(socket.create_connection(("127.0.0.1", operator.port), LIMIT_S))
+                with contextlib.suppress(ConnectionError):  # some were ended by then
+                    line.sendall(text)
+            for _ in range(5):
+                asked = time.monotonic()
+                assert operator.get("/healthz") == (200, "ok")
+                assert time.monotonic() - asked < 1.0 + SLACK_S
+        assert operator.value("process_open_fds") < 1024
+        eventually(lambda: operator.value("process_open_fds") < 100, "the connections are closed")
+        site.create("mnist")
+        site.wait_for_pod("mnist-worker-0")
+        told = [line["event"] for line in operator.lines()[before:]]
+        assert set(told) <= {"tfjob_event", "tfjob_condition"}
 
 
 def test_every_series_is_there_from_the_first_scrape_on(site: Site) -> None:

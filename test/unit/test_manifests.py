@@ -36,3 +36,15 @@ def test_references_to_fields_name_their_version() -> None:
     references = [found for document in documents for found in objects_under("fieldRef", document)]
     assert references
     assert all(found.get("apiVersion") == "v1" for found in references)
+
+
+def test_no_rule_of_the_network_policy_lets_in_whoever_comes() -> None:
+    """D11: pods of this namespace, and Prometheus, may ask for the pages."""
+    policy = yaml.safe_load((MANIFESTS / "base" / "network-policy.yaml").read_text())["spec"]
+    assert policy["policyTypes"] == ["Ingress"]
+    for rule in policy["ingress"]:
+        assert [port["port"] for port in rule["ports"]] == ["http-metrics"]
+        assert rule["from"]
+        assert all("podSelector" in peer for peer in rule["from"])
+        elsewhere = [peer for peer in rule["from"] if "namespaceSelector" in peer]
+        assert all(peer["podSelector"]["matchLabels"] for peer in elsewhere)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
+from structlog.testing import capture_logs
 
 from controller.observability.http_server import make_app
 from controller.observability.metrics import CONTENT_TYPE, new_registry
@@ -39,6 +40,20 @@ async def test_metrics_come_in_the_format_that_they_claim() -> None:
     assert answer.headers["Content-Type"] == CONTENT_TYPE == "text/plain; version=0.0.4; charset=utf-8"
     assert isinstance(answer.body, bytes)
     assert b"# TYPE process_cpu_seconds_total counter" in answer.body
+
+
+async def test_a_bug_in_a_page_is_told_and_answered() -> None:
+    """D11: aiohttp's own log is off, since it tells of whatever strangers send."""
+
+    def broken() -> str | None:
+        raise ZeroDivisionError
+
+    app = make_app(new_registry(), healthz={"broken": broken}, readyz={})
+    request = make_mocked_request("GET", "/healthz")
+    handler = (await app.router.resolve(request)).handler
+    with capture_logs() as lines, pytest.raises(web.HTTPInternalServerError):
+        await app.middlewares[0](request, handler)
+    assert [(line["event"], line["path"]) for line in lines] == [("page_crashed", "/healthz")]
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/metrics"), ("DELETE", "/healthz"), ("GET", "/debug")])

@@ -1,0 +1,77 @@
+"""Keeps the connections of a small server few and short, whoever makes them (D11).
+
+Anyone who reaches the port can open connections and say nothing on them, or half of a request, or never read the answer. Each
+holds a file of ours, and without files there is no answer for the kubelet either, nor a connection to the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+VISIT_S: Final = 10.0
+"""How long a connection may last, which carries one request: as long as Prometheus by default waits for the page."""
+
+MOST: Final = 512
+"""How many there may be: half of the 1,024 files that a process may have open where nobody says otherwise."""
+
+
+class Visitors:
+    """Makes the protocol of each connection, by `serve`, and ends what there is too much of.
+
+    When there are too many the oldest one goes: an honest request is answered within milliseconds, so who is old wants
+    nothing. To turn away the newest would be what a flood is for.
+    """
+
+    def __init__(self, serve: Callable[[], asyncio.Protocol]) -> None:
+        self._serve = serve
+        self._present: dict[_Visit, None] = {}
+
+    def __call__(self) -> asyncio.Protocol:
+        """The factory that `loop.create_server` wants."""
+        return _Visit(self._serve(), self._present)
+
+
+class _Visit(asyncio.Protocol):
+    """Passes on all that its transport tells; is among the `present` from its beginning to its end."""
+
+    def __init__(self, inner: asyncio.Protocol, present: dict[_Visit, None]) -> None:
+        self._inner = inner
+        self._present = present
+        self._transport: asyncio.Transport | None = None
+        self._limit: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if len(self._present) >= MOST:
+            next(iter(self._present)).end()
+        self._present[self] = None
+        self._transport = cast("asyncio.Transport", transport)
+        self._limit = asyncio.get_running_loop().call_later(VISIT_S, self.end)
+        self._inner.connection_made(transport)
+
+    def end(self) -> None:
+        """Close the connection at once; what was not sent yet is dropped."""
+        self._present.pop(self, None)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._present.pop(self, None)
+        if self._limit is not None:
+            self._limit.cancel()
+        self._inner.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
