@@ -8,11 +8,11 @@ import functools
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 import structlog
 
 from api.client import HttpTransport, RestClient
+from api.client.origin import Origin
 from api.core import CONFIG_MAPS, EVENT_NORMAL, EVENT_WARNING, PODS, SERVICES
 from api.v1.children import ConfigMap, Pod, Service
 from api.v1.constants import CHILD_SELECTOR, EVENT_SOURCE, TFJOBS
@@ -196,19 +196,19 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event) -> None
     """
     clock = LoopClock()
     identity = hostname_uuid()
+    server = Origin.of(settings.server)
     log.info(
-        "operator_starting", version=program_version(), server=settings.server, namespace=options.namespace or "(all)",
+        "operator_starting", version=program_version(), server=str(server), namespace=options.namespace or "(all)",
         identity=identity, leader_elect=options.election is not None,
     )  # fmt: skip
     registry = new_registry()
-    server = urlsplit(settings.server).netloc.rpartition("@")[2]
     reconciles = PrometheusReconcileMetrics(registry, NAME, workers=options.threadiness, clock=clock)
     jobs = JobCounters(registry, framework=FRAMEWORK)
     if options.namespace:
         jobs.expect([options.namespace])
     metrics = Metrics(
         series=SeriesProvider(registry),
-        requests=PrometheusRequestMetrics(registry, server),
+        requests=PrometheusRequestMetrics(registry, server.host_header),
         events=EventMetrics(registry, types=EVENT_TYPES, reasons=Drop),
         jobs=jobs,
         reconciles=reconciles,

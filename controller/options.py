@@ -89,7 +89,11 @@ def parse_options(
     """
     environ = os.environ if environ is None else environ
     parser = _parser()
-    given = vars(parser.parse_args(arguments))
+    known, unknown = parser.parse_known_args(arguments)
+    if unknown:  # by their names alone: a value may be a URL with a password in it
+        names = [text.partition("=")[0] for text in unknown if text.startswith("-")]
+        parser.error(f"unrecognized arguments: {' '.join(names) or 'only flags are taken'}")
+    given = vars(known)
     kubeconfig = given.pop("kubeconfig") or environ.get("KUBECONFIG") or None
     domain, home = environ.get("CUSTOM_CLUSTER_DOMAIN", ""), environ.get("KUBEFLOW_NAMESPACE", "")
     if domain and not _SUBDOMAIN.fullmatch(domain):

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import structlog
 
@@ -30,14 +30,19 @@ if TYPE_CHECKING:
 _LOADING: Final = threading.Lock()
 """The `kubernetes` package remembers the files it made by what is in them, for the whole process."""
 
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE)
+
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that a transport needs to know about a server. `proxy` may hold a password, so it is not in the repr."""
+    """All that a transport needs to know about a server. URLs may hold passwords, so they are not in the repr.
 
-    server: str
+    `str(Origin.of(url))` is what of one may be shown.
+    """
+
+    server: str = field(repr=False)
     credentials: CredentialSource = field(default_factory=FixedCredentials, repr=False)
     tls_server_name: str | None = None
     proxy: str | None = field(default=None, repr=False)
@@ -127,13 +132,13 @@ def _settings(found: _Found, master: str | None, scratch: Path) -> Settings:
     try:
         address = Origin.of(server)
     except ValueError:
-        raise ConfigError(f"the address of the API server must be like https://host:port, not {server!r}") from None
+        raise ConfigError("the address of the API server must be like https://host:port") from None
     trust = None
     if address.tls:
         authority = configuration.ssl_ca_cert
         trust = Trust(Path(authority).read_text("utf-8") if authority else None, verify=configuration.verify_ssl)
         if not trust.verify:
-            log.warning("server_not_verified", server=server, because="insecure-skip-tls-verify")
+            log.warning("server_not_verified", server=str(address), because="insecure-skip-tls-verify")
     return Settings(
         server=server,
         credentials=_credentials(found, trust, scratch),
@@ -180,9 +185,10 @@ def _proxy(found: _Found, server: str, host: str) -> str | None:
         _is_this_machine(host) or should_bypass_proxies(server, found.configuration.no_proxy or "")
     ):
         return None
-    scheme = urlsplit(proxy).scheme
+    scheme = proxy.partition("://")[0]
     if scheme not in {"http", "https"}:
-        raise ConfigError(f"a proxy must be reached by http or https, not by {scheme or 'nothing'}")
+        named = scheme if _SCHEME.fullmatch(scheme) else "nothing"  # what is no URL may begin with a password
+        raise ConfigError(f"a proxy must be reached by http or https, not by {named}")
     try:
         Origin.of(proxy)
     except ValueError:

@@ -38,6 +38,10 @@ class Origin:
             basic = f"Basic {base64.b64encode(user.encode()).decode()}"
         return cls(parts.scheme, host, port, parts.path.rstrip("/"), basic)
 
+    def __str__(self) -> str:
+        """The address for people to read: without user, password and query, which may be secrets (D18)."""
+        return f"{self.scheme}://{self.host_header}{self.path}"
+
     @property
     def tls(self) -> bool:
         """Whether it is spoken to by TLS."""

@@ -16,6 +16,7 @@ import structlog
 
 from api.client import ConfigError, HttpTransport, RestClient, Settings, load_settings
 from api.client.errors import ApiError
+from api.client.origin import Origin
 from hack.hollow_node import HollowNode, Timing
 from hack.hollow_node.timing import DEFAULT_SCALE
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
@@ -79,7 +80,7 @@ async def _run(options: argparse.Namespace, settings: Settings) -> None:
             timing=Timing(options.time_scale, options.starting),
             kubernetes=options.kubernetes,
         )
-        line = f"hollow node {options.name} ({options.kubernetes}) runs the pods of {settings.server}"
+        line = f"hollow node {options.name} ({options.kubernetes}) runs the pods of {Origin.of(settings.server)}"
         running = asyncio.create_task(node.run(lambda: print(line, flush=True)), name="hollow-node")
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, running.cancel)

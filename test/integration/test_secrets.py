@@ -1,0 +1,99 @@
+"""Passwords in addresses: all that a process says, wherever it can, in every way in which it gets such an address (D18)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from integration.replicas import LIMIT_S, ROOT, Replica, eventually, free_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECRET = "hunter2secret"
+
+
+def kubeconfig(folder: Path, server: str, **cluster: Any) -> Path:
+    """A kubeconfig for this server, without a user."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server, **cluster}}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps(document))
+    return file
+
+
+@pytest.mark.parametrize("how", ["--master", "a server", "a proxy", "a proxy of the environment"])
+def test_a_password_in_an_address_is_in_nothing_that_the_process_says(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D18: nobody is there, so that every connection fails and is told of; the log at its most talkative, and all pages."""
+    nobody = f"//ada:{SECRET}@127.0.0.1:{free_port()}"
+    plain = "https://127.0.0.2:6443"
+    unverified: dict[str, Any] = {"insecure-skip-tls-verify": True}
+    flags = [f"--master=https:{nobody}/?token={SECRET}"] if how == "--master" else []
+    if how == "a proxy of the environment":
+        monkeypatch.setenv("HTTPS_PROXY", f"http:{nobody}")
+        plain = "https://api.example:6443"
+    config = kubeconfig(
+        tmp_path,
+        f"https:{nobody}" if how == "a server" else plain,
+        **unverified,
+        **({"proxy-url": f"http:{nobody}"} if how == "a proxy" else {}),
+    )
+    with Replica(config, tmp_path / "log", "--log-level=debug", *flags) as operator:
+        operator.wait_for("list_and_watch_failed")
+        eventually(lambda: operator.value("tf_operator_is_leader") == 0.0, "it serves")
+        said = operator.get("/metrics")[1] + operator.get("/readyz")[1] + operator.get("/healthz")[1]
+        started = operator.lines("operator_starting")[0]
+        assert operator.end()[0] == 0
+        said += operator.text()
+    assert "server_not_verified" in said
+    assert started["server"].startswith("https://")
+    assert "Cannot connect" in said
+    assert SECRET not in said
+    assert "ada" not in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "server", "proxy"),
+    [
+        ([f"--mastr=https://ada:{SECRET}@api.example"], "https://api.example", ""),
+        (["--mastr", f"https://ada:{SECRET}@api.example"], "https://api.example", ""),
+        ([f"--master=ada:{SECRET}@api.example"], "https://api.example", ""),
+        ([f"--master=https://ada:{SECRET}@api.example:port"], "https://api.example", ""),
+        ([f"--master=https://ada:{SECRET}@"], "https://api.example", ""),
+        ([], f"ftp://ada:{SECRET}@api.example", ""),
+        ([], f"https://ada:{SECRET}@api.example:99999", ""),
+        ([], "https://api.example", f"{SECRET}:ada@proxy:3128"),
+        ([], "https://api.example", f"socks5://ada:{SECRET}@proxy:1080"),
+        ([], "https://api.example", f"http://ada:{SECRET}@proxy:port"),
+    ],
+)
+def test_an_address_that_is_wrong_is_not_quoted(flags: list[str], server: str, proxy: str, tmp_path: Path) -> None:
+    """D18: one line says what is wrong, and ends with 2; nothing of the address is in it."""
+    config = kubeconfig(tmp_path, server, **({"proxy-url": proxy} if proxy else {}))
+    ended = subprocess.run(
+        (sys.executable, "-m", "controller", f"--kubeconfig={config}", "--monitoring-port=0", *flags),
+        cwd=ROOT,
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == 2, said
+    assert len(said.splitlines()) == 1
+    assert SECRET not in said
+    assert "ada" not in said
