@@ -1,22 +1,22 @@
 # syntax=docker/dockerfile:1
 # The operator's image. `docker build -t tfjob-operator:0.1.0 .`; without a registry at hand, `make image` makes the same.
-# Pinned: the base by its full version (BASE takes a digest too), the packages by hack/constraints.txt.
+# Pinned: the base by its full version, and by its digest if BASE has one (docs/install.md); all else by the digests of its files.
 ARG BASE=python:3.11.11-slim-bookworm
 
 FROM ${BASE} AS build
 WORKDIR /build
 RUN python -m venv /opt/tfjob-operator
 # The dependencies first: a layer that a change of the operator leaves as it is.
+COPY hack/image/requirements.txt hack/image/build-requirements.txt ./
+RUN /opt/tfjob-operator/bin/pip install --no-cache-dir --only-binary=:all: --require-hashes --requirement requirements.txt \
+    && /opt/tfjob-operator/bin/pip install --no-cache-dir --only-binary=:all: --require-hashes --requirement build-requirements.txt
 COPY setup.cfg pyproject.toml ./
-COPY hack/constraints.txt constraints.txt
-RUN python -c 'import configparser; c = configparser.ConfigParser(interpolation=None); c.read("setup.cfg"); print(c["options"]["install_requires"])' > requirements.txt \
-    && /opt/tfjob-operator/bin/pip install --no-cache-dir --only-binary=:all: --requirement requirements.txt --constraint constraints.txt
 COPY README.md LICENSE ./
 COPY api api
 COPY controller controller
 COPY informers informers
 COPY workqueue workqueue
-RUN /opt/tfjob-operator/bin/pip install --no-cache-dir --no-deps . \
+RUN /opt/tfjob-operator/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
     && /opt/tfjob-operator/bin/pip uninstall --yes setuptools pip
 
 FROM ${BASE}

@@ -1,8 +1,11 @@
 """What goes into the operator's image, and the build of it.
 
 Three layers, the slow ones kept in the cache: Debian with its Python (debootstrap; made again when it is a month old, for
-Debian's security updates), the dependencies at the versions of hack/constraints.txt (made again when those change), and
+Debian's security updates), the dependencies (made again when a digest of theirs changes), and
 the operator itself.
+
+Nothing is taken on trust: Debian's packages by the signature of its archive, the dependencies and what builds the wheel by the
+digests in requirements.txt and build-requirements.txt (`hack.image.lock` makes them).
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
+import venv
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +38,8 @@ RELEASE: Final = "bookworm"
 PYTHON: Final = "3.11"  # the release's own
 USER: Final = "65532:65532"
 SITE: Final = "opt/tfjob-operator"
+REQUIREMENTS: Final = Path(__file__).with_name("requirements.txt")
+BUILD_REQUIREMENTS: Final = Path(__file__).with_name("build-requirements.txt")
 RENEWED_AFTER_S: Final = 30 * 86400.0
 SOURCES: Final = ("api", "controller", "informers", "workqueue", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 UNUSED: Final = ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache/apt", "var/lib/apt/lists", "var/log")
@@ -75,21 +81,21 @@ def _debian(work: Path, runner: LoggedRunner, progress: Progress) -> Layer:
             f"apt on this machine knows no source of Debian {RELEASE}; has `apt-get update` been run?"
         )
     tree = work / "debian"
-    runner.run("debootstrap", "--variant=minbase", "--include=python3", RELEASE, str(tree), mirror, limit_s=1800.0)
+    options = ("--variant=minbase", "--include=python3", "--force-check-gpg")
+    runner.run("debootstrap", *options, RELEASE, str(tree), mirror, limit_s=1800.0)
     for unused in UNUSED:
         shutil.rmtree(tree / unused, ignore_errors=True)
     return layers.pack(tree, kept)
 
 
 def _dependencies(work: Path, runner: LoggedRunner, progress: Progress) -> Layer:
-    constraints = PROJECT / "hack" / "constraints.txt"
-    wanted = b"".join(path.read_bytes() for path in (PROJECT / "setup.cfg", constraints))
-    kept = packages.root() / f"image-dependencies-{hashlib.sha256(wanted).hexdigest()[:16]}.tar"
+    digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
+    kept = packages.root() / f"image-dependencies-{digest[:16]}.tar"
     if kept.exists():
         return layers.read(kept)
     progress.say("installing the operator's dependencies into a layer of their own")
     site = work / "dependencies" / SITE
-    _pip(runner, "install", f"--target={site}", "--constraint", str(constraints), *_requirements())
+    _pip(runner, "install", f"--target={site}", "--require-hashes", f"--requirement={REQUIREMENTS}")
     _finish(site)
     return layers.pack(work / "dependencies", kept)
 
@@ -102,11 +108,13 @@ def _operator(work: Path, runner: LoggedRunner) -> Layer:
         path = PROJECT / name
         copy = shutil.copytree if path.is_dir() else shutil.copy
         copy(path, sources / name)
-    wheels = work / "wheels"
-    runner.run(
-        *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={wheels}", str(sources)),
-        limit_s=600.0,
-    )
+    # In an environment of its own and without isolation, for which pip would fetch the tools itself, in whatever version.
+    venv.create(work / "tools", with_pip=True)
+    python, wheels = str(work / "tools" / "bin" / "python"), work / "wheels"
+    tools = ("--require-hashes", "--only-binary=:all:", f"--requirement={BUILD_REQUIREMENTS}")
+    runner.run(python, "-m", "pip", "install", "--quiet", *tools, limit_s=600.0)
+    wheel = ("--no-deps", "--no-build-isolation", f"--wheel-dir={wheels}", str(sources))
+    runner.run(python, "-m", "pip", "wheel", "--quiet", *wheel, limit_s=600.0)
     site = work / "operator" / SITE
     _pip(runner, "install", f"--target={site}", "--no-deps", *map(str, wheels.glob("*.whl")))
     _finish(site)
@@ -119,7 +127,8 @@ def _pip(runner: LoggedRunner, *arguments: str) -> None:
     runner.run(sys.executable, "-m", "pip", *arguments, *target, limit_s=900.0)
 
 
-def _requirements() -> list[str]:
+def requirements() -> list[str]:
+    """What setup.cfg says that the operator needs."""
     settings = configparser.ConfigParser(interpolation=None)
     settings.read(PROJECT / "setup.cfg")
     return settings["options"]["install_requires"].split("\n")[1:]

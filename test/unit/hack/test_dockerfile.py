@@ -23,7 +23,18 @@ def test_what_is_copied_is_there_and_gets_past_dockerignore() -> None:
 
 def test_both_ways_to_the_image_copy_the_same_sources() -> None:
     """A new package of ours has to get into both."""
-    assert set(COPIED) == {*build.SOURCES, "hack/constraints.txt"}
+    locks = {str(file.relative_to(ROOT)) for file in (build.REQUIREMENTS, build.BUILD_REQUIREMENTS)}
+    assert set(COPIED) == {*build.SOURCES, *locks}
+
+
+def test_whatever_is_installed_is_what_it_was_when_it_was_chosen() -> None:
+    """D23: each file by its digest, no tool that pip would fetch by itself; the base by a full version at least."""
+    installs = re.findall(r"pip install (.+?)(?: \\)?$", DOCKERFILE, re.MULTILINE)
+    assert len(installs) == 3
+    for options in installs:
+        assert "--require-hashes" in options or {"--no-deps", "--no-build-isolation"} <= set(options.split())
+    assert re.search(r"^ARG BASE=python:3\.11\.\d+-slim-bookworm(@sha256:[0-9a-f]{64})?$", DOCKERFILE, re.MULTILINE)
+    assert set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)) == {"${BASE}"}
 
 
 def test_both_images_have_the_same_user_and_labels() -> None:

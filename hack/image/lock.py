@@ -1,0 +1,68 @@
+"""`python -m hack.image.lock [PIP-OPTION ...]`: write what the image installs, each file by its digest.
+
+In: the requirements of setup.cfg, at the versions of hack/constraints.txt; and setuptools, which builds the wheel. Out:
+requirements.txt and build-requirements.txt beside this file, with the digests of the wheels for the image's Python on all
+`PLATFORMS`. To be run when a version changes. Asks the public index alone, whatever pip is told here of others; pip's options,
+such as --cert or --index-url, can be given. Exit codes: those of pip.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+from hack.image.build import BUILD_REQUIREMENTS, PROJECT, PYTHON, REQUIREMENTS, requirements
+
+LIBC: Final = ("manylinux_2_36", "manylinux_2_34", "manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux1")
+"""Debian bookworm's, and all older ones for which wheels are made."""
+PLATFORMS: Final = ("x86_64", "aarch64")
+SETUPTOOLS: Final = "setuptools >= 68"
+"""As in pyproject.toml."""
+
+Locked = dict[tuple[str, str], set[str]]
+"""Digests by name and version."""
+
+
+def lock(wanted: list[str], options: list[str]) -> Locked:
+    """What pip would install, on every platform. Raises CalledProcessError."""
+    found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for platform in PLATFORMS:
+        with tempfile.NamedTemporaryFile(suffix=".json") as report:
+            pip = [sys.executable, "-m", "pip", "--isolated", "install", "--quiet", "--dry-run", "--ignore-installed"]
+            target = ["--only-binary=:all:", f"--python-version={PYTHON}", "--implementation=cp", "--target=unused"]
+            target += [f"--platform={libc}_{platform}" for libc in LIBC]
+            versions = f"--constraint={PROJECT / 'hack' / 'constraints.txt'}"
+            subprocess.run([*pip, *target, versions, f"--report={report.name}", *options, *wanted], check=True)
+            for package in json.loads(Path(report.name).read_bytes())["install"]:
+                about = package["metadata"]
+                digest = package["download_info"]["archive_info"]["hashes"]["sha256"]
+                found[about["name"].lower(), about["version"]].add(digest)
+    return dict(found)
+
+
+def written(locked: Locked) -> str:
+    """The lines of a requirements file."""
+    lines = ["# Made by `python -m hack.image.lock`: what the image installs, and the digests of its files."]
+    for (name, version), digests in sorted(locked.items()):
+        lines += [" \\\n    ".join([f"{name}=={version}", *(f"--hash=sha256:{digest}" for digest in sorted(digests))])]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Write both files; return the exit code."""
+    try:
+        for file, wanted in ((REQUIREMENTS, requirements()), (BUILD_REQUIREMENTS, [SETUPTOOLS])):
+            file.write_text(written(lock(wanted, sys.argv[1:])))
+            print(file)
+    except subprocess.CalledProcessError as error:
+        return error.returncode
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""The digests of what the image installs: in step with what the operator needs, and with what its tests run with (D23)."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from hack.image import lock
+from hack.image.build import BUILD_REQUIREMENTS, PROJECT, REQUIREMENTS, requirements
+
+ENTRY = re.compile(r"^([a-z0-9._-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
+
+
+def locked(file: Path) -> dict[str, tuple[str, int]]:
+    """Version and number of digests of each package in a file, all of whose lines are understood."""
+    text = file.read_text()
+    assert ENTRY.sub("", text).strip().startswith("# Made by")
+    assert len(ENTRY.sub("", text).strip().splitlines()) == 1
+    return {
+        canonicalize_name(name): (version, digests.count("sha256")) for name, version, digests in ENTRY.findall(text)
+    }
+
+
+def needed() -> set[str]:
+    """The names of all that the operator needs, and of what that needs."""
+    todo, names = [Requirement(text) for text in requirements()], set[str]()
+    while todo:
+        name = canonicalize_name(todo.pop().name)
+        if name not in names:
+            names.add(name)
+            found = [Requirement(text) for text in requires(name) or ()]
+            todo += [each for each in found if each.marker is None or each.marker.evaluate({"extra": ""})]
+    return names
+
+
+def test_the_image_gets_all_that_the_operator_needs_and_nothing_else() -> None:
+    """D23: pip would refuse to build an image with less, but not one with more."""
+    assert set(locked(REQUIREMENTS)) == needed()
+
+
+def test_the_image_gets_what_the_tests_run_with() -> None:
+    """D23: a new version in hack/constraints.txt needs new digests: `python -m hack.image.lock`."""
+    constraints = (PROJECT / "hack" / "constraints.txt").read_text()
+    tested: dict[str, str] = {
+        canonicalize_name(name): version for name, version in re.findall(r"^(\S+)==(\S+)$", constraints, re.MULTILINE)
+    }
+    versions = {name: version for name, (version, _) in locked(REQUIREMENTS).items()}
+    assert versions == {name: tested[name] for name in versions}
+
+
+def test_what_builds_the_wheel_is_pinned_too() -> None:
+    """D23: it runs when the image is built."""
+    (name, (version, digests)), *others = locked(BUILD_REQUIREMENTS).items()
+    assert (name, digests, others) == ("setuptools", 1, [])
+    assert Requirement(lock.SETUPTOOLS).specifier.contains(version)
+    assert lock.SETUPTOOLS.replace(" ", "") in (PROJECT / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize("name", ["aiohttp", "httptools", "msgspec", "yarl"])
+def test_packages_with_machine_code_have_a_digest_for_each_kind_of_machine(name: str) -> None:
+    """D23: the Dockerfile is for all of them."""
+    assert locked(REQUIREMENTS)[name][1] == len(lock.PLATFORMS)
+
+
+def test_a_lock_is_written_in_the_form_that_pip_reads() -> None:
+    """One package after the other, with all of its digests."""
+    text = lock.written({("b", "2"): {"1" * 64}, ("a", "1.0"): {"3" * 64, "2" * 64}})
+    entries = text.split("\n", 1)[1]
+    assert entries == (
+        f"a==1.0 \\\n    --hash=sha256:{'2' * 64} \\\n    --hash=sha256:{'3' * 64}\nb==2 \\\n    --hash=sha256:{'1' * 64}\n"
+    )
