@@ -101,8 +101,6 @@ SERVICE: Final = ChildKind(
     c.EVENT_DELETED_SERVICE,
     c.EVENT_FAILED_DELETE_SERVICE,
 )
-
-
 CONFIG_MAP: Final = ChildKind(
     "ConfigMap",
     CONFIG_MAPS,
@@ -246,21 +244,15 @@ class Executor:
 
     async def _share(self, job: TFJob, plan: Plan, cluster: ClusterSpec) -> tuple[Plan, ApiError | None]:
         """Create the ConfigMaps that are missing. Answers the plan without the pods that wait for one, and why they wait."""
-        meta, failures = job.metadata, dict[str, ApiError]()
+        failures: dict[str, ApiError] = {}
         for digest in plan.create_config_maps:
-            name = config_map_name(meta.name, digest)
-            self._expectations.expect_creations(owner_key(meta), CONFIG_MAP.name, [name])
+            body = build_config_map(job.metadata, cluster, digest)
             try:
-                await self._create(job, CONFIG_MAP, name, build_config_map(meta, cluster, digest))
+                await self._create_awaited(job, CONFIG_MAP, config_map_name(job.metadata.name, digest), body)
             except NamespaceTerminatingError:
-                raise  # it stays expected
-            except BaseException as error:
-                self._expectations.creation_observed(owner_key(meta), CONFIG_MAP.name, name)
-                if not isinstance(error, ApiError):
-                    raise
+                raise
+            except ApiError as error:
                 failures[digest] = error
-            else:
-                self._hindrances.created(meta, name)
         if cluster.digest in failures:
             able = tuple(slot for slot in plan.create_pods if not cluster.is_shared_with(slot.type))
             plan = replace(plan, create_pods=able)
@@ -271,19 +263,24 @@ class Executor:
         meta, kind = job.metadata, pod_group_kind(gang)
         if plan.create_pod_group is not None:
             body = build_pod_group(meta, spec, templates_of(job.spec), gang, plan.create_pod_group)
-            self._expectations.expect_creations(owner_key(meta), kind.name, [meta.name])
-            try:
-                await self._create(job, kind, meta.name, body)
-            except NamespaceTerminatingError:
-                raise  # it stays expected
-            except BaseException:
-                self._expectations.creation_observed(owner_key(meta), kind.name, meta.name)
-                raise
-            self._hindrances.created(meta, meta.name)
+            await self._create_awaited(job, kind, meta.name, body)
         if plan.resize_pod_group is not None:
             patch = resize_patch(spec, templates_of(job.spec), plan.resize_pod_group)
             await self._client.patch(kind.resource, meta.namespace, meta.name, patch, content_type=JSON_PATCH)
             log.info("pod_group_resized", min_member=plan.resize_pod_group.min_member)
+
+    async def _create_awaited(self, job: TFJob, kind: ChildKind, name: str, body: dict[str, Any]) -> None:
+        """Create a child that pods wait for, and expect to see it: also where its namespace is going (D12)."""
+        owner = owner_key(job.metadata)
+        self._expectations.expect_creations(owner, kind.name, [name])
+        try:
+            await self._create(job, kind, name, body)
+        except NamespaceTerminatingError:
+            raise
+        except BaseException:
+            self._expectations.creation_observed(owner, kind.name, name)
+            raise
+        self._hindrances.created(job.metadata, name)
 
     async def _create(self, job: TFJob, kind: ChildKind, name: str, body: dict[str, Any]) -> None:
         """Create one child. Returns when it exists and is ours; else raises ApiError."""
