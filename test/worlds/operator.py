@@ -161,7 +161,7 @@ class _WaitingClient(RestClient):
         fence, write = cast("list[dict[str, Any]]", body)
         rv = Rv(fence["value"].removeprefix("rv"))
         answer = await self._ask("patch", resource, name, rv=rv, body=msgspec.json.encode(write["value"]))
-        return msgspec.json.encode(_json_of(answer.value))
+        return msgspec.json.encode(_json_of(answer.value) | {"status": write["value"]})
 
     async def delete(self, resource: Resource, namespace: str, name: str, **options: Any) -> bytes:
         version = options.get("resource_version")
