@@ -2,6 +2,8 @@
 
 Three rules, because clients rely on them: the newest transition stands last; a condition that is False never stands last while
 another one is True (the STATE column shows the last one); Running and Restarting replace each other.
+
+Held is no state, and the exception: it stands anywhere but last.
 """
 
 from __future__ import annotations
@@ -22,9 +24,13 @@ if TYPE_CHECKING:
 TRUE: Final = "True"
 FALSE: Final = "False"
 
-_STOPS: Final = (c.SUCCEEDED, c.FAILED, c.SUSPENDED)
-"""Conditions under which nothing runs: whatever said that something does, or may again, becomes False with them, and says
-why in their words (U14): clients of training-operator look there for TFJobSuspended."""
+_OVER: Final = {
+    c.SUCCEEDED: {c.RUNNING, c.RESTARTING, c.SUSPENDED, c.HELD},
+    c.FAILED: {c.RUNNING, c.RESTARTING, c.SUSPENDED, c.HELD},
+    c.SUSPENDED: {c.RUNNING, c.RESTARTING},
+}
+"""Conditions under which nothing runs, and what becomes False with them: whatever said that something does, or may again. It
+says why in their words (U14): clients of training-operator look there for TFJobSuspended."""
 
 _REPLACES: Final = {c.RUNNING: c.RESTARTING, c.RESTARTING: c.RUNNING}
 
@@ -64,8 +70,12 @@ def set_true(conditions: Conditions, condition_type: str, reason: str, message: 
         return tuple(updated if condition is present else condition for condition in conditions)
     gone = {condition_type, _REPLACES.get(condition_type, condition_type)}
     kept = tuple(condition for condition in conditions if condition.type not in gone)
-    if condition_type in _STOPS:
-        kept = tuple(_off(condition, reason, message, now) for condition in kept)
+    if condition_type in _OVER:
+        # A suspended job is still held: it is mended by an edit, and by nothing else.
+        states = _OVER[condition_type]
+        kept = tuple(
+            _off(condition, reason, message, now) if condition.type in states else condition for condition in kept
+        )
     return (*kept, _new(condition_type, TRUE, reason, message, now))
 
 
@@ -76,11 +86,30 @@ def set_false(conditions: Conditions, condition_type: str, reason: str, message:
         return conditions
     kept = [condition for condition in conditions if condition is not present]
     off = _new(condition_type, FALSE, reason, clean(message), now)
-    still_true = next((condition for condition in reversed(kept) if condition.status == TRUE), None)
+    states = (condition for condition in reversed(kept) if condition.status == TRUE and condition.type != c.HELD)
+    still_true = next(states, None)
     if still_true is None:
         return (*kept, off)
     kept.remove(still_true)
     return (*kept, off, still_true)
+
+
+def set_held(conditions: Conditions, status: str, reason: str, message: str, now: datetime) -> Conditions:
+    """Set Held, where it stands or else before the last condition, which must be there.
+
+    Answers the very same tuple when nothing changes, and when the job has ended.
+    """
+    if _has_ended(conditions):
+        return conditions
+    message = clean(message)
+    present, new = find(conditions, c.HELD), _new(c.HELD, status, reason, message, now)
+    if present is None:
+        return (*conditions[:-1], new, conditions[-1])
+    if (present.status, present.reason, present.message) == (status, reason, message):
+        return conditions
+    if present.status == status:
+        new = msgspec.structs.replace(new, last_transition_time=present.last_transition_time)
+    return tuple(new if condition is present else condition for condition in conditions)
 
 
 def _has_ended(conditions: Conditions) -> bool:
@@ -88,7 +117,7 @@ def _has_ended(conditions: Conditions) -> bool:
 
 
 def _off(condition: JobCondition, reason: str, message: str, now: datetime) -> JobCondition:
-    if condition.type not in {c.RUNNING, c.RESTARTING, c.SUSPENDED} or condition.status != TRUE:
+    if condition.status != TRUE:
         return condition
     return _new(condition.type, FALSE, reason, message, now)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from api.meta import ObjectMeta, Struct
-from api.v1.constants import CLEAN_NONE, DEFAULT_PORT, PORT_NAME, TCP, TFJOBS
+from api.v1.constants import CLEAN_NONE, DEFAULT_PORT, PORT_NAME, REASON_INVALID, TCP, TFJOBS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -179,7 +179,8 @@ class SchedulingPolicy:
 class TFJobSpec:
     """A checked specification with defaults, in the order of `REPLICA_TYPES`.
 
-    `warnings` are (event reason, message) pairs to be reported once: what was given twice and differs.
+    `warnings` are (event reason, message) pairs to be reported once: what was given twice and differs. `too_large` says which
+    bound it goes beyond, where it has been cut down to the size that the job had before.
     """
 
     replicas: Mapping[str, ReplicaSpec]
@@ -193,6 +194,7 @@ class TFJobSpec:
     dynamic_workers: bool = False
     scheduling: SchedulingPolicy = SchedulingPolicy()
     warnings: tuple[tuple[str, str], ...] = ()
+    too_large: str = ""
 
     @property
     def total_replicas(self) -> int:
@@ -209,8 +211,8 @@ class TFJobSpec:
 class InvalidSpec:
     """A specification with mistakes, of which there is at least one, and what could be read of it all the same.
 
-    What was left out or can not be read is as if no limit were set, and nothing to be cleaned up: no mistake may end a job, or
-    take what runs.
+    What can not be read is as if no limit were set, and nothing to be cleaned up: no mistake may end a job, or take what runs.
+    `reason` is what the job's conditions name.
     """
 
     mistakes: tuple[str, ...]
@@ -219,12 +221,14 @@ class InvalidSpec:
     active_deadline_s: int | None = None
     ttl_s: int | None = None
     clean_pod_policy: str = CLEAN_NONE
+    reason: str = REASON_INVALID
 
     @classmethod
-    def of(cls, spec: TFJobSpec, mistake: str) -> InvalidSpec:
+    def of(cls, spec: TFJobSpec | InvalidSpec, mistake: str, reason: str = REASON_INVALID) -> InvalidSpec:
         """A specification that can be read, and asks for what can not be."""
         return cls(
             (mistake,),
+            reason=reason,
             managed_by=spec.managed_by,
             suspend=spec.suspend,
             active_deadline_s=spec.active_deadline_s,

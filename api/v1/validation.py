@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.meta import MAX_NAME_LENGTH
 from api.v1 import constants as c
 from api.v1.templates import facts_of
 from api.v1.types import InvalidSpec, ReplicaSpec, SchedulingPolicy, TemplateFacts, TFJobSpec
@@ -96,16 +95,19 @@ class _Reader:
         return default
 
 
-def read_spec(name: str, raw: bytes | msgspec.Raw) -> TFJobSpec | InvalidSpec:
-    """Read the specification of the job called `name`: with defaults, or what is wrong with it."""
+def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) -> TFJobSpec | InvalidSpec:
+    """Read the specification of the job called `name`: with defaults, or what is wrong with it.
+
+    `was_good`: the job has had a good one before, so that an entry of a number of workers alone is somebody's attempt to scale
+    a job that has none (U3). How large a job may be is asked elsewhere.
+    """
     reader = _Reader()
     spec = _decode(reader, raw)
     if reader.errors:
         return InvalidSpec(tuple(reader.errors))
     _check_name(reader, name)
-    replicas = _read_replicas(reader, spec)
-    _check_child_names(reader, name, replicas)
-    policy, warnings = _read_run_policies(reader, spec)
+    replicas, ignored = _read_replicas(reader, spec, was_good=was_good)
+    policy, conflicts = _read_run_policies(reader, spec)
     dynamic_workers = reader.boolean(spec.get("enableDynamicWorker"), "spec.enableDynamicWorker")
     success_policy = reader.choice(spec.get("successPolicy"), "spec.successPolicy", c.SUCCESS_POLICIES, "")
     clean_pod_policy = policy.clean_pod_policy or c.CLEAN_RUNNING
@@ -129,13 +131,18 @@ def read_spec(name: str, raw: bytes | msgspec.Raw) -> TFJobSpec | InvalidSpec:
         suspend=policy.suspend,
         dynamic_workers=dynamic_workers,
         scheduling=policy.scheduling,
-        warnings=warnings,
+        warnings=(*ignored, *conflicts),
     )
 
 
-def invalid_message(errors: Iterable[str]) -> str:
+def listed(mistakes: Iterable[str]) -> str:
+    """All mistakes in one line."""
+    return "; ".join(mistakes)
+
+
+def invalid_message(mistakes: Iterable[str]) -> str:
     """The text of the Failed condition and of the Warning event; tools look for "the spec is invalid"."""
-    return f"Failed to marshal the object to TFJob; the spec is invalid: {'; '.join(errors)}"
+    return f"Failed to marshal the object to TFJob; the spec is invalid: {listed(mistakes)}"
 
 
 def child_name(job: str, replica_type: str, index: int) -> str:
@@ -159,20 +166,14 @@ def _check_name(reader: _Reader, name: str) -> None:
         )
 
 
-def _check_child_names(reader: _Reader, name: str, replicas: Mapping[str, ReplicaSpec]) -> None:
-    """Names of services and values of labels end at 63 characters (B05)."""
-    longest = max((child_name(name, r.type, max(r.replicas - 1, 0)) for r in replicas.values()), key=len, default=name)
-    if len(longest) > MAX_NAME_LENGTH:
-        excess = len(longest) - MAX_NAME_LENGTH
-        reader.error(
-            "metadata.name",
-            f"is too long by {excess}: the replica {longest} would have {len(longest)} characters, "
-            f"and a service's name may have {MAX_NAME_LENGTH}; shorten the job's name to {len(name) - excess}",
-        )
+def _read_replicas(
+    reader: _Reader, spec: JSON, *, was_good: bool
+) -> tuple[dict[str, ReplicaSpec], tuple[tuple[str, str], ...]]:
+    """Read `tfReplicaSpecs`. Its keys are taken in any letter case, and answered in the order of REPLICA_TYPES.
 
-
-def _read_replicas(reader: _Reader, spec: JSON) -> dict[str, ReplicaSpec]:
-    """Read `tfReplicaSpecs`. Its keys are taken in any letter case, and answered in the order of REPLICA_TYPES."""
+    The scale subresource writes `Worker.replicas`, and knows no other spelling: beside an entry of another one that is a number
+    for that. Answers also a warning where there is no other.
+    """
     path = "spec.tfReplicaSpecs"
     value = spec.get("tfReplicaSpecs")
     given = reader.mapping(value, path)
@@ -180,22 +181,45 @@ def _read_replicas(reader: _Reader, spec: JSON) -> dict[str, ReplicaSpec]:
         unknown = ", ".join(sorted(set(spec) - _SPEC_FIELDS))
         hint = f"; the spec has only {unknown}" if unknown else ""
         reader.error(path, f"is required: name at least one of {', '.join(c.REPLICA_TYPES)}{hint}")
-    found: dict[str, ReplicaSpec] = {}
-    spelled: dict[str, str] = {}
-    for key, value in given.items():
+    entries: dict[str, dict[str, object]] = {}
+    for key, entry in given.items():
         canonical = _CANONICAL_TYPE.get(key.lower())
         if canonical is None:
             reader.error(f"{path}.{key}", f"is no replica type; the types are {', '.join(c.REPLICA_TYPES)}")
-        elif canonical in found:
-            reader.error(f"{path}.{key}", f"is the same replica type as {spelled[canonical]}; keep one of them")
         else:
-            spelled[canonical] = key
-            found[canonical] = _read_replica(reader, canonical, value, f"{path}.{key}")
+            entries.setdefault(canonical, {})[key] = entry
+    ignored: tuple[tuple[str, str], ...] = ()
+    if was_good and len(entries) > 1 and _is_size_alone(entries.get(c.WORKER, {})):
+        del entries[c.WORKER]
+        text = f"{path}.{c.WORKER} is a number of replicas alone, and the job has no workers: there is nothing to scale"
+        ignored = ((c.EVENT_NO_WORKERS, text),)
+    found = {name: _read_entries(reader, name, spellings, path) for name, spellings in entries.items()}
     _check_chiefs(reader, found, path)
-    total = sum(replica.replicas for replica in found.values())
-    if total > MAX_REPLICAS:
-        reader.error(path, f"asks for {total} replicas; a job may have {MAX_REPLICAS}")
-    return {name: found[name] for name in c.REPLICA_TYPES if name in found}
+    return {name: found[name] for name in c.REPLICA_TYPES if name in found}, ignored
+
+
+def _is_size_alone(spellings: Mapping[str, object]) -> bool:
+    """Whether all that is said of workers is what the scale subresource writes."""
+    return spellings.keys() == {c.WORKER} and _is_size(spellings[c.WORKER])
+
+
+def _is_size(entry: object) -> bool:
+    return isinstance(entry, dict) and entry.keys() == {"replicas"}
+
+
+def _read_entries(reader: _Reader, canonical: str, spellings: dict[str, object], path: str) -> ReplicaSpec:
+    """Read what is said of one replica type, under whatever spellings of its name."""
+    size = spellings.get(canonical)
+    if len(spellings) > 1 and _is_size(size):
+        spellings = {key: entry for key, entry in spellings.items() if key != canonical}
+    first, *others = spellings
+    for key in others:
+        reader.error(f"{path}.{key}", f"is the same replica type as {first}; keep one of them")
+    replica = _read_replica(reader, canonical, spellings[first], f"{path}.{first}")
+    if canonical not in spellings and isinstance(size, dict):
+        count = reader.integer(size["replicas"], f"{path}.{canonical}.replicas", replica.replicas)
+        replica = replace(replica, replicas=count or 0)
+    return replica
 
 
 def _check_chiefs(reader: _Reader, found: Mapping[str, ReplicaSpec], path: str) -> None:

@@ -1,4 +1,4 @@
-"""What goes and what stays of a job that has ended. Pure."""
+"""What goes and what stays of a job that has ended, or is suspended. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from api.v1 import conditions
 from api.v1 import constants as c
 from controller.tfjob import status as statuses
-from controller.tfjob.actions import Plan, PodDeletion
+from controller.tfjob.actions import JobEvent, Plan, PodDeletion
 from controller.tfjob.lifecycle import to_clean_up
 from controller.tfjob.replicas import count, slot_of
 
@@ -69,6 +69,22 @@ def after_the_end(job: TFJob, seen: Seen, policy: str, keep_s: int | None, now: 
         delete_pods=tuple(PodDeletion(replica.pod) for replica in (*leaving, *surplus) if not replica.terminating),
         delete_services=seen.services_except(places),
         look_again_s=left,
+    )
+
+
+def suspended(job: TFJob, status: JobStatus, seen: Seen, now: datetime, *, events: tuple[JobEvent, ...] = ()) -> Plan:
+    """Say that the job is suspended, after these events, and take all that runs."""
+    message = f"TFJob {job.metadata.name} is suspended."
+    if not conditions.is_true(job.status, c.SUSPENDED):
+        events = (*events, JobEvent(c.NORMAL, c.REASON_SUSPENDED, message))
+    status = statuses.with_true(status, c.SUSPENDED, c.REASON_SUSPENDED, message, statuses.whole(now))
+    return Plan(
+        status=statuses.stamped(job, status, statuses.whole(now)),
+        events=events,
+        delete_pods=tuple(
+            PodDeletion(replica.pod) for replica in (*seen.replicas, *seen.surplus) if not replica.terminating
+        ),
+        delete_services=seen.services_except(()),
     )
 
 

@@ -20,17 +20,19 @@ from api.v1 import conditions
 from api.v1 import constants as c
 from api.v1.children import ConfigMap, Pod, Service
 from api.v1.types import InvalidSpec, TFJobSpec
-from api.v1.validation import child_name, read_spec
+from api.v1.validation import child_name
 from controller.tfjob import restarts
 from controller.tfjob import status as statuses
+from controller.tfjob.bounds import BOUNDS
 from controller.tfjob.cluster_spec import too_long
 from controller.tfjob.config_maps import with_config_maps
 from controller.tfjob.executor import CONFIG_MAP, POD, SERVICE, RefusedError
 from controller.tfjob.handlers import ChildHandler, Feed, JobHandler
-from controller.tfjob.held import plan_invalid
+from controller.tfjob.held import plan_invalid, refused
 from controller.tfjob.metrics import NoReconcileMetrics
 from controller.tfjob.ownership import ORPHAN_INDEX, OWNER_INDEX, owner_key
 from controller.tfjob.plan import plan
+from controller.tfjob.reading import in_force, read, reading_of
 from controller.tfjob.ref_manager import claims
 from controller.tfjob.status_writer import StaleViewError
 from controller.tfjob.troubles import untold
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from api.meta import ObjectMeta
     from api.v1.types import JobStatus, TFJob
     from controller.tfjob.actions import Plan, TroubleKey
+    from controller.tfjob.bounds import Bound
     from controller.tfjob.executor import Executor
     from controller.tfjob.expectations import Expectations
     from controller.tfjob.hindrances import Hindrances
@@ -64,13 +67,13 @@ _UNREAD: Final = InvalidSpec(())
 class _Memory:
     """What is remembered of a job between syncs. All of it can be lost: it saves work, it decides nothing.
 
-    `spec`, and whether the job is `ours`, are valid for `generation`. `written` is the job as our last status write left it,
-    and stands in for the versions in `superseded` until the cache has caught up. `unwritten` is the last status that was
-    computed and is not known to be written: its write failed, or it waits in its `window`. `touched` says that a write was
-    tried, `acted` that children were made or deleted. `told` are the troubles of pods that were made events of.
+    `spec`, as it was read, and whether the job is `ours`, are valid for `reading`. `written` is the job as our last status
+    write left it, and stands in for the versions in `superseded` until the cache has caught up. `unwritten` is the last status
+    that was computed and is not known to be written: its write failed, or it waits in its `window`. `touched` says that a write
+    was tried, `acted` that children were made or deleted. `told` are the troubles of pods that were made events of.
     """
 
-    generation: int = -1
+    reading: tuple[int, bool] | None = None
     spec: TFJobSpec | InvalidSpec = _UNREAD
     ours: bool = False
     written: TFJob | None = None
@@ -83,7 +86,7 @@ class _Memory:
 
     def drop_spec(self) -> None:
         """Keep no specification, nor what its pods went through: a job that has ended is seldom looked at again (D17)."""
-        self.generation, self.spec, self.told = -1, _UNREAD, set()
+        self.reading, self.spec, self.told = None, _UNREAD, set()
 
 
 def _with_unwritten(job: TFJob, unwritten: JobStatus | None) -> TFJob:
@@ -144,6 +147,7 @@ class TFJobController:
         self._pod_groups = pod_groups
         self._tenure = tenure
         self._domain = domain
+        self._bounds: tuple[Bound, ...] = (*BOUNDS, lambda meta, spec: too_long(meta, spec, domain))
         self._memory: dict[str, _Memory] = {}
         self._feed = Feed(queue)
         jobs.add_event_handler(JobHandler(self._feed, self._forget))
@@ -267,9 +271,9 @@ class TFJobController:
             latest, waits = memory.written or known, memory.unwritten
             # A first status that waits for the pods goes with the last one.
             begun = latest if waits is None else msgspec.structs.replace(latest, status=waits)
-            refused = plan_invalid(begun, InvalidSpec((error.message,)), pods, services, now, gang=gang)
-            refused = replace(refused, events=(() if waits is None else decided.events) + refused.events)
-            await self._write_status(key, latest, begun, memory, refused, at_once=True)
+            answer = plan_invalid(begun, refused(spec, error.message), pods, services, now, gang=gang)
+            answer = replace(answer, events=(() if waits is None else decided.events) + answer.events)
+            await self._write_status(key, latest, begun, memory, answer, at_once=True)
             return
         self._wake_later(key, job.metadata)
         if decided.delete_job:
@@ -377,14 +381,11 @@ class TFJobController:
         return self._status_writer.unkept.as_sent(cached)
 
     def _spec_of(self, job: TFJob, memory: _Memory) -> TFJobSpec | InvalidSpec:
-        """The specification, read once per generation."""
-        if memory.generation != job.metadata.generation:
-            memory.spec = read_spec(job.metadata.name, job.spec)
-            if isinstance(memory.spec, TFJobSpec) and (mistake := too_long(job.metadata, memory.spec, self._domain)):
-                memory.spec = InvalidSpec.of(memory.spec, mistake)
+        """The specification that is in force. What was written is read once per generation."""
+        if memory.reading != reading_of(job):
+            memory.spec, memory.reading = read(job), reading_of(job)
             memory.ours = memory.spec.managed_by in c.MANAGED_BY_US
-            memory.generation = job.metadata.generation
-        return memory.spec
+        return in_force(job, memory.spec, self._bounds)
 
     def _forget(self, gone: ObjectMeta) -> None:
         self._expectations.forget(owner_key(gone))

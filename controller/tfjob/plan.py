@@ -8,8 +8,7 @@ between any two calls finds on its return what it needs to go on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,9 +18,11 @@ from api.v1.validation import child_name
 from controller.tfjob import status as statuses
 from controller.tfjob.actions import NOTHING, JobEvent, Plan, PodDeletion, Slot
 from controller.tfjob.causes import most_restarts
-from controller.tfjob.clean_up import Seen, after_the_end, policy_after, without_active
+from controller.tfjob.clean_up import Seen, after_the_end, suspended
+from controller.tfjob.ending import Ending, conclude, past_deadline, until_deadline
 from controller.tfjob.gang import gathered, released
-from controller.tfjob.lifecycle import judge, should_restart, to_clean_up
+from controller.tfjob.held import Told, hold, let_go
+from controller.tfjob.lifecycle import judge, should_restart
 from controller.tfjob.replicas import observe, slot_of
 from controller.tfjob.restarts import account
 from controller.tfjob.troubles import troubles_of
@@ -85,12 +86,8 @@ def _during_its_life(job: TFJob, spec: TFJobSpec, seen: Seen, now: datetime) -> 
     )
     verdict = judge(job, spec, seen.replicas, finished, counts)
     ending = _ending(job, spec, verdict, status, now, replicas=seen.replicas)
-    if ending is not None:  # clean-up is for later plans, which find the end written
-        status = statuses.ended(status, ending.condition, ending.reason, ending.message, statuses.whole(now))
-        leaving = to_clean_up(policy_after(status, spec.clean_pod_policy), seen.replicas)
-        status = msgspec.structs.replace(status, replica_statuses=without_active(counts, seen.replicas, leaving))
-        event = JobEvent(c.NORMAL, _EVENT_OF[ending.condition], ending.message)
-        return Plan(status=statuses.stamped(job, status, statuses.whole(now)), events=(*events, event))
+    if ending is not None:
+        return conclude(job, status, ending, spec.clean_pod_policy, seen.replicas, now=now, events=events)
     slots = _slots(job.metadata.name, spec, finished)
     missing_pods = _missing(slots, ((replica.type, replica.index) for replica in seen.replicas))
     going = any(replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas)
@@ -108,14 +105,14 @@ def _during_its_life(job: TFJob, spec: TFJobSpec, seen: Seen, now: datetime) -> 
         ),
         delete_services=seen.services_except(places),
         troubles=troubles_of(seen.replicas),
-        look_again_s=_until_deadline(status, spec, now),
+        look_again_s=until_deadline(status, spec.active_deadline_s, now),
     )
 
 
-def _begin(job: TFJob, spec: TFJobSpec, now: datetime) -> tuple[JobStatus, tuple[JobEvent, ...]]:
+def _begin(job: TFJob, spec: TFJobSpec, now: datetime) -> Told:
     """Created, started, and resumed if it was suspended: then its time starts anew."""
-    status = statuses.created(job, job.status, now)
-    events = _first_events(job, spec)
+    status, followed = _followed(job, spec, statuses.created(job, job.status, now), now)
+    events = (*_first_events(job, spec), *followed)
     if conditions.is_true(status, c.SUSPENDED):
         message = f"TFJob {job.metadata.name} is resumed."
         resumed = conditions.set_false(status.conditions, c.SUSPENDED, c.REASON_RESUMED, message, now)
@@ -125,6 +122,8 @@ def _begin(job: TFJob, spec: TFJobSpec, now: datetime) -> tuple[JobStatus, tuple
 
 
 def _beginning(job: TFJob, spec: TFJobSpec, seen: Seen, *, makes_pods: bool) -> Begun | None:
+    if spec.too_large:
+        return job.status.begun  # which is what it was cut down to
     has_pods = bool(seen.replicas or seen.surplus)
     return statuses.begun(job, spec.sizes, has_pods=has_pods, makes_pods=makes_pods)
 
@@ -132,66 +131,38 @@ def _beginning(job: TFJob, spec: TFJobSpec, seen: Seen, *, makes_pods: bool) -> 
 def _while_suspended(job: TFJob, spec: TFJobSpec, seen: Seen, now: datetime) -> Plan:
     """Nothing runs, whatever the clean-up policy; what has been reached (finished replicas, restarts) is kept."""
     finished = statuses.finished_indices(job.status, spec.sizes, seen.replicas)
-    message = f"TFJob {job.metadata.name} is suspended."
-    status = statuses.created(job, job.status, statuses.whole(now))
-    status = statuses.with_true(status, c.SUSPENDED, c.REASON_SUSPENDED, message, statuses.whole(now))
     status = msgspec.structs.replace(
-        status,
+        statuses.created(job, job.status, statuses.whole(now)),
         replica_statuses=statuses.counted(seen.replicas, spec.replicas, finished),
         finished_indices=statuses.remembered(job.status, finished),
         restarts=account(job.status.restarts, seen.replicas, ()),
         begun=_beginning(job, spec, seen, makes_pods=False),
     )
-    events = _first_events(job, spec)
-    if not conditions.is_true(job.status, c.SUSPENDED):
-        events = (*events, JobEvent(c.NORMAL, c.REASON_SUSPENDED, message))
-    return Plan(
-        status=statuses.stamped(job, status, statuses.whole(now)),
-        events=events,
-        delete_pods=tuple(
-            PodDeletion(replica.pod) for replica in (*seen.replicas, *seen.surplus) if not replica.terminating
-        ),
-        delete_services=seen.services_except(()),
-    )
+    status, followed = _followed(job, spec, status, now)
+    return suspended(job, status, seen, now, events=(*_first_events(job, spec), *followed))
 
 
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """How a job ends: the condition that says so."""
-
-    condition: str
-    reason: str
-    message: str
-
-
-_EVENT_OF: Final = {c.SUCCEEDED: c.REASON_SUCCEEDED, c.FAILED: c.REASON_FAILED}
+def _followed(job: TFJob, spec: TFJobSpec, status: JobStatus, now: datetime) -> Told:
+    """Say whether the specification is followed in full, where that changes."""
+    if spec.too_large:
+        return hold(job, status, c.REASON_TOO_LARGE, [spec.too_large], now)
+    return let_go(job, status, now)
 
 
 def _ending(
     job: TFJob, spec: TFJobSpec, verdict: Verdict, status: JobStatus, now: datetime, *, replicas: Sequence[Replica]
-) -> _Ending | None:
+) -> Ending | None:
     """Whether and how the job ends now: its replicas decide, and where they do not its limits may."""
     name = job.metadata.name
     if verdict.succeeded:
         message = f"TFJob {job.metadata.namespace}/{name} successfully completed."
-        return _Ending(c.SUCCEEDED, c.REASON_SUCCEEDED, message)
+        return Ending(c.SUCCEEDED, c.REASON_SUCCEEDED, message)
     if verdict.failed:
-        return _Ending(c.FAILED, c.REASON_FAILED, verdict.failed)
+        return Ending(c.FAILED, c.REASON_FAILED, verdict.failed)
     if spec.backoff_limit is not None and sum(record.total for record in status.restarts) > spec.backoff_limit:
         told = f"Job {name} has failed because it has reached the specified backoff limit"
-        return _Ending(c.FAILED, c.REASON_LIMIT, f"{told}. {most_restarts(name, status.restarts, replicas)}")
-    left = _until_deadline(status, spec, now)
-    if left is not None and left <= 0:
-        return _Ending(
-            c.FAILED, c.REASON_LIMIT, f"Job {name} has failed because it was active longer than specified deadline"
-        )
-    return None
-
-
-def _until_deadline(status: JobStatus, spec: TFJobSpec, now: datetime) -> float | None:
-    if spec.active_deadline_s is None or status.start_time is None:
-        return None
-    return spec.active_deadline_s - (now - status.start_time).total_seconds()
+        return Ending(c.FAILED, c.REASON_LIMIT, f"{told}. {most_restarts(name, status.restarts, replicas)}")
+    return past_deadline(job, status, spec.active_deadline_s, now)
 
 
 def _progress(
@@ -212,11 +183,12 @@ def _progress(
 
 
 def _first_events(job: TFJob, spec: TFJobSpec) -> tuple[JobEvent, ...]:
-    """What is said once, together with the Created condition, which is set once (B56)."""
-    if conditions.find(job.status.conditions, c.CREATED) is not None:
-        return ()
-    events = [JobEvent(c.WARNING, reason, message) for reason, message in spec.warnings]
-    if any(replica.overrides_template_policy for replica in spec.replicas.values()):
+    """What is said once: of a specification when it is first seen, of the job together with its Created condition (B56)."""
+    events: list[JobEvent] = []
+    if job.status.observed_generation != job.metadata.generation:
+        events += [JobEvent(c.WARNING, reason, message) for reason, message in spec.warnings]
+    is_new = conditions.find(job.status.conditions, c.CREATED) is None
+    if is_new and any(replica.overrides_template_policy for replica in spec.replicas.values()):
         events.append(
             JobEvent(
                 c.WARNING,

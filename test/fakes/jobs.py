@@ -11,9 +11,10 @@ from api.core import NEVER, Container, ContainerState, ContainerStateTerminated,
 from api.meta import ObjectMeta, OwnerReference
 from api.v1.children import ChildLabels, ChildMeta, Pod, Service
 from api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
-from api.v1.validation import child_name, read_spec
+from api.v1.validation import child_name
 from controller.tfjob.actions import Plan
 from controller.tfjob.ownership import OwnerKey
+from controller.tfjob.reading import in_force, read
 from fakes.virtual_loop import EPOCH
 
 JOB_UID = "job-uid"
@@ -51,14 +52,14 @@ def job(
 
 def good_spec(tfjob: TFJob) -> TFJobSpec:
     """The specification of a job that must be valid."""
-    spec = read_spec(tfjob.metadata.name, tfjob.spec)
+    spec = in_force(tfjob, read(tfjob))
     assert isinstance(spec, TFJobSpec), spec
     return spec
 
 
 def invalid_spec(tfjob: TFJob) -> InvalidSpec:
     """The specification of a job that must be invalid."""
-    found = read_spec(tfjob.metadata.name, tfjob.spec)
+    found = in_force(tfjob, read(tfjob))
     assert isinstance(found, InvalidSpec), found
     return found
 

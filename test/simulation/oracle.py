@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from simulation.lives import End
 from simulation.records import is_final
 from simulation.slots import slot_of
-from simulation.wishes import ending_of, finished_of, restarts_of, wish_of
+from simulation.wishes import ending_of, finished_of, has_begun, restarts_of, wish_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +57,7 @@ class _Case:
         self._wish: Wish = wish_of(job)
         self._status: dict[str, Any] = job.get("status") or {}
         self._ending = ending_of(job)
+        self._has_begun = has_begun(job) or any(records.pods[self._uid].values())
         self._pods: dict[Slot, Body] = {slot_of(pod["metadata"]): pod for pod in children["pods"]}
         self._services = {slot_of(service["metadata"]) for service in children["services"]}
         self._config_maps = {each["metadata"]["name"] for each in children["configmaps"]}
@@ -75,11 +76,13 @@ class _Case:
         elif self._ending is not None:
             yield from self._when_ended()
             yield from self._wrong_config_maps(spare=0)
-        elif self._wish.invalid:
+        elif self._wish.invalid and not self._has_begun:
             yield "its specification is wrong, and it goes on"
         elif self._wish.suspend:
             yield from self._when_suspended()
             yield from self._wrong_config_maps(spare=0)
+        elif self._wish.invalid:
+            yield from self._when_held()
         else:
             yield from self._when_alive()
             yield from self._wrong_config_maps(spare=1)
@@ -87,7 +90,7 @@ class _Case:
     def _when_ended(self) -> Iterator[str]:
         wish, ending = self._wish, self._ending
         assert ending is not None
-        policy = "Running" if wish.invalid else wish.clean_pod_policy
+        policy = "Running" if ending["reason"] == "InvalidTFJobSpec" else wish.clean_pod_policy
         if ending["reason"] == "JobFailed" and policy == "None":
             policy = "Running"  # a limit leaves nothing running (B47)
         for slot, pod in self._pods.items():
@@ -96,7 +99,7 @@ class _Case:
                 yield f"has ended as {ending['type']}, and under {policy} the pod of {slot} is {phase}"
         if self._services - self._pods.keys():
             yield f"has ended, and keeps the services {sorted(self._services)}"
-        if wish.ttl_s is not None and not wish.invalid:
+        if wish.ttl_s is not None:
             yield f"should be gone {wish.ttl_s} s after {self._status['completionTime']}"
         yield from self._wrong_counts()
 
@@ -107,6 +110,19 @@ class _Case:
         if conditions.get("Suspended") != "True" or conditions.get("Running") == "True":
             yield f"is suspended, and its conditions are {conditions}"
         yield from self._wrong_counts()
+
+    def _when_held(self) -> Iterator[str]:
+        """Nothing was to be touched, which the watchman sees; here is what had to be said and done all the same."""
+        conditions = {each["type"]: each["status"] for each in self._status["conditions"]}
+        if conditions.get("Held") != "True":
+            yield f"its specification is wrong, and its conditions are {conditions}"
+        if self._wish.deadline_s is not None and conditions.get("Suspended") != "True":
+            yield f"is held until its deadline {self._wish.deadline_s} s after {self._status['startTime']}"
+        sizes = self._status["begun"].get("replicas") or {}
+        ended = {slot for slot, pod in self._pods.items() if self._fate(pod).end is End.SUCCEEDED}
+        wanted = {slot for slot in ended if slot[1] < sizes.get(slot[0], 0)}
+        if missed := wanted - finished_of(self._job):
+            yield f"does not know that {sorted(missed)} have succeeded"
 
     def _when_alive(self) -> Iterator[str]:
         wish, finished = self._wish, finished_of(self._job)
@@ -130,6 +146,8 @@ class _Case:
         running = conditions.get("Running") == "True"
         deciders = [name for name in ("Chief", "Master", "Worker") if wish.replicas.get(name, (0,))[0]][:1]
         active = [slot for slot in self._running() if not deciders or slot[0] in deciders]
+        if conditions.get("Held") == "True":
+            yield f"its specification is right, and its conditions are {conditions}"
         if running != bool(active):
             yield f"of {sorted(self._running())} that run, and its conditions are {conditions}"
         yield from self._wrong_counts()

@@ -10,7 +10,7 @@ import pytest
 from api.v1 import constants as c
 from controller.events import EventRecorder
 from controller.leaderelection import Fence
-from controller.tfjob import clean_up, config_maps, controller, lifecycle, plan, replicas, restarts, status
+from controller.tfjob import clean_up, config_maps, controller, ending, lifecycle, plan, replicas, restarts, status
 from controller.tfjob.status_writer import StatusWriter
 from fakes import old_judgements
 from hack.kubernetes_versions import NEWEST
@@ -67,7 +67,7 @@ def _pile_up(*given: Any, **named: Any) -> Plan:
             clean_up, "to_clean_up", lambda _, pods: [*pods], "clean-up policy", id="everything is cleaned up"
         ),
         pytest.param(plan, "account", lambda *_: (), "restarts", id="restarts are not counted"),
-        pytest.param(plan, "_until_deadline", lambda *_: None, "until its deadline", id="deadlines are ignored"),
+        pytest.param(ending, "until_deadline", lambda *_: None, "until its deadline", id="deadlines are ignored"),
         pytest.param(replicas, "was_stopped", lambda *_: False, "not succeeded", id="an orderly end on SIGTERM counts"),
         pytest.param(
             config_maps, "has_ended", lambda _: True, "is not there", id="what pods read is not kept for them"
@@ -115,12 +115,12 @@ def test_writes_without_the_lease_are_found(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.usefixtures("logged_errors")
 def test_dawdling_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A deadline that nothing wakes the job for is noticed too late (B46)."""
-    until_deadline = plan._until_deadline
+    until_deadline = ending.until_deadline
 
     def forgotten(*args: Any) -> float | None:
         left = until_deadline(*args)
         return left if left is None or left <= 0 else left + 10.0
 
-    monkeypatch.setattr(plan, "_until_deadline", forgotten)
+    monkeypatch.setattr(plan, "until_deadline", forgotten)
     with pytest.raises(OracleError, match="too late"):
         _play(operators_are_in_time, CALM)

@@ -104,6 +104,8 @@ class Users:
         if job is not None and INVALID not in job["metadata"].get("annotations", {}):
             kind = self._random.choice(sorted(job["spec"]["tfReplicaSpecs"]))
             count = 1 if kind.lower() in {"chief", "master"} else self._random.randint(1, 4)
+            # kubectl scale knows one spelling, and adds it beside another one.
+            kind = "Worker" if kind.lower() == "worker" else kind
             self._patch(place, {"spec": {"tfReplicaSpecs": {kind: {"replicas": count}}}})
 
     def _retire(self, place: tuple[str, str]) -> None:
@@ -111,9 +113,19 @@ class Users:
         self._patch(place, {"spec": {"runPolicy": {"ttlSecondsAfterFinished": self._random.choice((None, 1, 30))}}})
 
     def _break(self, place: tuple[str, str]) -> None:
-        """Edit a mistake into a specification."""
-        if self._random.random() < 0.4:
-            self._patch(place, _broken(self._random))
+        """Edit a mistake into a specification; mostly it is mended later."""
+        job = self._job(place)
+        if job is None or INVALID in job["metadata"].get("annotations", {}):
+            return
+        mistake = _broken(self._random)
+        self._patch(place, mistake)
+        if self._random.random() < 0.7:
+            self._at(self._random.uniform(0.0, 25.0), self._mend, place, job["metadata"]["uid"], _undone(job, mistake))
+
+    def _mend(self, place: tuple[str, str], uid: str, change: dict[str, Any]) -> None:
+        job = self._job(place)
+        if job is not None and job["metadata"]["uid"] == uid:
+            self._patch(place, change)
 
     def _delete(self, place: tuple[str, str]) -> None:
         """Delete a job, and sometimes make another of that name, at once or a little later (B12)."""
@@ -203,6 +215,13 @@ def a_job(random: Random, name: str, kubernetes: Kubernetes) -> dict[str, Any]:
 
 def _broken(random: Random) -> dict[str, Any]:
     return {"metadata": {"annotations": {INVALID: "yes"}}, "spec": random.choice(MISTAKES)}
+
+
+def _undone(before: Any, change: Any) -> Any:
+    """The merge patch that takes another one back."""
+    if not isinstance(change, dict) or not isinstance(before, dict):
+        return before
+    return {name: _undone(before.get(name), each) for name, each in change.items()}
 
 
 def _spelled(random: Random, kind: str) -> str:

@@ -25,11 +25,12 @@ def justify(job: Body, records: Records, now: datetime) -> Iterator[str]:
     wish, ending, uid = wish_of(job), ending_of(job), job["metadata"]["uid"]
     assert ending is not None
     reason, message = ending["reason"], ending["message"]
-    if wish.suspend and not wish.invalid:
+    never_good = reason == "InvalidTFJobSpec"
+    if wish.suspend and not never_good:
         yield "a suspended job does not end"
-    if wish.invalid != (reason == "InvalidTFJobSpec"):
-        yield f"the end is {reason}, and the specification is {'wrong' if wish.invalid else 'right'}"
-    if wish.invalid:
+    if never_good or wish.invalid:
+        yield from _justify_mistakes(job, records)
+    if never_good:
         return
     succeeded = records.succeeded(uid)
     if ending["type"] == "Succeeded":
@@ -47,6 +48,19 @@ def justify(job: Body, records: Records, now: datetime) -> Iterator[str]:
         seconds=wish.deadline_s - TICK_S
     ):
         yield f"the deadline of {wish.deadline_s} s after {job['status']['startTime']} is not over"
+
+
+def _justify_mistakes(job: Body, records: Records) -> Iterator[str]:
+    """What is wrong with an end that has to do with mistakes. Only a deadline ends a job that is held."""
+    wish, ending = wish_of(job), ending_of(job)
+    assert ending is not None
+    if ending["reason"] != "InvalidTFJobSpec":
+        if ending["reason"] != "JobFailed" or "backoff" in ending["message"]:
+            yield f"the job is held, and its end is {ending}"
+    elif not wish.invalid:
+        yield "the end is InvalidTFJobSpec, and the specification is right"
+    elif any(records.pods[job["metadata"]["uid"]].values()):
+        yield "the job had begun, and no edit ends one that has"
 
 
 def status_mistakes(old: Body, new: Body, records: Records) -> Iterator[str]:

@@ -19,7 +19,7 @@ from simulation.lives import End
 from simulation.records import Records, is_final, moment
 from simulation.slots import slot_of
 from simulation.verdicts import TICK_S, justify, status_mistakes
-from simulation.wishes import ending_of, finished_of, restarts_of, wish_of
+from simulation.wishes import ending_of, finished_of, has_begun, restarts_of, wish_of
 
 if TYPE_CHECKING:
     from api.client.transport import Request
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 OPERATOR: Final = "operator-"
 """The names of operators as clients, which are also their names in the election, begin with this."""
+LATE_EDIT_S: Final = 60.0
+"""So long a version of a job that has ended may be acted on: its end is final, and needs no proof."""
 LEASE: Final = ("kube-system", "tf-operator")
 
 
@@ -68,6 +70,8 @@ class Watchman:
         """When a pod last went that was made for a job of this name, by namespace and name: it may have stood in the way."""
         self._exits: Counter[tuple[str, str]] = Counter()
         """How many pods were deleted to be made again, by the UID of their job and what their events must say."""
+        self._slots: dict[str, set[Slot]] = {}
+        """The replicas that the last good specification of a job asks for, by UID."""
         world.server.on_change.append(self._look)
         world.server.on_answer.append(self._hear)
 
@@ -119,7 +123,10 @@ class Watchman:
                 self._check_expiry(body, write)
             return
         if old is None or old["spec"] != body["spec"]:
-            records.edited(uid, now, set() if old is None else wish_of(old).slots, wish_of(body).slots)
+            # While a job is held nobody knows which replicas it is to have: those of the last good specification.
+            before = self._slots.get(uid, set())
+            self._slots[uid] = before if wish_of(body).invalid else wish_of(body).slots
+            records.edited(uid, now, before, self._slots[uid])
             if by_operator:
                 self._accuse(write, "specifications are the users'")
         if old is None or old.get("status") == body.get("status"):
@@ -186,7 +193,8 @@ class Watchman:
             job = self._confirmed.get((write.client, owner)) or self.records.jobs[owner]
             wish = wish_of(job)
             needed = slot_of(change.new.body["metadata"]) in wish.slots - finished_of(job)
-            if needed and not wish.suspend and ending_of(self.records.jobs[owner]) is None:
+            held = wish.invalid and has_begun(job)
+            if (needed or held) and not wish.suspend and ending_of(self.records.jobs[owner]) is None:
                 self._accuse(write, "the service is needed")
 
     def _check_creation(self, owner: str, change: Change, write: Write) -> None:
@@ -258,6 +266,8 @@ class Watchman:
             self._accuse(write, "acted on a view of the job that was never confirmed")
             return
         wish = wish_of(views[-1])
+        if wish.invalid and not wish.suspend:
+            self._accuse(write, "the job is held")
         if wish.suspend or fate.slot not in wish.slots:
             return
         _, policy = wish.replicas[fate.slot[0]]
@@ -289,7 +299,11 @@ class Watchman:
     def _check_clean_up(self, job: Body, fate: Fate, write: Write) -> None:
         """Under Running what has ended stays, with its log, from the moment in which nothing of it will run again (M1)."""
         wish, ending = wish_of(job), ending_of(job)
-        if wish.invalid or fate.slot not in wish.slots:
+        just_edited = self._world.time - self.records.edited_at[job["metadata"]["uid"]] < LATE_EDIT_S
+        if wish.invalid:
+            if just_edited or (ending is not None and ending["reason"] == "InvalidTFJobSpec"):
+                return  # the operator may not have heard of the mistake
+        elif fate.slot not in wish.slots:
             return
         by_limit = ending is not None and ending["reason"] == "JobFailed"
         if wish.clean_pod_policy == "None" and not by_limit:

@@ -61,14 +61,10 @@ def wish_of(job: Body) -> Wish:
         return run_policy.get(name, spec.get(name))
 
     invalid = INVALID in (meta.get("annotations") or {})
-    replicas = {} if invalid else spec["tfReplicaSpecs"]
     return Wish(
-        replicas={
-            REPLICA_TYPES[name.lower()]: (each.get("replicas", 1), each.get("restartPolicy", "Never"))
-            for name, each in replicas.items()
-        },
+        replicas={} if invalid else _replicas(spec["tfReplicaSpecs"]),
         all_workers=spec.get("successPolicy") == "AllWorkers",
-        clean_pod_policy=policy("cleanPodPolicy") or "Running",
+        clean_pod_policy=_clean_pod_policy(policy("cleanPodPolicy")),
         backoff_limit=policy("backoffLimit"),
         deadline_s=policy("activeDeadlineSeconds"),
         ttl_s=policy("ttlSecondsAfterFinished"),
@@ -76,6 +72,29 @@ def wish_of(job: Body) -> Wish:
         foreign=run_policy.get("managedBy") == FOREIGN,
         invalid=invalid,
     )
+
+
+def _clean_pod_policy(written: object) -> str:
+    """What can not be read takes nothing."""
+    return str(written) if written in {"All", "Running"} else "Running" if written is None else "None"
+
+
+def _replicas(entries: dict[str, Any]) -> dict[str, tuple[int, str]]:
+    """A number of replicas alone is what the scale subresource says of workers, however those are spelled (U3)."""
+    found = {
+        REPLICA_TYPES[name.lower()]: (each.get("replicas", 1), each.get("restartPolicy", "Never"))
+        for name, each in entries.items()
+        if "template" in each
+    }
+    for each in entries.values():
+        if "template" not in each:
+            found["Worker"] = (each["replicas"], found["Worker"][1])
+    return found
+
+
+def has_begun(job: Body) -> bool:
+    """Whether its status says that the operator has set out to make pods."""
+    return "begun" in (job.get("status") or {})
 
 
 def ending_of(job: Body) -> dict[str, Any] | None:

@@ -38,10 +38,12 @@ MAY_IMPORT = {
 # Inside controller/tfjob: the pure modules know values and each other, nothing that acts.
 PURE = (
     "actions",
+    "bounds",
     "causes",
     "clean_up",
     "cluster_spec",
     "config_maps",
+    "ending",
     "gang",
     "held",
     "indices",
@@ -52,6 +54,7 @@ PURE = (
     "pod_group",
     "pod_template",
     "quantities",
+    "reading",
     "references",
     "replicas",
     "requests",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from api.v1 import constants as c
+from api.v1.types import ReplicaStatus
 from worlds.kubelet import did_its_work, has_ended, is_over
-from worlds.values import NO_STATUS, now_at, spec_of, status_of
+from worlds.values import NO_STATUS, now_at, policy_of, spec_of, status_of
 from worlds.world import (
     PODS,
     SERVICES,
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from api.v1.types import JobStatus
     from worlds.values import Call, Child, Job
     from worlds.world import Posture, Slot, World
+
+NOBODY: Final = ReplicaStatus()
+"""What a job that was never good counts."""
 
 
 def wanted(job: Job) -> frozenset[Slot]:
@@ -58,8 +62,7 @@ def judge_sent(world: World, calls: Iterable[Call]) -> None:
 
 
 def _has_ttl(stand: Posture) -> bool:
-    spec = spec_of(stand.spec)
-    return spec is not None and spec.ttl_s is not None
+    return policy_of(stand.spec).ttl_s is not None
 
 
 def _judge_create(world: World, call: Call) -> None:
@@ -103,6 +106,7 @@ def _judge_delete(world: World, call: Call) -> None:
             surplus or done or modes & {"suspended", "ended"}, f"delete of service {call.name} of a job that needs it"
         )
         return
+    require(modes != {"held"}, f"delete of pod {call.name} of a job that is held")
     failed = is_over(child) and not did_its_work(child)
     require(
         surplus or failed or modes & {"suspended", "ended"},
@@ -118,9 +122,7 @@ def _judge_clean_up(world: World, child: Child, call: Call) -> None:
     """What has ended stays, with its logs, unless all is to go. A version that has passed is refused, and does no harm."""
     seen = [each for each in world.mind.cached[1] if each.uid == child.uid]
     looked_at = [each for each in (child, *cast("list[Child]", seen)) if call.body in {None, each.version}]
-    takes_all = any(
-        spec is None or spec.clean_pod_policy == c.CLEAN_ALL for spec in (spec_of(each.spec) for each in world.postures)
-    )
+    takes_all = any(policy_of(each.spec).clean_pod_policy == c.CLEAN_ALL for each in world.postures)
     require(
         takes_all or not any(map(has_ended, looked_at)), f"clean-up takes {call.name}, which has ended, and its logs"
     )
@@ -159,7 +161,7 @@ def judge_step(before: World, after: World) -> None:
         require(told(now) == told(was), f"a job that has ended goes on: {told(was)}, then {told(now)}")
         require(now.completion_time == was.completion_time, "a job ends a second time")
     elif ends & set(told(now)):
-        _judge_end(new, now, after)
+        _judge_end(old, new, after)
     require(not ends <= set(told(now)), "a job has two ends")
     require(len({c.RUNNING, c.RESTARTING} & set(told(now))) < 2, "Running and Restarting at once")
     require(finished_in(old) <= finished_in(new), "a finished replica is forgotten")
@@ -180,9 +182,16 @@ def _judge_success(job: Job, recorded: frozenset[Slot], world: World) -> None:
     require(not wrong, f"a success is recorded of {wrong}, and there was none")
 
 
-def _judge_end(job: Job, status: JobStatus, world: World) -> None:
-    """A job ends as its replicas have ended."""
-    if c.SUCCEEDED in told(status):
+def _judge_end(old: Job, job: Job, world: World) -> None:
+    """A job ends as its replicas have ended, and never by an edit once it has begun."""
+    status, began = status_of(job.status), dict(world.begun)
+    reason = status.conditions[-1].reason
+    if reason == c.REASON_INVALID and job.uid in began:
+        refused = spec_of(job.spec) is not None and job.generation <= began[job.uid]
+        require(refused, "an edit has ended a job that had begun")
+    if mode_of(world, old) == "held":
+        require(reason == c.REASON_LIMIT, f"a job that is held ends by {reason}")
+    elif c.SUCCEEDED in told(status):
         require(_has_succeeded(job, world.done), "the job has succeeded, and what decides has not")
     elif all(
         each.reason not in {c.REASON_LIMIT, c.REASON_INVALID} for each in status.conditions if each.type == c.FAILED
@@ -215,7 +224,7 @@ def judge_rest(world: World) -> None:
     require(all(child.owner == uid for child in (*pods, *world.services)), "children have outlived their job")
     if job is None:
         return
-    status, mode = status_of(job.status), mode_of(job)
+    status, mode = status_of(job.status), mode_of(world, job)
     if mode == "foreign":
         require(not pods and not world.services and job.status == NO_STATUS, "a job of another controller was touched")
         return
@@ -226,6 +235,8 @@ def judge_rest(world: World) -> None:
         require(not pods and not world.services, "a suspended job has children")
     elif mode == "ended":
         _judge_ended(job, pods, world)
+    elif mode == "held" or (job.uid in world.refused and c.HELD in told(status)):
+        _judge_held(job, pods, world)
     else:
         _judge_live(job, pods, world)
     _judge_counters(job, status, mode, pods)
@@ -234,7 +245,7 @@ def judge_rest(world: World) -> None:
 def _judge_ended(job: Job, pods: list[Child], world: World) -> None:
     spec, status = spec_of(job.spec), status_of(job.status)
     require(status.completion_time is not None, "an end without a time")
-    policy = spec.clean_pod_policy if spec is not None else c.CLEAN_RUNNING
+    policy = policy_of(job.spec).clean_pod_policy
     going = [pod.name for pod in pods if not has_ended(pod)]
     limited = any(condition.reason == c.REASON_LIMIT for condition in status.conditions)
     require(not going or (policy == c.CLEAN_NONE and not limited), f"ended, but there is {going}")
@@ -244,6 +255,17 @@ def _judge_ended(job: Job, pods: list[Child], world: World) -> None:
         require(not orphans, f"services without pods: {orphans}")
     if spec is not None and spec.ttl_s is not None and status.completion_time is not None:
         require(now_at(world.epoch) == status.completion_time, "the job has outlived its TTL")
+
+
+def _judge_held(job: Job, pods: list[Child], world: World) -> None:
+    status = status_of(job.status)
+    require(c.HELD in told(status), f"held, but {told(status)}")
+    require(told(status)[-1] == status.conditions[-1].type != c.HELD, f"the last condition: {status.conditions}")
+    written = written_as_finished(world)
+    require({pod.slot for pod in pods if did_its_work(pod)} <= written, "a success is not in the status")
+    deadline_s = policy_of(job.spec).active_deadline_s
+    idle = deadline_s is None or c.SUSPENDED in told(status) or status.start_time == now_at(world.epoch)
+    require(idle, "the deadline has passed")
 
 
 def _judge_live(job: Job, pods: list[Child], world: World) -> None:
@@ -258,6 +280,7 @@ def _judge_live(job: Job, pods: list[Child], world: World) -> None:
     require(all(_runs(pod) or did_its_work(pod) for pod in pods), f"not running: {pods}")
     require(not _has_succeeded(job, written), "all that decides has succeeded, and the job goes on")
     require(c.RUNNING in told(status), f"running, but {told(status)}")
+    require(c.HELD not in told(status), f"good, but {told(status)}")
     require(spec.active_deadline_s is None or status.start_time == now_at(world.epoch), "the deadline has passed")
     if spec.backoff_limit is not None:
         require(sum(each.total for each in status.restarts) <= spec.backoff_limit, "over the back-off limit")
@@ -286,7 +309,7 @@ def _judge_counters(job: Job, status: JobStatus, mode: str, pods: list[Child]) -
         return
     for name in spec.replicas:
         mine = [pod for pod in pods if pod.type == name and pod.slot in wanted(job)]
-        told_of = status.replica_statuses[name]
+        told_of = status.replica_statuses.get(name, NOBODY)
         running = sum(_runs(pod) for pod in mine)
         require(told_of.active == running, f"{name}: {running} run, and active is {told_of.active}")
         if mode != "ended":

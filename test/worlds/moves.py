@@ -45,6 +45,7 @@ from worlds.world import (
     children,
     delete_job,
     end_child,
+    mode_of,
     observed,
     put_child,
     remove_child,
@@ -205,7 +206,8 @@ class Rules:
         if "refuse" in may:
             for call in mind.calls or ():
                 if call.verb == "create" and call.resource == PODS and call.number not in dict(world.answered):
-                    after = self._answer(world, call, Answer("InvalidError"))
+                    noted = world._replace(refused=world.refused | {call.body[0]})
+                    after = self._answer(noted, call, Answer("InvalidError"))
                     yield (SURPRISE, "refuse", *call[:4]), after
         if "relist" in may:
             for resource, field in PENDING.items():
@@ -310,8 +312,8 @@ def _recognised(world: World) -> frozenset[Slot]:
     if not jobs:
         return frozenset()
     job = cast("Job", jobs[0])
-    seen = {pod.slot for pod in cast("tuple[Child, ...]", pods) if did_its_work(pod)}
-    return wanted(job) & seen
+    seen = frozenset(pod.slot for pod in cast("tuple[Child, ...]", pods) if did_its_work(pod))
+    return seen if mode_of(world, job) == "held" else wanted(job) & seen
 
 
 def _is_up(pod: Child) -> bool:

@@ -90,6 +90,11 @@ SUSPEND: Final = edit(lambda given: with_policy(given, suspend=True))
 RESUME: Final = edit(lambda given: with_policy(given, suspend=False))
 
 
+BREAK: Final = edit(lambda given: with_policy(given, backoffLimit=-1))
+MEND: Final = edit(lambda given: with_policy(given, backoffLimit=None))
+BREAK_AND_SUSPEND: Final = edit(lambda given: with_policy(given, backoffLimit=-1, suspend=True))
+
+
 def scale(replica_type: str, count: int) -> Callable[[World], World]:
     """The user asks for another number of replicas."""
 
@@ -178,6 +183,33 @@ SETTINGS: Final = (
     Setting("scaled up", ONE, ("crash",), 0, (scale("Worker", 2),), runs_at_once=True),
     Setting("scaled down", TWO, ("crash",), 0, (scale("Worker", 1),), runs_at_once=True),
     Setting("scaled down and up", TWO, ("crash",), 0, (scale("Worker", 1), scale("Worker", 2)), everyday=False),
+    Setting("broken and mended", ONE, ("killed",), 1, (BREAK, MEND), runs_at_once=True, lags=VIEWS_OF_PODS),
+    Setting("broken and mended, crash", ONE, ("crash",), 1, (BREAK, MEND), runs_at_once=True, everyday=False),
+    Setting("broken and mended, two workers", TWO, ("error",), 0, (BREAK, MEND), runs_at_once=True, lags=VIEWS_OF_PODS),
+    Setting(
+        "broken and suspended, resumed", ONE, (), 0, (BREAK_AND_SUSPEND, RESUME), runs_at_once=True, lags=VIEWS_OF_PODS
+    ),
+    Setting(
+        "broken, with limits",
+        with_policy(ONE, activeDeadlineSeconds=300, ttlSecondsAfterFinished=300),
+        ("leap",),
+        2,
+        (BREAK,),
+        runs_at_once=True,
+        lags=VIEWS_OF_PODS,
+    ),
+    Setting(
+        "refused after an edit",
+        ONE,
+        ("refuse",),
+        1,
+        (scale("Worker", 2), scale("Worker", 1)),
+        runs_at_once=True,
+        lags=VIEWS_OF_PODS,
+    ),
+    Setting(
+        "in office, broken and mended", ONE, (), 0, (BREAK, MEND), runs_at_once=True, office="busy", everyday=False
+    ),
     Setting("deleted and made again", ONE, (*CLUSTER, "killed"), 0, (delete, create_again(ONE)), runs_at_once=True),
     Setting(
         "deleted after its children",

@@ -9,7 +9,8 @@ import pytest
 
 from api.v1 import conditions
 from api.v1 import constants as c
-from controller.tfjob import clean_up, controller, plan, pod_end, replicas, restarts, status
+from api.v1.types import TFJobSpec
+from controller.tfjob import clean_up, controller, held, plan, pod_end, replicas, restarts, status
 from controller.tfjob.controller import TFJobController
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.handlers import ChildHandler
@@ -19,11 +20,13 @@ from fakes import old_judgements
 from hack.kubernetes_versions import NEWEST
 from worlds.kubelet import RESTART, RESTART_ALL
 from worlds.search import search
-from worlds.settings import BESIDE, ONE, SUSPEND, TWO, VIEWS_OF_PODS, Setting, with_rule
+from worlds.settings import BESIDE, BREAK, ONE, SUSPEND, TWO, VIEWS_OF_PODS, Setting, with_policy, with_rule
 from worlds.world import WrongError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from api.v1.types import TFJob
 
     Bug = Callable[[pytest.MonkeyPatch], None]
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 NO_SUCCESS: Final = "a success is recorded of .* there was none"
 RULED: Final = with_rule(c.NEVER, RESTART)
 RULED_ALL: Final = with_rule(c.EXIT_CODE, RESTART_ALL)
+LIMITED: Final = with_policy(ONE, activeDeadlineSeconds=300)
 TWICE: Final = Setting(
     "", BESIDE, ("remove slowly", "hurry"), 2, lags=VIEWS_OF_PODS, runs_at_once=True, kubernetes=NEWEST
 )
@@ -129,9 +133,35 @@ def rejections_are_a_list(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pod_end, "_is_rejected", lambda pod: pod.status.reason.startswith(known))
 
 
+def an_edit_ends_what_has_begun(patch: pytest.MonkeyPatch) -> None:
+    """U4: a wrong specification fails its job, whatever runs."""
+    patch.setattr(held, "_is_spared", lambda *_: False)
+
+
+def what_is_held_is_looked_after(patch: pytest.MonkeyPatch) -> None:
+    """U4: a job is judged by the last specification that was good, though its owner has another one in mind."""
+    good: dict[str, Any] = {}
+
+    def kept(job: TFJob, spec: Any, *_: Any) -> Any:
+        return (
+            good.setdefault(job.metadata.uid, spec) if isinstance(spec, TFJobSpec) else good.get(job.metadata.uid, spec)
+        )
+
+    patch.setattr(controller, "in_force", kept)
+
+
+def a_deadline_waits_for_the_mending(patch: pytest.MonkeyPatch) -> None:
+    """U4: the limits of a job that is held are not heeded."""
+    patch.setattr(held, "past_deadline", lambda *_: None)
+    patch.setattr(held, "until_deadline", lambda *_: None)
+
+
 @pytest.mark.parametrize(
     ("bug", "setting", "complaint"),
     [
+        (an_edit_ends_what_has_begun, Setting("", ONE, (), 0, (BREAK,)), "an edit has ended a job"),
+        (what_is_held_is_looked_after, Setting("", ONE, ("error",), 1, (BREAK,)), "held"),
+        (a_deadline_waits_for_the_mending, Setting("", LIMITED, ("leap",), 1, (BREAK,)), "the deadline has passed"),
         (expectations_are_ignored, Setting("", ONE, (), 0), "only has not seen yet"),
         (views_are_not_proved, Setting("", ONE, ("lose",), 1, (SUSPEND,), runs_at_once=True), "is suspended"),
         (the_status_comes_last, Setting("", ONE, (), 0, (SUSPEND,)), "is suspended"),

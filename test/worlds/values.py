@@ -27,7 +27,7 @@ from api.core import (
 from api.meta import ObjectMeta, OwnerReference
 from api.v1 import constants as c
 from api.v1.children import ChildLabels, ChildMeta, Pod, Service
-from api.v1.types import JobStatus, TFJob, TFJobSpec
+from api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from api.v1.validation import read_spec
 from fakes.virtual_loop import EPOCH
 from worlds.kubelet import has_sidecar, spec_of_pod
@@ -137,6 +137,12 @@ class Answer(NamedTuple):
 def now_at(epoch: int) -> datetime:
     """The wall clock: it stands still, so that no two worlds differ by a time stamp, but for leaps."""
     return EPOCH + timedelta(seconds=LONG_S * epoch)
+
+
+@cache
+def policy_of(spec: bytes) -> TFJobSpec | InvalidSpec:
+    """What can be read of a specification, with or without mistakes."""
+    return read_spec(JOB, spec)
 
 
 @cache

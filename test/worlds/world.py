@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from api.v1.constants import FAILED, MANAGED_BY_US, SUCCEEDED
 from api.v1.validation import child_name
 from worlds.kubelet import OWN_GRACE, asked_to_go, last_delete, stored_spec
-from worlds.values import JOB, NO_STATUS, Answer, Call, Child, Event, Job, Rv, spec_of, status_of
+from worlds.values import JOB, NO_STATUS, Answer, Call, Child, Event, Job, Rv, policy_of, spec_of, status_of
 
 if TYPE_CHECKING:
     from hack.kubernetes_versions import Kubernetes
@@ -26,8 +26,11 @@ Slot = tuple[str, str, int]
 
 
 class Posture(NamedTuple):
-    """What the server's job stands for at one moment: what may be done for it then. `mode` is live, suspended, ended, deleting,
-    foreign, invalid or gone; `finished` are the replicas that have succeeded."""
+    """What the server's job stands for at one moment: what may be done for it then.
+
+    `mode` is live, suspended, ended, deleting, foreign, held (its specification is wrong, and it has begun), invalid (it has
+    not begun) or gone; `finished` are the replicas that have succeeded.
+    """
 
     uid: str
     mode: str
@@ -47,8 +50,9 @@ class World(NamedTuple):
     has seen; `done`, the replicas of which a pod has ended well without being asked to, and `lost`, those of which one has
     ended otherwise; `failures`, how often each replica failed by its own doing; `postures`, what the job stood for since this
     sync began; `made`, the children (resource, UID) of which this life of the operator was told that they are made, and not
-    yet by a watch; `untouched`, what jobs stood for that nobody has written a status to. `tenured` says that the operator
-    leads since a moment that it knows: then it may act on any version of a job that was made since and is untouched.
+    yet by a watch; `untouched`, what jobs stood for that nobody has written a status to; `begun`, the jobs that have had a pod,
+    by their UID, and the generation that they had then; `refused`, those of which a pod was refused. `tenured` says that the
+    operator leads since a moment that it knows: then it may act on any version of a job that was made since and is untouched.
     """
 
     mind: Mind
@@ -74,6 +78,8 @@ class World(NamedTuple):
     made: frozenset[tuple[str, str]] = frozenset()
     tenured: bool = False
     untouched: frozenset[Posture] = frozenset()
+    begun: tuple[tuple[str, int], ...] = ()
+    refused: frozenset[str] = frozenset()
 
 
 PENDING: Final = {TFJOBS: "pending_jobs", PODS: "pending_pods", SERVICES: "pending_services"}
@@ -94,21 +100,28 @@ def posture(world: World) -> Posture:
     job = world.job
     if job is None:
         return Posture("", "gone", b"", frozenset())
-    return Posture(job.uid, mode_of(job), job.spec, world.finished)
+    return Posture(job.uid, mode_of(world, job), job.spec, world.finished)
 
 
-def mode_of(job: Job) -> str:
+def mode_of(world: World, job: Job) -> str:
     """See `Posture`."""
-    spec = spec_of(job.spec)
+    policy, spec = policy_of(job.spec), spec_of(job.spec)
     if job.deleting:
         return "deleting"
     if any(each.type in {SUCCEEDED, FAILED} and each.status == "True" for each in status_of(job.status).conditions):
         return "ended"
-    if spec is None:
-        return "invalid"
-    if spec.managed_by not in MANAGED_BY_US:
+    if policy.managed_by not in MANAGED_BY_US:
         return "foreign"
-    return "suspended" if spec.suspend else "live"
+    if spec is None and not has_begun(world, job):
+        return "invalid"
+    if policy.suspend:
+        return "suspended"
+    return "held" if spec is None else "live"
+
+
+def has_begun(world: World, job: Job) -> bool:
+    """Whether it has had a pod, or the operator has written that it sets out to make one."""
+    return job.uid in dict(world.begun) or status_of(job.status).begun is not None
 
 
 def observed(world: World) -> World:
@@ -264,6 +277,8 @@ def carry_out(world: World, call: Call) -> tuple[World, Answer]:
         child = Child(call.name, f"{call.name}.{number}", owner, "TFJob", replica_type, index, phase)
         if call.resource == PODS:
             child = child._replace(spec=stored_spec(call.spec, world.kubernetes))
+            generation = world.job.generation if world.job is not None else 0
+            world = world._replace(begun=tuple(sorted(({owner: generation} | dict(world.begun)).items())))
         world = world._replace(births=tuple(sorted((births | {what: number + 1}).items())))
         return put_child(world, call.resource, child), Answer()
     if present is None:

@@ -163,6 +163,49 @@ def test_a_name_is_too_long_when_that_of_its_last_replica_is() -> None:
     assert f"shorten the job's name to {len(fits)}" in mistake
 
 
+SIZE = {"replicas": 5}
+"""What the scale subresource writes."""
+
+
+@pytest.mark.parametrize("key", ["worker", "WORKER"])
+def test_the_scale_subresource_sizes_workers_of_another_spelling(key: str) -> None:
+    """U3: kubectl scale and autoscalers know `Worker` alone, and add it beside what the user wrote."""
+    for entries in ({key: replica(2, "Always"), "Worker": SIZE}, {"Worker": SIZE, key: replica(2, "Always")}):
+        worker = good_spec(job({"tfReplicaSpecs": entries})).replicas["Worker"]
+        assert (worker.replicas, worker.restart_policy) == (5, c.ALWAYS)
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ({"worker": replica(2), "Worker": {"replicas": -1}}, "Worker.replicas: must be a whole number"),
+        ({"worker": replica(2), "Worker": SIZE | {"restartPolicy": "Never"}}, "is the same replica type as"),
+        ({"worker": SIZE, "Worker": replica(2)}, "Worker: is the same replica type as worker"),
+        ({"worker": replica(2), "WORKER": replica(2), "Worker": SIZE}, "WORKER: is the same replica type as worker"),
+        ({"Worker": SIZE}, "Worker.template: is required"),
+    ],
+)
+def test_any_other_second_entry_of_a_type_is_a_mistake(entries: dict[str, Any], expected: str) -> None:
+    """U3: nobody knows which of the two is meant."""
+    assert expected in "; ".join(mistakes(job({"tfReplicaSpecs": entries})))
+
+
+def test_a_job_without_workers_can_not_be_scaled_and_suffers_nothing_by_it() -> None:
+    """U3: on a job that was good before a number of workers alone is a warning; on a new one a template is missing."""
+    raw = msgspec.json.encode({"tfReplicaSpecs": {"Chief": replica(1), "Worker": SIZE}})
+    spec = read_spec("job", raw, was_good=True)
+    assert isinstance(spec, TFJobSpec)
+    assert list(spec.replicas) == [c.CHIEF]
+    ((reason, message),) = spec.warnings
+    assert reason == "NoWorkersToScale"
+    assert "there is nothing to scale" in message
+    new = read_spec("job", raw)
+    assert isinstance(new, InvalidSpec)
+    assert new.mistakes == ("spec.tfReplicaSpecs.Worker.template: is required",)
+    alone = read_spec("job", msgspec.json.encode({"tfReplicaSpecs": {"Worker": SIZE}}), was_good=True)
+    assert isinstance(alone, InvalidSpec)
+
+
 def test_what_is_left_out_gets_its_default() -> None:
     """One replica, policy Never, clean-up Running."""
     spec = good_spec(job({"tfReplicaSpecs": {"Worker": {"template": template()}}}))

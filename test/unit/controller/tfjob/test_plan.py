@@ -415,16 +415,6 @@ def test_an_invalid_job_fails_with_one_warning_and_no_children() -> None:
     assert plan_invalid(with_status(invalid, decided), InvalidSpec(("spec.x: is wrong",)), [], [], LATER) == NOTHING
 
 
-def test_a_job_that_becomes_invalid_loses_its_children() -> None:
-    """An edit that breaks a running job fails it; what runs is stopped."""
-    broken = msgspec.structs.replace(begun(), spec=msgspec.Raw(b"{}"))
-    pods, services = [pod("Worker", 0)], [service("Worker", 0), service("Worker", 1)]
-    decided = plan_invalid(broken, invalid_spec(broken), pods, services, LATER)
-    after = plan_invalid(with_status(broken, decided), invalid_spec(broken), pods, services, LATER)
-    assert names(after)["delete pods"] == ["mnist-worker-0"]
-    assert names(after)["delete services"] == ["mnist-worker-0", "mnist-worker-1"]
-
-
 def test_a_lost_restart_policy_is_warned_of_once() -> None:
     """B56: with the Created condition, which is set once."""
     spec = {"tfReplicaSpecs": {"Worker": replica(1, "OnFailure", template=template(restartPolicy="Always"))}}

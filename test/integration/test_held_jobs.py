@@ -1,0 +1,140 @@
+"""What becomes of running jobs when their owners edit them wrongly, with kubectl and a real API server."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from api.v1 import constants as c
+from integration.cluster import eventually, replica, specs
+
+if TYPE_CHECKING:
+    from integration.cluster import Cluster
+
+FOREVER = "forever"
+CONTAINER = "/spec/tfReplicaSpecs/Worker/template/spec/containers/0"
+EDITS = {
+    "a negative limit": (
+        [{"op": "add", "path": "/spec/runPolicy", "value": {"backoffLimit": -1}}],
+        [{"op": "remove", "path": "/spec/runPolicy"}],
+        "spec.runPolicy.backoffLimit",
+    ),
+    "a policy that is none": (
+        [{"op": "add", "path": "/spec/runPolicy", "value": {"cleanPodPolicy": "Sometimes"}}],
+        [{"op": "remove", "path": "/spec/runPolicy"}],
+        "spec.runPolicy.cleanPodPolicy",
+    ),
+    "a renamed container": (
+        [{"op": "replace", "path": f"{CONTAINER}/name", "value": "main"}],
+        [{"op": "replace", "path": f"{CONTAINER}/name", "value": "tensorflow"}],
+        "one container must be named tensorflow",
+    ),
+}
+
+
+def patch(cluster: Cluster, name: str, operations: list[dict[str, Any]]) -> None:
+    """Edit a job."""
+    cluster.kubectl("patch", "tfjob", name, "--type=json", f"--patch={json.dumps(operations)}")
+
+
+def held(cluster: Cluster, name: str) -> tuple[str, str]:
+    """The condition Held: its status and reason; empty when it is not there."""
+    conditions = cluster.job(name).get("status", {}).get("conditions", [])
+    return next(((each["status"], each["reason"]) for each in conditions if each["type"] == c.HELD), ("", ""))
+
+
+def uids(cluster: Cluster) -> dict[str, str]:
+    """The UIDs of all pods and services by kind and name."""
+    kinds = ("pods", "services")
+    return {
+        f"{kind}/{each['metadata']['name']}": each["metadata"]["uid"] for kind in kinds for each in cluster.items(kind)
+    }
+
+
+def reasons(cluster: Cluster, name: str) -> list[str]:
+    """The reasons of the Warnings on a job."""
+    return [reason for kind, reason, _ in cluster.events(name) if kind == "Warning"]
+
+
+@pytest.mark.parametrize(("wrong", "right", "words"), [*EDITS.values()], ids=EDITS)
+def test_a_wrong_edit_holds_a_running_job_until_it_is_mended(
+    cluster: Cluster, wrong: list[dict[str, Any]], right: list[dict[str, Any]], words: str
+) -> None:
+    """U4: nothing is touched, kubectl shows Running all the while, and a pod that goes is made when it is mended."""
+    with cluster.operator(), cluster.node():
+        cluster.create("edited", specs(Worker=replica(2, run=FOREVER)))
+        cluster.wait_for("edited", c.RUNNING)
+        before = uids(cluster)
+        patch(cluster, "edited", wrong)
+        eventually(lambda: held(cluster, "edited") == ("True", c.REASON_INVALID), "it is held")
+        assert cluster.state("edited") == c.RUNNING
+        eventually(lambda: reasons(cluster, "edited") == [c.REASON_INVALID], "one warning")
+        assert words in next(message for kind, _, message in cluster.events("edited") if kind == "Warning")
+        cluster.kubectl("delete", "pod", "edited-worker-1")
+        eventually(lambda: cluster.job("edited")["status"]["replicaStatuses"]["Worker"]["active"] == 1, "one is left")
+        assert {name for name in before if name != "pods/edited-worker-1"} == uids(cluster).keys()
+        patch(cluster, "edited", right)
+        eventually(lambda: cluster.job("edited")["status"]["replicaStatuses"]["Worker"]["active"] == 2, "two run")
+        assert held(cluster, "edited") == ("False", c.REASON_MENDED)
+        assert cluster.state("edited") == c.RUNNING
+        assert uids(cluster)["pods/edited-worker-0"] == before["pods/edited-worker-0"]
+
+
+def test_what_the_api_server_refuses_after_an_edit_holds_the_job(cluster: Cluster) -> None:
+    """U4: a template that only the API server can judge; it is tried once, and again when it is edited."""
+    unknown = [{"op": "add", "path": f"{CONTAINER}/volumeMounts", "value": [{"name": "data", "mountPath": "/data"}]}]
+    larger = [{"op": "replace", "path": "/spec/tfReplicaSpecs/Worker/replicas", "value": 2}]
+    with cluster.operator(), cluster.node():
+        cluster.create("edited", specs(Worker=replica(1, run=FOREVER)))
+        cluster.wait_for("edited", c.RUNNING)
+        before = uids(cluster)
+        patch(cluster, "edited", [*unknown, *larger])
+        eventually(lambda: held(cluster, "edited") == ("True", c.REASON_REFUSED), "it is held")
+        assert cluster.state("edited") == c.RUNNING
+        assert before.items() <= uids(cluster).items()
+        eventually(lambda: reasons(cluster, "edited") == [c.REASON_REFUSED], "one warning")
+        patch(cluster, "edited", [{"op": "remove", "path": f"{CONTAINER}/volumeMounts"}])
+        eventually(lambda: cluster.job("edited")["status"]["replicaStatuses"]["Worker"]["active"] == 2, "two run")
+        assert held(cluster, "edited") == ("False", c.REASON_MENDED)
+
+
+def test_kubectl_scales_workers_whatever_the_case_of_their_key(cluster: Cluster) -> None:
+    """U3: the scale subresource writes Worker beside worker, and means it."""
+    with cluster.operator(), cluster.node():
+        cluster.create("scaled", specs(worker=replica(1, run=FOREVER)))
+        cluster.wait_for("scaled", c.RUNNING)
+        cluster.kubectl("scale", "tfjob", "scaled", "--replicas=3")
+        eventually(lambda: cluster.names("pods") == [f"scaled-worker-{index}" for index in range(3)], "three workers")
+        cluster.kubectl("scale", "tfjob", "scaled", "--replicas=1")
+        eventually(lambda: cluster.names("pods") == ["scaled-worker-0"], "one worker")
+        assert cluster.state("scaled") == c.RUNNING
+        assert reasons(cluster, "scaled") == []
+
+
+def test_kubectl_can_not_scale_a_job_without_workers_and_does_it_no_harm(cluster: Cluster) -> None:
+    """U3: a Warning, and nothing else."""
+    with cluster.operator(), cluster.node():
+        cluster.create("alone", specs(Chief=replica(run=FOREVER)))
+        cluster.wait_for("alone", c.RUNNING)
+        before = uids(cluster)
+        cluster.kubectl("scale", "tfjob", "alone", "--replicas=2")
+        eventually(lambda: reasons(cluster, "alone") == [c.EVENT_NO_WORKERS], "a warning")
+        assert (cluster.state("alone"), held(cluster, "alone"), uids(cluster)) == (c.RUNNING, ("", ""), before)
+
+
+def test_a_scale_up_beyond_the_length_of_names_is_held_and_the_job_is_looked_after(cluster: Cluster) -> None:
+    """D16: the eleventh worker would have a name of 64 characters."""
+    name = "a" * (63 - len("-worker-9"))
+    with cluster.operator(), cluster.node():
+        cluster.create(name, specs(Worker=replica(1, run=FOREVER)))
+        cluster.wait_for(name, c.RUNNING)
+        cluster.kubectl("scale", "tfjob", name, "--replicas=11")
+        eventually(lambda: held(cluster, name) == ("True", c.REASON_TOO_LARGE), "the scale-up is held")
+        before = uids(cluster)
+        cluster.kubectl("delete", "pod", f"{name}-worker-0")
+        eventually(lambda: f"pods/{name}-worker-0" in uids(cluster) and uids(cluster) != before, "it is made again")
+        cluster.kubectl("scale", "tfjob", name, "--replicas=2")
+        eventually(lambda: len(cluster.names("pods")) == 2, "two workers")
+        assert held(cluster, name)[0] == "False"
