@@ -5,7 +5,7 @@ PYTEST := $(PYTHON) -m pytest
 SOURCES := api controller informers workqueue hack test
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit integration image e2e e2e-tensorflow kubectl-matrix sdk-matrix lint format control-plane bench bench-operator clean
+.PHONY: help demo test unit unit-all integration image e2e e2e-tensorflow kubectl-matrix sdk-matrix lint format control-plane bench bench-operator clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ test: venv ## Run all tests: unit, and integration on a real API server
 
 unit: venv ## Run the unit tests alone; they need no API server and take seconds
 	@$(PYTEST) test/unit
+
+unit-all: venv ## Run the unit tests on each Python that setup.cfg names and this machine has (pyenv's too)
+	@$(PYTHON) -m hack.unit_all
 
 integration: venv ## Run the integration tests alone
 	@$(PYTHON) -m hack.control_plane build >/dev/null

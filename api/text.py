@@ -60,7 +60,7 @@ def clean_end(text: str, limit: int) -> str:
     return mark + shown[len(mark) - limit :].decode(errors="ignore")
 
 
-def name(text: str) -> str:
+def quoted(text: str) -> str:
     """A key or name of the user's choice as it is quoted: on one line, at most `MAX_NAME` characters of it."""
     cut = text if len(text) <= MAX_NAME else f"{text[:MAX_NAME]}..."
     return _UNSAFE_IN_NAMES.sub(_escape, cut)

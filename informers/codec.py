@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
@@ -21,11 +19,12 @@ import msgspec
 from api.client.decoding import UNDECODABLE
 from api.client.errors import DecodeError
 from api.client.watch_lines import lines_of
+from api.depth import after_first, decode, levelled
 from api.meta import ObjectMeta, Struct, meta_key
 from informers.deltas import Added, Bookmark, Deleted, Modified, T
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from api.meta import Resource
 
@@ -35,10 +34,6 @@ ONE_PASS_BYTES: Final = 4_000_000
 
 PIECE: Final = 500
 """Objects decoded between two turns of the loop: 2 ms of pods."""
-
-DEPTH: Final = 12_000
-"""The API server takes objects that are nested 10 000 deep, in fields that a CRD leaves open, and msgspec counts each level
-against Python's limit of 1000. Without room for them one such object would make its whole list unreadable."""
 
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 """The annotation of the bookmark that follows the last of what existed when a watch began (RF-27)."""
@@ -175,8 +170,7 @@ class Codec(Generic[T]):
 
     async def _decode_page_in_pieces(self, body: bytes) -> Page[T]:
         try:
-            with _room_for_depth():
-                raw = self._raw_page.decode(body)
+            raw = decode(self._raw_page, body)
         except UNDECODABLE as error:
             raise DecodeError(f"not a list of {self.resource}: {error}") from error
         self._check_list_kind(raw.kind)
@@ -191,8 +185,7 @@ class Codec(Generic[T]):
         except UNDECODABLE:
             pass  # perhaps just one object
         try:
-            with _room_for_depth():
-                raw = self._raw_items.decode(text)
+            raw = decode(self._raw_items, text)
         except UNDECODABLE:
             return None
         return await self._decode_objects(raw)
@@ -203,9 +196,8 @@ class Codec(Generic[T]):
         `items` begin with an item, and may be cut off anywhere. Reads each byte about once.
         """
         begin, view = 0, memoryview(items)
-        with _room_for_depth():
-            while (after := _after_first(self._raw, view[begin:])) and items[begin + after - 1] == ord(","):
-                begin += after
+        while (after := _after_first(self._raw, view[begin:])) and items[begin + after - 1] == ord(","):
+            begin += after
         return max(0, begin - 1)
 
     async def _decode_objects(self, raw: Sequence[msgspec.Raw]) -> tuple[list[T], list[Skipped]]:
@@ -270,9 +262,8 @@ class Codec(Generic[T]):
 
     def _decode_event_carefully(self, line: bytes) -> WatchEvent[T]:
         try:
-            with _room_for_depth():
-                wire = self._raw_event.decode(line)
-                head = self._read_head(wire.object)
+            wire = decode(self._raw_event, line)
+            head = self._read_head(wire.object)
         except UNDECODABLE as error:
             raise DecodeError(f"not a watch event of {self.resource}: {error}") from error
         if head.kind not in {self.resource.kind, ""}:
@@ -294,35 +285,23 @@ class Codec(Generic[T]):
 
     def _decode_object(self, raw: msgspec.Raw) -> T | Skipped:
         try:
-            return self._object.decode(raw)
+            return decode(self._object, raw)
         except UNDECODABLE as error:
-            with _room_for_depth():
-                return self._rescue(raw, error)
+            return self._rescue(raw, error)
 
     def _rescue(self, raw: msgspec.Raw, error: Exception) -> T | Skipped:
         if self._on_undecodable is not None:
             try:
-                return self._on_undecodable(bytes(raw), error)
+                return self._on_undecodable(levelled(bytes(raw)), error)
             except Exception as failure:  # noqa: BLE001 - a caller's function that fails must cost this one object only
                 error = failure
         return _skip(self._read_head(raw), error)
 
     def _read_head(self, raw: msgspec.Raw) -> _Head:
         try:
-            return self._head.decode(raw)
+            return decode(self._head, raw)
         except UNDECODABLE:
             return _Head()
-
-
-@contextmanager
-def _room_for_depth() -> Iterator[None]:
-    """Let JSON nest as deep as the server lets it. There is no await inside, so nothing else runs with this limit."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(limit, DEPTH))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 def _after_first(decoder: msgspec.json.Decoder[msgspec.Raw], values: memoryview) -> int:
@@ -333,6 +312,8 @@ def _after_first(decoder: msgspec.json.Decoder[msgspec.Raw], values: memoryview)
     """
     try:
         decoder.decode(values)
+    except RecursionError:
+        return after_first(values)
     except UNDECODABLE as error:
         if (found := _TRAILING.search(str(error))) is not None:
             return int(found[1])

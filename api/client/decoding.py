@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from api.client.errors import DecodeError
+from api.depth import decode
 
 T = TypeVar("T")
 
@@ -20,6 +21,6 @@ def decode_answer(raw: bytes, kind: type[T], *, request: str) -> T:
     A proxy that answers 200 with a page of its own is a failure of the way to the server, to be tried again like any other.
     """
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return decode(msgspec.json.Decoder(kind), raw)
     except UNDECODABLE as error:
         raise DecodeError(f"the answer can not be understood: {error}", request=request) from error

@@ -179,8 +179,9 @@ class SchedulingPolicy:
 class TFJobSpec:
     """A checked specification with defaults, in the order of `REPLICA_TYPES`.
 
-    `warnings` are (event reason, message) pairs to be reported once: what was given twice and differs. `too_large` says which
-    bound it goes beyond, where it has been cut down to the size that the job had before.
+    `warnings` are (event reason, message) pairs to be reported once in each generation: what was given twice and differs, what
+    nobody knows, what runs nothing. `too_large` says which bound it goes beyond, where it has been cut down to the size that
+    the job had before.
     """
 
     replicas: Mapping[str, ReplicaSpec]

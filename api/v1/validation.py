@@ -1,7 +1,7 @@
 """Read a specification: check every field that we use, fill in defaults, or say exactly what is wrong and where.
 
-The CRD leaves the spec open on purpose, so that a mistake is reported where users look (the job's condition and events), with
-all mistakes at once and in words. Nothing here raises on user data.
+A mistake is reported where users look (the job's condition and events), with all mistakes at once, in words, and without the
+values, which may be secrets. Nothing here raises on user data.
 """
 
 from __future__ import annotations
@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from api.depth import is_deeper_than
+from api.text import quoted
 from api.v1 import constants as c
+from api.v1.pod_fields import POD_TEMPLATE
+from api.v1.reader import Path, Reader, some
+from api.v1.shapes import QUANTITY, MapOf, check
 from api.v1.templates import facts_of
 from api.v1.types import InvalidSpec, ReplicaSpec, SchedulingPolicy, TemplateFacts, TFJobSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from api.meta import JSON
 
@@ -25,74 +30,10 @@ _DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 MAX_REPLICAS: Final = 10_000
 """Of one job. Without a bound a slip of the finger would take the operator's memory, and with it everybody's jobs. What
 TF_CONFIG can tell of ends earlier (`cluster_spec.too_long`)."""
-_SHOWN: Final = 40
-"""Characters of an offending value that are quoted back."""
+MAX_DEPTH: Final = 100
+"""Levels of a specification. The deepest field of a pod template that Kubernetes knows lies at 14."""
 
 _CANONICAL_TYPE: Final = {name.lower(): name for name in c.REPLICA_TYPES}
-_MISSING: Final = object()
-
-
-class _Reader:
-    """Collects mistakes while it reads. Every method answers a usable value, so that reading goes on after a mistake."""
-
-    def __init__(self) -> None:
-        self.errors: list[str] = []
-
-    def error(self, path: str, message: str) -> None:
-        self.errors.append(f"{path}: {message}")
-
-    def mapping(self, value: object, path: str) -> Mapping[str, object]:
-        """An object; absent and null count as empty."""
-        if value is None or value is _MISSING:
-            return {}
-        if isinstance(value, dict):
-            return value
-        self.error(path, f"must be an object, not {_show(value)}")
-        return {}
-
-    def integer(self, value: object, path: str, default: int | None) -> int | None:
-        """A whole number of at least 0; absent and null give the default."""
-        if value is None or value is _MISSING:
-            return default
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            return value
-        self.error(path, f"must be a whole number of at least 0, not {_show(value)}")
-        return default
-
-    def boolean(self, value: object, path: str) -> bool:
-        """True or false; absent and null are false."""
-        if value is None or value is _MISSING:
-            return False
-        if isinstance(value, bool):
-            return value
-        self.error(path, f"must be true or false, not {_show(value)}")
-        return False
-
-    def text(self, value: object, path: str, default: str = "") -> str:
-        """A string; absent and null give the default."""
-        if value is None or value is _MISSING:
-            return default
-        if isinstance(value, str):
-            return value
-        self.error(path, f"must be a string, not {_show(value)}")
-        return default
-
-    def required_text(self, fields: Mapping[str, object], name: str, path: str) -> str:
-        """A string that must be there and not empty."""
-        value = fields.get(name)
-        if value is None or value == "":
-            self.error(f"{path}.{name}", "is required")
-        return self.text(value, f"{path}.{name}")
-
-    def choice(self, value: object, path: str, allowed: Iterable[str], default: str) -> str:
-        """One of the allowed strings; absent, null and "" give the default."""
-        found = self.text(value, path)
-        if not found:
-            return default
-        if found in allowed:
-            return found
-        self.error(path, f"must be one of {', '.join(name for name in allowed if name)}, not {_show(found)}")
-        return default
 
 
 def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) -> TFJobSpec | InvalidSpec:
@@ -101,19 +42,20 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
     `was_good`: the job has had a good one before, so that an entry of a number of workers alone is somebody's attempt to scale
     a job that has none (U3). How large a job may be is asked elsewhere.
     """
-    reader = _Reader()
+    reader = Reader()
     spec = _decode(reader, raw)
-    if reader.errors:
-        return InvalidSpec(tuple(reader.errors))
+    if reader.mistakes:
+        return InvalidSpec(reader.mistakes)
     _check_name(reader, name)
+    reader.known(spec, SPEC_FIELDS, "spec")
     replicas, ignored = _read_replicas(reader, spec, was_good=was_good)
     policy, conflicts = _read_run_policies(reader, spec)
     dynamic_workers = reader.boolean(spec.get("enableDynamicWorker"), "spec.enableDynamicWorker")
     success_policy = reader.choice(spec.get("successPolicy"), "spec.successPolicy", c.SUCCESS_POLICIES, "")
     clean_pod_policy = policy.clean_pod_policy or c.CLEAN_RUNNING
-    if reader.errors:
+    if reader.mistakes:
         return InvalidSpec(
-            tuple(reader.errors),
+            reader.mistakes,
             managed_by=policy.managed_by,
             suspend=policy.suspend,
             active_deadline_s=policy.active_deadline_s,
@@ -131,8 +73,16 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
         suspend=policy.suspend,
         dynamic_workers=dynamic_workers,
         scheduling=policy.scheduling,
-        warnings=(*ignored, *conflicts),
+        warnings=(*ignored, *conflicts, *_warnings(reader, replicas)),
     )
+
+
+def _warnings(reader: Reader, replicas: Mapping[str, ReplicaSpec]) -> Iterator[tuple[str, str]]:
+    """What is no mistake, but hardly what its author meant."""
+    for told in reader.unknown_fields:
+        yield c.EVENT_UNKNOWN_FIELD, told
+    if all(replica.replicas == 0 for replica in replicas.values()):
+        yield c.EVENT_NO_REPLICAS, "every replica type has replicas: 0, so nothing runs and the job will not end"
 
 
 def listed(mistakes: Iterable[str]) -> str:
@@ -150,24 +100,27 @@ def child_name(job: str, replica_type: str, index: int) -> str:
     return f"{job}-{replica_type.lower()}-{index}"
 
 
-def _decode(reader: _Reader, raw: bytes | msgspec.Raw) -> JSON:
+def _decode(reader: Reader, raw: bytes | msgspec.Raw) -> JSON:
+    if is_deeper_than(raw, MAX_DEPTH):
+        reader.error("spec", "is nested too deeply")
+        return {}
     try:
         return reader.mapping(msgspec.json.decode(raw), "spec")
-    except RecursionError:
-        reader.error("spec", "is nested too deeply")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        reader.error("spec", "holds a number or a character that can not be read")
         return {}
 
 
-def _check_name(reader: _Reader, name: str) -> None:
-    if not _DNS_1035.fullmatch(name):
+def _check_name(reader: Reader, job: str) -> None:
+    if not _DNS_1035.fullmatch(job):
         reader.error(
             "metadata.name",
-            f"{_show(name)} can not name pods and services: use lower-case letters, digits and '-', beginning with a letter",
+            f"{quoted(job)} can not name pods and services: use lower-case letters, digits and '-', beginning with a letter",
         )
 
 
 def _read_replicas(
-    reader: _Reader, spec: JSON, *, was_good: bool
+    reader: Reader, spec: JSON, *, was_good: bool
 ) -> tuple[dict[str, ReplicaSpec], tuple[tuple[str, str], ...]]:
     """Read `tfReplicaSpecs`. Its keys are taken in any letter case, and answered in the order of REPLICA_TYPES.
 
@@ -178,14 +131,14 @@ def _read_replicas(
     value = spec.get("tfReplicaSpecs")
     given = reader.mapping(value, path)
     if value is None or value == {}:
-        unknown = ", ".join(sorted(set(spec) - _SPEC_FIELDS))
-        hint = f"; the spec has only {unknown}" if unknown else ""
+        unknown = sorted(set(spec) - SPEC_FIELDS)
+        hint = f"; the spec has only {some(unknown)}" if unknown else ""
         reader.error(path, f"is required: name at least one of {', '.join(c.REPLICA_TYPES)}{hint}")
     entries: dict[str, dict[str, object]] = {}
     for key, entry in given.items():
         canonical = _CANONICAL_TYPE.get(key.lower())
         if canonical is None:
-            reader.error(f"{path}.{key}", f"is no replica type; the types are {', '.join(c.REPLICA_TYPES)}")
+            reader.error(Path(path, key), f"is no replica type; the types are {', '.join(c.REPLICA_TYPES)}")
         else:
             entries.setdefault(canonical, {})[key] = entry
     ignored: tuple[tuple[str, str], ...] = ()
@@ -207,7 +160,7 @@ def _is_size(entry: object) -> bool:
     return isinstance(entry, dict) and entry.keys() == {"replicas"}
 
 
-def _read_entries(reader: _Reader, canonical: str, spellings: dict[str, object], path: str) -> ReplicaSpec:
+def _read_entries(reader: Reader, canonical: str, spellings: dict[str, object], path: str) -> ReplicaSpec:
     """Read what is said of one replica type, under whatever spellings of its name."""
     size = spellings.get(canonical)
     if len(spellings) > 1 and _is_size(size):
@@ -222,21 +175,20 @@ def _read_entries(reader: _Reader, canonical: str, spellings: dict[str, object],
     return replica
 
 
-def _check_chiefs(reader: _Reader, found: Mapping[str, ReplicaSpec], path: str) -> None:
+def _check_chiefs(reader: Reader, found: Mapping[str, ReplicaSpec], path: str) -> None:
     """Chief and Master are one role, and the role has one holder."""
     if all(name in found for name in c.CHIEF_TYPES):
         reader.error(path, "Chief and Master are two names of one role; keep one of them")
     for name in c.CHIEF_TYPES:
         if name in found and found[name].replicas > 1:
-            reader.error(
-                f"{path}.{name}.replicas", f"must be at most 1, not {found[name].replicas}: a job has one chief"
-            )
+            reader.error(f"{path}.{name}.replicas", "must be at most 1: a job has one chief")
 
 
-def _read_replica(reader: _Reader, replica_type: str, value: object, path: str) -> ReplicaSpec:
+def _read_replica(reader: Reader, replica_type: str, value: object, path: str) -> ReplicaSpec:
     if value is None:
         reader.error(path, "must be an object with a template, not null")
     fields = reader.mapping(value, path)
+    reader.known(fields, REPLICA_FIELDS, path)
     given = fields.get("template")
     if isinstance(value, dict) and given is None:
         reader.error(f"{path}.template", "is required")
@@ -248,59 +200,45 @@ def _read_replica(reader: _Reader, replica_type: str, value: object, path: str) 
         replicas=reader.integer(fields.get("replicas"), f"{path}.replicas", 1) or 0,
         restart_policy=own_policy or template_policy or c.NEVER,
         # With mistakes anywhere the job has no specification, so nobody asks.
-        template=TemplateFacts() if reader.errors else facts_of(template),
+        template=TemplateFacts() if reader.mistakes else facts_of(template),
         # ExitCode is carried out by a pod that never restarts, so a template that says Never does not disagree with it.
         overrides_template_policy=bool(own_policy and template_policy)
         and template_policy != (c.NEVER if own_policy == c.EXIT_CODE else own_policy),
     )
 
 
-def _read_template(reader: _Reader, template: JSON, path: str) -> str:
-    """Check what we touch of a pod template; the API server checks the rest when the pod is created. Answers its policy."""
-    metadata = reader.mapping(template.get("metadata"), f"{path}.metadata")
-    for kind in ("labels", "annotations"):
-        for key, value in reader.mapping(metadata.get(kind), f"{path}.metadata.{kind}").items():
-            reader.text(value, f"{path}.metadata.{kind}.{key}")
-    spec = reader.mapping(template.get("spec"), f"{path}.spec")
-    containers = spec.get("containers")
-    if not isinstance(containers, list) or not containers:
-        reader.error(f"{path}.spec.containers", "must be a list of at least one container")
-    else:
+def _read_template(reader: Reader, template: JSON, path: str) -> str:
+    """Check the types of all fields that we know, and what we need. Answers the pods' restart policy.
+
+    The API server checks what they say when the pod is created.
+    """
+    check(reader, template, POD_TEMPLATE, path)
+    spec = template.get("spec")
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    if isinstance(containers, list) and containers:
         _read_containers(reader, containers, f"{path}.spec.containers")
-    reader.text(spec.get("schedulerName"), f"{path}.spec.schedulerName")
-    return reader.choice(spec.get("restartPolicy"), f"{path}.spec.restartPolicy", c.POD_RESTART_POLICIES, "")
+    elif not containers:
+        reader.error(f"{path}.spec.containers", "must be a list of at least one container")
+    policy = spec.get("restartPolicy") if isinstance(spec, dict) else None
+    return reader.choice(policy, f"{path}.spec.restartPolicy", c.POD_RESTART_POLICIES, "")
 
 
-def _read_containers(reader: _Reader, containers: list[object], path: str) -> None:
+def _read_containers(reader: Reader, containers: list[object], path: str) -> None:
+    """Each needs a name and an image, and one of them is to train."""
     names: list[str] = []
-    for index, value in enumerate(containers):
-        here = f"{path}[{index}]"
-        container = reader.mapping(value, here)
+    for index, container in enumerate(containers):
+        if not isinstance(container, dict):
+            continue  # told by its type
         if not container:
-            reader.error(here, "must be a container with a name and an image")
+            reader.error(Path(path, index), "must be a container with a name and an image")
             continue
-        names.append(reader.required_text(container, "name", here))
-        reader.required_text(container, "image", here)
-        _read_items(reader, container, "env", here, texts=("name",))
-        _read_items(reader, container, "ports", here, texts=("name", "protocol"))
+        for needed in ("name", "image"):
+            if container.get(needed) is None or container[needed] == "":
+                reader.error(Path(Path(path, index), needed), "is required")
+        own = container.get("name")
+        names.append(own if isinstance(own, str) else "")
     if c.CONTAINER_NAME not in names:
-        found = ", ".join(name or "(no name)" for name in names)
-        reader.error(path, f"one container must be named {c.CONTAINER_NAME}; found {found or 'none'}")
-
-
-def _read_items(
-    reader: _Reader, container: Mapping[str, object], name: str, path: str, *, texts: Iterable[str]
-) -> None:
-    """Check that `env` or `ports` is a list of objects in which these fields are texts: we add to both."""
-    items = container.get(name)
-    if items is None:
-        return
-    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        reader.error(f"{path}.{name}", "must be a list of objects")
-        return
-    for index, item in enumerate(items):
-        for key in texts:
-            reader.text(item.get(key), f"{path}.{name}[{index}].{key}")
+        reader.error(path, f"one container must be named {c.CONTAINER_NAME}; found {some(names) or 'none'}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,12 +261,16 @@ _INLINE_POLICY: Final = {
     "ttlSecondsAfterFinished": "ttl_s",
 }
 """What kubeflow.org/v1 had directly in the spec before there was `runPolicy`; both places count, `runPolicy` wins (B08)."""
-_SPEC_FIELDS: Final = frozenset(
-    {"tfReplicaSpecs", "runPolicy", "successPolicy", "enableDynamicWorker", *_INLINE_POLICY}
+SPEC_FIELDS: Final = frozenset({"tfReplicaSpecs", "runPolicy", "successPolicy", "enableDynamicWorker", *_INLINE_POLICY})
+RUN_POLICY_FIELDS: Final = frozenset({*_INLINE_POLICY, "suspend", "managedBy", "schedulingPolicy"})
+SCHEDULING_FIELDS: Final = frozenset(
+    {"minAvailable", "queue", "minResources", "priorityClass", "scheduleTimeoutSeconds"}
 )
+REPLICA_FIELDS: Final = frozenset({"replicas", "template", "restartPolicy"})
+"""All fields of TFJob's own objects: any other is a mistake that nobody would notice."""
 
 
-def _read_run_policies(reader: _Reader, spec: JSON) -> tuple[_RunPolicy, tuple[tuple[str, str], ...]]:
+def _read_run_policies(reader: Reader, spec: JSON) -> tuple[_RunPolicy, tuple[tuple[str, str], ...]]:
     """Read both places and merge them; answers also a warning for each field in which they disagree."""
     given = spec.get("runPolicy")
     nested = _read_run_policy(reader, reader.mapping(given, "spec.runPolicy"), "spec.runPolicy")
@@ -344,12 +286,14 @@ def _read_run_policies(reader: _Reader, spec: JSON) -> tuple[_RunPolicy, tuple[t
         if below in {None, ""}:
             merged = replace(merged, **{attribute: above})
         elif above != below:
-            message = f"spec.{name} is {above} but spec.runPolicy.{name} is {below}; the latter is used"
+            message = f"spec.{name} and spec.runPolicy.{name} differ; the latter is used"
             warnings.append((c.EVENT_POLICY_CONFLICT, message))
     return merged, tuple(warnings)
 
 
-def _read_run_policy(reader: _Reader, given: JSON, path: str) -> _RunPolicy:
+def _read_run_policy(reader: Reader, given: JSON, path: str) -> _RunPolicy:
+    reader.known(given, RUN_POLICY_FIELDS, path)
+
     def number(name: str) -> int | None:
         return reader.integer(given.get(name), f"{path}.{name}", None)
 
@@ -367,17 +311,19 @@ def _read_run_policy(reader: _Reader, given: JSON, path: str) -> _RunPolicy:
     )
 
 
-def _read_scheduling(reader: _Reader, value: object, path: str) -> SchedulingPolicy:
+def _read_scheduling(reader: Reader, value: object, path: str) -> SchedulingPolicy:
     given = reader.mapping(value, path)
+    reader.known(given, SCHEDULING_FIELDS, path)
+    check(reader, given.get("minResources"), MapOf(QUANTITY), f"{path}.minResources")
     return SchedulingPolicy(
         min_available=reader.integer(given.get("minAvailable"), f"{path}.minAvailable", None),
         queue=reader.text(given.get("queue"), f"{path}.queue"),
-        min_resources=reader.mapping(given.get("minResources"), f"{path}.minResources") or None,
+        min_resources=_object_or_none(given.get("minResources")),
         priority_class=reader.text(given.get("priorityClass"), f"{path}.priorityClass"),
         schedule_timeout_s=reader.integer(given.get("scheduleTimeoutSeconds"), f"{path}.scheduleTimeoutSeconds", None),
     )
 
 
-def _show(value: object) -> str:
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+def _object_or_none(value: object) -> JSON | None:
+    """An object that says something; what it is instead is told by its type."""
+    return value if isinstance(value, dict) and value else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from api.text import last_words, name
+from api.text import last_words, quoted
 from api.v1.validation import child_name
 from controller.tfjob.pod_end import DISRUPTION_TARGET
 
@@ -60,10 +60,10 @@ def _as_a_whole(pod: Pod) -> str:
     """What ended the pod and not one of its containers: its deadline, an eviction, a lost node."""
     status = pod.status
     if status.reason:
-        return _with_words(name(status.reason), status.message)
+        return _with_words(quoted(status.reason), status.message)
     for condition in status.conditions or ():
         if condition.type == DISRUPTION_TARGET and condition.status == "True":
-            return _with_words(name(condition.reason) or DISRUPTION_TARGET, condition.message)
+            return _with_words(quoted(condition.reason) or DISRUPTION_TARGET, condition.message)
     return ""
 
 
@@ -98,7 +98,7 @@ def _last_exit(pod: Pod) -> str:
 
 
 def _exit_of(container: str, ended: ContainerStateTerminated) -> str:
-    reason = "" if ended.reason in _SAYS_NOTHING else f" ({name(ended.reason)})"
+    reason = "" if ended.reason in _SAYS_NOTHING else f" ({quoted(ended.reason)})"
     words = last_words(ended.message)
     return f"container {container} exited with code {ended.exit_code}{reason}{': ' if words else ''}{words}"
 

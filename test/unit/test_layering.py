@@ -14,14 +14,15 @@ OURS = ("api", "controller", "informers", "workqueue", "hack", "fakes")
 MAY_IMPORT = {
     "workqueue": ("workqueue",),
     "api": (),
+    "api.depth": (),
     "api.meta": (),
     "api.text": (),
     "api.core": ("api.meta",),
     "api.events": ("api.meta", "api.core"),
     "api.scheduling": ("api.meta", "api.v1.children"),
-    "api.v1": ("api.meta", "api.core", "api.text", "api.v1"),
-    "api.client": ("api.client", "api.meta", "api.text", "workqueue"),
-    "informers": ("informers", "api.meta", "api.client", "workqueue"),
+    "api.v1": ("api.depth", "api.meta", "api.core", "api.text", "api.v1"),
+    "api.client": ("api.client", "api.depth", "api.meta", "api.text", "workqueue"),
+    "informers": ("informers", "api.depth", "api.meta", "api.client", "workqueue"),
     "controller": ("controller", "informers", "api", "workqueue"),
     "controller.events": (
         "controller.events",

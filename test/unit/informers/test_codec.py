@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +13,7 @@ from api.core import PODS, Pod, PodStatus
 from api.meta import ObjectMeta, Resource, Struct
 from fakes.source import running
 from informers import Codec
-from informers.codec import DEPTH, ONE_PASS_BYTES, PIECE, Failure, Skipped
+from informers.codec import ONE_PASS_BYTES, PIECE, Failure, Skipped
 from informers.deltas import Added, Bookmark, Deleted, Modified
 
 if TYPE_CHECKING:
@@ -118,22 +117,29 @@ async def test_an_object_without_readable_metadata_is_skipped_without_a_name() -
     assert len(decoded.items) == 1
 
 
-@pytest.mark.parametrize("depth", [1100, 9900])
-async def test_an_object_that_nests_deeper_than_python_recurses_is_skipped_and_nothing_else(depth: int) -> None:
-    """B01: the API server takes ten thousand levels in a field that a CRD leaves open"""
+@pytest.mark.parametrize("depth", [1100, 9900, 100_000])
+async def test_an_object_that_nests_deeper_than_python_recurses_costs_nothing(depth: int) -> None:
+    """B01: the API server takes ten thousand levels in a field that a CRD leaves open."""
     nested = b'{"a":' * depth + b"1" + b"}" * depth
-    poison = b'{"kind":"Job","metadata":{"name":"deep","namespace":"ns","resourceVersion":"7"},"spec":' + nested + b"}"
+    poison = b'{"kind":"Job","metadata":{"name":"deep"},"spec":{"workers":1,"other":' + nested + b"}}"
     body = page(job("a")).replace(b'"items":[', b'"items":[' + poison + b",")
-    limit = sys.getrecursionlimit()
-    assert limit < DEPTH, "somebody has not put it back"
     codec = Codec(JOBS, Job)
     decoded = await codec.decode_page(body)
-    assert [item.metadata.name for item in decoded.items] == ["a"]
-    assert [skipped.key for skipped in decoded.skipped] == ["ns/deep"]
+    assert [item.metadata.name for item in decoded.items] == ["deep", "a"]
+    assert decoded.skipped == []
     event = codec.decode_event(b'{"type":"DELETED","object":' + poison + b"}")
-    assert isinstance(event, Skipped)
-    assert (event.key, event.resource_version, event.deleted) == ("ns/deep", "7", True)
-    assert sys.getrecursionlimit() == limit
+    assert isinstance(event, Deleted)
+    assert event.object.metadata.name == "deep"
+
+
+async def test_what_fits_nowhere_is_handed_on_in_a_depth_that_can_be_read() -> None:
+    """B01: whoever rescues an object decodes it, too."""
+    deep = b"[" * 9000 + b"]" * 9000
+    poison = b'{"kind":"Job","metadata":{"name":"poison"},"spec":{"workers":"three","deep":' + deep + b"}}"
+
+    event = Codec(JOBS, Job, on_undecodable=keep_as_invalid).decode_event(b'{"type":"ADDED","object":' + poison + b"}")
+    assert isinstance(event, Added)
+    assert event.object.metadata.name == "poison"
 
 
 @pytest.mark.parametrize(

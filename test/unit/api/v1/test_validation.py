@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.depth import levelled
 from api.v1 import constants as c
 from api.v1.types import InvalidSpec, TFJobSpec
-from api.v1.validation import child_name, invalid_message, read_spec
+from api.v1.validation import MAX_DEPTH, child_name, invalid_message, read_spec
 from fakes.jobs import good_spec, invalid_spec, job, mistakes, replica, template
 
 
@@ -33,7 +34,9 @@ BAD_SPECS = [
     pytest.param({"foo": 1, "bar": {}}, "the spec has only bar, foo", id="only unknown keys"),
     pytest.param({"tfReplicaSpecs": None}, "spec.tfReplicaSpecs: is required", id="null replica specs"),
     pytest.param({"tfReplicaSpecs": {}}, "spec.tfReplicaSpecs: is required", id="empty replica specs"),
-    pytest.param({"tfReplicaSpecs": [1]}, "spec.tfReplicaSpecs: must be an object, not [1]", id="a list of replicas"),
+    pytest.param(
+        {"tfReplicaSpecs": [1]}, "spec.tfReplicaSpecs: must be an object, not a list", id="a list of replicas"
+    ),
     pytest.param(
         {"tfReplicaSpecs": {"Worker": None}}, "spec.tfReplicaSpecs.Worker: must be an object", id="null replica"
     ),
@@ -50,18 +53,24 @@ BAD_SPECS = [
     pytest.param(
         {"tfReplicaSpecs": {"Chief": replica(), "MASTER": replica()}}, "two names of one role", id="two chiefs"
     ),
-    pytest.param({"tfReplicaSpecs": {"Chief": replica(2)}}, "Chief.replicas: must be at most 1, not 2", id="2 chiefs"),
+    pytest.param(
+        {"tfReplicaSpecs": {"Chief": replica(2)}},
+        "Chief.replicas: must be at most 1: a job has one chief",
+        id="2 chiefs",
+    ),
     pytest.param({"tfReplicaSpecs": {"Master": replica(2)}}, "Master.replicas: must be at most 1", id="2 masters"),
     pytest.param(
-        workers(replicas=-1), "replicas: must be a whole number of at least 0, not -1", id="negative replicas"
+        workers(replicas=-1),
+        "replicas: must be a whole number of at least 0, not a negative number",
+        id="negative replicas",
     ),
     pytest.param(
-        workers(replicas="two"), 'replicas: must be a whole number of at least 0, not "two"', id="text replicas"
+        workers(replicas="two"), "replicas: must be a whole number of at least 0, not a string", id="text replicas"
     ),
     pytest.param(workers(replicas=True), "replicas: must be a whole number", id="boolean replicas"),
     pytest.param(workers(restartPolicy="Sometimes"), "must be one of Always, OnFailure, Never, ExitCode", id="policy"),
-    pytest.param(workers(restartPolicy=3), "restartPolicy: must be a string, not 3", id="numeric policy"),
-    pytest.param(workers(template="x"), 'template: must be an object, not "x"', id="text template"),
+    pytest.param(workers(restartPolicy=3), "restartPolicy: must be a string, not a number", id="numeric policy"),
+    pytest.param(workers(template="x"), "template: must be an object, not a string", id="text template"),
     pytest.param(
         workers(template=template(restartPolicy="ExitCode")), "must be one of Always, OnFailure, Never", id="pod"
     ),
@@ -73,24 +82,26 @@ BAD_SPECS = [
     pytest.param(containers({"name": "tensorflow"}), "containers[0].image: is required", id="no image"),
     pytest.param(containers(TENSORFLOW, {"image": "i"}), "containers[1].name: is required", id="no name"),
     pytest.param(containers({}), "containers[0]: must be a container with a name and an image", id="empty container"),
-    pytest.param(containers(TENSORFLOW | {"env": "A=1"}), "containers[0].env: must be a list of objects", id="env"),
-    pytest.param(containers(TENSORFLOW | {"ports": [2222]}), "ports: must be a list of objects", id="ports"),
+    pytest.param(containers(TENSORFLOW | {"env": "A=1"}), "containers[0].env: must be a list, not a string", id="env"),
+    pytest.param(containers(TENSORFLOW | {"ports": [2222]}), "ports[0]: must be an object, not a number", id="ports"),
     pytest.param(
-        containers(TENSORFLOW | {"ports": [{"name": ["a"]}]}), 'ports[0].name: must be a string, not ["a"]', id="port"
+        containers(TENSORFLOW | {"ports": [{"name": ["a"]}]}), "ports[0].name: must be a string, not a list", id="port"
     ),
     pytest.param(containers(TENSORFLOW | {"ports": [{"protocol": {}}]}), "ports[0].protocol: must be", id="protocol"),
     pytest.param(
-        containers(TENSORFLOW | {"env": [{"name": 1}]}), "env[0].name: must be a string, not 1", id="env name"
+        containers(TENSORFLOW | {"env": [{"name": 1}]}), "env[0].name: must be a string, not a number", id="env name"
     ),
     pytest.param(
         workers(template=template(schedulerName=["a"])), "schedulerName: must be a string", id="list of schedulers"
     ),
     pytest.param(
         workers(template=template() | {"metadata": {"labels": {"a": 1}}}),
-        "template.metadata.labels.a: must be a string, not 1",
+        "template.metadata.labels.a: must be a string, not a number",
         id="numeric label",
     ),
-    pytest.param(workers() | {"runPolicy": "x"}, 'spec.runPolicy: must be an object, not "x"', id="text run policy"),
+    pytest.param(
+        workers() | {"runPolicy": "x"}, "spec.runPolicy: must be an object, not a string", id="text run policy"
+    ),
     pytest.param(workers() | {"runPolicy": {"cleanPodPolicy": "Some"}}, "one of All, Running, None", id="clean policy"),
     pytest.param(workers() | {"backoffLimit": -1}, "spec.backoffLimit: must be a whole number", id="backoff limit"),
     pytest.param(
@@ -108,10 +119,24 @@ def test_a_mistake_is_named_with_its_place_and_what_to_mend(spec: Any, expected:
     assert expected in text
 
 
-def test_what_is_nested_deeper_than_can_be_read_is_a_mistake() -> None:
-    """B02: a thousand brackets are no crash, and tell nobody that the job were another controller's."""
-    deep = msgspec.Raw(b'{"tfReplicaSpecs":' + b"[" * 5000 + b"]" * 5000 + b"}")
-    assert read_spec("job", deep) == InvalidSpec(("spec: is nested too deeply",))
+@pytest.mark.parametrize("depth", [MAX_DEPTH, 5000, 9999, 100_000])
+def test_what_is_nested_deeper_than_can_be_read_is_a_mistake(depth: int) -> None:
+    """B02: a thousand brackets are no crash, on any Python; in a template that would pass through, too."""
+    brackets = b"[" * depth + b"]" * depth
+    deep = b'{"tfReplicaSpecs":' + brackets + b"}"
+    in_template = msgspec.json.encode(workers(template=template(someField="@"))).replace(b'"@"', brackets)
+    for raw in (deep, in_template, levelled(deep)):
+        assert read_spec("job", msgspec.Raw(raw)) == InvalidSpec(("spec: is nested too deeply",))
+
+
+def test_what_is_nested_less_deeply_is_read() -> None:
+    """B02: brackets beside each other, or in a string, are not deep."""
+    flat = workers(template=template(someField=[[] for _ in range(MAX_DEPTH)], other="[" * MAX_DEPTH * 2))
+    deep: list[Any] = []
+    for _ in range(MAX_DEPTH - 7):
+        deep = [deep]
+    assert isinstance(read_spec("job", msgspec.json.encode(flat)), TFJobSpec)
+    assert isinstance(read_spec("job", msgspec.json.encode(workers(template=template(someField=deep)))), TFJobSpec)
 
 
 def test_what_a_wrong_specification_says_of_limits_and_of_its_controller_is_read_all_the_same() -> None:
@@ -248,7 +273,7 @@ def test_a_policy_in_the_spec_itself_counts_and_one_in_run_policy_wins() -> None
     assert (inline.clean_pod_policy, inline.warnings) == (c.CLEAN_NONE, ())
     both = good_spec(job(workers() | {"cleanPodPolicy": "None", "runPolicy": {"cleanPodPolicy": "All"}}))
     assert both.clean_pod_policy == c.CLEAN_ALL
-    assert "spec.cleanPodPolicy is None but spec.runPolicy.cleanPodPolicy is All" in both.warnings[0][1]
+    assert both.warnings[0][1] == "spec.cleanPodPolicy and spec.runPolicy.cleanPodPolicy differ; the latter is used"
 
 
 def test_a_childs_name_is_made_of_job_type_and_index() -> None:

@@ -106,7 +106,7 @@ def test_the_resources_are_those_of_the_first_pods_that_make_a_gang() -> None:
     assert resources_of(spec, 3)["nvidia.com/gpu"] == "2"
 
 
-@pytest.mark.parametrize("resources", ["x", {"requests": "x"}, {"requests": {"cpu": "lots", "memory": None}}, []])
+@pytest.mark.parametrize("resources", [{"requests": {"cpu": "lots", "memory": None}}, {"requests": None}, None])
 def test_what_is_no_quantity_is_left_to_the_api_server(resources: Any) -> None:
     """It refuses the pod, and says why; the group is not the place to trip over it."""
     spec = spec_of(Worker={"spec": {"containers": [{"name": "tensorflow", "image": "i", "resources": resources}]}})

@@ -1,0 +1,185 @@
+"""Collects what is wrong with a specification while it is read, within bounds. Pure.
+
+Names of fields are quoted, values never are: they may be secrets. Of mistakes beyond the bounds only the number is kept, so a
+specification of a megabyte that is wrong everywhere costs no more than the walk through it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from api.text import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+LARGEST: Final = 2**63 - 1
+"""The largest int64: who asks for more in a limit of ours means for ever."""
+MOST: Final = 20
+"""Mistakes that are told, and warnings: more than a person mends in one go."""
+_MOST_BYTES: Final = 3600
+"""Of all mistakes together: what a message may have (`api.text.MAX_BYTES`) less what stands around them."""
+
+_ALIKE: Final = 0.8
+"""How alike a key must be to a known one to be called a slip of the finger: as `prots` to `ports`. Of the 356 fields of a pod
+that are known here 14 are that alike to another one of their object, so few of those that Kubernetes adds will be."""
+_MOST_COMPARED: Final = 50
+_LONGEST: Final = 50
+"""Keys that are compared with known ones, and their characters: a comparison takes some 100 us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """Where something stands, written out only where it is told: a key, or a place in a list, below another path."""
+
+    above: Path | str
+    step: str | int
+
+    def __str__(self) -> str:
+        steps: list[str] = []
+        here: Path | str = self
+        while isinstance(here, Path):
+            steps.append(f"[{here.step}]" if isinstance(here.step, int) else f".{quoted(here.step)}")
+            here = here.above
+        return here + "".join(reversed(steps))
+
+
+class Reader:
+    """Collects mistakes and unknown fields. Every method answers a usable value, so that reading goes on after a mistake."""
+
+    def __init__(self) -> None:
+        self._mistakes: list[str] = []
+        self._untold = 0
+        self._bytes = 0
+        self._unknown: list[str] = []
+        self._untold_unknown = 0
+        self._compared = 0
+
+    def __bool__(self) -> bool:
+        """Whether there are mistakes."""
+        return bool(self._mistakes)
+
+    @property
+    def mistakes(self) -> tuple[str, ...]:
+        """The first `MOST` of them, and how many there are besides."""
+        return _with_rest(self._mistakes, self._untold)
+
+    @property
+    def unknown_fields(self) -> tuple[str, ...]:
+        """A sentence for each of the first `MOST` unknown fields, and how many there are besides."""
+        return _with_rest(self._unknown, self._untold_unknown)
+
+    def error(self, path: Path | str, message: str) -> None:
+        """Note a mistake."""
+        if len(self._mistakes) >= MOST or self._bytes > _MOST_BYTES:
+            self._untold += 1
+            return
+        mistake = f"{path}: {message}"
+        self._mistakes.append(mistake)
+        self._bytes += len(mistake.encode(errors="replace"))
+
+    def wrong_type(self, path: Path | str, wanted: str, value: object) -> None:
+        """Note that a value is not what it must be."""
+        self.error(path, f"must be {wanted}, not {_kind_of(value)}")
+
+    def unknown(self, path: Path | str, key: str, known: Collection[str], *, certain: bool) -> None:
+        """Note a key that is none of the known ones.
+
+        Where it is not `certain` that these are all there are, only if it looks like one of them: Kubernetes adds fields.
+        """
+        like = self._like(key, known)
+        if not (like or certain):
+            return
+        if len(self._unknown) >= MOST:
+            self._untold_unknown += 1
+            return
+        hint = f"; did you mean {like}?" if like else ""
+        self._unknown.append(f"{Path(path, key)} is unknown and ignored{hint}")
+
+    def _like(self, key: str, known: Collection[str]) -> str:
+        if len(key) > _LONGEST or self._compared >= _MOST_COMPARED:
+            return ""
+        self._compared += 1
+        lowered = {each.lower(): each for each in known if abs(len(each) - len(key)) <= 2}
+        found = get_close_matches(key.lower(), lowered, n=1, cutoff=_ALIKE)
+        return lowered[found[0]] if found else ""
+
+    def known(self, given: Mapping[str, object], known: Collection[str], path: Path | str) -> None:
+        """Note the unknown fields of an object of ours."""
+        for key in given:
+            if key not in known:
+                self.unknown(path, key, known, certain=True)
+
+    def mapping(self, value: object, path: Path | str) -> Mapping[str, object]:
+        """An object; absent and null count as empty."""
+        if value is None:
+            return {}
+        if isinstance(value, dict):
+            return value
+        self.wrong_type(path, "an object", value)
+        return {}
+
+    def integer(self, value: object, path: Path | str, default: int | None) -> int | None:
+        """A whole number of at least 0, at most Go's largest; absent and null give the default."""
+        if value is None:
+            return default
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return min(value, LARGEST)
+        self.wrong_type(path, "a whole number of at least 0", value)
+        return default
+
+    def boolean(self, value: object, path: Path | str) -> bool:
+        """True or false; absent and null are false."""
+        if value is None:
+            return False
+        if isinstance(value, bool):
+            return value
+        self.wrong_type(path, "true or false", value)
+        return False
+
+    def text(self, value: object, path: Path | str, default: str = "") -> str:
+        """A string; absent and null give the default."""
+        if value is None:
+            return default
+        if isinstance(value, str):
+            return value
+        self.wrong_type(path, "a string", value)
+        return default
+
+    def choice(self, value: object, path: Path | str, allowed: Iterable[str], default: str) -> str:
+        """One of the allowed strings; absent, null and "" give the default."""
+        found = self.text(value, path)
+        if not found:
+            return default
+        if found in allowed:
+            return found
+        self.error(path, f"must be one of {', '.join(each for each in allowed if each)}")
+        return default
+
+
+def is_whole(value: object) -> bool:
+    """Whether a value is a whole number that Go's int64 holds."""
+    return isinstance(value, int) and not isinstance(value, bool) and -LARGEST - 1 <= value <= LARGEST
+
+
+def some(names: Iterable[str], most: int = 5) -> str:
+    """The first of the names, for a message."""
+    told = [quoted(each) or "(no name)" for each in names]
+    rest = f" and {len(told) - most} more" if len(told) > most else ""
+    return ", ".join(told[:most]) + rest
+
+
+def _with_rest(told: list[str], untold: int) -> tuple[str, ...]:
+    return (*told, f"and {untold} more") if untold else tuple(told)
+
+
+def _kind_of(value: object) -> str:
+    """What kind of thing was found: its value is nobody's business."""
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int):
+        return "a negative number" if value < 0 else "one that large" if not is_whole(value) else "a number"
+    kinds = {str: "a string", float: "a fraction", list: "a list", dict: "an object"}
+    return kinds.get(type(value), "null")

@@ -1,0 +1,83 @@
+"""JSON that nests deeper than Python recurses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api.depth import LEVELS, after_first, decode, is_deeper_than, levelled
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(st.sampled_from('[]{}"\\,:a'), max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(st.sampled_from('[]{}"\\a'), max_size=3), inner)
+    ),
+    max_leaves=12,
+)
+
+
+def depth_of(value: Any) -> int:
+    """How deep lists and objects lie in each other."""
+    match value:
+        case list():
+            return 1 + max(map(depth_of, value), default=0)
+        case dict():
+            return 1 + max(map(depth_of, value.values()), default=0)
+        case _:
+            return 0
+
+
+def levels_of(value: Any) -> int:
+    """The same of values that hold one value each, which may be deep."""
+    levels = 0
+    while value is not None:
+        (value,) = value.values() if isinstance(value, dict) else value
+        levels += 1
+    return levels
+
+
+@settings(deadline=None)
+@given(json_values)
+def test_what_is_not_deep_stays_as_it_is(value: Any) -> None:
+    """B01: brackets in strings are none."""
+    raw = msgspec.json.encode(value)
+    assert levelled(raw) == raw
+    assert decode(msgspec.json.Decoder(), raw) == value
+    for levels in range(5):
+        assert is_deeper_than(raw, levels) is (depth_of(value) > levels)
+
+
+@pytest.mark.parametrize("depth", [LEVELS + 1, 2000, 100_000])
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a]":', b"}")])
+def test_what_lies_too_deep_is_read_as_null_and_the_rest_as_it_is(depth: int, opening: bytes, closing: bytes) -> None:
+    """B01: on every Python, of whatever limit."""
+    deep = opening * depth + b"1" + closing * depth
+    body = b'{"a":"x","deep":' + deep + b',"b":[' + deep + b',"y"]}'
+    found = decode(msgspec.json.Decoder(), levelled(body))
+    assert (found["a"], found["b"][1]) == ("x", "y")
+    assert levels_of(found["deep"]) == LEVELS - 1
+    assert is_deeper_than(body, LEVELS)
+    assert not is_deeper_than(levelled(body), LEVELS)
+    raw = decode(msgspec.json.Decoder(dict[str, msgspec.Raw]), body)
+    assert msgspec.json.decode(raw["a"]) == "x"
+
+
+@pytest.mark.parametrize(
+    ("body", "first"),
+    [
+        (b'[[],"]"],{', b'[[],"]"],'),
+        (b'{"a":"}"} ,\n {"b":2}', b'{"a":"}"} ,'),
+        (b"[" * 9000 + b"]" * 9000 + b",1", b"[" * 9000 + b"]" * 9000 + b","),
+        (b"[1]", b""),
+        (b"[[1]", b""),
+        (b"", b""),
+    ],
+)
+def test_the_end_of_a_value_is_found_without_decoding_it(body: bytes, first: bytes) -> None:
+    """D9d: of a list that arrives each item is cut off, however deep it is."""
+    assert after_first(body) == len(first)
+    assert after_first(memoryview(body)) == len(first)

@@ -1,0 +1,81 @@
+"""On which Pythons the unit tests run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hack import unit_all
+from hack.control_plane import ControlPlaneError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def interpreter(path: Path, version: str) -> Path:
+    """Something that answers like a Python of that version."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho {version}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_they_run_on_every_python_that_setup_cfg_names() -> None:
+    """Whoever names another one there has it tested."""
+    settings = unit_all.read_settings()
+    assert unit_all.versions(settings) == ["3.11", "3.12", "3.13"]
+    assert settings["options"]["python_requires"] == ">=3.11"
+    needed = unit_all.requirements(settings)
+    assert {"msgspec", "pytest", "hypothesis"} <= {each.partition(">")[0] for each in needed}
+
+
+def test_an_interpreter_is_taken_from_the_path_or_from_pyenv(tmp_path: Path) -> None:
+    """The path first, but for a shim that stands for another version; of pyenv's the newest."""
+    environment = {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path)}
+    assert unit_all.find("3.12", environment) is None
+    versions = tmp_path / ".pyenv" / "versions"
+    interpreter(versions / "3.12.9" / "bin" / "python", "3.12")
+    newest = interpreter(versions / "3.12.10" / "bin" / "python", "3.12")
+    interpreter(versions / "3.1.5" / "bin" / "python", "3.1")
+    assert unit_all.find("3.12", environment) == newest
+    on_path = interpreter(tmp_path / "bin" / "python3.12", "3.11")
+    assert unit_all.find("3.12", environment) == newest
+    interpreter(on_path, "3.12")
+    assert unit_all.find("3.12", environment) == on_path
+
+
+def test_a_python_that_is_not_there_is_told_and_fails_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A machine has what it has."""
+    monkeypatch.setattr(unit_all, "find", lambda _: None)
+    assert unit_all.main([]) == 0
+    assert "Python 3.12: left out, there is none on this machine" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("code", "word"), [(0, "passed"), (1, "FAILED")])
+def test_what_came_of_each_is_told(
+    code: int, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One failure fails the whole."""
+    python = interpreter(tmp_path / "python", "3.11")
+    python.write_text(f"#!/bin/sh\nexit {code}\n")
+    monkeypatch.setattr(unit_all, "find", lambda _: python)
+    monkeypatch.setattr(unit_all, "environment_of", lambda _, found: found)
+    assert unit_all.main(["test/unit/api"]) == code
+    assert f"Python 3.13: {word}" in capsys.readouterr().out
+
+
+def test_an_environment_that_can_not_be_made_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else nobody would see that nothing was tested."""
+
+    def refuse(_version: str, _python: Path) -> Path:
+        raise ControlPlaneError("no index")
+
+    monkeypatch.setattr(unit_all, "find", lambda _: tmp_path)
+    monkeypatch.setattr(unit_all, "environment_of", refuse)
+    assert unit_all.main([]) == 1
+    assert "no index" in capsys.readouterr().out
