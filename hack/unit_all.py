@@ -68,8 +68,10 @@ def _is(version: str, python: Path) -> bool:
 def environment_of(version: str, python: Path) -> Path:
     """The Python of an environment with all that the unit tests need, made if it is not in the cache.
 
-    Raises ControlPlaneError.
+    That is this one, if it is of the version. Raises ControlPlaneError.
     """
+    if version == f"{sys.version_info[0]}.{sys.version_info[1]}":
+        return Path(sys.executable)
     settings = read_settings()
     wanted = requirements(settings)
     digest = hashlib.sha256("\n".join([str(python), *wanted]).encode() + CONSTRAINTS.read_bytes()).hexdigest()[:8]

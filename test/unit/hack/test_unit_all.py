@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from pathlib import Path
 
 import pytest
 
 from hack import unit_all
 from hack.control_plane import ControlPlaneError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def interpreter(path: Path, version: str) -> Path:
@@ -65,6 +63,12 @@ def test_what_came_of_each_is_told(
     monkeypatch.setattr(unit_all, "environment_of", lambda _, found: found)
     assert unit_all.main(["test/unit/api"]) == code
     assert f"Python 3.13: {word}" in capsys.readouterr().out
+
+
+def test_the_python_that_asks_needs_no_other_environment(tmp_path: Path) -> None:
+    """It has all that the tests need: it runs one."""
+    own = ".".join(map(str, sys.version_info[:2]))
+    assert unit_all.environment_of(own, tmp_path / "no such python") == Path(sys.executable)
 
 
 def test_an_environment_that_can_not_be_made_is_a_failure(
