@@ -42,10 +42,12 @@ from controller.tfjob.executor import Executor
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.gang import gang_scheduler
 from controller.tfjob.hindrances import Hindrances
+from controller.tfjob.mender import Mender
 from controller.tfjob.metrics import NoJobMetrics, NoReconcileMetrics
 from controller.tfjob.ownership import CHILD_INDEXERS
 from controller.tfjob.pod_group_cache import PodGroupCache
 from controller.tfjob.ref_manager import RefManager
+from controller.tfjob.retries import Retries
 from controller.tfjob.status_writer import StatusWriter
 from controller.tfjob.tenure import Tenure
 from informers import Codec, SharedInformerFactory
@@ -132,6 +134,8 @@ def build(
     queue: RateLimitingQueue[str] = RateLimitingQueue(
         default_controller_rate_limiter(), name=NAME, metrics=metrics.series, clock=clock
     )
+    executor = Executor(writer, recorder, expectations, hindrances, domain=options.cluster_domain, gang=gang)
+    retries = Retries(clock)
     controller = TFJobController(
         jobs=jobs,
         pods=factory.informer(
@@ -145,8 +149,9 @@ def build(
         ),
         pod_groups=PodGroupCache.of(gang, factory, namespace) if gang is not None else None,
         queue=queue,
-        executor=Executor(writer, recorder, expectations, hindrances, domain=options.cluster_domain, gang=gang),
-        ref_manager=RefManager(writer, expectations),
+        executor=executor,
+        ref_manager=RefManager(writer, executor.record, expectations, retries),
+        mender=Mender(writer, executor.record, retries),
         status_writer=StatusWriter(writer, recorder, metrics.jobs),
         expectations=expectations,
         hindrances=hindrances,

@@ -87,6 +87,14 @@ EVENT_CREATED_SERVICE: Final = "SuccessfulCreateService"
 EVENT_FAILED_CREATE_SERVICE: Final = "FailedCreateService"
 EVENT_DELETED_SERVICE: Final = "SuccessfulDeleteService"
 EVENT_FAILED_DELETE_SERVICE: Final = "FailedDeleteService"
+EVENT_FAILED_ADOPT_POD: Final = "FailedAdoptPod"
+EVENT_FAILED_ADOPT_SERVICE: Final = "FailedAdoptService"
+EVENT_RELABELLED_POD: Final = "RelabelledPod"
+EVENT_FAILED_RELABEL_POD: Final = "FailedRelabelPod"
+EVENT_RELABELLED_SERVICE: Final = "RelabelledService"
+EVENT_FAILED_RELABEL_SERVICE: Final = "FailedRelabelService"
+EVENT_RESELECTED_SERVICE: Final = "ReselectedService"
+EVENT_FAILED_RESELECT_SERVICE: Final = "FailedReselectService"
 EVENT_EXITED_WITH_CODE: Final = "ExitedWithCode"
 EVENT_RESTART_POLICY_OVERWRITTEN: Final = "SettedPodTemplateRestartPolicy"
 EVENT_DELETED_JOB: Final = "SuccessfulDeleteJob"
@@ -109,22 +117,32 @@ EVENT_FAILED_DELETE_CONFIG_MAP: Final = "FailedDeleteConfigMap"
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 
-# Labels. Two families: the short names are read by the older SDK and by scripts, the prefixed ones by the newer SDK and Kueue.
+# Labels. Two families: the short names are read by older SDKs and by scripts, the prefixed ones by the newer SDK and Kueue.
+# Those with `tf-` are the names of before 2021, by which kubeflow-tfjob 0.1 looks for pods.
 LABEL_GROUP_NAME: Final = "group-name"
 LABEL_JOB_NAME: Final = "job-name"
 LABEL_TF_JOB_NAME: Final = "tf-job-name"
 LABEL_CONTROLLER_NAME: Final = "controller-name"
 LABEL_REPLICA_TYPE: Final = "replica-type"
 LABEL_REPLICA_INDEX: Final = "replica-index"
+LABEL_TF_REPLICA_TYPE: Final = "tf-replica-type"
+LABEL_TF_REPLICA_INDEX: Final = "tf-replica-index"
 LABEL_JOB_ROLE: Final = "job-role"
 LABEL_PREFIX: Final = "training.kubeflow.org/"
 LABEL_OPERATOR_NAME: Final = "training.kubeflow.org/operator-name"
 LABEL_CLUSTER_SPEC: Final = "training.kubeflow.org/cluster-spec"
 """On pods alone: the hash of the ConfigMap that brings them the cluster specification."""
+LABEL_RESTART_POLICY: Final = "training.kubeflow.org/restart-policy"
+"""On pods: the policy of the replica when the pod was made. Never and ExitCode look the same in a pod itself."""
 GROUP_NAME: Final = "kubeflow.org"
 CONTROLLER_NAME: Final = "tf-operator"
 OPERATOR_NAME: Final = "tfjob-controller"
 ROLE_MASTER: Final = "master"
+SELECTING_LABELS: Final = (
+    LABEL_OPERATOR_NAME,
+    *(LABEL_PREFIX + name for name in (LABEL_JOB_NAME, LABEL_REPLICA_TYPE, LABEL_REPLICA_INDEX)),
+)
+"""The labels by which a replica's service selects its pod."""
 CHILD_SELECTOR: Final = f"{LABEL_OPERATOR_NAME}={OPERATOR_NAME}"
 """Selects our pods, services and ConfigMaps: nothing else of the cluster enters our cache."""
 

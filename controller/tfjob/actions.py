@@ -37,6 +37,14 @@ class PodDeletion:
     event: JobEvent | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Mending:
+    """A child that somebody has edited, and the place that it has."""
+
+    child: Pod | Service
+    slot: Slot
+
+
 TroubleKey = tuple[str, str, str]
 """UID of a pod, name of its container or "", reason: the same for as long as it is the same trouble."""
 
@@ -62,8 +70,9 @@ class Plan:
     """What to do. `status` is None when the one on the server says all there is to say.
 
     `look_again_s` is in how many seconds time alone will change the answer; None when it will not. `delete_job` is due when
-    the job has outlived its TTL. `create_pod_group` is the least number of pods of the group to create, which comes before
-    every pod. So do the ConfigMaps of `create_config_maps`, which are hashes.
+    the job has outlived its TTL. `relabel` are children whose labels say something else than their names, `reselect` services
+    that select something else than their pods. `create_pod_group` is the least number of pods of the group to create, which
+    comes before every pod. So do the ConfigMaps of `create_config_maps`, which are hashes.
     """
 
     create_services: tuple[Slot, ...] = ()
@@ -73,6 +82,8 @@ class Plan:
     delete_pods: tuple[PodDeletion, ...] = ()
     delete_services: tuple[Service, ...] = ()
     delete_job: bool = False
+    relabel: tuple[Mending, ...] = ()
+    reselect: tuple[Mending, ...] = ()
     troubles: tuple[Trouble, ...] = ()
     create_pod_group: int | None = None
     resize_pod_group: PodGroupResize | None = None
@@ -83,7 +94,7 @@ class Plan:
 
     @property
     def acts(self) -> bool:
-        """Whether anything but the status is to be changed."""
+        """Whether anything is to be made or deleted."""
         return bool(
             self.create_services
             or self.create_pods

@@ -12,32 +12,53 @@ from api.v1 import constants as c
 from controller.tfjob import status as statuses
 from controller.tfjob.actions import JobEvent, Plan, PodDeletion
 from controller.tfjob.lifecycle import to_clean_up
-from controller.tfjob.replicas import count, slot_of
+from controller.tfjob.replicas import count, observe, place_of_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from datetime import datetime
 
-    from api.v1.children import Service
+    from api.v1.children import Pod, Service
     from api.v1.types import JobStatus, ReplicaStatus, TFJob
-    from controller.tfjob.replicas import Replica
+    from controller.tfjob.replicas import Place, Replica
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The children as observed. `surplus` are pods that the specification does not ask for (any more)."""
+    """The children as observed. `surplus` are pods that the specification does not ask for (any more), and second ones."""
 
     replicas: Sequence[Replica]
     surplus: Sequence[Replica]
-    services: Sequence[Service]
+    services: Sequence[tuple[Place | None, Service]]
 
-    def services_except(self, places: Collection[tuple[str, int]]) -> tuple[Service, ...]:
+    def services_except(self, places: Collection[Place]) -> tuple[Service, ...]:
         """Services that belong to none of these places and are not going already."""
         return tuple(
             service
-            for service in self.services
-            if service.metadata.deletion_timestamp is None and slot_of(service.metadata) not in places
+            for place, service in self.services
+            if service.metadata.deletion_timestamp is None and place not in places
         )
+
+    def services_of(self, places: Collection[Place]) -> list[Service]:
+        """Services that belong to one of these places."""
+        return [service for place, service in self.services if place in places]
+
+
+def see(
+    job: TFJob,
+    pods: Iterable[Pod],
+    services: Iterable[Service],
+    is_wanted: Callable[[Replica], bool] = lambda _: True,
+) -> Seen:
+    """Find out what is there. Where no specification can be read every replica may be wanted."""
+    name = job.metadata.name
+    chosen, others = observe(name, pods, job.status.restarts)
+    return Seen(
+        replicas=[replica for replica in chosen if is_wanted(replica)],
+        surplus=[*(replica for replica in chosen if not is_wanted(replica)), *others],
+        # A service is of use by its name alone: that is where its pod is looked for.
+        services=[(place_of_name(name, service.metadata.name), service) for service in services],
+    )
 
 
 def after_the_end(job: TFJob, seen: Seen, policy: str, keep_s: int | None, now: datetime) -> Plan:

@@ -15,12 +15,10 @@ import msgspec
 import structlog
 
 from api.client.errors import ApiError, ConflictError
-from api.meta import meta_key
 from api.v1 import conditions
 from api.v1 import constants as c
 from api.v1.children import ConfigMap, Pod, Service
 from api.v1.types import InvalidSpec, TFJobSpec
-from api.v1.validation import child_name
 from controller.tfjob import restarts
 from controller.tfjob import status as statuses
 from controller.tfjob.bounds import BOUNDS
@@ -49,6 +47,7 @@ if TYPE_CHECKING:
     from controller.tfjob.executor import Executor
     from controller.tfjob.expectations import Expectations
     from controller.tfjob.hindrances import Hindrances
+    from controller.tfjob.mender import Mender
     from controller.tfjob.metrics import JobMetrics, ReconcileMetrics, Result
     from controller.tfjob.pod_group_cache import PodGroupCache
     from controller.tfjob.ref_manager import RefManager
@@ -116,6 +115,7 @@ class TFJobController:
         queue: RateLimitingQueue[str],
         executor: Executor,
         ref_manager: RefManager,
+        mender: Mender,
         status_writer: StatusWriter,
         expectations: Expectations,
         hindrances: Hindrances,
@@ -138,6 +138,7 @@ class TFJobController:
         self._queue = queue
         self._executor = executor
         self._ref_manager = ref_manager
+        self._mender = mender
         self._status_writer = status_writer
         self._expectations = expectations
         self._hindrances = hindrances
@@ -230,7 +231,7 @@ class TFJobController:
         spec = self._spec_of(job, memory)
         if not memory.ours:
             return
-        if may_act and isinstance(spec, TFJobSpec) and await self._claim(known, spec, pods, services):
+        if may_act and isinstance(spec, TFJobSpec) and await self._claim(key, known, spec, pods, services):
             return
         gang = self._pod_groups.gang_of(job.metadata) if self._pod_groups is not None else None
         now = self._clock.now()
@@ -244,7 +245,7 @@ class TFJobController:
             memory.drop_spec()
         if decided.look_again_s is not None:
             self._queue.add_after(key, decided.look_again_s)
-        await self._confirm_restarts(job, decided)
+        await self._confirm_restarts(job, decided, pods)
         decided = self._hindrances.due(job.metadata, decided)
         acts = may_act and decided.acts
         untouched = self._tenure is not None and not memory.touched and self._tenure.is_untouched(known)
@@ -253,9 +254,7 @@ class TFJobController:
         written = await self._write_status(
             key, known, job, memory, decided, at_once=acts and not unproved, may_wait=untouched
         )
-        for trouble in untold(decided.troubles, memory.told):
-            memory.told.add(trouble.key)
-            self._executor.record(job, trouble.event.type, trouble.event.reason, trouble.event.message)
+        await self._tell_and_mend(key, job, spec, memory, decided)
         if not acts:
             self._wake_later(key, job.metadata)
             return
@@ -279,6 +278,16 @@ class TFJobController:
         if decided.delete_job:
             await self._executor.delete_job(known)
 
+    async def _tell_and_mend(
+        self, key: str, job: TFJob, spec: TFJobSpec | InvalidSpec, memory: _Memory, decided: Plan
+    ) -> None:
+        """Tell what keeps pods from starting, and set right what users have edited of children. Nothing waits for either."""
+        for trouble in untold(decided.troubles, memory.told):
+            memory.told.add(trouble.key)
+            self._executor.record(job, trouble.event.type, trouble.event.reason, trouble.event.message)
+        if isinstance(spec, TFJobSpec):
+            self._wake_after(key, await self._mender.carry_out(job, spec, decided))
+
     async def _carry_out(self, job: TFJob, spec: TFJobSpec | InvalidSpec, decided: Plan) -> None:
         """Create, then delete, also when creating failed: what is to go may be what stands in the way, of a quota say.
 
@@ -296,34 +305,38 @@ class TFJobController:
         if failure is not None:
             raise failure
 
-    async def _claim(self, job: TFJob, spec: TFJobSpec, pods: Sequence[Pod], services: Sequence[Service]) -> bool:
-        """Adopt and release children of a job that lives and is ours to run. True if that changed what the caches will show."""
+    async def _claim(
+        self, key: str, job: TFJob, spec: TFJobSpec, pods: Sequence[Pod], services: Sequence[Service]
+    ) -> bool:
+        """Adopt children for a job that lives and is ours to run. True if that changed what the caches will show."""
         meta = job.metadata
-        if meta.deletion_timestamp is not None or conditions.is_finished(job.status):
+        ends = meta.deletion_timestamp is not None or conditions.is_finished(job.status)
+        if ends or spec.managed_by not in c.MANAGED_BY_US:
             return False
-        if spec.managed_by not in c.MANAGED_BY_US:
-            return False
-        key = meta_key(meta)
         claimed = (
             claims(meta.name, POD, pods, self._pods.indexer.by_index(ORPHAN_INDEX, key)),
             claims(meta.name, SERVICE, services, self._services.indexer.by_index(ORPHAN_INDEX, key)),
         )
-        return await self._ref_manager.carry_out(job, claimed, lambda: self._status_writer.confirm(job))
+        adoptions = await self._ref_manager.carry_out(job, claimed, lambda: self._status_writer.confirm(job))
+        self._wake_after(key, adoptions.wait_s)
+        return adoptions.any
 
-    async def _confirm_restarts(self, job: TFJob, decided: Plan) -> None:
+    async def _confirm_restarts(self, job: TFJob, decided: Plan, pods: Sequence[Pod]) -> None:
         """Make sure of the pods that restarts are newly counted of: on an old view they may be counted long since (B36)."""
         if decided.status is None:
             return
-        meta = job.metadata
-        taken_over = restarts.taken_over(job.status.restarts, decided.status.restarts)
-        pods = [(child_name(meta.name, record.type, record.index), record.pod) for record in taken_over]
-        await self._status_writer.confirm_pods(meta.namespace, pods)
+        counted = {record.pod for record in restarts.taken_over(job.status.restarts, decided.status.restarts)}
+        found = [(pod.metadata.name, pod.metadata.uid) for pod in pods if pod.metadata.uid in counted]
+        await self._status_writer.confirm_pods(job.metadata.namespace, found)
 
     def _wake_later(self, key: str, meta: ObjectMeta) -> None:
         """Two things send no event: a child that came and went between two watches (EX-02), and a wait that is over (U2)."""
-        for wait in (self._expectations.expires_in_s(owner_key(meta)), self._hindrances.next_due_in_s(meta)):
-            if wait is not None:
-                self._queue.add_after(key, wait)
+        self._wake_after(key, self._expectations.expires_in_s(owner_key(meta)))
+        self._wake_after(key, self._hindrances.next_due_in_s(meta))
+
+    def _wake_after(self, key: str, wait_s: float | None) -> None:
+        if wait_s is not None:
+            self._queue.add_after(key, wait_s)
 
     async def _write_status(
         self,
@@ -391,6 +404,7 @@ class TFJobController:
         self._expectations.forget(owner_key(gone))
         self._hindrances.forget(gone)
         self._status_writer.unkept.forget(gone.uid)
+        self._mender.forget(gone)
         memory = self._memory.pop(gone.uid, None)
         # Jobs that this process has worked on: a replica that waits for the lease sees deletions too, and must not count them
         # a second time; a job that another controller manages is not ours to count (B75).

@@ -25,15 +25,16 @@ from api.client.errors import (
     NotFoundError,
     StatusError,
 )
-from api.client.rest import JSON_PATCH
+from api.client.rest import JSON_PATCH, MERGE_PATCH
 from api.core import CONFIG_MAPS, PODS, SERVICES
 from api.meta import Resource, Struct, controller_of
 from api.v1 import constants as c
-from api.v1.children import NO_LABELS, ChildMeta
+from api.v1.children import NO_LABELS, ChildMeta, Pod, Service
 from api.v1.templates import templates_of
 from controller.tfjob.cluster_spec import config_map_name
 from controller.tfjob.config_maps import build_config_map
 from controller.tfjob.ownership import owner_key
+from controller.tfjob.pod_end import has_ended
 from controller.tfjob.pod_group import build_pod_group, resize_patch
 from controller.tfjob.pod_template import PodBuilder, build_service
 from controller.tfjob.ref_manager import is_adoptable
@@ -41,7 +42,7 @@ from controller.tfjob.references import reference_to
 from workqueue.parallel import parallelize_until, slow_start_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from api.client import RestClient
     from api.meta import ObjectMeta
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
     from controller.tfjob.expectations import Expectations
     from controller.tfjob.gang import GangScheduler
     from controller.tfjob.hindrances import Hindrances
+
+    Record = Callable[[TFJob, str, str, str], None]
+    """Records an event on a job: type, reason, message."""
 
 MAX_AT_ONCE: Final = 16
 """Creates, or deletes, of one job under way together. So many keep an API server on two cores busy; more would only queue
@@ -87,11 +91,20 @@ class ChildKind:
     failed_create: str
     deleted: str
     failed_delete: str
+    relabelled: str = ""
+    failed_relabel: str = ""
     refusals: tuple[type[StatusError], ...] = (InvalidError, BadRequestError)
 
 
 POD: Final = ChildKind(
-    "pod", PODS, c.EVENT_CREATED_POD, c.EVENT_FAILED_CREATE_POD, c.EVENT_DELETED_POD, c.EVENT_FAILED_DELETE_POD
+    "pod",
+    PODS,
+    c.EVENT_CREATED_POD,
+    c.EVENT_FAILED_CREATE_POD,
+    c.EVENT_DELETED_POD,
+    c.EVENT_FAILED_DELETE_POD,
+    c.EVENT_RELABELLED_POD,
+    c.EVENT_FAILED_RELABEL_POD,
 )
 SERVICE: Final = ChildKind(
     "service",
@@ -100,6 +113,8 @@ SERVICE: Final = ChildKind(
     c.EVENT_FAILED_CREATE_SERVICE,
     c.EVENT_DELETED_SERVICE,
     c.EVENT_FAILED_DELETE_SERVICE,
+    c.EVENT_RELABELLED_SERVICE,
+    c.EVENT_FAILED_RELABEL_SERVICE,
 )
 CONFIG_MAP: Final = ChildKind(
     "ConfigMap",
@@ -129,6 +144,10 @@ def pod_group_kind(scheduler: GangScheduler) -> ChildKind:
 
 class _Identity(Struct, frozen=True):
     metadata: ChildMeta
+
+
+_SLICES: Final[dict[str, type[Any]]] = {POD.name: Pod, SERVICE.name: Service}
+"""What our watches select by labels; of other kinds the identity is all that is looked at."""
 
 
 def _may_be_its_own(error: ApiError) -> bool:
@@ -311,24 +330,41 @@ class Executor:
             raw = await self._client.get(kind.resource, job.metadata.namespace, name)
         except NotFoundError as error:
             raise NameTakenError(f"{kind.name} {name} has just gone; it can be created now") from error
-        found = decode_answer(raw, _Identity, request=f"GET {kind.name} {name}").metadata
-        owner = controller_of(found)
+        slice_of_kind = _SLICES.get(kind.name, _Identity)
+        found: Pod | Service | _Identity = decode_answer(raw, slice_of_kind, request=f"GET {kind.name} {name}")
+        meta = found.metadata
+        owner = controller_of(meta)
         if owner is not None and owner.uid == job.metadata.uid:
+            if kind.name in _SLICES and (meta.labels or NO_LABELS).operator_name != c.OPERATOR_NAME:
+                await self._bring_to_light(job, kind, meta)
             return
         # A child of an earlier job of this name goes with its owner, or was left behind by it and will be adopted; only a
         # stranger needs a person.
-        leaving = found.deletion_timestamp is not None or (owner is not None and owner.name == job.metadata.name)
-        adoptable = owner is None and is_adoptable(job.metadata.name, found)
+        leaving = meta.deletion_timestamp is not None or (owner is not None and owner.name == job.metadata.name)
+        adoptable = owner is None and not isinstance(found, _Identity) and is_adoptable(job.metadata.name, found)
         if not leaving and not adoptable:
             holder = f"{owner.kind} {owner.name}" if owner is not None else "nobody"
-            advice = "delete it, or make the job anew under another name"
-            self._warn(job, kind, name, f"{taken}: it belongs to {holder}; {advice}")
+            why = f"it belongs to {holder}; delete it, or make the job anew under another name"
+            if owner is None and isinstance(found, Pod) and has_ended(found):
+                why = "it has ended, and belongs to nobody; delete it to let this job go on"
+            self._warn(job, kind, name, f"{taken}: {why}")
         raise NameTakenError(taken)
 
     def _warn(self, job: TFJob, kind: ChildKind, name: str, why: str) -> None:
         """Tell why a child could not be created, unless that was told lately."""
         if self._hindrances.is_news(job.metadata, name, f"{kind.name}: {why}"):
             self.record(job, c.WARNING, kind.failed_create, f"Error creating: {why}")
+
+    async def _bring_to_light(self, job: TFJob, kind: ChildKind, meta: ChildMeta) -> None:
+        """Give a child of ours its label back by which our watch selects it: the cache then shows it (D13)."""
+        body = {"metadata": {"uid": meta.uid, "labels": {c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME}}}
+        what = f"the label {c.LABEL_OPERATOR_NAME} of {kind.name} {meta.name}, without which it can not be seen"
+        try:
+            await self._client.patch(kind.resource, meta.namespace, meta.name, body, content_type=MERGE_PATCH)
+        except ApiError as error:
+            self.record(job, c.WARNING, kind.failed_relabel, f"Error restoring {what}: {error}")
+            raise NameTakenError(f"{kind.name} {meta.name} exists already and can not be seen") from error
+        self.record(job, c.WARNING, kind.relabelled, f"Restored {what}")
 
     async def delete_children(self, job: TFJob, plan: Plan) -> None:
         """Delete what the plan says must go. Raises the first ApiError, after all have been tried."""

@@ -115,8 +115,13 @@ class ChildHandler(Generic[C]):
 
     def _gone(self, meta: ChildMeta) -> None:
         owner = controller_of(meta)
-        if owner is not None and owner.kind == TFJOBS.kind:
+        if owner is None:
+            key = job_of_orphan(meta)  # it may have stood in the way (D15)
+        elif owner.kind == TFJOBS.kind:
             key = object_key(meta.namespace, owner.name)
             self._expectations.deletion_observed(key_of_owner(meta, owner), self._kind, meta.uid)
+        else:
+            return
+        if key is not None:
             self._hindrances.freed(key, meta.name)
             self._feed.add(key)

@@ -18,10 +18,9 @@ from api.v1.types import Begun, InvalidSpec, TFJobSpec
 from api.v1.validation import MAX_REPLICAS, invalid_message, listed
 from controller.tfjob import status as statuses
 from controller.tfjob.actions import NOTHING, JobEvent, Plan
-from controller.tfjob.clean_up import Seen, after_the_end, suspended
+from controller.tfjob.clean_up import Seen, after_the_end, see, suspended
 from controller.tfjob.ending import conclude, past_deadline, until_deadline
 from controller.tfjob.gang import released
-from controller.tfjob.replicas import observe
 from controller.tfjob.restarts import account
 from controller.tfjob.troubles import troubles_of
 
@@ -98,7 +97,7 @@ def plan_invalid(
         failed = conditions.find(job.status.conditions, c.FAILED)
         never_good = failed is not None and failed.reason == c.REASON_INVALID
         policy = c.CLEAN_RUNNING if never_good else spec.clean_pod_policy
-        return released(after_the_end(job, Seen(observe(pods), (), services), policy, spec.ttl_s, now), gang)
+        return released(after_the_end(job, see(job, pods, services), policy, spec.ttl_s, now), gang)
     if not _is_spared(job, spec, pods):
         return _failed(job, spec, statuses.whole(now))
     return _held(job, spec, pods, services, now, gang=gang)
@@ -151,20 +150,18 @@ def _observed(
     job: TFJob, spec: InvalidSpec, pods: Sequence[Pod], services: Sequence[Service], now: datetime
 ) -> tuple[Seen, JobStatus, tuple[JobEvent, ...]]:
     """What is there, by the sizes of the last good specification, and the status that says so and that the job is held."""
-    observed = observe(pods, job.status.restarts)
-    sizes = _sizes(job.status, observed)
-    wanted = [replica for replica in observed if replica.index < sizes.get(replica.type, 0)]
-    surplus = [replica for replica in observed if replica.index >= sizes.get(replica.type, 0)]
-    finished = statuses.finished_indices(job.status, sizes, wanted)
+    sizes = _sizes(job.status, see(job, pods, services).replicas)
+    seen = see(job, pods, services, lambda replica: replica.index < sizes.get(replica.type, 0))
+    finished = statuses.finished_indices(job.status, sizes, seen.replicas)
     status = msgspec.structs.replace(
         statuses.created(job, job.status, statuses.whole(now)),
-        replica_statuses=statuses.counted(wanted, sizes, finished),
+        replica_statuses=statuses.counted(seen.replicas, sizes, finished),
         finished_indices=statuses.remembered(job.status, finished),
-        restarts=account(job.status.restarts, wanted, ()),
+        restarts=account(job.status.restarts, seen.replicas, ()),
         begun=job.status.begun or Begun(),
     )
     status, events = hold(job, status, spec.reason, spec.mistakes, now)
-    return Seen(wanted, surplus, services), status, events
+    return seen, status, events
 
 
 def _sizes(status: JobStatus, observed: Iterable[Replica]) -> dict[str, int]:

@@ -80,13 +80,14 @@ def _is_lost(replica: Replica, spec: TFJobSpec) -> bool:
 def should_restart(replica: Replica, spec: TFJobSpec) -> bool:
     """Whether a failed pod is deleted, to be made again under the same name.
 
+    A pod lives by the policy that it was made with: an edit counts for those that are made from then on (U15).
     Always and OnFailure restart containers in place, but a pod that is itself Failed (evicted, its node lost) never comes back
     by the kubelet's hand (B38). ExitCode asks the exit code, but not of a pod that the cluster took away: what its process
     answered to the SIGTERM is not its doing. What the container's own policy calls fatal is so under every policy of the
     replica. Workers of an elastic job come and go: one that the cluster took is made again even under Never (B50), and so is
     any replica that has not failed but was stopped, and exited in order.
     """
-    policy = spec.replicas[replica.type].restart_policy
+    policy = replica.restart_policy or spec.replicas[replica.type].restart_policy
     if replica.outcome is not Outcome.FAILED:
         return False
     if policy == c.NEVER:

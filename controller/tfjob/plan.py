@@ -18,12 +18,12 @@ from api.v1.validation import child_name
 from controller.tfjob import status as statuses
 from controller.tfjob.actions import NOTHING, JobEvent, Plan, PodDeletion, Slot
 from controller.tfjob.causes import most_restarts
-from controller.tfjob.clean_up import Seen, after_the_end, suspended
+from controller.tfjob.clean_up import Seen, after_the_end, see, suspended
 from controller.tfjob.ending import Ending, conclude, past_deadline, until_deadline
 from controller.tfjob.gang import gathered, released
 from controller.tfjob.held import Told, hold, let_go
 from controller.tfjob.lifecycle import judge, should_restart
-from controller.tfjob.replicas import observe, slot_of
+from controller.tfjob.mending import relabellings, reselections
 from controller.tfjob.restarts import account
 from controller.tfjob.troubles import troubles_of
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from api.v1.children import Pod, Service
     from api.v1.types import Begun, JobStatus, TFJob, TFJobSpec
+    from controller.tfjob.clean_up import Seen
     from controller.tfjob.gang import Gang
     from controller.tfjob.lifecycle import Verdict
     from controller.tfjob.replicas import Replica
@@ -54,12 +55,7 @@ def plan(
     """
     if job.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
         return NOTHING
-    observed = observe(pods, job.status.restarts)
-    seen = Seen(
-        replicas=[replica for replica in observed if _is_wanted(replica, spec)],
-        surplus=[replica for replica in observed if not _is_wanted(replica, spec)],
-        services=services,
-    )
+    seen = see(job, pods, services, lambda replica: _is_wanted(replica, spec))
     if conditions.is_finished(job.status):
         return released(after_the_end(job, seen, spec.clean_pod_policy, spec.ttl_s, now), gang)
     if spec.suspend:
@@ -94,8 +90,9 @@ def _during_its_life(job: TFJob, spec: TFJobSpec, seen: Seen, now: datetime) -> 
     settled = not (missing_pods or going)
     status, more_events = _progress(job, status, restarts, running=verdict.running, settled=settled, now=now)
     places = {(slot.type, slot.index) for slot in slots} | {(replica.type, replica.index) for replica in seen.replicas}
+    name, services = job.metadata.name, seen.services_of(places)
     return Plan(
-        create_services=_missing(slots, (slot_of(service.metadata) for service in seen.services)),
+        create_services=_missing(slots, (place for place, _ in seen.services)),
         create_pods=missing_pods,
         status=statuses.stamped(job, status, statuses.whole(now)),
         events=(*events, *more_events),
@@ -104,6 +101,8 @@ def _during_its_life(job: TFJob, spec: TFJobSpec, seen: Seen, now: datetime) -> 
             + [PodDeletion(replica.pod) for replica in seen.surplus if not replica.terminating]
         ),
         delete_services=seen.services_except(places),
+        relabel=tuple(relabellings(name, seen.replicas, services)),
+        reselect=tuple(reselections(name, services)),
         troubles=troubles_of(seen.replicas),
         look_again_s=until_deadline(status, spec.active_deadline_s, now),
     )

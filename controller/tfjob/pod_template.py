@@ -14,6 +14,8 @@ from controller.tfjob.cluster_spec import ClusterSpec, config_map_name
 from controller.tfjob.lifecycle import deciding_type
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from api.meta import ObjectMeta
     from api.v1.types import Port, ReplicaSpec, TFJob, TFJobSpec
     from controller.tfjob.actions import Slot
@@ -42,9 +44,10 @@ class PodBuilder:
         template: Any = self._templates[slot.type]
         own = template.get("metadata") or {}
         metadata = {name: own[name] for name in _COPIED_METADATA if own.get(name)}
+        labels = labels_of(self._job, self._spec, slot) | {c.LABEL_RESTART_POLICY: replica.restart_policy}
         metadata |= {
             "name": slot.name,
-            "labels": (own.get("labels") or {}) | labels_of(self._job, self._spec, slot),
+            "labels": (own.get("labels") or {}) | labels,
             "ownerReferences": [owner_reference(self._job)],
         }
         containers = [
@@ -88,7 +91,6 @@ class PodBuilder:
 def build_service(job: ObjectMeta, spec: TFJobSpec, slot: Slot) -> dict[str, Any]:
     """The headless service that gives one replica its stable DNS name, published before the pod is ready (B63)."""
     labels = labels_of(job, spec, slot)
-    selected = (c.LABEL_OPERATOR_NAME, *(c.LABEL_PREFIX + name for name in _PREFIXED))
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -96,7 +98,7 @@ def build_service(job: ObjectMeta, spec: TFJobSpec, slot: Slot) -> dict[str, Any
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": {name: labels[name] for name in selected},
+            "selector": selector_of(labels),
             "ports": _service_ports(spec.replicas[slot.type]),
         },
     }
@@ -120,14 +122,19 @@ def _service_ports(replica: ReplicaSpec) -> list[dict[str, Any]]:
     ]
 
 
-_PREFIXED: Final = (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX)
+def selector_of(labels: Mapping[str, str]) -> dict[str, str]:
+    """How a service selects the pod of a replica, whose labels are those of the service."""
+    return {name: labels[name] for name in c.SELECTING_LABELS}
 
 
 def labels_of(job: ObjectMeta, spec: TFJobSpec, slot: Slot) -> dict[str, str]:
     """Our labels on a child, in both families. They win over the template's."""
     labels = labels_of_all(job)
-    for name, value in ((c.LABEL_REPLICA_TYPE, slot.type.lower()), (c.LABEL_REPLICA_INDEX, str(slot.index))):
-        labels[name] = labels[c.LABEL_PREFIX + name] = value
+    for old, name, value in (
+        (c.LABEL_TF_REPLICA_TYPE, c.LABEL_REPLICA_TYPE, slot.type.lower()),
+        (c.LABEL_TF_REPLICA_INDEX, c.LABEL_REPLICA_INDEX, str(slot.index)),
+    ):
+        labels[name] = labels[old] = labels[c.LABEL_PREFIX + name] = value
     if slot.index == 0 and slot.type == deciding_type(spec.replicas):
         labels[c.LABEL_JOB_ROLE] = labels[c.LABEL_PREFIX + c.LABEL_JOB_ROLE] = c.ROLE_MASTER
     return labels

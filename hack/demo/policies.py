@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from api import core
 from api.v1 import conditions
 from api.v1 import constants as c
-from controller.tfjob.replicas import slot_of
+from controller.tfjob.replicas import place_of_labels
 from hack.demo.errors import DemoError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Policies:
 
     def _running(self, name: str) -> int:
         return sum(
-            (slot := slot_of(pod.metadata)) is not None
+            (slot := place_of_labels(pod.metadata)) is not None
             and slot[0] == c.WORKER
             and pod.metadata.label_map().get(c.LABEL_JOB_NAME) == name
             and pod.status.phase == core.RUNNING

@@ -33,15 +33,6 @@ KUBECTL: Final = (
 )
 
 SDK: Final = (
-    *(
-        Difference(
-            f"get_pod_names by replica {which}",
-            "set()",
-            "U11: pods lack the labels tf-replica-type and tf-replica-index by which this SDK selects",
-            clients=frozenset({"kubeflow-tfjob 0.1.3"}),
-        )
-        for which in ("type", "index")
-    ),
     Difference(
         "create from a function",
         "has no attribute 'V1RunPolicy'",

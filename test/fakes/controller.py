@@ -14,10 +14,12 @@ from controller.tfjob.controller import TFJobController
 from controller.tfjob.executor import Executor
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.hindrances import Hindrances
+from controller.tfjob.mender import Mender
 from controller.tfjob.metrics import NoJobMetrics
 from controller.tfjob.ownership import CHILD_INDEXERS
 from controller.tfjob.pod_group_cache import PodGroupCache
 from controller.tfjob.ref_manager import RefManager
+from controller.tfjob.retries import Retries
 from controller.tfjob.status_writer import StatusWriter
 from controller.tfjob.tenure import Tenure
 from fakes.api import FakeClient
@@ -85,14 +87,17 @@ class World:
         self.queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
         informer = cast("SharedIndexInformer[PodGroup]", self.pod_groups)
         groups = PodGroupCache(gang, informer) if gang is not None else None
+        executor = Executor(self.client, self.recorder, self.expectations, self.hindrances, gang=gang)
+        retries = Retries(clock)
         self.controller = TFJobController(
             jobs=cast("SharedIndexInformer[TFJob]", self.jobs),
             pods=cast("SharedIndexInformer[Pod]", self.pods),
             services=cast("SharedIndexInformer[Service]", self.services),
             config_maps=cast("SharedIndexInformer[ConfigMap]", self.config_maps),
             queue=self.queue,
-            executor=Executor(self.client, self.recorder, self.expectations, self.hindrances, gang=gang),
-            ref_manager=RefManager(self.client, self.expectations),
+            executor=executor,
+            ref_manager=RefManager(self.client, executor.record, self.expectations, retries),
+            mender=Mender(self.client, executor.record, retries),
             status_writer=StatusWriter(self.client, self.recorder, NoJobMetrics()),
             expectations=self.expectations,
             hindrances=self.hindrances,

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from api.core import NEVER, Container, ContainerState, ContainerStateTerminated, ContainerStatus, PodSpec, PodStatus
 from api.meta import ObjectMeta, OwnerReference
-from api.v1.children import ChildLabels, ChildMeta, Pod, Service
+from api.v1.children import ChildMeta, Pod, Service
 from api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from api.v1.validation import child_name
-from controller.tfjob.actions import Plan
+from controller.tfjob.actions import Plan, Slot
+from controller.tfjob.mending import labels_wanted
 from controller.tfjob.ownership import OwnerKey
 from controller.tfjob.reading import in_force, read
+from controller.tfjob.replicas import observe
 from fakes.virtual_loop import EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from api.v1.types import IndexRestarts
+    from controller.tfjob.replicas import Replica
 
 JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")
@@ -116,11 +124,16 @@ def _child_meta(
         namespace="ns",
         uid=uid or f"uid-{name}",
         resource_version="5",
-        labels=ChildLabels(replica_type=replica_type.lower(), replica_index=str(index)),
+        labels=labels_wanted(job_name, Slot(replica_type, index, name)),
         owner_references=(OwnerReference(kind="TFJob", name=job_name, uid=JOB_UID, controller=True),),
         deletion_timestamp=EPOCH + timedelta(seconds=grace_s) if terminating else None,
         deletion_grace_period_seconds=grace_s if terminating else None,
     )
+
+
+def observed(pods: Iterable[Pod], records: Iterable[IndexRestarts] = ()) -> list[Replica]:
+    """The replicas that these pods of the job are."""
+    return observe("mnist", pods, records)[0]
 
 
 def names(plan: Plan) -> dict[str, list[str]]:

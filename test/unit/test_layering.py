@@ -49,6 +49,7 @@ PURE = (
     "held",
     "indices",
     "lifecycle",
+    "mending",
     "ownership",
     "plan",
     "pod_end",

@@ -30,9 +30,11 @@ from controller.tfjob.controller import TFJobController
 from controller.tfjob.executor import Executor
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.hindrances import Hindrances
+from controller.tfjob.mender import Mender
 from controller.tfjob.metrics import NoJobMetrics
 from controller.tfjob.ownership import CHILD_INDEXERS
 from controller.tfjob.ref_manager import RefManager
+from controller.tfjob.retries import Retries
 from controller.tfjob.status_writer import StatusWriter
 from fakes.api import status_error
 from informers import Indexer, Tombstone
@@ -449,14 +451,16 @@ class Operator:
             for resource, index in zip(RESOURCES, indices, strict=True)
         }
         jobs, pods, services = (cast("Any", store) for store in stores.values())
+        executor, retries = Executor(client, self._recorder, expectations, hindrances), Retries(self._clock)
         controller = TFJobController(
             jobs=jobs,
             pods=pods,
             services=services,
             config_maps=cast("Any", _Store("configmaps", Indexer(CHILD_INDEXERS), client)),
             queue=queue,
-            executor=Executor(client, self._recorder, expectations, hindrances),
-            ref_manager=RefManager(client, expectations),
+            executor=executor,
+            ref_manager=RefManager(client, executor.record, expectations, retries),
+            mender=Mender(client, executor.record, retries),
             status_writer=StatusWriter(client, self._recorder, metrics),
             expectations=expectations,
             hindrances=hindrances,

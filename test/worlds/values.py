@@ -219,10 +219,24 @@ def _meta(child: Child) -> ChildMeta:
         namespace=NAMESPACE,
         uid=child.uid,
         resource_version=child.version,
-        labels=ChildLabels(replica_type=child.type.lower(), replica_index=str(child.place)),
+        labels=_labels(child),
         owner_references=(OwnerReference(kind=child.owner_kind, name=JOB, uid=child.owner, controller=True),),
         deletion_timestamp=None if child.grace is None else EPOCH + timedelta(seconds=child.leaves),
         deletion_grace_period_seconds=child.grace,
+    )
+
+
+def _labels(child: Child) -> ChildLabels:
+    kind, index = child.type.lower(), str(child.place)
+    return ChildLabels(
+        group_name="kubeflow.org",
+        job_name=JOB,
+        replica_type=kind,
+        replica_index=index,
+        operator_name="tfjob-controller",
+        prefixed_job_name=JOB,
+        prefixed_replica_type=kind,
+        prefixed_replica_index=index,
     )
 
 

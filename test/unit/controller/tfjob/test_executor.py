@@ -18,13 +18,15 @@ from api.client.errors import (
     RequestTimeoutError,
     StatusError,
 )
+from api.v1 import constants as c
 from controller.tfjob.actions import JobEvent, Plan, PodDeletion, Slot
 from controller.tfjob.executor import Executor, RefusedError
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.hindrances import TOLD_FOR_S, Hindrances
+from controller.tfjob.pod_template import labels_of
 from fakes.api import FakeClient, status_error
 from fakes.clock import FakeClock
-from fakes.jobs import OWNER, good_spec, job, pod, replica, service
+from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service
 from fakes.recorder import FakeRecorder
 
 JOB = job({"tfReplicaSpecs": {"Worker": replica(8)}})
@@ -102,7 +104,8 @@ async def test_a_lost_answer_leaves_no_expectation() -> None:
 
 def existing(**metadata: Any) -> dict[str, Any]:
     """An object that stands in the way."""
-    return {"metadata": {"name": "mnist-worker-0", "namespace": "ns", "uid": "x"} | metadata}
+    labels = {c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME}
+    return {"metadata": {"name": "mnist-worker-0", "namespace": "ns", "uid": "x", "labels": labels} | metadata}
 
 
 def owned_by(uid: str) -> dict[str, Any]:
@@ -200,6 +203,46 @@ async def test_what_a_policy_refuses_waits_by_itself_and_a_quota_holds_all_up(me
         "mnist-worker-0"
     ]
     assert (world.hindrances.next_due_in_s(JOB.metadata) is not None) is waits
+
+
+async def test_a_child_of_ours_that_our_watch_can_not_see_gets_its_label_back() -> None:
+    """D13: for pods and services; by its UID, with a Warning. The cache then shows it."""
+    for resource, kind in (("pods", "Pod"), ("services", "Service")):
+        world = World()
+        world.client.fail["create", resource, "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
+        world.client.objects[resource, "mnist-worker-0"] = existing(labels={"job-name": "mnist"}, **owned_by(JOB_UID))
+        await world.create(SLOTS[:1])
+        assert world.client.bodies["patch", resource, "mnist-worker-0"] == {
+            "metadata": {"uid": "x", "labels": {c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME}}
+        }
+        ((warning, reason, message),) = [event for event in world.recorder.events if event[0] == "Warning"]
+        assert (warning, reason) == ("Warning", f"Relabelled{kind}")
+        assert f"{kind.lower()} mnist-worker-0" in message
+
+
+async def test_a_label_that_can_not_be_given_back_is_told() -> None:
+    """D13: the replica waits, and not in silence."""
+    world = World()
+    world.client.fail["create", "pods", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
+    world.client.fail["patch", "pods", "mnist-worker-0"] = status_error(ForbiddenError, 403, "no patches today")
+    world.client.objects["pods", "mnist-worker-0"] = existing(labels={}, **owned_by(JOB_UID))
+    await world.create(SLOTS[:1])
+    assert world.hindrances.next_due_in_s(JOB.metadata) is not None
+    assert "FailedRelabelPod" in world.recorder.reasons
+    assert "no patches today" in world.recorder.events[-1][-1]
+
+
+async def test_an_ended_orphan_that_stands_in_the_way_is_told_of() -> None:
+    """D15: it is not adopted, and only a person can say that it may go."""
+    world = World()
+    labels = labels_of(JOB.metadata, SPEC, SLOTS[0])
+    world.client.fail["create", "pods", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
+    world.client.objects["pods", "mnist-worker-0"] = existing(labels=labels) | {"status": {"phase": "Succeeded"}}
+    await world.create(SLOTS[:1])
+    assert world.hindrances.next_due_in_s(JOB.metadata) is not None
+    assert world.recorder.events[-1][:2] == ("Warning", "FailedCreatePod")
+    assert "pod mnist-worker-0 exists already" in world.recorder.events[-1][-1]
+    assert "it has ended, and belongs to nobody" in world.recorder.events[-1][-1]
 
 
 @pytest.mark.parametrize("error", [InvalidError, BadRequestError])

@@ -18,6 +18,7 @@ from controller.tfjob.expectations import Expectations
 from controller.tfjob.hindrances import Hindrances
 from controller.tfjob.metrics import NoJobMetrics
 from controller.tfjob.ref_manager import Claims, RefManager
+from controller.tfjob.retries import Retries
 from controller.tfjob.status_writer import StaleViewError, StatusWriter
 from controller.tfjob.tenure import Tenure
 from fakes.clock import FakeClock
@@ -69,24 +70,7 @@ class World:
         self.expectations, self.hindrances = Expectations(FakeClock()), Hindrances(FakeClock())
         self.executor = Executor(self.client, self.recorder, self.expectations, self.hindrances)
         self.writer = StatusWriter(self.client, self.recorder, NoJobMetrics())
-        self.refs = RefManager(self.client, self.expectations)
         self.lock = LeaseLock(self.client, "ns", "lock", identity="me")
-
-
-async def _adopt(world: World) -> object:
-    orphan = pod("Worker", 0, "Running")
-
-    async def confirm() -> None:
-        """The job is as the cache shows it."""
-
-    return await world.refs.carry_out(JOB, [Claims(POD, adopt=(orphan,))], confirm)
-
-
-async def _release(world: World) -> object:
-    async def confirm() -> None:
-        raise AssertionError("nothing is adopted")
-
-    return await world.refs.carry_out(JOB, [Claims(POD, release=(pod("Worker", 0, "Running"),))], confirm)
 
 
 Effect = tuple["Callable[[World], Awaitable[object]]", tuple[Answer, ...]]
@@ -95,8 +79,6 @@ WRITES: Final[dict[str, Effect]] = {
     "delete": (lambda w: w.executor.delete_children(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0, "Failed", 1)),))), ()),
     "delete the job": (lambda w: w.executor.delete_job(JOB), ()),
     "write the status": (lambda w: w.writer.write(JOB, JOB.status, ()), ()),
-    "adopt": (_adopt, ()),
-    "release": (_release, ()),
 }  # fmt: skip
 READS: Final[dict[str, Effect]] = {
     "look who has the name": (WRITES["create"][0], (TAKEN,)),
@@ -128,6 +110,22 @@ async def test_a_success_that_is_not_the_api_servers_is_none(effect: Effect, ans
         await act(world)
     assert world.expectations.satisfied(OWNER)
     assert "Normal" not in [event[0] for event in world.recorder.events]
+
+
+@pytest.mark.parametrize("answer", [*(FAILURES | SUCCESSES).values()], ids=FAILURES | SUCCESSES)
+async def test_an_adoption_that_the_api_server_did_not_answer_is_tried_again(answer: Answer) -> None:
+    """D4, D14, D19: it is told on the job, and nothing is expected of it."""
+    world = World(answer)
+    refs = RefManager(world.client, world.executor.record, world.expectations, Retries(FakeClock()))
+
+    async def confirm() -> None:
+        """The job is as the cache shows it."""
+
+    adoptions = await refs.carry_out(JOB, [Claims(POD, (pod("Worker", 0),))], confirm)
+    assert not adoptions.any
+    assert adoptions.wait_s is not None
+    assert world.expectations.satisfied(OWNER)
+    assert [event[0] for event in world.recorder.events] == ["Warning"]
 
 
 @pytest.mark.parametrize("answer", [*UNREADABLE.values()], ids=UNREADABLE)

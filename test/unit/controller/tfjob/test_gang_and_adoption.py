@@ -205,6 +205,7 @@ def orphan() -> Pod:
 
 
 ADOPT = ("patch", "pods", "mnist-worker-0")
+SERVICE_OF_PS = [("create", "services", "mnist-ps-0")]
 
 
 async def test_an_orphan_is_adopted_and_runs_as_the_jobs_own() -> None:
@@ -274,6 +275,37 @@ async def test_an_orphan_wakes_the_job_that_its_labels_name() -> None:
     world.pods.put(orphan())
     assert await world.queue.get() == KEY
     assert not world.expectations.satisfied(OWNER)
+
+
+async def test_an_orphan_that_can_not_be_adopted_keeps_nothing_waiting() -> None:
+    """D14: worker 0 has succeeded, and so has its job, whatever becomes of the orphan; that costs an event."""
+    world = World()
+    world.client.fail[ADOPT] = status_error(ForbiddenError, 403, "no patches today")
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "1"}}
+    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1), "PS": replica(1)}}))
+    world.pods.put(orphan())
+    world.pods.put(pod("PS", 0))
+    await world.sync()
+    assert world.taken() == [LOOK, ADOPT, STATUS, *SERVICE_OF_PS, *CHILDREN]
+    assert ("Warning", "FailedAdoptPod") in [event[:2] for event in world.recorder.events]
+
+
+async def test_an_orphan_that_has_ended_is_not_the_outcome_of_a_new_job() -> None:
+    """D15: after `kubectl delete --cascade=orphan`; that it stands in the way is told, and when it goes the job hears of it."""
+    world = World()
+    ended = msgspec.structs.replace(pod("Worker", 0, "Succeeded", 0), metadata=orphan().metadata)
+    world.jobs.put(job(ONE_WORKER))
+    world.pods.put(ended)
+    world.queue.done(await world.queue.get())
+    create = ("create", "pods", "mnist-worker-0")
+    world.client.fail[create] = status_error(AlreadyExistsError, 409)
+    left: Any = msgspec.to_builtins(ended)
+    world.client.objects["pods", "mnist-worker-0"] = left
+    await world.sync()
+    assert ADOPT not in world.taken()
+    assert world.recorder.events[-1][:2] == ("Warning", "FailedCreatePod")
+    world.pods.remove(ended)
+    assert await world.queue.get() == KEY
 
 
 async def test_a_child_that_changes_its_owner_wakes_the_old_one() -> None:

@@ -12,9 +12,9 @@ from api import core
 from api.v1 import constants as c
 from controller.tfjob.lifecycle import should_restart
 from controller.tfjob.pod_end import has_ended, is_disrupted, was_stopped
-from controller.tfjob.replicas import Outcome, observe
+from controller.tfjob.replicas import Outcome
 from controller.tfjob.restarts import account, in_place_restarts, merged
-from fakes.jobs import good_spec, job, pod, template
+from fakes.jobs import good_spec, job, observed, pod, template
 from fakes.virtual_loop import EPOCH
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def container(policy: str = "", *rules: tuple[str, str, tuple[int, ...]]) -> cor
 
 def outcome(found: Pod, records: tuple[IndexRestarts, ...] = ()) -> Outcome:
     """What has become of a pod."""
-    (replica,) = observe([found], records)
+    (replica,) = observed([found], records)
     return replica.outcome
 
 
@@ -144,35 +144,35 @@ def test_an_end_whose_time_nobody_tells_is_no_success_of_a_pod_that_goes() -> No
 def test_a_pod_that_was_given_more_grace_than_its_own_is_remembered_as_stopped() -> None:
     """M2: shortened to its own grace later, it would look as if it was asked only then. The record stands in the status."""
     asked = pod("Worker", 0, terminating=True, grace_s=60)
-    records = account((), observe([asked]), ())
+    records = account((), observed([asked]), ())
     assert [(record.pod, record.stopped, record.total) for record in records] == [(asked.metadata.uid, True, 0)]
     shortened = pod("Worker", 0, "Succeeded", 0, terminating=True, ended_s=-1)
     assert outcome(shortened) is Outcome.SUCCEEDED
     assert outcome(shortened, records) is Outcome.FAILED
-    assert account(records, observe([shortened], records), ()) == records
+    assert account(records, observed([shortened], records), ()) == records
 
 
 def test_the_next_pod_of_a_slot_is_not_stopped() -> None:
     """M2: the record goes over to it with what was counted, and with nothing else."""
-    records = account((), observe([pod("Worker", 0, restarts=2, terminating=True, grace_s=60, uid="a")]), ())
-    (record,) = account(records, observe([pod("Worker", 0, restarts=1, uid="b")], records), ())
+    records = account((), observed([pod("Worker", 0, restarts=2, terminating=True, grace_s=60, uid="a")]), ())
+    (record,) = account(records, observed([pod("Worker", 0, restarts=1, uid="b")], records), ())
     assert (record.pod, record.stopped, record.total) == ("b", False, 3)
 
 
 def test_a_success_that_was_seen_before_needs_no_record() -> None:
     """M2: with its own grace a pod tells when it was asked."""
     found = pod("Worker", 0, "Succeeded", 0, terminating=True, ended_s=-1)
-    assert account((), observe([found]), ()) == ()
+    assert account((), observed([found]), ()) == ()
 
 
 def test_neither_of_two_accounts_loses_that_a_pod_was_stopped() -> None:
     """M2, B36: what is not written yet knows the later pod, where both count the same."""
     first, second = (
-        account((), observe([pod("Worker", 0, terminating=True, grace_s=60, uid=uid)]), ()) for uid in ("a", "b")
+        account((), observed([pod("Worker", 0, terminating=True, grace_s=60, uid=uid)]), ()) for uid in ("a", "b")
     )
     (kept,) = merged(first, second)
     assert (kept.pod, kept.stopped) == ("b", True)
-    (known,) = account((), observe([pod("Worker", 0, restarts=1, uid="b")]), ())
+    (known,) = account((), observed([pod("Worker", 0, restarts=1, uid="b")]), ())
     (both,) = merged((known,), second)
     assert (both.pod, both.stopped, both.total) == ("b", True, 1)
 
@@ -181,7 +181,7 @@ def test_neither_of_two_accounts_loses_that_a_pod_was_stopped() -> None:
 def test_an_end_with_0_at_the_shutdown_of_its_node_is_no_success(phase: str) -> None:
     """M10: a kubelet of 1.36 says Succeeded, and DisruptionTarget; nobody deletes the pod."""
     target = core.PodCondition("DisruptionTarget", "True", "TerminationByKubelet")
-    (replica,) = observe([with_status(pod("Worker", 0, phase, 0), conditions=(target,))])
+    (replica,) = observed([with_status(pod("Worker", 0, phase, 0), conditions=(target,))])
     assert replica.outcome is Outcome.FAILED
     assert replica.disrupted
 
@@ -204,7 +204,7 @@ def test_what_exits_in_order_when_it_is_taken_has_not_failed_under_never(
 ) -> None:
     """M10, B41: a doubt is decided for another run. What has failed stays failed there."""
     target = core.PodCondition("DisruptionTarget", "True", "TerminationByKubelet")
-    (replica,) = observe([with_status(pod("Worker", 0, phase, exit_code), conditions=(target,))])
+    (replica,) = observed([with_status(pod("Worker", 0, phase, exit_code), conditions=(target,))])
     assert should_restart(replica, good_spec(job())) is again
 
 
@@ -213,7 +213,7 @@ def test_what_exits_in_order_when_it_is_taken_has_not_failed_under_never(
 )
 def test_what_a_containers_own_policy_calls_fatal_is_fatal(policy: str, code: int, again: bool) -> None:
     """M3: made again it would fail again, without the kubelet's back-off; under ExitCode the code decides as ever."""
-    (replica,) = observe([ended(code, "Always", container("Never", RESTART_42))])
+    (replica,) = observed([ended(code, "Always", container("Never", RESTART_42))])
     spec = good_spec(job({"tfReplicaSpecs": {"Worker": {"restartPolicy": policy, "template": template()}}}))
     assert should_restart(replica, spec) is again
 
@@ -226,7 +226,7 @@ def test_a_disruption_that_did_not_come_is_none() -> None:
 
 def test_an_exit_with_0_at_the_end_of_the_pods_own_deadline_is_a_failure() -> None:
     """M10, B38: it was stopped, by a limit that its author has set."""
-    (replica,) = observe([pod("Worker", 0, "Failed", 0, reason="DeadlineExceeded")])
+    (replica,) = observed([pod("Worker", 0, "Failed", 0, reason="DeadlineExceeded")])
     assert replica.outcome is Outcome.FAILED
     assert not replica.disrupted
 

@@ -44,7 +44,7 @@ def test_building_pods_changes_neither_the_template_nor_each_other() -> None:
 
 
 def test_labels_and_annotations_are_merged_and_ours_win() -> None:
-    """Both label families; users' own labels stay."""
+    """U11, U15: the labels of all SDKs, and the policy of the replica; users' own labels stay."""
     metadata = {"labels": {"team": "a", "job-name": "other"}, "annotations": {"n": "1"}, "creationTimestamp": None}
     pod = pod_of(TENSORFLOW, template={"metadata": metadata})
     assert pod["metadata"]["labels"] == {
@@ -55,12 +55,15 @@ def test_labels_and_annotations_are_merged_and_ours_win() -> None:
         "controller-name": "tf-operator",
         "replica-type": "worker",
         "replica-index": "0",
+        "tf-replica-type": "worker",
+        "tf-replica-index": "0",
         "job-role": "master",
         "training.kubeflow.org/operator-name": "tfjob-controller",
         "training.kubeflow.org/job-name": "mnist",
         "training.kubeflow.org/replica-type": "worker",
         "training.kubeflow.org/replica-index": "0",
         "training.kubeflow.org/job-role": "master",
+        "training.kubeflow.org/restart-policy": "Never",
     }
     assert pod["metadata"]["annotations"] == {"n": "1"}
     assert "creationTimestamp" not in pod["metadata"]

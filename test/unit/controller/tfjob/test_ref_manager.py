@@ -9,17 +9,20 @@ import pytest
 
 from api.client.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError
 from api.v1 import constants as c
-from api.v1.children import ChildLabels, Pod
+from api.v1.children import ChildLabels, Pod, Service
 from controller.tfjob.actions import Slot
-from controller.tfjob.executor import POD, SERVICE
+from controller.tfjob.executor import POD, SERVICE, Executor
 from controller.tfjob.expectations import Expectations
+from controller.tfjob.hindrances import Hindrances
 from controller.tfjob.ownership import index_orphans
 from controller.tfjob.pod_template import labels_of
-from controller.tfjob.ref_manager import Claims, RefManager, claims
+from controller.tfjob.ref_manager import Adoptions, Claims, RefManager, claims
+from controller.tfjob.retries import FIRST_DELAY_S, LONGEST_DELAY_S, Retries
 from controller.tfjob.status_writer import StaleViewError
 from fakes.api import FakeClient, status_error
 from fakes.clock import FakeClock
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service
+from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH
 
 if TYPE_CHECKING:
@@ -60,7 +63,7 @@ def claim(owned: list[Pod], orphans: list[Pod]) -> Claims[Pod]:
 def test_an_orphan_that_matches_is_adopted() -> None:
     """RM-01, controller_ref_manager_test.go:TestClaimPods."""
     orphan = worker(0, orphan=True)
-    assert claim([worker(1)], [orphan]) == Claims(POD, (orphan,), ())
+    assert claim([worker(1)], [orphan]) == Claims(POD, (orphan,))
 
 
 @pytest.mark.parametrize(
@@ -103,19 +106,35 @@ def test_of_several_orphans_for_a_replica_the_one_with_its_name_is_adopted(turn:
         labelled(worker(0), __job_name="debug"),
         labelled(worker(0), replica_index="x"),
         labelled(worker(0), replica_type=None, __replica_type=None),
+        worker(0, labels=None),
     ],
-    ids=["job", "prefixed job", "index", "no type"],
+    ids=["job", "prefixed job", "index", "no type", "no labels"],
 )
-def test_a_child_whose_labels_deny_the_job_is_released_and_not_adopted_again(child: Pod) -> None:
-    """RM-01: as users take a pod out, to look at it in peace."""
-    assert claim([child], []) == Claims(POD, (), (child,))
-    freed = msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, owner_references=None))
-    assert claim([], [freed]) == Claims(POD)
+def test_a_child_whose_labels_deny_the_job_still_holds_its_place(child: Pod) -> None:
+    """U9, RM-01: its name says which replica it is; no orphan is adopted in its stead."""
+    assert claim([child], [worker(0, orphan=True, name="copy", uid="2")]) == Claims(POD)
 
 
-def test_a_child_that_leaves_is_not_released() -> None:
-    """RM-01: it goes anyway."""
-    assert claim([labelled(worker(0, deletion_timestamp=EPOCH), job_name="debug")], []) == Claims(POD)
+def test_a_pod_that_has_ended_is_not_adopted() -> None:
+    """D15: what an earlier job's pods have come to is not the outcome of a new one."""
+    for phase, code in (("Succeeded", 0), ("Failed", 1), ("Running", 0)):
+        meta = worker(0, orphan=True).metadata
+        ended = msgspec.structs.replace(pod(c.WORKER, 0, phase, code), metadata=meta)
+        assert claim([], [ended]) == Claims(POD), phase
+
+
+def test_an_orphan_whose_name_is_that_of_another_replica_is_not_adopted() -> None:
+    """U9: it would not be what its labels say."""
+    assert claim([], [worker(0, orphan=True, name="mnist-worker-1")]) == Claims(POD)
+
+
+def test_a_service_is_adopted_under_the_name_of_its_replica_alone() -> None:
+    """By no other is its pod looked for."""
+    meta = worker(0, orphan=True).metadata
+    named = Service(metadata=meta)
+    copy = Service(metadata=msgspec.structs.replace(meta, name="copy"))
+    assert claims("mnist", SERVICE, [], [copy, named]).adopt == (named,)
+    assert claims("mnist", SERVICE, [], [copy]).adopt == ()
 
 
 def test_children_with_one_family_of_labels_stay() -> None:
@@ -137,13 +156,16 @@ class World:
 
     def __init__(self) -> None:
         self.client = FakeClient()
-        self.expectations = Expectations(FakeClock())
-        self.manager = RefManager(self.client, self.expectations)
+        self.clock = FakeClock()
+        self.recorder = FakeRecorder()
+        self.expectations = Expectations(self.clock)
+        record = Executor(self.client, self.recorder, self.expectations, Hindrances(self.clock)).record
+        self.manager = RefManager(self.client, record, self.expectations, Retries(self.clock))
         self.confirmed = 0
         self.refusal: ApiError | None = None
 
-    async def carry_out(self, *claimed: Claims[Any]) -> bool:
-        """Adopt and release."""
+    async def carry_out(self, *claimed: Claims[Any]) -> Adoptions:
+        """Adopt."""
         return await self.manager.carry_out(JOB, claimed, self._confirm)
 
     async def _confirm(self) -> None:
@@ -155,7 +177,7 @@ class World:
 async def test_where_nothing_is_claimed_nothing_is_called() -> None:
     """The common case costs neither a read nor a write."""
     world = World()
-    assert not await world.carry_out(Claims(POD), Claims(SERVICE))
+    assert await world.carry_out(Claims(POD), Claims(SERVICE)) == (False, None)
     assert world.client.actions == []
     assert world.confirmed == 0
 
@@ -168,7 +190,7 @@ async def test_an_adoption_carries_the_uid_and_a_whole_reference_after_one_look_
         Claims(POD, (worker(0, orphan=True), worker(1, orphan=True))),
         Claims(SERVICE, (child,)),
     ]
-    assert await world.carry_out(*adopted)
+    assert await world.carry_out(*adopted) == (True, None)
     assert world.confirmed == 1
     assert world.client.actions == [
         ("patch", "pods", "mnist-worker-0"),
@@ -207,40 +229,46 @@ async def test_nothing_is_adopted_when_the_job_is_not_what_the_cache_shows() -> 
     assert world.expectations.satisfied(OWNER)
 
 
-async def test_a_release_takes_our_reference_out_and_needs_no_look_at_the_job() -> None:
-    """RM-03, TestGetPodsForJobRelease."""
-    world = World()
-    assert await world.carry_out(Claims(POD, (), (worker(0),)))
-    assert world.confirmed == 0
-    assert world.client.bodies["patch", "pods", "mnist-worker-0"] == {
-        "metadata": {"uid": "uid-mnist-worker-0", "ownerReferences": [{"$patch": "delete", "uid": JOB_UID}]}
-    }
-
-
-@pytest.mark.parametrize("error", [(NotFoundError, 404), (InvalidError, 422), (ConflictError, 409)])
-async def test_a_child_that_is_gone_or_another_by_now_needs_no_release(error: Any) -> None:
-    """RM-03: newer servers answer 409 to a UID that differs. Nothing was changed, so the sync may go on."""
-    world = World()
-    world.client.fail["patch", "pods", "mnist-worker-0"] = status_error(*error)
-    assert not await world.carry_out(Claims(POD, (), (worker(0),)))
-
-
 async def test_an_orphan_that_is_gone_needs_no_adoption() -> None:
     """RM-03: 404; nothing is expected of it."""
     world = World()
     world.client.fail["patch", "pods", "mnist-worker-0"] = status_error(NotFoundError, 404)
-    assert not await world.carry_out(Claims(POD, (worker(0, orphan=True),)))
+    assert await world.carry_out(Claims(POD, (worker(0, orphan=True),))) == (False, None)
     assert world.expectations.satisfied(OWNER)
 
 
-@pytest.mark.parametrize("error", [(InvalidError, 422), (ConflictError, 409), (ForbiddenError, 403)])
-async def test_an_adoption_that_fails_is_raised_after_all_have_been_tried(error: Any) -> None:
-    """RM-03, TestPatchPodFails: another controller was faster, say; the next sync sees whose it is."""
+ADOPT = ("patch", "pods", "mnist-worker-0")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [((InvalidError, 422), 1), ((ConflictError, 409), 1), ((ForbiddenError, 403), 2)]
+)
+async def test_an_adoption_that_fails_costs_an_event_and_is_tried_again_later(error: Any, told: int) -> None:
+    """D14, RM-03, TestPatchPodFails: the others are adopted. Another was faster, perhaps: no news at once."""
     world = World()
-    world.client.fail["patch", "pods", "mnist-worker-0"] = status_error(*error)
-    with pytest.raises(error[0]):
-        await world.carry_out(Claims(POD, (worker(0, orphan=True), worker(1, orphan=True))))
-    assert len(world.client.actions) == 2
+    world.client.fail[ADOPT] = status_error(*error)
+    both = Claims(POD, (worker(0, orphan=True), worker(1, orphan=True)))
+    assert await world.carry_out(both) == (True, FIRST_DELAY_S)
     assert not world.expectations.satisfied(OWNER)  # the other one was adopted, and is awaited
     world.expectations.creation_observed(OWNER, "pod", "mnist-worker-1")
     assert world.expectations.satisfied(OWNER)
+    left = Claims(POD, (worker(0, orphan=True),))
+    assert await world.carry_out(left) == (False, FIRST_DELAY_S), "too early"
+    assert world.client.actions.count(ADOPT) == world.confirmed == 1
+    world.clock.step(FIRST_DELAY_S)
+    assert await world.carry_out(left) == (False, 2 * FIRST_DELAY_S)
+    assert world.client.actions.count(ADOPT) == world.confirmed == 2
+    assert world.recorder.reasons == ["FailedAdoptPod"] * told
+
+
+async def test_an_adoption_that_fails_for_ever_is_tried_every_five_minutes_at_last() -> None:
+    """D14: neither given up nor a load."""
+    world = World()
+    world.client.fail[ADOPT] = status_error(ForbiddenError, 403)
+    left = Claims(POD, (worker(0, orphan=True),))
+    for _ in range(20):
+        wait_s = (await world.carry_out(left)).wait_s
+        assert wait_s is not None
+        world.clock.step(wait_s)
+    assert world.client.actions.count(ADOPT) == 20
+    assert wait_s == LONGEST_DELAY_S

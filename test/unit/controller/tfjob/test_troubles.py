@@ -8,9 +8,8 @@ import pytest
 from api.core import ContainerState, ContainerStateWaiting, ContainerStatus, PodCondition
 from api.v1.children import Pod
 from controller.tfjob.actions import JobEvent
-from controller.tfjob.replicas import observe
 from controller.tfjob.troubles import MOST_PER_REASON, troubles_of, untold
-from fakes.jobs import pod
+from fakes.jobs import observed, pod
 
 
 def unschedulable(index: int = 0) -> Pod:
@@ -31,7 +30,7 @@ def waiting(reason: str, *, init: bool = False) -> Pod:
 
 def events(*pods: Pod) -> list[JobEvent]:
     """The events about these pods, none of which is told yet."""
-    return [trouble.event for trouble in untold(troubles_of(observe(pods)), set())]
+    return [trouble.event for trouble in untold(troubles_of(observed(pods)), set())]
 
 
 def test_a_pod_that_no_node_can_take_is_told_of() -> None:
@@ -61,14 +60,14 @@ def test_what_passes_by_itself_is_not_told_of(reason: str) -> None:
 
 def test_a_trouble_is_told_once() -> None:
     """The same pod for the same reason; another reason is another trouble."""
-    told = {trouble.key for trouble in troubles_of(observe([waiting("ErrImagePull")]))}
-    assert untold(troubles_of(observe([waiting("ErrImagePull")])), told) == []
-    assert len(untold(troubles_of(observe([waiting("ImagePullBackOff")])), told)) == 1
+    told = {trouble.key for trouble in troubles_of(observed([waiting("ErrImagePull")]))}
+    assert untold(troubles_of(observed([waiting("ErrImagePull")])), told) == []
+    assert len(untold(troubles_of(observed([waiting("ImagePullBackOff")])), told)) == 1
 
 
 def test_five_hundred_pods_without_a_place_are_one_story() -> None:
     """Not five hundred events, neither at once nor one after the other."""
-    troubles = troubles_of(observe([unschedulable(index) for index in range(500)]))
+    troubles = troubles_of(observed([unschedulable(index) for index in range(500)]))
     news = untold(troubles, set())
     assert len(news) == MOST_PER_REASON
     assert untold(troubles, {trouble.key for trouble in news}) == []

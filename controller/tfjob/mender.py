@@ -1,0 +1,131 @@
+"""Sets right what users have edited of a job's children: labels, and what services select. Each is told on the job.
+
+Nothing of a job waits for this, since a child is known by its name. What is refused, or edited again, is tried again after
+growing delays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
+from api.client.rest import JSON_PATCH, MERGE_PATCH
+from api.v1 import constants as c
+from api.v1.children import Pod
+from controller.tfjob.executor import POD, SERVICE
+from controller.tfjob.ownership import owner_key
+from controller.tfjob.pod_template import labels_of, selector_of
+from controller.tfjob.retries import FIRST_DELAY_S
+from workqueue.parallel import parallelize_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from api.client import RestClient
+    from api.meta import ObjectMeta
+    from api.v1.types import TFJob, TFJobSpec
+    from controller.tfjob.actions import Mending, Plan
+    from controller.tfjob.executor import ChildKind, Record
+    from controller.tfjob.retries import Retries
+
+MAX_AT_ONCE: Final = 16
+"""As many patches as the executor sends deletes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Patch:
+    """One request, and what is told of it."""
+
+    kind: ChildKind
+    mending: Mending
+    content_type: str
+    body: object
+    told: str
+    done: str
+    failed: str
+
+    @property
+    def what(self) -> str:
+        """What is tried: this change of this child."""
+        return f"{self.done} {self.mending.child.metadata.uid}"
+
+
+class Mender:
+    """Patches children.
+
+    Invariants: every patch carries the UID of its child, so that another one of the same name is not touched; what the API
+    server refuses is told and not raised.
+    """
+
+    def __init__(self, client: RestClient, record: Record, retries: Retries) -> None:
+        self._client = client
+        self._record = record
+        self._retries = retries
+
+    async def carry_out(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> float | None:
+        """Relabel and reselect what is due. Answers in how many seconds there is more to do, or None.
+
+        What was patched comes back through the cache; if it is wrong again by then it is patched again, a while later.
+        """
+        owner = owner_key(job.metadata)
+        due: list[_Patch] = []
+        waits: list[float] = []
+        for patch in _patches(job, spec, plan):
+            wait_s = self._retries.wait_s(owner, patch.what)
+            if wait_s > 0:
+                waits.append(wait_s)
+            else:
+                due.append(patch)
+
+        async def send(number: int) -> None:
+            wait_s = self._retries.tried(owner, due[number].what)
+            if not await self._send(job, due[number], wait_s):
+                waits.append(wait_s)
+
+        await parallelize_until(MAX_AT_ONCE, len(due), send)
+        return min(waits, default=None)
+
+    def forget(self, job: ObjectMeta) -> None:
+        """The job is gone."""
+        self._retries.forget(owner_key(job))
+
+    async def _send(self, job: TFJob, patch: _Patch, wait_s: float) -> bool:
+        """Answers whether nothing is left to do, as far as we know; else it is tried again in `wait_s` seconds."""
+        meta, kind = patch.mending.child.metadata, patch.kind
+        try:
+            await self._client.patch(
+                kind.resource, meta.namespace, meta.name, patch.body, content_type=patch.content_type
+            )
+        except NotFoundError:
+            return True
+        except ApiError as error:
+            # Another child has this name, say, and the cache will show it: that is told only if it comes again.
+            if wait_s > FIRST_DELAY_S or not isinstance(error, (ConflictError, InvalidError)):
+                self._record(job, c.WARNING, patch.failed, f"Error patching {kind.name} {meta.name}: {error}")
+            return False
+        self._record(job, c.WARNING, patch.done, f"{patch.told} of {kind.name} {meta.name}, which somebody had edited")
+        return True
+
+
+def _patches(job: TFJob, spec: TFJobSpec, plan: Plan) -> Iterator[_Patch]:
+    for each in plan.relabel:
+        kind = POD if isinstance(each.child, Pod) else SERVICE
+        body: dict[str, Any] = {
+            "metadata": {"uid": each.child.metadata.uid, "labels": labels_of(job.metadata, spec, each.slot)}
+        }
+        yield _Patch(kind, each, MERGE_PATCH, body, "Restored the labels", kind.relabelled, kind.failed_relabel)
+    for each in plan.reselect:
+        operations = [
+            {"op": "replace", "path": "/metadata/uid", "value": each.child.metadata.uid},
+            {"op": "add", "path": "/spec/selector", "value": selector_of(labels_of(job.metadata, spec, each.slot))},
+        ]
+        yield _Patch(
+            SERVICE,
+            each,
+            JSON_PATCH,
+            operations,
+            "Restored the selector",
+            c.EVENT_RESELECTED_SERVICE,
+            c.EVENT_FAILED_RESELECT_SERVICE,
+        )

@@ -1,0 +1,227 @@
+"""Labels and selectors that users have edited: what is seen of it, what is patched, and when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from api.client.errors import ConflictError, ForbiddenError, NotFoundError
+from api.v1 import constants as c
+from api.v1.children import ChildLabels, Pod, Service, ServiceSpec
+from controller.tfjob.actions import Mending, Plan, Slot
+from controller.tfjob.mending import labels_wanted, relabellings, reselections
+from controller.tfjob.plan import plan
+from controller.tfjob.pod_template import build_service, labels_of
+from controller.tfjob.retries import FIRST_DELAY_S, FORGIVEN_S, LONGEST_DELAY_S, Retries
+from fakes.api import status_error
+from fakes.clock import FakeClock
+from fakes.controller import KEY, World
+from fakes.jobs import OWNER, good_spec, job, observed, pod, replica, service
+from fakes.virtual_loop import EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
+JOB = job(ONE_WORKER)
+SLOT = Slot("Worker", 0, "mnist-worker-0")
+POD = pod("Worker", 0)
+SERVICE = service("Worker", 0)
+RIGHT = {
+    "training.kubeflow.org/operator-name": "tfjob-controller",
+    "training.kubeflow.org/job-name": "mnist",
+    "training.kubeflow.org/replica-type": "worker",
+    "training.kubeflow.org/replica-index": "0",
+}
+PATCH_POD = ("patch", "pods", "mnist-worker-0")
+PATCH_SERVICE = ("patch", "services", "mnist-worker-0")
+
+
+def labelled(child: Any, **labels: str) -> Any:
+    """The child with these labels changed; "" takes one away."""
+    changed = msgspec.structs.replace(child.metadata.labels or ChildLabels(), **labels)
+    return msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, labels=changed))
+
+
+def selecting(selector: Mapping[str, str] | None) -> Service:
+    """The service as it is decoded with this selector."""
+    return msgspec.structs.replace(SERVICE, spec=ServiceSpec(selector=None if selector is None else dict(selector)))
+
+
+def test_the_labels_of_a_new_child_are_those_that_it_should_have() -> None:
+    """U9: by which it is found and told apart; else each would be patched once."""
+    made = labels_of(JOB.metadata, good_spec(JOB), SLOT)
+    assert msgspec.convert(made, ChildLabels) == labels_wanted("mnist", SLOT)
+
+
+def test_the_selector_of_a_new_service_is_one_that_need_not_be_kept() -> None:
+    """U17: it is decoded away, since it says what the labels say."""
+    made = build_service(JOB.metadata, good_spec(JOB), SLOT)
+    assert made["spec"]["selector"] == RIGHT
+    assert msgspec.json.decode(msgspec.json.encode(made), type=Service).spec is None
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"replica_index": "abc"},
+        {"replica_index": "1", "prefixed_replica_index": "1"},
+        {"replica_type": "", "prefixed_replica_type": ""},
+        {"prefixed_replica_index": ""},
+        {"job_name": "debug"},
+        {"group_name": "mine"},
+    ],
+)
+def test_a_child_whose_labels_were_edited_is_to_be_relabelled(labels: dict[str, str]) -> None:
+    """U9: its name and its owner say what it is."""
+    edited = labelled(POD, **labels)
+    assert [*relabellings("mnist", observed([edited]), [])] == [Mending(edited, SLOT)]
+    assert [*relabellings("mnist", [], [labelled(SERVICE, **labels)])] == [Mending(labelled(SERVICE, **labels), SLOT)]
+
+
+def test_what_is_as_it_should_be_or_about_to_go_is_left_alone() -> None:
+    """U9: a restart policy on a pod is the pod's own (U15)."""
+    going = labelled(pod("Worker", 0, terminating=True), replica_index="abc")
+    for found in (POD, going, labelled(POD, restart_policy="Always")):
+        assert [*relabellings("mnist", observed([found]), [])] == []
+    assert [*relabellings("mnist", [], [SERVICE, service("Worker", 0, terminating=True)])] == []
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        RIGHT | {"training.kubeflow.org/replica-index": "1"},
+        RIGHT | {"version": "2"},
+        {"app": "mine"},
+        {},
+        None,
+    ],
+    ids=["another replica", "one more", "another", "empty", "none"],
+)
+def test_a_service_whose_selector_was_edited_is_to_be_mended(selector: dict[str, str] | None) -> None:
+    """U17: else the replica is not found by its name any more."""
+    edited = selecting(selector)
+    assert [*reselections("mnist", [edited, SERVICE])] == [Mending(edited, SLOT)]
+
+
+def test_a_service_whose_labels_alone_were_edited_still_selects_its_pod() -> None:
+    """U17, U9: the labels are mended, and not the selector."""
+    edited = msgspec.structs.replace(labelled(SERVICE, prefixed_replica_index="7"), spec=ServiceSpec(selector=RIGHT))
+    assert edited.spec is not None
+    assert [*reselections("mnist", [edited])] == []
+
+
+def test_nothing_is_mended_that_is_about_to_go() -> None:
+    """U9, U17: neither surplus, nor while the job is suspended."""
+    surplus, stray = labelled(pod("Worker", 3), job_name="debug"), selecting({})
+    for suspend in (True, False):
+        tfjob = job(ONE_WORKER | {"runPolicy": {"suspend": suspend}})
+        found = plan(tfjob, good_spec(tfjob), [surplus, POD], [stray], EPOCH)
+        assert found.relabel == ()
+        assert bool(found.reselect) is not suspend
+
+
+async def settled() -> World:
+    """A job whose children are there, and whose status says so."""
+    world = World()
+    world.jobs.put(job(ONE_WORKER))
+    world.pods.put(POD)
+    world.services.put(SERVICE)
+    await world.sync()
+    world.observe_status()
+    world.taken()
+    world.recorder.events.clear()
+    return world
+
+
+async def test_an_edited_label_is_restored_once_and_told() -> None:
+    """U9: by one patch with the UID of the pod; nothing else is done about it."""
+    world = await settled()
+    world.pods.put(labelled(POD, replica_index="abc"))
+    await world.sync()
+    await world.sync()  # the cache does not show it yet
+    assert world.taken() == [PATCH_POD]
+    assert world.client.bodies[PATCH_POD] == {
+        "metadata": {"uid": "uid-mnist-worker-0", "labels": labels_of(JOB.metadata, good_spec(JOB), SLOT)}
+    }
+    ((kind, reason, message),) = world.recorder.events
+    assert (kind, reason) == ("Warning", "RelabelledPod")
+    assert "pod mnist-worker-0" in message
+
+
+async def test_an_edited_selector_is_restored_once_and_told() -> None:
+    """U17: replaced as a whole, and in that service alone."""
+    world = await settled()
+    world.services.put(selecting({"app": "mine"}))
+    await world.sync()
+    assert world.taken() == [PATCH_SERVICE]
+    assert world.client.bodies[PATCH_SERVICE] == [
+        {"op": "replace", "path": "/metadata/uid", "value": "uid-mnist-worker-0"},
+        {"op": "add", "path": "/spec/selector", "value": RIGHT},
+    ]
+    ((kind, reason, message),) = world.recorder.events
+    assert (kind, reason) == ("Warning", "ReselectedService")
+    assert "service mnist-worker-0" in message
+
+
+@pytest.mark.parametrize(("error", "told"), [((ForbiddenError, 403), ["FailedRelabelPod"]), ((ConflictError, 409), [])])
+async def test_what_can_not_be_mended_is_tried_again_and_keeps_nothing_waiting(error: Any, told: list[str]) -> None:
+    """U9, D14: the job goes on; a conflict at first is no news."""
+    world = await settled()
+    world.client.fail[PATCH_POD] = status_error(*error)
+    world.pods.put(labelled(POD, replica_index="abc"))
+    world.services.remove(SERVICE)
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
+    await world.sync()
+    assert world.taken() == [PATCH_POD, ("get", "tfjobs", "mnist"), ("create", "services", "mnist-worker-0")]
+    assert world.recorder.reasons == [*told, "SuccessfulCreateService"]
+
+
+async def test_a_job_wakes_by_itself_to_try_again() -> None:
+    """U9: no event comes of a patch that was refused."""
+    world = await settled()
+    world.client.fail[PATCH_POD] = status_error(ForbiddenError, 403)
+    world.pods.put(labelled(POD, replica_index="abc"))
+    world.queue.done(await world.queue.get())
+    await world.sync()
+    del world.client.fail[PATCH_POD]
+    assert await world.queue.get() == KEY
+    await world.sync()
+    assert world.taken() == [PATCH_POD] * 2
+
+
+async def test_a_child_that_is_gone_needs_no_mending() -> None:
+    """U9: nor is that anybody's trouble."""
+    world = await settled()
+    world.client.fail[PATCH_POD] = status_error(NotFoundError, 404)
+    world.pods.put(labelled(POD, replica_index="abc"))
+    await world.sync()
+    assert world.recorder.events == []
+
+
+async def test_the_delays_of_what_is_tried_grow_and_are_forgiven() -> None:
+    """U9, D14: whoever edits a label again and again costs one patch in five minutes; an edit in a month is mended at once."""
+    clock = FakeClock()
+    retries = Retries(clock)
+    waits = []
+    for _ in range(12):
+        assert retries.wait_s(OWNER, "this") == 0
+        waits.append(retries.tried(OWNER, "this"))
+        assert retries.wait_s(OWNER, "that") == 0
+        assert retries.wait_s(OWNER, "this") == waits[-1]
+        clock.step(waits[-1])
+    assert waits[:3] == [FIRST_DELAY_S, 2 * FIRST_DELAY_S, 4 * FIRST_DELAY_S]
+    assert waits[-1] == LONGEST_DELAY_S
+    clock.step(FORGIVEN_S + 1)
+    assert retries.tried(OWNER, "this") == FIRST_DELAY_S
+    retries.forget(OWNER)
+    assert retries.wait_s(OWNER, "this") == 0
+
+
+def test_a_plan_that_only_mends_makes_and_deletes_nothing() -> None:
+    """U9: so it needs no proof of the view that it was made on."""
+    assert not Plan(relabel=(Mending(POD, SLOT),), reselect=(Mending(SERVICE, SLOT),)).acts
+    assert isinstance(POD, Pod)
+    assert tuple(RIGHT) == c.SELECTING_LABELS
