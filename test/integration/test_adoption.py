@@ -10,8 +10,8 @@ from hack.hollow_node.script import RUN
 from integration.cluster import eventually, replica, specs
 
 if TYPE_CHECKING:
-    from hack.hollow_node.script import RUN
-from integration.cluster import Cluster
+    from hack.control_plane import ControlPlane
+    from integration.cluster import Cluster
 
 
 def uids(cluster: Cluster, resource: str) -> dict[str, str]:
@@ -84,12 +84,100 @@ def test_an_orphan_that_matches_is_adopted_and_one_with_another_owner_is_not(clu
         assert controllers(cluster, "pods") == {uid, owner}
 
 
-def test_a_pod_whose_label_is_changed_is_released(cluster: Cluster) -> None:
-    """RM-01: it goes on by itself, and outlives the job."""
+def is_labelled(cluster: Cluster, job: str, index: int) -> bool:
+    """Whether pod and service of a worker bear the labels that say so, for old SDKs (U11) and new ones."""
+    names = (c.LABEL_REPLICA_INDEX, "tf-replica-index", c.LABEL_PREFIX + c.LABEL_REPLICA_INDEX)
+    wanted = {name: str(index) for name in names} | {c.LABEL_JOB_NAME: job, c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME}
+    wanted |= {c.LABEL_REPLICA_TYPE: "worker", "tf-replica-type": "worker"}
+    found = [item["metadata"] for kind in ("pods", "services") for item in cluster.items(kind)]
+    mine = [meta["labels"] for meta in found if meta["name"] == f"{job}-worker-{index}"]
+    return len(mine) == 2 and all(labels.items() >= wanted.items() for labels in mine)
+
+
+def reasons(cluster: Cluster, job: str) -> set[str]:
+    """The reasons of the Warnings on a job."""
+    return {reason for kind, reason, _ in cluster.events(job) if kind == "Warning"}
+
+
+EDITS = (f"{c.LABEL_REPLICA_INDEX}=abc", f"{c.LABEL_JOB_NAME}=debug", f"{c.LABEL_OPERATOR_NAME}-")
+
+
+def test_what_is_edited_of_children_is_set_back_and_they_go_with_their_job(cluster: Cluster) -> None:
+    """U9, U17, D13: labels, the one by which the operator watches too, and a selector; no pod is made again for it."""
     with cluster.operator(), cluster.node():
-        cluster.create("frees", specs(Worker=replica(2, run="forever")))
-        cluster.wait_for("frees", c.RUNNING)
-        cluster.kubectl("label", "pod", "frees-worker-1", "--overwrite", f"{c.LABEL_JOB_NAME}=debug")
-        eventually(lambda: "" in controllers(cluster, "pods"), "it is released")
-        cluster.kubectl("delete", "tfjob", "frees")
-        eventually(lambda: cluster.names("pods") == ["frees-worker-1"], "the other one is gone")
+        cluster.create("keeps", specs(Worker=replica(3, run="forever")))
+        cluster.wait_for("keeps", c.RUNNING)
+        before = {kind: uids(cluster, kind) for kind in ("pods", "services")}
+        assert is_labelled(cluster, "keeps", 0)
+        selected = cluster.items("services")[0]["spec"]["selector"]
+        for index, edit in enumerate(EDITS):
+            cluster.kubectl("label", "pod", f"keeps-worker-{index}", "--overwrite", edit)
+        cluster.kubectl("label", "service", "keeps-worker-1", "--overwrite", EDITS[0])
+        cluster.kubectl("patch", "service", "keeps-worker-0", "--patch", '{"spec":{"selector":{"version":"2"}}}')
+        eventually(lambda: all(is_labelled(cluster, "keeps", index) for index in range(3)), "the labels are back")
+        eventually(lambda: cluster.items("services")[0]["spec"]["selector"] == selected, "the selector is back")
+        assert {kind: uids(cluster, kind) for kind in ("pods", "services")} == before
+        eventually(
+            lambda: {"RelabelledPod", "RelabelledService", "ReselectedService"} <= reasons(cluster, "keeps"),
+            "it is told",
+        )
+        cluster.kubectl("delete", "tfjob", "keeps")
+        eventually(lambda: not cluster.names("pods") and not cluster.names("services"), "all go with it")
+
+
+def test_a_second_pod_of_a_replica_goes(cluster: Cluster) -> None:
+    """D7, U7: it is owned and labelled like the true one, and fails; the job goes on and counts nothing of it."""
+    with cluster.operator(), cluster.node():
+        cluster.create("single", specs(Worker=replica(run="forever")))
+        cluster.wait_for("single", c.RUNNING)
+        (true,) = cluster.items("pods")
+        copy = json.loads(pod("single", "copy", true["metadata"]["ownerReferences"]))
+        copy["metadata"]["annotations"] = {RUN: "0.1s:1"}
+        cluster.kubectl("create", "-f", "-", stdin=json.dumps(copy))
+        eventually(lambda: cluster.names("pods") == ["single-worker-0"], "the copy is gone")
+        status = cluster.job("single")["status"]
+        assert status["conditions"][-1]["type"] == c.RUNNING
+        assert not status.get("restarts")
+        assert uids(cluster, "pods")["single-worker-0"] == true["metadata"]["uid"]
+
+
+def test_pods_that_have_ended_are_not_adopted_by_a_new_job(cluster: Cluster) -> None:
+    """D15: the new job says what it waits for, and runs when that is gone."""
+    with cluster.operator(), cluster.node():
+        spec = specs(Worker=replica(run="0.1s:0")) | {"runPolicy": {"cleanPodPolicy": "None"}}
+        cluster.create("again", spec)
+        cluster.wait_for("again", c.SUCCEEDED)
+        cluster.kubectl("delete", "tfjob", "again", "--cascade=orphan")
+        eventually(lambda: controllers(cluster, "pods") == {""}, "it is an orphan")
+        cluster.create("again", spec)
+        eventually(lambda: "FailedCreatePod" in reasons(cluster, "again"), "it is told")
+        assert cluster.state("again") == c.CREATED
+        cluster.kubectl("delete", "pod", "again-worker-0")
+        cluster.wait_for("again", c.SUCCEEDED)
+
+
+def test_a_pod_of_another_tenant_that_names_a_job_as_its_owner_changes_nothing_for_it(
+    cluster: Cluster, control_plane: ControlPlane
+) -> None:
+    """D2: with the UID of the victim, its labels, its name, and a finalizer that keeps it; here for a cluster-wide operator."""
+    tenant = f"{cluster.namespace}-mallory"
+    control_plane.run_kubectl("create", "namespace", tenant)
+    with cluster.operator("--namespace="), cluster.node():
+        cluster.create("victim", specs(Worker=replica(run="forever")) | {"runPolicy": {"suspend": True}})
+        cluster.wait_for("victim", c.SUSPENDED)
+        uid = cluster.job("victim")["metadata"]["uid"]
+        owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "victim", "uid": uid, "controller": True}
+        forged = json.loads(pod("victim", "victim-worker-0", [owner]))
+        forged["metadata"]["finalizers"] = ["example.com/stay"]
+        control_plane.run_kubectl("create", f"--namespace={tenant}", "-f", "-", input=json.dumps(forged))
+        cluster.kubectl(
+            "patch", "tfjob", "victim", "--type=merge", "--patch", '{"spec":{"runPolicy":{"suspend":false}}}'
+        )
+        cluster.wait_for("victim", c.RUNNING)
+        assert cluster.names("pods") == ["victim-worker-0"]
+        assert cluster.job("victim")["status"]["replicaStatuses"]["Worker"]["active"] == 1
+        free = '{"metadata":{"finalizers":null}}'
+        control_plane.run_kubectl(
+            "patch", "pod", "victim-worker-0", f"--namespace={tenant}", "--type=merge", "-p", free
+        )
+        control_plane.run_kubectl("delete", "namespace", tenant, "--wait=false")

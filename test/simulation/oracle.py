@@ -6,8 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from simulation.lives import End
+from simulation.meddlers import FORGED, SECOND, WATCHED, is_marked
 from simulation.records import is_final
-from simulation.slots import slot_of
+from simulation.slots import labels_of, selector_of, slot_of
 from simulation.wishes import ending_of, finished_of, has_begun, restarts_of, wish_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ def complaints(world: World, records: Records) -> list[str]:
     for plural in ("pods", "services", "configmaps"):
         for version in collections[plural].objects.values():
             meta = version.body["metadata"]
+            if is_marked(version.body, FORGED):
+                continue
             owner = meta["ownerReferences"][0]["uid"]
             if owner not in jobs:
                 found.append(f"{meta['name']} of {plural} has outlived its job")
@@ -46,6 +49,12 @@ def complaints(world: World, records: Records) -> list[str]:
     return found
 
 
+def _precedence(pod: Body) -> tuple[bool, str, str]:
+    """Which of several pods of a replica is the one: that with its name, else the oldest."""
+    meta = pod["metadata"]
+    return is_marked(pod, SECOND), meta["creationTimestamp"], meta["uid"]
+
+
 class _Case:
     """One job, with all that bears on it."""
 
@@ -58,9 +67,25 @@ class _Case:
         self._status: dict[str, Any] = job.get("status") or {}
         self._ending = ending_of(job)
         self._has_begun = has_begun(job) or any(records.pods[self._uid].values())
-        self._pods: dict[Slot, Body] = {slot_of(pod["metadata"]): pod for pod in children["pods"]}
-        self._services = {slot_of(service["metadata"]) for service in children["services"]}
+        # A child that the operator's watch does not show is missed when its name is needed, and only then (D13).
+        needed = self._wish.slots - finished_of(job) if self._lives() else set()
+        pods, services = (
+            [
+                child
+                for child in children[plural]
+                if WATCHED in child["metadata"]["labels"] or slot_of(child["metadata"]) in needed
+            ]
+            for plural in ("pods", "services")
+        )
+        ordered = sorted(pods, key=_precedence)
+        self._pods: dict[Slot, Body] = {slot_of(pod["metadata"]): pod for pod in reversed(ordered)}
+        self._seconds = [pod for pod in ordered if pod is not self._pods[slot_of(pod["metadata"])]]
+        self._services: dict[Slot, Body] = {slot_of(service["metadata"]): service for service in services}
         self._config_maps = {each["metadata"]["name"] for each in children["configmaps"]}
+
+    def _lives(self) -> bool:
+        wish = self._wish
+        return self._ending is None and not (wish.suspend or wish.foreign or wish.invalid)
 
     def complaints(self) -> Iterator[str]:
         """What is wrong with it."""
@@ -97,14 +122,17 @@ class _Case:
             phase = pod["status"]["phase"]
             if policy == "All" or (policy == "Running" and phase not in {"Succeeded", "Failed"}):
                 yield f"has ended as {ending['type']}, and under {policy} the pod of {slot} is {phase}"
-        if self._services - self._pods.keys():
+        for pod in self._seconds:
+            if policy == "All" or self._fate(pod).runs:
+                yield f"has ended, and under {policy} the second pod {pod['metadata']['name']} is there"
+        if self._services.keys() - self._pods.keys():
             yield f"has ended, and keeps the services {sorted(self._services)}"
         if wish.ttl_s is not None:
             yield f"should be gone {wish.ttl_s} s after {self._status['completionTime']}"
         yield from self._wrong_counts()
 
     def _when_suspended(self) -> Iterator[str]:
-        if self._pods or self._services:
+        if self._pods or self._services or self._seconds:
             yield f"is suspended, and has the pods {sorted(self._pods)} and services {sorted(self._services)}"
         conditions = {each["type"]: each["status"] for each in self._status["conditions"]}
         if conditions.get("Suspended") != "True" or conditions.get("Running") == "True":
@@ -138,10 +166,11 @@ class _Case:
             yield from self._wrong_pod(slot, self._fate(pod))
         if missing := wish.slots - finished - self._pods.keys():
             yield f"has no pods of {sorted(missing)}"
-        if missing := wish.slots - finished - self._services:
+        if missing := wish.slots - finished - self._services.keys():
             yield f"has no services of {sorted(missing)}"
-        if surplus := self._services - wish.slots:
+        if surplus := self._services.keys() - wish.slots:
             yield f"has services of {sorted(surplus)}, which are not asked for"
+        yield from self._meddled_with()
         conditions = {each["type"]: each["status"] for each in self._status["conditions"]}
         running = conditions.get("Running") == "True"
         deciders = [name for name in ("Chief", "Master", "Worker") if wish.replicas.get(name, (0,))[0]][:1]
@@ -151,6 +180,19 @@ class _Case:
         if running != bool(active):
             yield f"of {sorted(self._running())} that run, and its conditions are {conditions}"
         yield from self._wrong_counts()
+
+    def _meddled_with(self) -> Iterator[str]:
+        """What others have done to the children of a job that goes on, and nobody has mended (D7, D13, U9, U17)."""
+        if self._seconds:
+            yield f"has second pods: {[pod['metadata']['name'] for pod in self._seconds]}"
+        name = self._job["metadata"]["name"]
+        for child in (*self._pods.values(), *self._services.values()):
+            slot, labels = slot_of(child["metadata"]), child["metadata"]["labels"]
+            if any(labels.get(label) != value for label, value in labels_of(name, slot).items()):
+                yield f"has a child of {slot} with wrong labels: {labels}"
+        for slot, service in self._services.items():
+            if service["spec"].get("selector") != selector_of(name, slot):
+                yield f"has a service of {slot} that selects {service['spec'].get('selector')}"
 
     def _wrong_pod(self, slot: Slot, fate: Fate) -> Iterator[str]:
         """What is wrong with a pod of a job that goes on."""

@@ -53,6 +53,9 @@ class Records:
         """Since when a job that has had a replica does not ask for it, by the job's UID and the place."""
         self.shed: set[str] = set()
         """UIDs of pods that ended, and were deleted, while nobody asked for their replica: what they did counts for nothing."""
+        self.seconds: defaultdict[tuple[str, Slot], list[str]] = defaultdict(list)
+        """UIDs of second pods of a replica that never stood alone, by the job's UID and the place. They count for nothing; one
+        that was the only pod of its replica for a moment may count, and is in `pods`."""
         self.replaced: defaultdict[str, Counter[Slot]] = defaultdict(Counter)
         """How many pods the operator has deleted, by the job's UID and the place, because they failed by their own doing."""
 

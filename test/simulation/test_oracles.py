@@ -10,7 +10,18 @@ import pytest
 from api.v1 import constants as c
 from controller.events import EventRecorder
 from controller.leaderelection import Fence
-from controller.tfjob import clean_up, config_maps, controller, ending, lifecycle, plan, replicas, restarts, status
+from controller.tfjob import (
+    clean_up,
+    config_maps,
+    controller,
+    ending,
+    lifecycle,
+    ownership,
+    plan,
+    replicas,
+    restarts,
+    status,
+)
 from controller.tfjob.status_writer import StatusWriter
 from fakes import old_judgements
 from hack.kubernetes_versions import NEWEST
@@ -80,6 +91,37 @@ def test_a_bug_is_found(
     monkeypatch: pytest.MonkeyPatch, place: object, name: str, bug: Callable[..., object], found: str
 ) -> None:
     """Mutants of the operator die; U13: so does one that deletes a pod before its end is told."""
+    monkeypatch.setattr(place, name, bug)
+    with pytest.raises(OracleError, match=found):
+        _play(operators_keep_their_promises)
+
+
+def _every_pod(*args: Any) -> Any:
+    chosen, others = replicas.observe(*args)
+    return [*chosen, *(other for other in others if other.type)], []
+
+
+@pytest.mark.usefixtures("logged_errors")
+@pytest.mark.parametrize(
+    ("place", "name", "bug", "found"),
+    [
+        pytest.param(
+            ownership,
+            "OwnerKey",
+            lambda key: key.rpartition("/")[2],
+            "is in another namespace|has no pods|never",
+            id="D2",
+        ),
+        pytest.param(clean_up, "observe", _every_pod, "second pod|has not ended|restart|succeeded", id="D7"),
+        pytest.param(plan, "relabellings", lambda *_: (), "wrong labels", id="U9"),
+        pytest.param(plan, "reselections", lambda *_: (), "that selects", id="U17"),
+        pytest.param(replicas, "place_of_name", lambda *_: None, ".", id="labels decide, not names"),
+    ],
+)
+def test_what_the_operator_once_did_with_what_others_meddle_with_is_found(
+    monkeypatch: pytest.MonkeyPatch, place: object, name: str, bug: Callable[..., object], found: str
+) -> None:
+    """D2, D7, U9, U17: in the same worlds, second pods, edited labels and selectors, and forged owners."""
     monkeypatch.setattr(place, name, bug)
     with pytest.raises(OracleError, match=found):
         _play(operators_keep_their_promises)

@@ -16,6 +16,7 @@ from api.v1.constants import CONTAINER_NAME, TFJOBS
 from fakes.virtual_loop import EPOCH
 from simulation.feed import Feed
 from simulation.lives import End
+from simulation.meddlers import FORGED, SECOND, WATCHED, is_marked
 from simulation.records import Records, is_final, moment
 from simulation.slots import slot_of
 from simulation.verdicts import TICK_S, justify, status_mistakes
@@ -66,6 +67,8 @@ class Watchman:
         """A job as the server last showed it to a client on demand, by client and UID."""
         self._untouched: dict[str, list[Body]] = {}
         """The versions of a job while nobody has written a status to it, by UID."""
+        self._second: set[str] = set()
+        """UIDs of all second pods that there ever were."""
         self._free_since: dict[tuple[str, str], float] = {}
         """When a pod last went that was made for a job of this name, by namespace and name: it may have stood in the way."""
         self._exits: Counter[tuple[str, str]] = Counter()
@@ -167,9 +170,17 @@ class Watchman:
         self.records.delays.append((self._world.time - since, f"{what} of {meta['namespace']}/{meta['name']}"))
 
     def _see_pod(self, change: Change, write: Write, *, by_operator: bool) -> None:
+        if self._is_forged(change, write, by_operator=by_operator):
+            return
         meta = change.new.body["metadata"]
         owner, slot = meta["ownerReferences"][0]["uid"], slot_of(meta)
-        if change.old is None:
+        if is_marked(change.new.body, SECOND):
+            if change.old is None:
+                self._second.add(meta["uid"])
+                self.records.seconds[owner, slot].append(meta["uid"])
+            elif is_deletion(change) and by_operator:
+                self._check_not_foreign(owner, write)
+        elif change.old is None:
             if by_operator:
                 self._check_creation(owner, change, write)
                 self._check_first(owner, change, write)
@@ -184,8 +195,33 @@ class Watchman:
             self.records.pod_removed(owner, slot, meta["uid"], write.client, self._world.time)
         if change.gone:
             self._free_since[meta["namespace"], meta["ownerReferences"][0]["name"]] = self._world.time
+        self._see_who_stands_alone(owner, slot)
+
+    def _is_forged(self, change: Change, write: Write, *, by_operator: bool) -> bool:
+        """Whether a child names an owner in another namespace: no operator may ever touch it (D2)."""
+        forged = is_marked(change.new.body, FORGED)
+        if forged and by_operator:
+            self._accuse(write, "its owner is in another namespace")
+        return forged
+
+    def _see_who_stands_alone(self, owner: str, slot: Slot) -> None:
+        """A second pod whose replica shows no other at the moment is the replica's pod, for whoever sees it so."""
+        if not self.records.seconds[owner, slot]:
+            return
+        pods = [
+            version.body
+            for version in self._storage.collections["pods"].objects.values()
+            if version.body["metadata"]["ownerReferences"][0]["uid"] == owner
+            and not is_marked(version.body, FORGED)
+            and WATCHED in version.body["metadata"]["labels"]
+            and slot_of(version.body["metadata"]) == slot
+        ]
+        if all(is_marked(pod, SECOND) for pod in pods):
+            self.records.pods[owner][slot] += self.records.seconds.pop((owner, slot))
 
     def _see_service(self, change: Change, write: Write) -> None:
+        if self._is_forged(change, write, by_operator=True):
+            return
         owner = change.new.body["metadata"]["ownerReferences"][0]["uid"]
         if change.old is None:
             self._check_creation(owner, change, write)
@@ -238,6 +274,8 @@ class Watchman:
         """
         slot = slot_of(change.new.body["metadata"])
         for fate in self.records.fates(owner, slot):
+            if fate.uid in self._second:
+                continue  # the operator need not have seen it yet
             remover = self.records.removers.get(fate.uid, "")
             if not remover:
                 self._accuse(write, f"there is another pod of {slot}")

@@ -46,11 +46,16 @@ class GarbageCollector:
 
     def _collect(self) -> None:
         self._due = False
-        alive = {version.body["metadata"]["uid"] for _, version in self._everything()}
+        alive = {
+            (version.body["metadata"].get("namespace"), version.body["metadata"]["uid"])
+            for _, version in self._everything()
+        }
         for kind, version in self._everything():
             meta = version.body["metadata"]
             owners = meta.get("ownerReferences") or []
-            if owners and not any(owner["uid"] in alive for owner in owners):
+            # An owner is looked for in the namespace of the child, or among what has none.
+            places = (meta.get("namespace"), None)
+            if owners and not any((place, owner["uid"]) in alive for owner in owners for place in places):
                 self._delete(kind, version)
             if "deletionTimestamp" in meta:
                 self._finish(kind, version)
@@ -77,11 +82,12 @@ class GarbageCollector:
                 self._server.storage.remove(self._server.storage.collections["namespaces"], version.key)
 
     def _children(self, owner: Version) -> list[tuple[Kind, Version]]:
-        uid = owner.body["metadata"]["uid"]
+        uid, place = owner.body["metadata"]["uid"], owner.body["metadata"].get("namespace")
         return [
             (kind, version)
             for kind, version in self._everything()
-            if any(each["uid"] == uid for each in version.body["metadata"].get("ownerReferences") or [])
+            if version.body["metadata"].get("namespace") == place
+            and any(each["uid"] == uid for each in version.body["metadata"].get("ownerReferences") or [])
         ]
 
     def _everything(self) -> Iterator[tuple[Kind, Version]]:

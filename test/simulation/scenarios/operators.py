@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from controller.leaderelection import LeaderElectionConfig
 from simulation.holders import Holders
 from simulation.kubelet import Kubelet
+from simulation.meddlers import Meddlers
 from simulation.model.controllers import GarbageCollector
 from simulation.oracle import complaints
 from simulation.processes import OperatorProcess
@@ -76,6 +77,7 @@ async def _play(world: World, *, unlucky: bool) -> Watchman:
     watchman = Watchman(world, kubelet, forgivable_s=math.inf if unlucky else PROMPT_S)
     jobs = CROWD if random.random() < 0.02 else random.choice(SIZES)
     users = Users(world, Random(f"users {world.seed}"), jobs=jobs, busy=random.random() < 0.8)
+    meddlers = Meddlers(world, Random(f"meddlers {world.seed}"), NAMESPACES) if unlucky else None
     election, workers = random.choice(ELECTIONS), random.choice((1, 4, 16))
     domain = LONG_DOMAIN if Random(f"domain {world.seed}").random() < 0.3 else ""
     replicas = [
@@ -88,7 +90,7 @@ async def _play(world: World, *, unlucky: bool) -> Watchman:
             _trouble_nodes(world, kubelet)
             for replica in replicas:
                 group.create_task(_haunt(world, replica), name="fate")
-    await _come_to_rest(world, watchman, users, replicas)
+    await _come_to_rest(world, watchman, max(users.done_at, meddlers.done_at if meddlers else 0.0), replicas)
     written = len(_writes(world))
     if random.random() < 0.5:
         await _change_leader(watchman, replicas)
@@ -135,8 +137,8 @@ async def _haunt(world: World, replica: OperatorProcess) -> None:
         await asyncio.sleep(random.choice((0.0, 1.0, 10.0)))
 
 
-async def _come_to_rest(world: World, watchman: Watchman, users: Users, replicas: list[OperatorProcess]) -> None:
-    """Wait until everything is as it must be. Raises OracleError if it is not in time."""
+async def _come_to_rest(world: World, watchman: Watchman, done_at: float, replicas: list[OperatorProcess]) -> None:
+    """Wait until everything is as it must be; people are through at `done_at`. Raises OracleError if it is not in time."""
     leader, led_since = "", world.time
     while True:
         for replica in replicas:
@@ -145,7 +147,7 @@ async def _come_to_rest(world: World, watchman: Watchman, users: Users, replicas
         require(not watchman.violations, "\n".join(watchman.violations))
         if watchman.holder() != leader:
             leader, led_since = watchman.holder(), world.time
-        due = max(world.calm_at + LOST_S, users.done_at)
+        due = max(world.calm_at + LOST_S, done_at)
         writes = world.server.writes
         last = next((each.at for each in reversed(writes) if not each.client.startswith("lease-of-")), 0.0)
         if world.time > max(due, last + CALM_S, led_since + CALM_S):

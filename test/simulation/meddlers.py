@@ -1,0 +1,134 @@
+"""Those who meddle with the children of jobs: second pods, edited labels and selectors, and forged owners in other namespaces.
+
+What they have made bears an annotation that says so, so that no oracle has to find out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from api.client.transport import Request
+from api.core import PODS, SERVICES
+from api.v1.constants import TFJOBS
+from simulation.model.network import NETWORK
+from simulation.slots import Slot, labels_of, slot_of
+from simulation.wishes import wish_of
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from api.meta import Resource
+    from simulation.model.storage import Body
+    from simulation.world import World
+
+SECOND: Final = "simulation/second"
+"""The annotation of a second pod of a replica."""
+FORGED: Final = "simulation/forged"
+"""The annotation and the finalizer of a child that names the job of another tenant as its owner."""
+WATCHED: Final = "training.kubeflow.org/operator-name"
+"""The label by which the operator watches children. Without it a child is seen only when its name is needed."""
+
+LATEST_S: Final = 80.0
+
+EDITS: Final[tuple[dict[str, str | None], ...]] = (
+    {"replica-index": "abc"},
+    {"replica-index": "7", "training.kubeflow.org/replica-index": "7"},
+    {"job-name": "debug"},
+    {"training.kubeflow.org/replica-type": None},
+    {"replica-type": None, "training.kubeflow.org/replica-type": None},
+    {WATCHED: None},
+)
+SELECTORS: Final[tuple[dict[str, Any] | None, ...]] = (
+    {"version": "2"},
+    {"training.kubeflow.org/replica-index": "3"},
+    None,
+)
+
+
+def is_marked(body: Body, mark: str) -> bool:
+    """Whether a child bears this annotation."""
+    return mark in (body["metadata"].get("annotations") or {})
+
+
+class Meddlers:
+    """Meddle now and then, until `done_at`."""
+
+    def __init__(self, world: World, random: Random, namespaces: tuple[str, ...]) -> None:
+        self._world = world
+        self._random = random
+        self._namespaces = namespaces
+        self._made = 0
+        self.done_at = 0.0
+        for _ in range(random.choice((0, 0, 1, 3, 8))):
+            at = world.time + random.random() * LATEST_S
+            self.done_at = max(self.done_at, at)
+            act = random.choice((self._clone, self._clone, self._relabel, self._relabel, self._reselect, self._forge))
+            asyncio.get_running_loop().call_at(at, act, context=NETWORK)
+
+    def _clone(self) -> None:
+        """Make another pod of a replica that has one."""
+        if (pod := self._pick(PODS)) is None:
+            return
+        meta, owner = pod["metadata"], pod["metadata"]["ownerReferences"][0]
+        annotations = (meta.get("annotations") or {}) | {SECOND: "yes"}
+        spec = {name: value for name, value in pod["spec"].items() if name != "nodeName"}
+        copy = {"metadata": {"annotations": annotations}, "spec": spec}
+        self._make(PODS, (meta["namespace"], f"copy-{self._made}"), owner, slot_of(meta), copy)
+
+    def _relabel(self) -> None:
+        resource = self._random.choice((PODS, PODS, SERVICES))
+        if (child := self._pick(resource)) is not None:
+            self._patch(resource, child, {"metadata": {"labels": self._random.choice(EDITS)}})
+
+    def _reselect(self) -> None:
+        if (service := self._pick(SERVICES)) is not None:
+            self._patch(SERVICES, service, {"spec": {"selector": self._random.choice(SELECTORS)}})
+
+    def _forge(self) -> None:
+        """Make a child in another namespace that names a job as its owner, under a name of that job where nobody needs it."""
+        jobs = [version.body for version in self._world.server.storage.collections["tfjobs"].objects.values()]
+        jobs = [job for job in jobs if wish_of(job).slots]
+        if not jobs:
+            return
+        victim = self._random.choice(jobs)
+        meta = victim["metadata"]
+        elsewhere = next(name for name in self._namespaces if name != meta["namespace"])
+        slot = self._random.choice(sorted(wish_of(victim).slots))
+        own = f"{meta['name']}-{slot[0].lower()}-{slot[1]}"
+        name = own if meta["name"].startswith("run-") else f"forged-{self._made}"
+        owner = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "name": meta["name"], "uid": meta["uid"]}
+        resource = self._random.choice((PODS, PODS, SERVICES))
+        spec = {"containers": [{"name": "tensorflow", "image": "train"}]} if resource == PODS else {"clusterIP": "None"}
+        forged = {"metadata": {"annotations": {FORGED: "yes"}, "finalizers": [FORGED]}, "spec": spec}
+        self._make(resource, (elsewhere, name), owner | {"controller": True}, slot, forged)
+
+    def _make(self, resource: Resource, place: tuple[str, str], owner: dict[str, Any], slot: Slot, child: Body) -> None:
+        self._made += 1
+        namespace, name = place
+        meta = {"name": name, "labels": labels_of(owner["name"], slot), "ownerReferences": [owner]} | child["metadata"]
+        kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+        self._send("POST", resource.path(namespace), kind | child | {"metadata": meta})
+
+    def _pick(self, resource: Resource) -> Body | None:
+        """A child that an operator has made, and that is to stay."""
+        found = [
+            version.body
+            for version in self._world.server.storage.collections[resource.plural].objects.values()
+            if "deletionTimestamp" not in version.body["metadata"]
+            and not is_marked(version.body, SECOND)
+            and not is_marked(version.body, FORGED)
+        ]
+        return self._random.choice(found) if found else None
+
+    def _patch(self, resource: Resource, child: Body, change: dict[str, Any]) -> None:
+        meta = child["metadata"]
+        self._send("PATCH", resource.path(meta["namespace"], meta["name"]), change)
+
+    def _send(self, method: str, path: str, body: dict[str, Any]) -> None:
+        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        request = Request(method, path, {}, msgspec.json.encode(body), content_type)
+        status = self._world.server.exchange(request, "meddler").status
+        self._world.note("meddler", method, path, body, status)
