@@ -15,6 +15,7 @@ from controller.tfjob import (
     config_maps,
     controller,
     ending,
+    held,
     lifecycle,
     ownership,
     plan,
@@ -78,7 +79,6 @@ def _pile_up(*given: Any, **named: Any) -> Plan:
             clean_up, "to_clean_up", lambda _, pods: [*pods], "clean-up policy", id="everything is cleaned up"
         ),
         pytest.param(plan, "account", lambda *_: (), "restarts", id="restarts are not counted"),
-        pytest.param(ending, "until_deadline", lambda *_: None, "until its deadline", id="deadlines are ignored"),
         pytest.param(replicas, "was_stopped", lambda *_: False, "not succeeded", id="an orderly end on SIGTERM counts"),
         pytest.param(
             config_maps, "has_ended", lambda _: True, "is not there", id="what pods read is not kept for them"
@@ -133,7 +133,9 @@ def test_what_the_operator_once_did_with_what_others_meddle_with_is_found(
     [
         pytest.param(clean_up, "to_clean_up", old_judgements.to_clean_up, "clean-up policy is Running", id="M1"),
         pytest.param(replicas, "was_stopped", old_judgements.was_stopped, "not succeeded", id="M2"),
-        pytest.param(replicas, "is_final", old_judgements.is_final, "failed for good|was restarted", id="M3"),
+        pytest.param(
+            replicas, "is_final", old_judgements.is_final, "failed for good|was restarted|not succeeded", id="M3"
+        ),
         pytest.param(restarts, "native_sidecars", lambda _: frozenset(), "was restarted|restarts of", id="M7"),
     ],
 )
@@ -152,6 +154,15 @@ def test_writes_without_the_lease_are_found(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Fence, "check", lambda _: 60.0)
     with pytest.raises(OracleError, match="while the lease names"):
         _play(one_leader_writes)
+
+
+@pytest.mark.usefixtures("logged_errors")
+def test_a_deadline_that_nobody_heeds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of jobs that are looked after, and of those that are held."""
+    for place in (ending, plan, held):
+        monkeypatch.setattr(place, "until_deadline", lambda *_: None)
+    with pytest.raises(OracleError, match="until its deadline"):
+        _play(operators_keep_their_promises)
 
 
 @pytest.mark.usefixtures("logged_errors")
