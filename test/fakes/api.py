@@ -27,7 +27,8 @@ class _NoTransport:
 class FakeClient(RestClient):
     """Records actions as ("create", "pods", "name"). `fail` maps such an action to the error it raises.
 
-    `bodies` holds what was sent, by the same action; `objects` answers `get`, and `list_version` is that of every list.
+    `bodies` holds what was sent, by the same action; `objects` answers `get`, and `list_version` is that of every list. Of a
+    status it keeps all fields but those in `drops`; what it changes gets `given_version`.
     """
 
     def __init__(self) -> None:
@@ -37,6 +38,8 @@ class FakeClient(RestClient):
         self.fail: dict[tuple[str, str, str], Exception] = {}
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.list_version = "1"
+        self.drops: frozenset[str] = frozenset()
+        self.given_version = "2"
         self.before: Callable[[tuple[str, str, str]], None] = lambda _action: None
 
     def _act(self, verb: str, resource: Resource, name: str, body: object = None) -> None:
@@ -63,11 +66,12 @@ class FakeClient(RestClient):
     async def patch(self, resource: Resource, namespace: str, name: str, body: object, **options: Any) -> bytes:
         verb = f"patch {options['subresource']}" if options.get("subresource") else "patch"
         self._act(verb, resource, name, body)
-        metadata = {"name": name, "namespace": namespace, "resourceVersion": "2"}
+        metadata = {"name": name, "namespace": namespace, "resourceVersion": self.given_version}
         operations = self.bodies[verb, resource.plural, name]
         changed = operations if isinstance(operations, list) else []
-        status = {key[1:]: each["value"] for each in changed if (key := each["path"]) == "/status"}
-        return msgspec.json.encode({"metadata": metadata} | status)
+        statuses = [each["value"] for each in changed if each["path"] == "/status"]
+        kept = [{key: value for key, value in each.items() if key not in self.drops} for each in statuses]
+        return msgspec.json.encode({"metadata": metadata} | ({"status": kept[0]} if kept else {}))
 
     async def delete(self, resource: Resource, namespace: str, name: str, **options: Any) -> bytes:
         self._act("delete", resource, name, options)

@@ -124,8 +124,9 @@ class World:
         self.services.put(service("Worker", 0))
 
     def observe_status(self) -> None:
-        """Let the cache see the status that was written last."""
-        status = msgspec.convert(self.client.bodies[STATUS][1]["value"], JobStatus)
+        """Let the cache see the status that was written last, as far as it was kept."""
+        sent = self.client.bodies[STATUS][1]["value"]
+        status = msgspec.convert({key: value for key, value in sent.items() if key not in self.client.drops}, JobStatus)
         held = cast("TFJob", self.jobs.indexer.get(KEY))
-        meta = msgspec.structs.replace(held.metadata, resource_version="2")
+        meta = msgspec.structs.replace(held.metadata, resource_version=self.client.given_version)
         self.jobs.put(msgspec.structs.replace(held, metadata=meta, status=status))

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from api.v1 import constants as c
+from controller.crd_check import OPENAPI_V2, OPENAPI_V3, missing_fields
 from hack.control_plane import ControlPlane
 from hack.crd_schema.__main__ import CRD, definitions
 from hack.kubernetes_versions import NUMBERS_ARE_EXACT
@@ -221,6 +222,7 @@ def test_a_crd_that_lacks_our_fields_costs_a_warning_and_no_writes(plane: Contro
     kept = {"conditions", "replicaStatuses", "startTime", "completionTime", "lastReconcileTime"}
     status["properties"] = {name: schema for name, schema in status["properties"].items() if name in kept}
     install(plane, status=status)
+    eventually(lambda: missing_fields(_openapi(plane)), "the API server shows the schema, some time after it uses it")
     cluster = Cluster(plane, NAMESPACE, tmp_path)
     with cluster.operator(), cluster.node():
         names = ("foreign-1", "foreign-2")
@@ -241,6 +243,13 @@ def test_a_crd_that_lacks_our_fields_costs_a_warning_and_no_writes(plane: Contro
     told = [line for line in lines if line.get("event") in {"status_not_kept", "crd_lacks_fields"}]
     assert sorted(line["event"] for line in told) == ["crd_lacks_fields", "status_not_kept"]
     assert all("finishedIndices" in str(line["fields"]) for line in told if line["event"] == "crd_lacks_fields")
+
+
+def _openapi(plane: ControlPlane) -> bytes:
+    for path in (OPENAPI_V3, OPENAPI_V2):
+        if text := plane.run_kubectl("get", "--raw", path, check=False).stdout:
+            return text.encode()
+    return b"{}"
 
 
 def _warnings(cluster: Cluster, name: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 import msgspec
@@ -9,7 +10,10 @@ from structlog.testing import capture_logs
 
 from api.v1.types import JobCondition, JobStatus
 from controller.tfjob.unkept import UnkeptStatus
-from fakes.jobs import job, replica
+from controller.tfjob.window import COUNTER_WINDOW_S
+from fakes.controller import STATUS
+from fakes.controller import World as ControllerWorld
+from fakes.jobs import job, pod, replica
 from fakes.recorder import FakeRecorder
 
 SENT = JobStatus(
@@ -21,6 +25,10 @@ SENT = JobStatus(
 )
 KEPT = msgspec.structs.replace(SENT, finished_indices={}, worker_selector="", observed_generation=0)
 JOB = job({"tfReplicaSpecs": {"Worker": replica(1)}})
+
+
+UNKNOWN = frozenset({"finishedIndices", "restarts", "workerSelector", "observedGeneration", "begun"})
+"""Fields that the CRD of the Go operators lacks."""
 
 
 class World:
@@ -81,3 +89,26 @@ def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
     world.unkept.compare(JOB, SENT, KEPT)
     world.unkept.forget(JOB.metadata.uid)
     assert world.unkept.as_sent(JOB) is JOB
+
+
+async def test_a_job_under_a_crd_that_lacks_our_fields_comes_to_rest() -> None:
+    """D3: it was rewritten once a second for ever, after its end too."""
+    world = ControllerWorld()
+    world.client.drops = UNKNOWN
+    world.jobs.put(JOB)
+    await world.sync()
+    world.observe_children()
+    for phase in ("Running", "Succeeded"):
+        world.pods.put(pod("Worker", 0, phase, 0 if phase == "Succeeded" else None))
+        written = 0
+        for _ in range(10):
+            world.observe_status()
+            world.client.given_version = str(int(world.client.given_version) + 1)
+            world.taken()
+            await world.sync()
+            if not (writes := world.taken().count(STATUS)):
+                world.client.given_version = str(int(world.client.given_version) - 1)
+            written += writes
+            await asyncio.sleep(COUNTER_WINDOW_S)
+        assert written == 1, phase
+    assert world.recorder.reasons.count("StatusNotKept") == 1
