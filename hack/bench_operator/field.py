@@ -46,7 +46,7 @@ class Field:
         with contextlib.ExitStack() as stack:
             self.plane = stack.enter_context(ControlPlane.start(self._name, extra_apiserver_args=self._flags))
             self.plane.run_kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
-            self.plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+            self.plane.wait_for_crd("tfjobs.kubeflow.org")
             for namespace in self._namespaces:
                 self.plane.create_namespace(namespace)
             # It has made what pods need. Its garbage collector would add its own load to every measurement, and would take

@@ -148,6 +148,22 @@ class ControlPlane:
             raise ControlPlaneError(f"`kubectl {' '.join(args)}` failed: {done.stderr.strip() or done.stdout.strip()}")
         return done
 
+    def wait_for_crd(self, name: str, limit_s: float = KUBECTL_LIMIT_S) -> None:
+        """Wait until the API server serves a custom resource.
+
+        Not by `kubectl wait`: kubectl 1.20 ends with an error while the conditions of the new CRD are null, as they are until
+        the API server has dealt with its schema.
+        """
+        end = time.monotonic() + limit_s
+        while not self._serves(name):
+            if time.monotonic() > end:
+                raise ControlPlaneError(f"the API server does not serve {name} after {limit_s:.0f} s")
+            time.sleep(0.1)
+
+    def _serves(self, crd: str) -> bool:
+        conditions = json.loads(self.run_kubectl("get", "crd", crd, "--output=json").stdout)["status"]["conditions"]
+        return any((each["type"], each["status"]) == ("Established", "True") for each in conditions or ())
+
     def kubeconfig_for(self, user: str, groups: Sequence[str] = ()) -> Path:
         """Return the kubeconfig of any user in any groups; RBAC decides what that one may do."""
         identity = json.dumps([user, *groups])

@@ -163,7 +163,7 @@ async def play_on(kubelet: Kubernetes, plane: ControlPlane, teller: Teller) -> N
 def prepare(plane: ControlPlane) -> None:
     """Make what the jobs need: the CRD, and the namespace of the examples. Blocks."""
     plane.run_kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
-    plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+    plane.wait_for_crd("tfjobs.kubeflow.org")
     plane.restart_controller_manager()  # so that the garbage collector knows of TFJobs at once and not in half a minute
     plane.create_namespace("kubeflow")
 

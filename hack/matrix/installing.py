@@ -71,6 +71,7 @@ def kustomize(folder: str, session: Session) -> None:
 def apply_client_side(session: Session) -> None:
     """`kubectl apply -k` of the installation for an empty cluster makes every object."""
     _expect_lines(session.kubectl("apply", "-k", str(MANIFESTS / INSTALLATION)), "created")
+    session.plane.wait_for_crd("tfjobs.kubeflow.org")  # kubectl 1.22 can not wait for conditions that are null
     session.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/tfjobs.kubeflow.org")
 
 
@@ -128,6 +129,7 @@ def apply_monitoring(session: Session) -> None:
     for kind, plural in MONITORING_KINDS.items():
         crd = open_crd("monitoring.coreos.com", kind, plural)
         session.kubectl("create", "--filename=-", stdin=json.dumps(crd))
+        session.plane.wait_for_crd(f"{plural}.monitoring.coreos.com")
         session.kubectl("wait", "--for=condition=Established", "--timeout=60s", f"crd/{plural}.monitoring.coreos.com")
     apply_and_delete("overlays/monitoring", session)
 

@@ -29,7 +29,7 @@ def run(chosen: Sequence[Sdk], report: Report) -> None:
         return
     with control_plane("sdks") as (plane, server):
         plane.run_kubectl("apply", "-k", str(MANIFESTS / "overlays" / "standalone"))
-        plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+        plane.wait_for_crd("tfjobs.kubeflow.org")
         with at_work(plane), contextlib.ExitStack() as stack:
             programs = []
             for sdk, python in pythons.items():

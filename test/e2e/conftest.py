@@ -63,7 +63,7 @@ def cluster(node: RealNode) -> Cluster:
     """The node with the operator, from `kubectl apply -k`."""
     plane = node.plane
     plane.run_kubectl("apply", "-k", str(PROJECT / "manifests" / "overlays" / "standalone"))
-    plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+    plane.wait_for_crd("tfjobs.kubeflow.org")
     plane.restart_controller_manager()  # its garbage collector knows TFJobs now
     cluster = Cluster(node)
     cluster.wait_for_operator()

@@ -55,7 +55,7 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
 def crd(control_plane: ControlPlane) -> None:
     """The CRD, applied as the README says."""
     control_plane.run_kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
-    control_plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+    control_plane.wait_for_crd("tfjobs.kubeflow.org")
     control_plane.restart_controller_manager()  # else its garbage collector hears of TFJobs within half a minute only
 
 

@@ -27,7 +27,7 @@ def audited(tmp_path: Path) -> Iterator[tuple[Cluster, AuditLog]]:
     audit = AuditLog(tmp_path)
     with ControlPlane.start("audit", extra_apiserver_args=audit.flags) as plane:
         plane.run_kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
-        plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+        plane.wait_for_crd("tfjobs.kubeflow.org")
         plane.create_namespace("audited")
         yield Cluster(plane, "audited", tmp_path), audit
 

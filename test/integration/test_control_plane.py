@@ -95,7 +95,7 @@ def dependent_of(kind: str, api_version: str, name: str, uid: str) -> str:
 def kettles(control_plane: ControlPlane) -> Iterator[None]:
     """The custom resource `kettles`, known to the API server and to the garbage collector."""
     control_plane.run_kubectl("apply", "-f", "-", input=CRD)
-    control_plane.run_kubectl("wait", "--for=condition=Established", "crd/kettles.test.example.com", "--timeout=30s")
+    control_plane.wait_for_crd("kettles.test.example.com")
     control_plane.restart_controller_manager()
     yield
     control_plane.run_kubectl("delete", "crd", "kettles.test.example.com")

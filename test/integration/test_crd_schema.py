@@ -182,7 +182,7 @@ def install(plane: ControlPlane, **schemas: dict[str, Any]) -> None:
     crd = yaml.safe_load(CRD.read_text())
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"] |= schemas
     plane.run_kubectl("apply", "-f", "-", input=json.dumps(crd))
-    plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+    plane.wait_for_crd("tfjobs.kubeflow.org")
 
 
 def test_a_job_from_before_the_schema_harms_no_other(plane: ControlPlane, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ COSCHEDULING = "podgroups.scheduling.x-k8s.io"
 def install(plane: ControlPlane, name: str, crd: str) -> None:
     """Install a CRD of PodGroups."""
     plane.run_kubectl("apply", "-f", str(HERE / "data" / name))
-    plane.run_kubectl("wait", "--for=condition=Established", f"crd/{crd}")
+    plane.wait_for_crd(f"{crd}")
 
 
 @pytest.fixture

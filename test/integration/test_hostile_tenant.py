@@ -64,7 +64,7 @@ def plane(audit: AuditLog) -> Iterator[ControlPlane]:
     """A cluster of two tenants, with the operator's roles as people apply them."""
     with ControlPlane.start("tenants", extra_apiserver_args=audit.apiserver_arguments()) as plane:
         plane.run_kubectl("apply", "-k", str(ROOT / "manifests" / "overlays" / "standalone"))
-        plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+        plane.wait_for_crd("tfjobs.kubeflow.org")
         plane.restart_controller_manager()  # its garbage collector knows TFJobs now
         for namespace in (VICTIM, HOSTILE):
             plane.create_namespace(namespace)

@@ -53,7 +53,7 @@ def test_monitoring_is_applied_where_there_is_a_prometheus_operator(plane: Contr
     """Beside any installation; its kinds are played by CRDs that take everything."""
     for kind, plural in MONITORING_KINDS.items():
         plane.run_kubectl("apply", "-f", "-", input=json.dumps(open_crd("monitoring.coreos.com", kind, plural)))
-        plane.run_kubectl("wait", "--for=condition=Established", f"crd/{plural}.monitoring.coreos.com")
+        plane.wait_for_crd(f"{plural}.monitoring.coreos.com")
     plane.run_kubectl("apply", "-k", str(MANIFESTS / "overlays" / "monitoring"))
     selector = "grafana_dashboard=1"
     found = plane.run_kubectl("get", "configmaps", "-n", "kubeflow", "-l", selector, "-o", "json").stdout
@@ -125,7 +125,7 @@ def test_people_with_a_usual_role_may_use_jobs_but_not_forge_their_status(
     """Kubernetes' own roles, bound in one namespace, hold for TFJobs; and so does each kubeflow-tfjobs-* by itself."""
     for file in ("crd.yaml", "user-roles.yaml"):
         plane.run_kubectl("apply", "-f", str(MANIFESTS / "base" / file))
-    plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+    plane.wait_for_crd("tfjobs.kubeflow.org")
     for bound in (role, f"kubeflow-tfjobs-{role}"):
         user = f"user-of-{bound}"
         plane.run_kubectl("create", "rolebinding", user, f"--clusterrole={bound}", f"--user={user}", "-n", "default")

@@ -51,7 +51,7 @@ def plane(audit: AuditLog) -> Iterator[ControlPlane]:
     arguments = (*audit.apiserver_arguments(), "--enable-admission-plugins=OwnerReferencesPermissionEnforcement")
     with ControlPlane.start("rbac", extra_apiserver_args=arguments) as plane:
         plane.run_kubectl("apply", "-k", str(MANIFESTS / "overlays" / "standalone"))
-        plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+        plane.wait_for_crd("tfjobs.kubeflow.org")
         plane.restart_controller_manager()  # its garbage collector knows TFJobs now
         plane.create_namespace(NAMESPACE)
         yield plane
@@ -210,7 +210,7 @@ def test_every_right_over_pod_groups_is_used_and_none_is_missing(
     plane.run_kubectl("apply", "-k", str(MANIFESTS / "addons" / "gang-scheduling"))
     group = POD_GROUPS[scheduler]
     resource, _, _ = group.partition("/")
-    plane.run_kubectl("wait", "--for=condition=Established", f"crd/podgroups.{resource}")
+    plane.wait_for_crd(f"podgroups.{resource}")
     role = allowed(MANIFESTS / "addons" / "gang-scheduling" / "role.yaml")
     may = {fact for fact in role if fact.group == resource}
     world = World(plane)

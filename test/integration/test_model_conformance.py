@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def tfjobs_are_known(control_plane: ControlPlane) -> None:
     """The custom resource."""
     control_plane.run_kubectl("apply", "--validate=false", "-f", "manifests/base/crd.yaml")  # the schema takes a while
-    control_plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+    control_plane.wait_for_crd("tfjobs.kubeflow.org")
 
 
 @pytest.fixture

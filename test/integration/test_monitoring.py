@@ -89,7 +89,7 @@ def test_every_alert_has_an_entry_among_the_runbooks() -> None:
 def operator(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[str]:
     """An operator at work; answers where its metrics are."""
     control_plane.run_kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
-    control_plane.run_kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org")
+    control_plane.wait_for_crd("tfjobs.kubeflow.org")
     port = choose().etcd
     flags = (f"--kubeconfig={control_plane.kubeconfig}", f"--namespace={namespace}", f"--monitoring-port={port}")
     with (
