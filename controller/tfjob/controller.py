@@ -21,6 +21,7 @@ from api.v1.children import ConfigMap, Pod, Service
 from api.v1.types import InvalidSpec, TFJobSpec
 from controller.tfjob import restarts
 from controller.tfjob import status as statuses
+from controller.tfjob.actions import NOTHING
 from controller.tfjob.bounds import BOUNDS
 from controller.tfjob.cluster_spec import too_long
 from controller.tfjob.config_maps import with_config_maps
@@ -355,6 +356,8 @@ class TFJobController:
         other, unless it is wanted `at_once`. That a job is created or running, if that `may_wait`, waits for the pods of other
         jobs: in a burst they come first, and mostly both can be said in one write.
         """
+        if decided is NOTHING:
+            return False  # the job is about to go: what was observed before is nobody's concern any more
         status = decided.status
         if status is None and job.status != known.status:
             status = job.status

@@ -685,6 +685,17 @@ async def test_a_sync_that_fails_is_tried_again_and_harms_no_other_job() -> None
         await workers
 
 
+async def test_a_first_status_that_waits_is_not_written_to_a_job_that_goes() -> None:
+    """Found by the simulated world: a status that held nothing but what is remembered, without a single condition."""
+    world = await untouched_job_behind(1)
+    await world.sync()
+    world.taken()
+    world.jobs.put(job(ONE_WORKER, resource_version="42", deletion_timestamp=EPOCH))
+    await asyncio.sleep(START_WINDOW_S)
+    await world.sync()
+    assert world.taken() == []
+
+
 async def test_a_job_with_a_deletion_timestamp_is_left_alone() -> None:
     """B14: the garbage collector has it."""
     world = World()
