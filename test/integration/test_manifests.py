@@ -44,6 +44,7 @@ def test_an_installation_is_applied_and_deleted_again(plane: ControlPlane, overl
     containers = json.loads(plane.run_kubectl("get", OPERATOR, "-n", "kubeflow", "-o", "json").stdout)
     assert containers["spec"]["template"]["spec"]["serviceAccountName"] == "tf-job-operator"
     plane.run_kubectl("delete", "--wait=false", "--ignore-not-found", "-k", folder)
+    plane.run_kubectl("delete", "--ignore-not-found", "crd/tfjobs.kubeflow.org")  # waits until it is gone
     if overlay == "standalone":  # it brings the namespace, which takes its time to go
         plane.run_kubectl("wait", "--for=delete", "--timeout=60s", "namespace/kubeflow")
         plane.run_kubectl("create", "namespace", "kubeflow")
