@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import structlog
 
-from api.client.errors import ApiError, NotFoundError, TransportError
+from api.client.errors import ApiError, StatusError, TransportError
 from api.v1.constants import TFJOBS
 from api.v1.types import IndexRestarts, JobStatus
 
@@ -63,7 +63,9 @@ async def tell_of_missing_fields(client: RestClient) -> None:
 async def _openapi(client: RestClient) -> bytes:
     try:
         return await client.get_page(OPENAPI_V3)
-    except NotFoundError:
+    except StatusError as error:
+        if error.code != 404:  # which comes without a Status for paths that a server does not have
+            raise
         return await client.get_page(OPENAPI_V2)
 
 

@@ -83,7 +83,10 @@ def test_a_document_without_tfjobs_says_nothing(body: bytes) -> None:
 
 async def test_an_old_api_server_is_asked_for_the_document_that_it_has() -> None:
     """D3: OpenAPI v3 came with Kubernetes 1.24."""
-    transport = FakeTransport(refusal(404, "NotFound"), Answer(body=document(GO_OPERATORS, version=2)))
+    transport = FakeTransport(
+        Answer(404, b"404 page not found"),  # what Kubernetes 1.20 says of a path that it does not have
+        Answer(body=document(GO_OPERATORS, version=2)),
+    )
     with capture_logs() as logs:
         await tell_of_missing_fields(RestClient(transport))
     assert [request.path for request in transport.requests] == [OPENAPI_V3, OPENAPI_V2]
