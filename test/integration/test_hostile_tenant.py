@@ -7,6 +7,7 @@ versions and the audit log say; a new job of the victim has its pod within secon
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 import logging
@@ -20,6 +21,7 @@ from api.meta import Resource
 from api.v1.constants import TFJOBS
 from hack.control_plane import ControlPlane
 from integration.audit import AuditLog
+from integration.cluster import eventually
 from integration.tenants import (
     EDIT,
     HOSTILE,
@@ -81,7 +83,9 @@ def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> I
     """One operator for all attacks, and the victim's steady job under its care."""
     with processes(plane, tmp_path_factory.mktemp("operator")) as running:
         plane.run_kubectl("create", "-n", VICTIM, "-f", "-", input=json.dumps(job(STEADY, Worker=workers(2))))
-        plane.run_kubectl("wait", "-n", VICTIM, "--for=condition=Running", f"tfjob/{STEADY}", "--timeout=60s")
+        path = "--output=jsonpath={.status.replicaStatuses.Worker.active}"
+        active = functools.partial(plane.run_kubectl, "get", "-n", VICTIM, "tfjob", STEADY, path)
+        eventually(lambda: active().stdout == "2", "the steady job runs, and its status has no more to say")
         yield running
 
 
