@@ -85,7 +85,7 @@ async def test_an_old_api_server_is_asked_for_the_document_that_it_has() -> None
     """D3: OpenAPI v3 came with Kubernetes 1.24."""
     transport = FakeTransport(
         Answer(404, b"404 page not found"),  # what Kubernetes 1.20 says of a path that it does not have
-        Answer(body=document(GO_OPERATORS, version=2)),
+        Answer(body=document(GO_OPERATORS, version=2), headers={"Content-Type": "text/plain; charset=utf-8"}),
     )
     with capture_logs() as logs:
         await tell_of_missing_fields(RestClient(transport))
