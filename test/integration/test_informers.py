@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from api.client import HttpTransport, ListOptions, RestClient, load_settings
-from api.client.errors import NotFoundError
+from api.client.errors import NoStatusError, NotFoundError
 from api.meta import Object, ObjectMeta, Resource, Struct
 from informers import Codec, ListWatch, ReflectorOptions, SharedInformerFactory, Tombstone, object_of
 from informers.codec import Page
@@ -183,7 +183,7 @@ async def create_widget_crd(it: Cluster) -> Resource:
         while True:
             try:
                 await it.client.list_page(widgets, ListOptions(namespace=it.namespace))
-            except NotFoundError:
+            except (NotFoundError, NoStatusError):  # an API that the server does not have yet has no Status
                 await asyncio.sleep(0.1)
             else:
                 return widgets
