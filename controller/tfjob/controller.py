@@ -25,9 +25,10 @@ from controller.tfjob.actions import NOTHING
 from controller.tfjob.bounds import BOUNDS
 from controller.tfjob.cluster_spec import too_long
 from controller.tfjob.config_maps import with_config_maps
-from controller.tfjob.executor import CONFIG_MAP, POD, SERVICE, RefusedError
+from controller.tfjob.executor import RefusedError
 from controller.tfjob.handlers import ChildHandler, Feed, JobHandler
 from controller.tfjob.held import plan_invalid, refused
+from controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE
 from controller.tfjob.metrics import NoReconcileMetrics
 from controller.tfjob.ownership import ORPHAN_INDEX, OWNER_INDEX, owner_key
 from controller.tfjob.plan import plan

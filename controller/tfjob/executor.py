@@ -7,7 +7,7 @@ tried again, and which that it never can be done.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -23,16 +23,15 @@ from api.client.errors import (
     InvalidError,
     NamespaceTerminatingError,
     NotFoundError,
-    StatusError,
 )
 from api.client.rest import JSON_PATCH, MERGE_PATCH
-from api.core import CONFIG_MAPS, PODS, SERVICES
-from api.meta import Resource, Struct, controller_of
+from api.meta import Struct, controller_of
 from api.v1 import constants as c
 from api.v1.children import NO_LABELS, ChildMeta, Pod, Service
 from api.v1.templates import templates_of
 from controller.tfjob.cluster_spec import config_map_name
 from controller.tfjob.config_maps import build_config_map
+from controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE, ChildKind, pod_group_kind
 from controller.tfjob.ownership import owner_key
 from controller.tfjob.pod_end import has_ended
 from controller.tfjob.pod_group import build_pod_group, resize_patch
@@ -76,70 +75,6 @@ class NameTakenError(ApiError):
 
 class RefusedError(ApiError):
     """The API server calls a child invalid. It would say so again: the job's specification must change."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChildKind:
-    """A kind of child, and the events that tell of it.
-
-    `refusals` are the answers to a create by which the API server says that it will never take this body.
-    """
-
-    name: str
-    resource: Resource
-    created: str
-    failed_create: str
-    deleted: str
-    failed_delete: str
-    relabelled: str = ""
-    failed_relabel: str = ""
-    refusals: tuple[type[StatusError], ...] = (InvalidError, BadRequestError)
-
-
-POD: Final = ChildKind(
-    "pod",
-    PODS,
-    c.EVENT_CREATED_POD,
-    c.EVENT_FAILED_CREATE_POD,
-    c.EVENT_DELETED_POD,
-    c.EVENT_FAILED_DELETE_POD,
-    c.EVENT_RELABELLED_POD,
-    c.EVENT_FAILED_RELABEL_POD,
-)
-SERVICE: Final = ChildKind(
-    "service",
-    SERVICES,
-    c.EVENT_CREATED_SERVICE,
-    c.EVENT_FAILED_CREATE_SERVICE,
-    c.EVENT_DELETED_SERVICE,
-    c.EVENT_FAILED_DELETE_SERVICE,
-    c.EVENT_RELABELLED_SERVICE,
-    c.EVENT_FAILED_RELABEL_SERVICE,
-)
-CONFIG_MAP: Final = ChildKind(
-    "ConfigMap",
-    CONFIG_MAPS,
-    c.EVENT_CREATED_CONFIG_MAP,
-    c.EVENT_FAILED_CREATE_CONFIG_MAP,
-    c.EVENT_DELETED_CONFIG_MAP,
-    c.EVENT_FAILED_DELETE_CONFIG_MAP,
-    # There is nothing of the user's in it that he could mend, so it is tried again whatever the answer.
-    refusals=(),
-)
-
-
-def pod_group_kind(scheduler: GangScheduler) -> ChildKind:
-    """The kind of child that the PodGroups of this scheduler are."""
-    return ChildKind(
-        "PodGroup",
-        scheduler.pod_groups,
-        c.EVENT_CREATED_POD_GROUP,
-        c.EVENT_FAILED_CREATE_POD_GROUP,
-        c.EVENT_DELETED_POD_GROUP,
-        c.EVENT_FAILED_DELETE_POD_GROUP,
-        # Not a bad request: that is what a webhook answers when the queue is closed, say, and it will be opened.
-        refusals=(InvalidError,),
-    )
 
 
 class _Identity(Struct, frozen=True):

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from api.meta import ObjectMeta
     from api.v1.children import ChildMeta
     from api.v1.types import TFJob
-    from controller.tfjob.executor import ChildKind
     from controller.tfjob.expectations import Expectations
     from controller.tfjob.hindrances import Hindrances
+    from controller.tfjob.kinds import ChildKind
     from informers import Tombstone
     from workqueue import RateLimitingQueue
 

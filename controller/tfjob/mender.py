@@ -13,7 +13,7 @@ from api.client.errors import ApiError, ConflictError, InvalidError, NotFoundErr
 from api.client.rest import JSON_PATCH, MERGE_PATCH
 from api.v1 import constants as c
 from api.v1.children import Pod
-from controller.tfjob.executor import POD, SERVICE
+from controller.tfjob.kinds import POD, SERVICE
 from controller.tfjob.ownership import owner_key
 from controller.tfjob.pod_template import labels_of, selector_of
 from controller.tfjob.retries import FIRST_DELAY_S
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from api.meta import ObjectMeta
     from api.v1.types import TFJob, TFJobSpec
     from controller.tfjob.actions import Mending, Plan
-    from controller.tfjob.executor import ChildKind, Record
+    from controller.tfjob.executor import Record
+    from controller.tfjob.kinds import ChildKind
     from controller.tfjob.retries import Retries
 
 MAX_AT_ONCE: Final = 16

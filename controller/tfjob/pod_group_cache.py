@@ -9,9 +9,9 @@ import structlog
 from api.client.errors import StatusError
 from api.meta import controller_of, meta_key
 from api.scheduling import PodGroup
-from controller.tfjob.executor import pod_group_kind
 from controller.tfjob.gang import Gang
 from controller.tfjob.handlers import ChildHandler
+from controller.tfjob.kinds import pod_group_kind
 from informers import Codec
 
 if TYPE_CHECKING:

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from api.meta import ObjectMeta
     from api.v1.children import ChildMeta
     from api.v1.types import TFJob
-    from controller.tfjob.executor import ChildKind, Record
+    from controller.tfjob.executor import Record
     from controller.tfjob.expectations import Expectations
+    from controller.tfjob.kinds import ChildKind
     from controller.tfjob.replicas import Place
     from controller.tfjob.retries import Retries
 

@@ -13,9 +13,10 @@ from api.core import ObjectReference
 from controller.events import EventRecorder
 from controller.leaderelection import LeaseLock
 from controller.tfjob.actions import Plan, PodDeletion, Slot
-from controller.tfjob.executor import POD, Executor, NameTakenError, RefusedError
+from controller.tfjob.executor import Executor, NameTakenError, RefusedError
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.hindrances import Hindrances
+from controller.tfjob.kinds import POD
 from controller.tfjob.metrics import NoJobMetrics
 from controller.tfjob.ref_manager import Claims, RefManager
 from controller.tfjob.retries import Retries

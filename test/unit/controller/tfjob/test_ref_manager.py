@@ -11,9 +11,10 @@ from api.client.errors import ApiError, ConflictError, ForbiddenError, InvalidEr
 from api.v1 import constants as c
 from api.v1.children import ChildLabels, Pod, Service
 from controller.tfjob.actions import Slot
-from controller.tfjob.executor import POD, SERVICE, Executor
+from controller.tfjob.executor import Executor
 from controller.tfjob.expectations import Expectations
 from controller.tfjob.hindrances import Hindrances
+from controller.tfjob.kinds import POD, SERVICE
 from controller.tfjob.ownership import index_orphans
 from controller.tfjob.pod_template import labels_of
 from controller.tfjob.ref_manager import Adoptions, Claims, RefManager, claims

@@ -1,0 +1,78 @@
+"""The kinds of children that a job has, and the events that tell of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from api.client.errors import BadRequestError, InvalidError, StatusError
+from api.core import CONFIG_MAPS, PODS, SERVICES
+from api.meta import Resource
+from api.v1 import constants as c
+
+if TYPE_CHECKING:
+    from controller.tfjob.gang import GangScheduler
+
+
+@dataclass(frozen=True, slots=True)
+class ChildKind:
+    """A kind of child, and the events that tell of it.
+
+    `refusals` are the answers to a create by which the API server says that it will never take this body.
+    """
+
+    name: str
+    resource: Resource
+    created: str
+    failed_create: str
+    deleted: str
+    failed_delete: str
+    relabelled: str = ""
+    failed_relabel: str = ""
+    refusals: tuple[type[StatusError], ...] = (InvalidError, BadRequestError)
+
+
+POD: Final = ChildKind(
+    "pod",
+    PODS,
+    c.EVENT_CREATED_POD,
+    c.EVENT_FAILED_CREATE_POD,
+    c.EVENT_DELETED_POD,
+    c.EVENT_FAILED_DELETE_POD,
+    c.EVENT_RELABELLED_POD,
+    c.EVENT_FAILED_RELABEL_POD,
+)
+SERVICE: Final = ChildKind(
+    "service",
+    SERVICES,
+    c.EVENT_CREATED_SERVICE,
+    c.EVENT_FAILED_CREATE_SERVICE,
+    c.EVENT_DELETED_SERVICE,
+    c.EVENT_FAILED_DELETE_SERVICE,
+    c.EVENT_RELABELLED_SERVICE,
+    c.EVENT_FAILED_RELABEL_SERVICE,
+)
+CONFIG_MAP: Final = ChildKind(
+    "ConfigMap",
+    CONFIG_MAPS,
+    c.EVENT_CREATED_CONFIG_MAP,
+    c.EVENT_FAILED_CREATE_CONFIG_MAP,
+    c.EVENT_DELETED_CONFIG_MAP,
+    c.EVENT_FAILED_DELETE_CONFIG_MAP,
+    # There is nothing of the user's in it that he could mend, so it is tried again whatever the answer.
+    refusals=(),
+)
+
+
+def pod_group_kind(scheduler: GangScheduler) -> ChildKind:
+    """The kind of child that the PodGroups of this scheduler are."""
+    return ChildKind(
+        "PodGroup",
+        scheduler.pod_groups,
+        c.EVENT_CREATED_POD_GROUP,
+        c.EVENT_FAILED_CREATE_POD_GROUP,
+        c.EVENT_DELETED_POD_GROUP,
+        c.EVENT_FAILED_DELETE_POD_GROUP,
+        # Not a bad request: that is what a webhook answers when the queue is closed, say, and it will be opened.
+        refusals=(InvalidError,),
+    )
