@@ -11,6 +11,18 @@ from hack.matrix.report import Difference
 
 KUBECTL: Final = (
     Difference(
+        "explain, single fields",
+        "missing in the output",
+        "this API server's OpenAPI v2 leaves out fields of what keeps unknown ones, and v3 is served from 1.24 on",
+        servers=range(24),
+    ),
+    Difference(
+        "explain, single fields",
+        "missing in the output",
+        "kubectl reads OpenAPI v3 from 1.27 on",
+        clients=frozenset({"kubectl 1.22", "kubectl 1.26"}),
+    ),
+    Difference(
         "wait --for=jsonpath",
         "unrecognized condition",
         "kubectl has it from 1.23 on",

@@ -104,9 +104,15 @@ def api_resources(session: Session) -> None:
 
 
 def explain(session: Session) -> None:
-    """`kubectl explain` has the descriptions of the CRD."""
+    """`kubectl explain` has the descriptions of the CRD; those of `spec` and `status` name what lies in them."""
     expect_in(session.kubectl("explain", "tfjob"), "TFJob", "kubeflow.org", "runs a distributed TensorFlow training")
     expect_in(session.kubectl("explain", "tfjobs.spec"), "successPolicy")
+    expect_in(session.kubectl("explain", "tfjobs.status"), "conditions", "replicaStatuses")
+
+
+def explain_fields(session: Session) -> None:
+    """`kubectl explain` has the descriptions of single fields (U6)."""
+    expect_in(session.kubectl("explain", "tfjob.spec.runPolicy.backoffLimit"), "<integer>", "restarts")
     expect_in(
         session.kubectl("explain", "tfjob.status.conditions"), "lastTransitionTime", "newest transition stands last"
     )
@@ -198,6 +204,7 @@ CHECKS: Final = (
     Check(f"diff -k {INSTALLATION}", diff),
     Check("api-resources", api_resources),
     Check("explain", explain),
+    Check("explain, single fields", explain_fields),
     *(Check(f"apply -k {folder}, dry run", functools.partial(dry_run, folder)) for folder in OTHER_INSTALLATIONS),
     Check("apply -k examples/training, dry run", functools.partial(dry_run, "examples/training")),
     Check("apply -k overlays/monitoring, without its CRDs", without_their_crds),
