@@ -12,6 +12,7 @@ RUN /opt/tfjob-operator/bin/pip install --no-cache-dir --only-binary=:all: --req
     && /opt/tfjob-operator/bin/pip install --no-cache-dir --only-binary=:all: --require-hashes --requirement build-requirements.txt
 COPY setup.cfg pyproject.toml ./
 COPY README.md LICENSE ./
+COPY tfjob_operator tfjob_operator
 COPY api api
 COPY controller controller
 COPY informers informers

@@ -2,7 +2,7 @@
 
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
-SOURCES := api controller informers workqueue hack test
+SOURCES := api controller informers workqueue tfjob_operator/__init__.py hack test
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test unit unit-all integration image e2e e2e-tensorflow kubectl-matrix sdk-matrix lint format control-plane bench bench-operator clean
@@ -49,7 +49,7 @@ sdk-matrix: venv ## Try four releases of Kubeflow's Python SDKs, installed once,
 lint: venv ## Check style, types, formatting (ruff, mypy), and that every behaviour has its test
 	@$(PYTHON) -m ruff check $(SOURCES)
 	@$(PYTHON) -m ruff format --check $(SOURCES)
-	@$(PYTHON) -m mypy $(SOURCES)
+	@$(PYTHON) -m mypy tfjob_operator hack test
 	@$(PYTHON) -m hack.check_behaviours --quiet
 
 format: venv ## Format the code

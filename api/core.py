@@ -10,7 +10,7 @@ from datetime import datetime
 
 from msgspec import field
 
-from api.meta import ObjectMeta, Resource, Struct
+from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
 
 PODS = Resource("", "v1", "pods", "Pod")
 SERVICES = Resource("", "v1", "services", "Service")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from api.core import EventMeta, ObjectReference
-from api.meta import Resource, Struct
+from tfjob_operator.api.core import EventMeta, ObjectReference
+from tfjob_operator.api.meta import Resource, Struct
 
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 

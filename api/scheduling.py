@@ -6,8 +6,8 @@ and the scheduler's, so it is not here, and is never written back.
 
 from __future__ import annotations
 
-from api.meta import Resource, Struct
-from api.v1.children import ChildMeta
+from tfjob_operator.api.meta import Resource, Struct
+from tfjob_operator.api.v1.children import ChildMeta
 
 VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
 COSCHEDULING_POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")

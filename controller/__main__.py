@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from api.client import ConfigError, load_settings
-from controller.app import run
-from controller.leaderelection import LeadershipLostError
-from controller.observability.http_server import ListenError
-from controller.observability.log import configure_logging
-from controller.options import PROGRAM, parse_options
+from tfjob_operator.api.client import ConfigError, load_settings
+from tfjob_operator.controller.app import run
+from tfjob_operator.controller.leaderelection import LeadershipLostError
+from tfjob_operator.controller.observability.http_server import ListenError
+from tfjob_operator.controller.observability.log import configure_logging
+from tfjob_operator.controller.options import PROGRAM, parse_options
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from api.client import Settings
-    from controller.options import Options
+    from tfjob_operator.api.client import Settings
+    from tfjob_operator.controller.options import Options
 
 log = structlog.get_logger(__name__)
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from api.client import HttpTransport, RestClient
-from api.client.origin import Origin
-from api.core import CONFIG_MAPS, EVENT_NORMAL, EVENT_WARNING, PODS, SERVICES
-from api.v1.children import ConfigMap, Pod, Service
-from api.v1.constants import CHILD_SELECTOR, EVENT_SOURCE, TFJOBS
-from api.v1.types import TFJob, tfjob_with_unreadable_status
-from controller.crd_check import tell_of_missing_fields
-from controller.events import Drop, EventRecorder
-from controller.leaderelection import (
+from tfjob_operator.api.client import HttpTransport, RestClient
+from tfjob_operator.api.client.origin import Origin
+from tfjob_operator.api.core import CONFIG_MAPS, EVENT_NORMAL, EVENT_WARNING, PODS, SERVICES
+from tfjob_operator.api.v1.children import ConfigMap, Pod, Service
+from tfjob_operator.api.v1.constants import CHILD_SELECTOR, EVENT_SOURCE, TFJOBS
+from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
+from tfjob_operator.controller.crd_check import tell_of_missing_fields
+from tfjob_operator.controller.events import Drop, EventRecorder
+from tfjob_operator.controller.leaderelection import (
     Fence,
     FencedTransport,
     GatedTransport,
@@ -29,39 +29,39 @@ from controller.leaderelection import (
     LeaseWatch,
     hostname_uuid,
 )
-from controller.observability.controller_metrics import EventMetrics, JobCounters, add_leader_gauge
-from controller.observability.controller_metrics import ReconcileMetrics as PrometheusReconcileMetrics
-from controller.observability.http_server import make_app, serving
-from controller.observability.loop_lag import LoopLag
-from controller.observability.metrics import SeriesProvider, new_registry
-from controller.observability.request_metrics import PrometheusRequestMetrics
-from controller.operator import Operator
-from controller.options import program_version
-from controller.tfjob.controller import TFJobController
-from controller.tfjob.executor import Executor
-from controller.tfjob.expectations import Expectations
-from controller.tfjob.gang import gang_scheduler
-from controller.tfjob.hindrances import Hindrances
-from controller.tfjob.mender import Mender
-from controller.tfjob.metrics import NoJobMetrics, NoReconcileMetrics
-from controller.tfjob.ownership import CHILD_INDEXERS
-from controller.tfjob.pod_group_cache import PodGroupCache
-from controller.tfjob.ref_manager import RefManager
-from controller.tfjob.retries import Retries
-from controller.tfjob.status_writer import StatusWriter
-from controller.tfjob.tenure import Tenure
-from informers import Codec, SharedInformerFactory
-from workqueue import LoopClock, RateLimitingQueue, TokenBucket, default_controller_rate_limiter
+from tfjob_operator.controller.observability.controller_metrics import EventMetrics, JobCounters, add_leader_gauge
+from tfjob_operator.controller.observability.controller_metrics import ReconcileMetrics as PrometheusReconcileMetrics
+from tfjob_operator.controller.observability.http_server import make_app, serving
+from tfjob_operator.controller.observability.loop_lag import LoopLag
+from tfjob_operator.controller.observability.metrics import SeriesProvider, new_registry
+from tfjob_operator.controller.observability.request_metrics import PrometheusRequestMetrics
+from tfjob_operator.controller.operator import Operator
+from tfjob_operator.controller.options import program_version
+from tfjob_operator.controller.tfjob.controller import TFJobController
+from tfjob_operator.controller.tfjob.executor import Executor
+from tfjob_operator.controller.tfjob.expectations import Expectations
+from tfjob_operator.controller.tfjob.gang import gang_scheduler
+from tfjob_operator.controller.tfjob.hindrances import Hindrances
+from tfjob_operator.controller.tfjob.mender import Mender
+from tfjob_operator.controller.tfjob.metrics import NoJobMetrics, NoReconcileMetrics
+from tfjob_operator.controller.tfjob.ownership import CHILD_INDEXERS
+from tfjob_operator.controller.tfjob.pod_group_cache import PodGroupCache
+from tfjob_operator.controller.tfjob.ref_manager import RefManager
+from tfjob_operator.controller.tfjob.retries import Retries
+from tfjob_operator.controller.tfjob.status_writer import StatusWriter
+from tfjob_operator.controller.tfjob.tenure import Tenure
+from tfjob_operator.informers import Codec, SharedInformerFactory
+from tfjob_operator.workqueue import LoopClock, RateLimitingQueue, TokenBucket, default_controller_rate_limiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from api.client import RequestMetrics, Settings, Transport
-    from controller.events import RecorderMetrics
-    from controller.options import ElectionOptions, Options
-    from controller.tfjob.metrics import JobMetrics, ReconcileMetrics
-    from workqueue import Clock
-    from workqueue.metrics import QueueMetricsProvider
+    from tfjob_operator.api.client import RequestMetrics, Settings, Transport
+    from tfjob_operator.controller.events import RecorderMetrics
+    from tfjob_operator.controller.options import ElectionOptions, Options
+    from tfjob_operator.controller.tfjob.metrics import JobMetrics, ReconcileMetrics
+    from tfjob_operator.workqueue import Clock
+    from tfjob_operator.workqueue.metrics import QueueMetricsProvider
 
 NAME: Final = "tfjob"
 """The controller's name, on the metrics of its queue and its workers."""

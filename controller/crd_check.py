@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import structlog
 
-from api.client.errors import ApiError, StatusError, TransportError
-from api.v1.constants import TFJOBS
-from api.v1.types import IndexRestarts, JobStatus
+from tfjob_operator.api.client.errors import ApiError, StatusError, TransportError
+from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.api.v1.types import IndexRestarts, JobStatus
 
 if TYPE_CHECKING:
-    from api.client import RestClient
+    from tfjob_operator.api.client import RestClient
 
 OPENAPI_V3: Final = f"/openapi/v3/apis/{TFJOBS.api_version}"
 """Since Kubernetes 1.24: one API group alone."""

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from controller.leaderelection import LeadershipLostError
+from tfjob_operator.controller.leaderelection import LeadershipLostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from controller.events.recorder import EventRecorder
-    from controller.leaderelection import GatedTransport, LeaderElector
-    from controller.tfjob.controller import TFJobController
-    from informers import SharedInformerFactory
-    from workqueue import RateLimitingQueue
+    from tfjob_operator.controller.events.recorder import EventRecorder
+    from tfjob_operator.controller.leaderelection import GatedTransport, LeaderElector
+    from tfjob_operator.controller.tfjob.controller import TFJobController
+    from tfjob_operator.informers import SharedInformerFactory
+    from tfjob_operator.workqueue import RateLimitingQueue
 
 DRAIN_S: Final = 5.0
 """How long writes under way may take: mostly tens of milliseconds, with webhooks seconds. Kubernetes kills a pod 30 s after its

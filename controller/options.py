@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from controller.leaderelection.config import LeaderElectionConfig
+from tfjob_operator.controller.leaderelection.config import LeaderElectionConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,25 +15,25 @@ Reading path: `shared_informer` wires everything; `reflector` supplies it from a
 
 from __future__ import annotations
 
-from informers.codec import Codec
-from informers.deltas import Tombstone, key_of, object_of
-from informers.errors import (
+from tfjob_operator.informers.codec import Codec
+from tfjob_operator.informers.deltas import Tombstone, key_of, object_of
+from tfjob_operator.informers.errors import (
     CacheSyncTimeoutError,
     IndexerError,
     InformerError,
     InformerStoppedError,
     SelectorError,
 )
-from informers.expiring_store import ExpiringStore
-from informers.factory import SharedInformerFactory
-from informers.handlers import EventHandler, EventHandlerFuncs
-from informers.listers import Lister, NamespaceLister
-from informers.listwatch import ListerWatcher, ListWatch
-from informers.mutation_cache import MutationCache
-from informers.options import ReflectorOptions
-from informers.processor import Registration
-from informers.shared_informer import SharedIndexInformer
-from informers.store import Indexer
+from tfjob_operator.informers.expiring_store import ExpiringStore
+from tfjob_operator.informers.factory import SharedInformerFactory
+from tfjob_operator.informers.handlers import EventHandler, EventHandlerFuncs
+from tfjob_operator.informers.listers import Lister, NamespaceLister
+from tfjob_operator.informers.listwatch import ListerWatcher, ListWatch
+from tfjob_operator.informers.mutation_cache import MutationCache
+from tfjob_operator.informers.options import ReflectorOptions
+from tfjob_operator.informers.processor import Registration
+from tfjob_operator.informers.shared_informer import SharedIndexInformer
+from tfjob_operator.informers.store import Indexer
 
 __all__ = [
     "CacheSyncTimeoutError",

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
 import msgspec
 
-from api.client.decoding import UNDECODABLE
-from api.client.errors import DecodeError
-from api.client.watch_lines import lines_of
-from api.depth import after_first, decode, levelled
-from api.meta import ObjectMeta, Struct, meta_key
-from informers.deltas import Added, Bookmark, Deleted, Modified, T
+from tfjob_operator.api.client.decoding import UNDECODABLE
+from tfjob_operator.api.client.errors import DecodeError
+from tfjob_operator.api.client.watch_lines import lines_of
+from tfjob_operator.api.depth import after_first, decode, levelled
+from tfjob_operator.api.meta import ObjectMeta, Struct, meta_key
+from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, T
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from api.meta import Resource
+    from tfjob_operator.api.meta import Resource
 
 ONE_PASS_BYTES: Final = 4_000_000
 """A page larger than this is decoded in pieces, with the loop running in between: 4 MB decode in about 10 ms, and a page of

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from api.meta import Object, meta_key
+from tfjob_operator.api.meta import Object, meta_key
 
 T = TypeVar("T", bound=Object)
 T_co = TypeVar("T_co", bound=Object, covariant=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from workqueue.clock import Clock, LoopClock
+from tfjob_operator.workqueue.clock import Clock, LoopClock
 
 if TYPE_CHECKING:
     import builtins  # a method here is called list

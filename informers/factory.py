@@ -6,22 +6,22 @@ import asyncio
 import random as stdlib_random
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from api.client.rest import DEAD_PEER_S
-from informers.errors import CacheSyncTimeoutError, InformerStoppedError
-from informers.listwatch import ListWatch
-from informers.shared_informer import SharedIndexInformer
+from tfjob_operator.api.client.rest import DEAD_PEER_S
+from tfjob_operator.informers.errors import CacheSyncTimeoutError, InformerStoppedError
+from tfjob_operator.informers.listwatch import ListWatch
+from tfjob_operator.informers.shared_informer import SharedIndexInformer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from api.client.rest import RestClient
-    from api.meta import Resource
-    from informers.codec import Codec
-    from informers.deltas import T
-    from informers.metrics import MetricsProvider
-    from informers.options import ReflectorOptions
-    from informers.store import IndexFunction
-    from workqueue.clock import Clock
+    from tfjob_operator.api.client.rest import RestClient
+    from tfjob_operator.api.meta import Resource
+    from tfjob_operator.informers.codec import Codec
+    from tfjob_operator.informers.deltas import T
+    from tfjob_operator.informers.metrics import MetricsProvider
+    from tfjob_operator.informers.options import ReflectorOptions
+    from tfjob_operator.informers.store import IndexFunction
+    from tfjob_operator.workqueue.clock import Clock
 
 
 class _Identity(NamedTuple):

@@ -6,8 +6,8 @@ import asyncio
 from collections import deque
 from typing import Final, Generic
 
-from informers.deltas import Change, Delta, ReplacedAll, SyncAll, T
-from informers.errors import QueueClosedError
+from tfjob_operator.informers.deltas import Change, Delta, ReplacedAll, SyncAll, T
+from tfjob_operator.informers.errors import QueueClosedError
 
 BATCH: Final = 1000
 """QF-05: client-go's bound. Here it is how many deltas are applied between two turns of the loop, about 3 ms of work."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import msgspec
 
-from api.meta import Object
-from informers.deltas import T, Tombstone, key_of
+from tfjob_operator.api.meta import Object
+from tfjob_operator.informers.deltas import T, Tombstone, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, Generic
 
-from api.client.errors import ApiError
-from api.meta import meta_key
-from informers.codec import Skipped
-from informers.deltas import Added, Deleted, Modified, ReplacedAll, T
+from tfjob_operator.api.client.errors import ApiError
+from tfjob_operator.api.meta import meta_key
+from tfjob_operator.informers.codec import Skipped
+from tfjob_operator.informers.deltas import Added, Deleted, Modified, ReplacedAll, T
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from structlog.typing import FilteringBoundLogger
 
-    from informers.codec import WatchEvent
+    from tfjob_operator.informers.codec import WatchEvent
 
 LATE_S: Final = 10.0
 """RF-28: client-go's interval."""

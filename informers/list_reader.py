@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Final, Generic
 
 import msgspec
 
-from api.client.decoding import UNDECODABLE
-from api.client.errors import DecodeError
-from informers.codec import Page, Skipped
-from informers.deltas import T
+from tfjob_operator.api.client.decoding import UNDECODABLE
+from tfjob_operator.api.client.errors import DecodeError
+from tfjob_operator.informers.codec import Page, Skipped
+from tfjob_operator.informers.deltas import T
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from informers.codec import Codec
+    from tfjob_operator.informers.codec import Codec
 
 PIECE_BYTES: Final = 500_000
 """What is gathered before it is cut: a hundred pods, which decode in some 2 ms, between two turns of the loop."""

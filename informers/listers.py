@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from api.client.errors import NotFoundError, Status, StatusDetails
-from api.meta import object_key
-from informers.deltas import T
-from informers.selectors import EVERYTHING, Selector, parse_labels
-from informers.store import NAMESPACE_INDEX
+from tfjob_operator.api.client.errors import NotFoundError, Status, StatusDetails
+from tfjob_operator.api.meta import object_key
+from tfjob_operator.informers.deltas import T
+from tfjob_operator.informers.selectors import EVERYTHING, Selector, parse_labels
+from tfjob_operator.informers.store import NAMESPACE_INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from api.meta import Resource
-    from informers.store import Indexer
+    from tfjob_operator.api.meta import Resource
+    from tfjob_operator.informers.store import Indexer
 
 
 class Lister(Generic[T]):

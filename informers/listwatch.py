@@ -9,17 +9,17 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, Protocol
 
-from api.client.errors import error_from_event
-from api.client.rest import DEAD_PEER_S
-from informers.codec import WatchEvent
-from informers.deltas import T
-from informers.list_reader import ListReader
+from tfjob_operator.api.client.errors import error_from_event
+from tfjob_operator.api.client.rest import DEAD_PEER_S
+from tfjob_operator.informers.codec import WatchEvent
+from tfjob_operator.informers.deltas import T
+from tfjob_operator.informers.list_reader import ListReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
-    from api.client.rest import ListOptions, RestClient
-    from informers.codec import Codec, Page
+    from tfjob_operator.api.client.rest import ListOptions, RestClient
+    from tfjob_operator.informers.codec import Codec, Page
 
 Batch = list[WatchEvent[T]]
 """Events that arrived together, in order."""

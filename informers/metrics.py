@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workqueue.metrics import Counter, Gauge, Histogram, Metric, QueueMetricsProvider
+from tfjob_operator.workqueue.metrics import Counter, Gauge, Histogram, Metric, QueueMetricsProvider
 
 if TYPE_CHECKING:
     from collections.abc import Callable

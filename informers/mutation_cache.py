@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Generic
 
-from api.meta import meta_key
-from informers.deltas import T
-from workqueue.clock import Clock, LoopClock
+from tfjob_operator.api.meta import meta_key
+from tfjob_operator.informers.deltas import T
+from tfjob_operator.workqueue.clock import Clock, LoopClock
 
 if TYPE_CHECKING:
-    from informers.store import Indexer
+    from tfjob_operator.informers.store import Indexer
 
 SIZE: Final = 100
 """Writes that are remembered, the oldest go first: client-go's number. A watch brings a write within milliseconds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from informers.pager import PAGE_SIZE
+from tfjob_operator.informers.pager import PAGE_SIZE
 
 MIN_WATCH_TIMEOUT_S: Final = 300.0
 """RF-09: a watch asks the server to end it after 300 to 600 s, so that load spreads again over servers that came back."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Generic
 
-from api.client.errors import ExpiredError
-from api.client.rest import ListOptions, with_page
-from informers.codec import Page
-from informers.deltas import T
+from tfjob_operator.api.client.errors import ExpiredError
+from tfjob_operator.api.client.rest import ListOptions, with_page
+from tfjob_operator.informers.codec import Page
+from tfjob_operator.informers.deltas import T
 
 if TYPE_CHECKING:
-    from informers.listwatch import ListerWatcher
+    from tfjob_operator.informers.listwatch import ListerWatcher
 
 PAGE_SIZE: Final = 500
 """RF-07: client-go's choice. A page of 500 pods has 2.6 MB and decodes in about 2 ms."""

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final, Generic
 
 import structlog
 
-from informers.deltas import T
-from informers.handlers import EventHandler, Notification, refuse_coroutines
-from informers.sync import SyncGate
+from tfjob_operator.informers.deltas import T
+from tfjob_operator.informers.handlers import EventHandler, Notification, refuse_coroutines
+from tfjob_operator.informers.sync import SyncGate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from workqueue.clock import Clock
-    from workqueue.metrics import Counter
+    from tfjob_operator.workqueue.clock import Clock
+    from tfjob_operator.workqueue.metrics import Counter
 
 DELIVERIES_PER_TURN: Final = 256
 """Handler calls between two turns of the loop. A handler that puts a key into a queue takes about 1 us, so a turn is short;

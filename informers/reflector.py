@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Generic, NoReturn, Protocol, TypeGuard,
 
 import structlog
 
-from api.client.errors import (
+from tfjob_operator.api.client.errors import (
     ApiError,
     ConnectError,
     ConnectionLostError,
@@ -38,22 +38,22 @@ from api.client.errors import (
     TooManyRequestsError,
     TransportError,
 )
-from api.client.rest import ListOptions
-from informers.codec import Page, Skipped
-from informers.deltas import Added, Bookmark, Change, Deleted, Delta, Modified, ReplacedAll, T, Vanished
-from informers.initial_events import InitialEvents, LateBookmark, NotStreamedError
-from informers.metrics import MetricsProvider, ReflectorMetrics, version_as_number
-from informers.options import ReflectorOptions
-from informers.pager import Pager
-from informers.retry_window import RetryWindow
-from workqueue.backoff import Backoff
-from workqueue.clock import Clock, LoopClock
+from tfjob_operator.api.client.rest import ListOptions
+from tfjob_operator.informers.codec import Page, Skipped
+from tfjob_operator.informers.deltas import Added, Bookmark, Change, Deleted, Delta, Modified, ReplacedAll, T, Vanished
+from tfjob_operator.informers.initial_events import InitialEvents, LateBookmark, NotStreamedError
+from tfjob_operator.informers.metrics import MetricsProvider, ReflectorMetrics, version_as_number
+from tfjob_operator.informers.options import ReflectorOptions
+from tfjob_operator.informers.pager import Pager
+from tfjob_operator.informers.retry_window import RetryWindow
+from tfjob_operator.workqueue.backoff import Backoff
+from tfjob_operator.workqueue.clock import Clock, LoopClock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from informers.codec import WatchEvent
-    from informers.listwatch import ListerWatcher
+    from tfjob_operator.informers.codec import WatchEvent
+    from tfjob_operator.informers.listwatch import ListerWatcher
 
 VERY_SHORT_WATCH_S: Final = 1.0
 """RF-15: a stream that ends sooner and brought nothing is a failure; reopening it at once would be a hot loop."""

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from workqueue.clock import Clock
+    from tfjob_operator.workqueue.clock import Clock
 
 QUIET_S: Final = 60.0
 """RF-19: after a minute without a fault the next one is a new trouble, and opens a new window."""

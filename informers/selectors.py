@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from informers.errors import SelectorError
+from tfjob_operator.informers.errors import SelectorError
 
 Test = Callable[[Mapping[str, str]], bool]
 

@@ -15,26 +15,43 @@ from typing import TYPE_CHECKING, Final, Generic, cast
 
 import structlog
 
-from api.meta import meta_key
-from informers.deltas import Added, Bookmark, Deleted, Delta, Modified, ReplacedAll, SyncAll, T, Tombstone, Vanished
-from informers.errors import InformerStoppedError, QueueClosedError
-from informers.fifo import FIFO
-from informers.handlers import AddNotification, DeleteNotification, EventHandler, Notification, UpdateNotification
-from informers.listers import Lister
-from informers.metrics import InformerMetrics, MetricsProvider, version_as_number
-from informers.options import ReflectorOptions
-from informers.processor import Processor, Registration
-from informers.reflector import Reflector
-from informers.store import NAMESPACE_INDEX, Indexer, IndexFunction, index_by_namespace
-from informers.sync import SyncGate
-from workqueue.clock import Clock, LoopClock
+from tfjob_operator.api.meta import meta_key
+from tfjob_operator.informers.deltas import (
+    Added,
+    Bookmark,
+    Deleted,
+    Delta,
+    Modified,
+    ReplacedAll,
+    SyncAll,
+    T,
+    Tombstone,
+    Vanished,
+)
+from tfjob_operator.informers.errors import InformerStoppedError, QueueClosedError
+from tfjob_operator.informers.fifo import FIFO
+from tfjob_operator.informers.handlers import (
+    AddNotification,
+    DeleteNotification,
+    EventHandler,
+    Notification,
+    UpdateNotification,
+)
+from tfjob_operator.informers.listers import Lister
+from tfjob_operator.informers.metrics import InformerMetrics, MetricsProvider, version_as_number
+from tfjob_operator.informers.options import ReflectorOptions
+from tfjob_operator.informers.processor import Processor, Registration
+from tfjob_operator.informers.reflector import Reflector
+from tfjob_operator.informers.store import NAMESPACE_INDEX, Indexer, IndexFunction, index_by_namespace
+from tfjob_operator.informers.sync import SyncGate
+from tfjob_operator.workqueue.clock import Clock, LoopClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from api.client.errors import ApiError
-    from api.meta import Resource
-    from informers.listwatch import ListerWatcher
+    from tfjob_operator.api.client.errors import ApiError
+    from tfjob_operator.api.meta import Resource
+    from tfjob_operator.informers.listwatch import ListerWatcher
 
 _PUTS: Final = frozenset({Added, Modified})
 

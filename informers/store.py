@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Generic
 
-from api.meta import meta_key
-from informers.deltas import T
-from informers.errors import IndexerError
+from tfjob_operator.api.meta import meta_key
+from tfjob_operator.informers.deltas import T
+from tfjob_operator.informers.errors import IndexerError
 
 if TYPE_CHECKING:
     import builtins  # a method here is called list

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from informers.errors import InformerStoppedError
+from tfjob_operator.informers.errors import InformerStoppedError
 
 
 class SyncGate:

@@ -31,13 +31,13 @@ Beside the queues there are the parts that a controller paces itself with: `Back
 
 from __future__ import annotations
 
-from workqueue.backoff import Backoff
-from workqueue.clock import Clock, LoopClock
-from workqueue.delaying import DelayingQueue
-from workqueue.metrics import QueueMetricsProvider
-from workqueue.parallel import parallelize_until, slow_start_batch
-from workqueue.queue import Queue, ShutDown
-from workqueue.rate_limiters import (
+from tfjob_operator.workqueue.backoff import Backoff
+from tfjob_operator.workqueue.clock import Clock, LoopClock
+from tfjob_operator.workqueue.delaying import DelayingQueue
+from tfjob_operator.workqueue.metrics import QueueMetricsProvider
+from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
+from tfjob_operator.workqueue.queue import Queue, ShutDown
+from tfjob_operator.workqueue.rate_limiters import (
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
     ItemFastSlowRateLimiter,
@@ -47,7 +47,7 @@ from workqueue.rate_limiters import (
     WithMaxWaitRateLimiter,
     default_controller_rate_limiter,
 )
-from workqueue.rate_limiting import RateLimitingQueue
+from tfjob_operator.workqueue.rate_limiting import RateLimitingQueue
 
 __all__ = [
     "Backoff",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workqueue.clock import Clock
+    from tfjob_operator.workqueue.clock import Clock
 
 
 class Backoff:

@@ -11,12 +11,12 @@ import heapq
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from workqueue.metrics import RETRIES
-from workqueue.queue import Queue
+from tfjob_operator.workqueue.metrics import RETRIES
+from tfjob_operator.workqueue.queue import Queue
 
 if TYPE_CHECKING:
-    from workqueue.clock import Clock
-    from workqueue.metrics import QueueMetricsProvider
+    from tfjob_operator.workqueue.clock import Clock
+    from tfjob_operator.workqueue.metrics import QueueMetricsProvider
 
 T = TypeVar("T", bound=Hashable)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workqueue.clock import Clock
+    from tfjob_operator.workqueue.clock import Clock
 
 T = TypeVar("T", bound=Hashable)
 

@@ -11,12 +11,12 @@ from collections import OrderedDict, deque
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from workqueue.clock import LoopClock
-from workqueue.metrics import QueueMetrics
+from tfjob_operator.workqueue.clock import LoopClock
+from tfjob_operator.workqueue.metrics import QueueMetrics
 
 if TYPE_CHECKING:
-    from workqueue.clock import Clock
-    from workqueue.metrics import QueueMetricsProvider
+    from tfjob_operator.workqueue.clock import Clock
+    from tfjob_operator.workqueue.metrics import QueueMetricsProvider
 
 T = TypeVar("T", bound=Hashable)
 

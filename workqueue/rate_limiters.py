@@ -11,10 +11,10 @@ import math
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from workqueue.clock import LoopClock
+from tfjob_operator.workqueue.clock import LoopClock
 
 if TYPE_CHECKING:
-    from workqueue.clock import Clock
+    from tfjob_operator.workqueue.clock import Clock
 
 T_contra = TypeVar("T_contra", bound=Hashable, contravariant=True)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from workqueue.delaying import DelayingQueue
+from tfjob_operator.workqueue.delaying import DelayingQueue
 
 if TYPE_CHECKING:
-    from workqueue.clock import Clock
-    from workqueue.metrics import QueueMetricsProvider
-    from workqueue.rate_limiters import RateLimiter
+    from tfjob_operator.workqueue.clock import Clock
+    from tfjob_operator.workqueue.metrics import QueueMetricsProvider
+    from tfjob_operator.workqueue.rate_limiters import RateLimiter
 
 T = TypeVar("T", bound=Hashable)
 

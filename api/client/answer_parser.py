@@ -6,7 +6,7 @@ from typing import Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from api.client.errors import TransportError
+from tfjob_operator.api.client.errors import TransportError
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Longest head, or trailer. API servers send half a kilobyte; without a limit a head that never ends would fill the memory.

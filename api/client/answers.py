@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, Self
 
-from api.client.errors import ConnectionLostError, RequestTimeoutError
+from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError
 
 if TYPE_CHECKING:
-    from api.client.errors import TransportError
-    from api.client.http1 import Connection
-    from api.client.transport import Request
+    from tfjob_operator.api.client.errors import TransportError
+    from tfjob_operator.api.client.http1 import Connection
+    from tfjob_operator.api.client.transport import Request
 
 HELD_BYTES: Final = 256 * 1024
 """What is taken from a stream before its reader is waited for: some fifty pods, so that a burst is one batch."""

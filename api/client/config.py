@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from api.client.credential_plugin import Plugin
-from api.client.credential_readers import FileReader, PluginReader, authorization
-from api.client.credentials import FILE_REFRESH_S, Credentials, FixedCredentials, RefreshedCredentials
-from api.client.errors import ApiError, ConfigError
-from api.client.origin import Origin
-from api.client.tls import Trust
+from tfjob_operator.api.client.credential_plugin import Plugin
+from tfjob_operator.api.client.credential_readers import FileReader, PluginReader, authorization
+from tfjob_operator.api.client.credentials import FILE_REFRESH_S, Credentials, FixedCredentials, RefreshedCredentials
+from tfjob_operator.api.client.errors import ApiError, ConfigError
+from tfjob_operator.api.client.origin import Origin
+from tfjob_operator.api.client.tls import Trust
 
 if TYPE_CHECKING:
-    from api.client.credentials import CredentialSource
+    from tfjob_operator.api.client.credentials import CredentialSource
 
 _LOADING: Final = threading.Lock()
 """The `kubernetes` package remembers the files it made by what is in them, for the whole process."""

@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from api.client.credentials import FILE_REFRESH_S, Credentials
-from api.client.errors import CredentialsError
+from tfjob_operator.api.client.credentials import FILE_REFRESH_S, Credentials
+from tfjob_operator.api.client.errors import CredentialsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from api.client.tls import Trust
+    from tfjob_operator.api.client.tls import Trust
 
 PLUGIN_SHARE: Final = 0.8
 """A plugin's credentials are asked for again after this part of their life: early enough for a few failed attempts, and never

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from api.client.daemon_thread import call_in_daemon_thread
-from api.client.errors import CredentialsError
+from tfjob_operator.api.client.daemon_thread import call_in_daemon_thread
+from tfjob_operator.api.client.errors import CredentialsError
 
 if TYPE_CHECKING:
     import ssl

@@ -6,8 +6,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from api.client.errors import DecodeError
-from api.depth import decode
+from tfjob_operator.api.client.errors import DecodeError
+from tfjob_operator.api.depth import decode
 
 T = TypeVar("T")
 

@@ -40,8 +40,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from api.meta import Struct
-from api.text import clean, without_values
+from tfjob_operator.api.meta import Struct
+from tfjob_operator.api.text import clean, without_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

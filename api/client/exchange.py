@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from api.client.counted import Counted
-from api.client.errors import (
+from tfjob_operator.api.client.counted import Counted
+from tfjob_operator.api.client.errors import (
     ConnectionLostError,
     DecodeError,
     RequestTimeoutError,
@@ -19,17 +19,17 @@ from api.client.errors import (
     error_from_answer,
     parse_http_date,
 )
-from api.client.metrics import NO_ANSWER, Attempt, NoRequestMetrics
-from api.client.throttle import Throttle
-from workqueue.clock import LoopClock
+from tfjob_operator.api.client.metrics import NO_ANSWER, Attempt, NoRequestMetrics
+from tfjob_operator.api.client.throttle import Throttle
+from tfjob_operator.workqueue.clock import LoopClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from api.client.metrics import RequestMetrics
-    from api.client.throttle import Limiter
-    from api.client.transport import Request, Response, Transport
-    from workqueue.clock import Clock
+    from tfjob_operator.api.client.metrics import RequestMetrics
+    from tfjob_operator.api.client.throttle import Limiter
+    from tfjob_operator.api.client.transport import Request, Response, Transport
+    from tfjob_operator.workqueue.clock import Clock
 
 T = TypeVar("T")
 

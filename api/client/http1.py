@@ -6,15 +6,15 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from api.client.answer_parser import AnswerParser
-from api.client.answers import Headers, StreamAnswer, WholeAnswer
-from api.client.deadline import Deadline
-from api.client.errors import ConnectionLostError, RequestTimeoutError, TransportError
+from tfjob_operator.api.client.answer_parser import AnswerParser
+from tfjob_operator.api.client.answers import Headers, StreamAnswer, WholeAnswer
+from tfjob_operator.api.client.deadline import Deadline
+from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError, TransportError
 
 if TYPE_CHECKING:
     import ssl
 
-    from api.client.transport import Request
+    from tfjob_operator.api.client.transport import Request
 
 PLAIN_READ_BYTES: Final = 256 * 1024
 """Most that is read at once without TLS, which asyncio too reads in pieces of this size."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from api.client.credentials import Credentials
-from api.client.errors import CredentialsError
+from tfjob_operator.api.client.credentials import Credentials
+from tfjob_operator.api.client.errors import CredentialsError
 
 if TYPE_CHECKING:
-    from api.client.origin import Origin
-    from api.client.transport import Request
+    from tfjob_operator.api.client.origin import Origin
+    from tfjob_operator.api.client.transport import Request
 
 _BODY_EXPECTED: Final = frozenset({"POST", "PUT", "PATCH"})
 """With these a request without a body says so."""

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from api.client.exchange import Exchange
-from api.client.transport import Request
-from api.client.watch_lines import WatchLines
+from tfjob_operator.api.client.exchange import Exchange
+from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.client.watch_lines import WatchLines
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from api.client.metrics import RequestMetrics
-    from api.client.throttle import Limiter
-    from api.client.transport import Transport
-    from api.meta import Resource
-    from workqueue.clock import Clock
+    from tfjob_operator.api.client.metrics import RequestMetrics
+    from tfjob_operator.api.client.throttle import Limiter
+    from tfjob_operator.api.client.transport import Transport
+    from tfjob_operator.api.meta import Resource
+    from tfjob_operator.workqueue.clock import Clock
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from api.client.errors import AlreadyExistsError, ConflictError
+from tfjob_operator.api.client.errors import AlreadyExistsError, ConflictError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -8,7 +8,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from api.client.daemon_thread import call_in_daemon_thread
+from tfjob_operator.api.client.daemon_thread import call_in_daemon_thread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

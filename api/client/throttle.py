@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 if TYPE_CHECKING:
-    from api.client.metrics import RequestMetrics
-    from api.client.transport import Request
-    from workqueue.clock import Clock
+    from tfjob_operator.api.client.metrics import RequestMetrics
+    from tfjob_operator.api.client.transport import Request
+    from tfjob_operator.workqueue.clock import Clock
 
 LONG_WAIT_S: Final = 0.05
 """WR-05: shorter waits are the limiter doing its work, and not worth a line even when debugging."""

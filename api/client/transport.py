@@ -13,19 +13,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol, Self
 from urllib.parse import urlencode
 
-from api.client.dialer import Dialer
-from api.client.errors import ConnectionLostError, TransportError
-from api.client.origin import Origin
-from api.client.pool import Pool
-from api.client.request_bytes import RequestWriter
+from tfjob_operator.api.client.dialer import Dialer
+from tfjob_operator.api.client.errors import ConnectionLostError, TransportError
+from tfjob_operator.api.client.origin import Origin
+from tfjob_operator.api.client.pool import Pool
+from tfjob_operator.api.client.request_bytes import RequestWriter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from types import TracebackType
 
-    from api.client.config import Settings
-    from api.client.credentials import Credentials
-    from api.client.http1 import Connection
+    from tfjob_operator.api.client.config import Settings
+    from tfjob_operator.api.client.credentials import Credentials
+    from tfjob_operator.api.client.http1 import Connection
 
 CONNECT_S: Final = 10.0
 """TCP and TLS together; client-go gives TLS alone 10 s (RF-29), and an API server within reach answers in milliseconds."""

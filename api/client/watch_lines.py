@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Self
 
-from api.client.errors import DecodeError
+from tfjob_operator.api.client.errors import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable

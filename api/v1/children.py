@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.core import CONFIG_MAPS, PODS, SERVICES, PodSpec, PodStatus
-from api.meta import Meta, Struct
-from api.v1 import constants as c
+from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, PodSpec, PodStatus
+from tfjob_operator.api.meta import Meta, Struct
+from tfjob_operator.api.v1 import constants as c
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

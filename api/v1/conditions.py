@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.text import clean
-from api.v1 import constants as c
-from api.v1.types import JobCondition
+from tfjob_operator.api.text import clean
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import JobCondition
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from api.v1.types import JobStatus
+    from tfjob_operator.api.v1.types import JobStatus
 
 TRUE: Final = "True"
 FALSE: Final = "False"

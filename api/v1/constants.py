@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from api.meta import Resource
+from tfjob_operator.api.meta import Resource
 
 TFJOBS: Final = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from api.v1.shapes import ANY, FLAG, NUMBER_OR_TEXT, QUANTITY, TEXT, WHOLE, Fields, ListOf, MapOf
+from tfjob_operator.api.v1.shapes import ANY, FLAG, NUMBER_OR_TEXT, QUANTITY, TEXT, WHOLE, Fields, ListOf, MapOf
 
 if TYPE_CHECKING:
-    from api.v1.shapes import Kind
+    from tfjob_operator.api.v1.shapes import Kind
 
 _TEXTS: Final = ListOf(TEXT)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from api.text import quoted
+from tfjob_operator.api.text import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from api.v1.reader import Path, is_whole
+from tfjob_operator.api.v1.reader import Path, is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from api.v1.reader import Reader
+    from tfjob_operator.api.v1.reader import Reader
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from api.v1 import constants as c
-from api.v1.types import Port, TemplateFacts
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import Port, TemplateFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from api.meta import JSON
+    from tfjob_operator.api.meta import JSON
 
 _CANONICAL_TYPE: Final = {name.lower(): name for name in c.REPLICA_TYPES}
 _NO_FACTS: Final = TemplateFacts()

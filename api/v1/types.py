@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from api.meta import ObjectMeta, Struct
-from api.v1.constants import CLEAN_NONE, DEFAULT_PORT, PORT_NAME, REASON_INVALID, TCP, TFJOBS
+from tfjob_operator.api.meta import ObjectMeta, Struct
+from tfjob_operator.api.v1.constants import CLEAN_NONE, DEFAULT_PORT, PORT_NAME, REASON_INVALID, TCP, TFJOBS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from api.meta import JSON
+    from tfjob_operator.api.meta import JSON
 
 
 class JobCondition(Struct, frozen=True):

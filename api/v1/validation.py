@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.depth import is_deeper_than
-from api.text import quoted
-from api.v1 import constants as c
-from api.v1.pod_fields import POD_TEMPLATE
-from api.v1.reader import Path, Reader, some
-from api.v1.shapes import QUANTITY, MapOf, check
-from api.v1.templates import facts_of
-from api.v1.types import InvalidSpec, ReplicaSpec, SchedulingPolicy, TemplateFacts, TFJobSpec
+from tfjob_operator.api.depth import is_deeper_than
+from tfjob_operator.api.text import quoted
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.pod_fields import POD_TEMPLATE
+from tfjob_operator.api.v1.reader import Path, Reader, some
+from tfjob_operator.api.v1.shapes import QUANTITY, MapOf, check
+from tfjob_operator.api.v1.templates import facts_of
+from tfjob_operator.api.v1.types import InvalidSpec, ReplicaSpec, SchedulingPolicy, TemplateFacts, TFJobSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from api.meta import JSON
+    from tfjob_operator.api.meta import JSON
 
 _DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 MAX_REPLICAS: Final = 10_000

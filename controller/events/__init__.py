@@ -11,8 +11,8 @@ what goes on for hours costs a write every half hour, and of all that was noted 
 
 from __future__ import annotations
 
-from controller.events.drops import Drop, RecorderMetrics
-from controller.events.recorder import EventRecorder
-from controller.events.series_recorder import SeriesRecorder
+from tfjob_operator.controller.events.drops import Drop, RecorderMetrics
+from tfjob_operator.controller.events.recorder import EventRecorder
+from tfjob_operator.controller.events.series_recorder import SeriesRecorder
 
 __all__ = ["Drop", "EventRecorder", "RecorderMetrics", "SeriesRecorder"]

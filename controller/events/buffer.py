@@ -11,7 +11,7 @@ from collections import deque
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
-from api.core import EVENT_WARNING
+from tfjob_operator.api.core import EVENT_WARNING
 
 
 class Typed(Protocol):

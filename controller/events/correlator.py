@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from controller.events.lru import LRUCache
+from tfjob_operator.controller.events.lru import LRUCache
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from api.core import Event
-    from workqueue.clock import Clock
+    from tfjob_operator.api.core import Event
+    from tfjob_operator.workqueue.clock import Clock
 
 SIMILAR_EVENTS: Final = 10
 SIMILAR_WITHIN_S: Final = 600.0

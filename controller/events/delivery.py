@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import structlog
 import tenacity
 
-from api.client.errors import (
+from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
     ApiError,
     DecodeError,
@@ -18,7 +18,7 @@ from api.client.errors import (
     StatusError,
     TransportError,
 )
-from controller.events.drops import Drop
+from tfjob_operator.controller.events.drops import Drop
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from api.core import EVENT_NORMAL, EVENT_WARNING
+from tfjob_operator.api.core import EVENT_NORMAL, EVENT_WARNING
 
 if TYPE_CHECKING:
-    from api.core import ObjectReference
+    from tfjob_operator.api.core import ObjectReference
 
 EVENT_TYPES = frozenset({EVENT_NORMAL, EVENT_WARNING})
 

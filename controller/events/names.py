@@ -7,10 +7,10 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from api.core import EventMeta
+from tfjob_operator.api.core import EventMeta
 
 if TYPE_CHECKING:
-    from api.core import ObjectReference
+    from tfjob_operator.api.core import ObjectReference
 
 MAX_NAME: Final = 253
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

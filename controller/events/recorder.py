@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from api.client.errors import (
+from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
     BadRequestError,
     ForbiddenError,
@@ -23,21 +23,21 @@ from api.client.errors import (
     ServerError,
     TooManyRequestsError,
 )
-from api.client.rest import STRATEGIC_MERGE_PATCH
-from api.core import EVENTS, Event, EventSource, ObjectReference
-from api.text import EVENT_BYTES, clean
-from controller.events.buffer import EventBuffer
-from controller.events.correlator import CACHE_SIZE, COMBINED, Action, Correlator
-from controller.events.delivery import MAX_TRIES, RETRY_S, Delivery
-from controller.events.drops import EVENT_TYPES, Drop, Drops, RecorderMetrics
-from controller.events.lru import LRUCache
-from controller.events.names import EventNames
+from tfjob_operator.api.client.rest import STRATEGIC_MERGE_PATCH
+from tfjob_operator.api.core import EVENTS, Event, EventSource, ObjectReference
+from tfjob_operator.api.text import EVENT_BYTES, clean
+from tfjob_operator.controller.events.buffer import EventBuffer
+from tfjob_operator.controller.events.correlator import CACHE_SIZE, COMBINED, Action, Correlator
+from tfjob_operator.controller.events.delivery import MAX_TRIES, RETRY_S, Delivery
+from tfjob_operator.controller.events.drops import EVENT_TYPES, Drop, Drops, RecorderMetrics
+from tfjob_operator.controller.events.lru import LRUCache
+from tfjob_operator.controller.events.names import EventNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from api.client import RestClient
-    from workqueue.clock import Clock
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.workqueue.clock import Clock
 
 BUFFER_SIZE: Final = 10_000
 """EV-01. client-go's number is 1,000, of which the events of a hundred jobs that come at once are too many: a job of five

@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from api.core import ObjectReference
-from api.events import Event, EventSeries
+from tfjob_operator.api.core import ObjectReference
+from tfjob_operator.api.events import Event, EventSeries
 
 SILENT_S: Final = 360.0
 """EV-10: what has not happened for six minutes is over; the next one is a new event."""

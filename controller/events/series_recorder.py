@@ -14,24 +14,24 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from api.client.errors import AlreadyExistsError, NotFoundError
-from api.client.rest import STRATEGIC_MERGE_PATCH
-from api.core import EventMeta
-from api.events import EVENTS, Event
-from api.meta import micro_time
-from api.text import EVENT_BYTES, clean
-from controller.events.buffer import EventBuffer
-from controller.events.delivery import MAX_TRIES, NO_WORD, RETRY_S, Delivery, Failure
-from controller.events.drops import EVENT_TYPES, Drop, Drops, RecorderMetrics
-from controller.events.names import EventNames
-from controller.events.series import SILENT_S, SeriesCache
+from tfjob_operator.api.client.errors import AlreadyExistsError, NotFoundError
+from tfjob_operator.api.client.rest import STRATEGIC_MERGE_PATCH
+from tfjob_operator.api.core import EventMeta
+from tfjob_operator.api.events import EVENTS, Event
+from tfjob_operator.api.meta import micro_time
+from tfjob_operator.api.text import EVENT_BYTES, clean
+from tfjob_operator.controller.events.buffer import EventBuffer
+from tfjob_operator.controller.events.delivery import MAX_TRIES, NO_WORD, RETRY_S, Delivery, Failure
+from tfjob_operator.controller.events.drops import EVENT_TYPES, Drop, Drops, RecorderMetrics
+from tfjob_operator.controller.events.names import EventNames
+from tfjob_operator.controller.events.series import SILENT_S, SeriesCache
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from api.client import RestClient
-    from api.core import ObjectReference
-    from workqueue.clock import Clock
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.api.core import ObjectReference
+    from tfjob_operator.workqueue.clock import Clock
 
 BUFFER_SIZE: Final = 1000
 WRITERS: Final = 8

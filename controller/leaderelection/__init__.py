@@ -21,14 +21,14 @@ alpha, and a 1.20 server does not know it. Metrics are ports; this package impor
 
 from __future__ import annotations
 
-from controller.leaderelection.config import LeaderElectionConfig, hostname_uuid
-from controller.leaderelection.elector import LeaderElector, LeadershipLostError
-from controller.leaderelection.fence import Fence, FencedError, FencedTransport
-from controller.leaderelection.gate import GatedTransport
-from controller.leaderelection.health import LeaderHealth
-from controller.leaderelection.lease_lock import LeaseLock
-from controller.leaderelection.lease_watch import LeaseWatch
-from controller.leaderelection.lock import LeaderElectionRecord, ResourceLock
+from tfjob_operator.controller.leaderelection.config import LeaderElectionConfig, hostname_uuid
+from tfjob_operator.controller.leaderelection.elector import LeaderElector, LeadershipLostError
+from tfjob_operator.controller.leaderelection.fence import Fence, FencedError, FencedTransport
+from tfjob_operator.controller.leaderelection.gate import GatedTransport
+from tfjob_operator.controller.leaderelection.health import LeaderHealth
+from tfjob_operator.controller.leaderelection.lease_lock import LeaseLock
+from tfjob_operator.controller.leaderelection.lease_watch import LeaseWatch
+from tfjob_operator.controller.leaderelection.lock import LeaderElectionRecord, ResourceLock
 
 __all__ = [
     "Fence",

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 
-from api.client.errors import ApiError, ConflictError, RequestTimeoutError
-from controller.leaderelection.lock import LeaderElectionRecord
+from tfjob_operator.api.client.errors import ApiError, ConflictError, RequestTimeoutError
+from tfjob_operator.controller.leaderelection.lock import LeaderElectionRecord
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from controller.leaderelection.config import LeaderElectionConfig
-    from controller.leaderelection.fence import Fence
-    from controller.leaderelection.lock import ResourceLock
-    from controller.leaderelection.metrics import ElectorMetrics
-    from workqueue.clock import Clock
+    from tfjob_operator.controller.leaderelection.config import LeaderElectionConfig
+    from tfjob_operator.controller.leaderelection.fence import Fence
+    from tfjob_operator.controller.leaderelection.lock import ResourceLock
+    from tfjob_operator.controller.leaderelection.metrics import ElectorMetrics
+    from tfjob_operator.workqueue.clock import Clock
 
 T = TypeVar("T")
 

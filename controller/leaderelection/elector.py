@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from controller.leaderelection.claim import Claim, Outcome
-from controller.leaderelection.config import JITTER, LeaderElectionConfig
-from controller.leaderelection.fence import Fence
-from controller.leaderelection.metrics import ElectorMetrics
-from workqueue.clock import LoopClock
+from tfjob_operator.controller.leaderelection.claim import Claim, Outcome
+from tfjob_operator.controller.leaderelection.config import JITTER, LeaderElectionConfig
+from tfjob_operator.controller.leaderelection.fence import Fence
+from tfjob_operator.controller.leaderelection.metrics import ElectorMetrics
+from tfjob_operator.workqueue.clock import LoopClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from controller.leaderelection.lease_watch import LeaseWatch
-    from controller.leaderelection.lock import ResourceLock
-    from workqueue.clock import Clock
-    from workqueue.metrics import QueueMetricsProvider
+    from tfjob_operator.controller.leaderelection.lease_watch import LeaseWatch
+    from tfjob_operator.controller.leaderelection.lock import ResourceLock
+    from tfjob_operator.workqueue.clock import Clock
+    from tfjob_operator.workqueue.metrics import QueueMetricsProvider
 
 log = structlog.get_logger(__name__)
 

@@ -20,13 +20,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from api.client.errors import ConnectError, RequestTimeoutError
+from tfjob_operator.api.client.errors import ConnectError, RequestTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from api.client import Request, Response, Transport
-    from workqueue.clock import Clock
+    from tfjob_operator.api.client import Request, Response, Transport
+    from tfjob_operator.workqueue.clock import Clock
 
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that may always pass. Everything else might change something."""

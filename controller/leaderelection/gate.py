@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from controller.leaderelection.fence import READS
+from tfjob_operator.controller.leaderelection.fence import READS
 
 if TYPE_CHECKING:
-    from api.client import Request, Response, Transport
+    from tfjob_operator.api.client import Request, Response, Transport
 
 
 class GatedTransport:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from controller.leaderelection.elector import LeaderElector
+    from tfjob_operator.controller.leaderelection.elector import LeaderElector
 
 TOLERANCE_S: Final = 20.0
 """LE-13: what a leader is granted past the end of its lease before it counts as stuck; kube-controller-manager's number."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from api.client.decoding import decode_answer
-from api.client.errors import NotFoundError
-from api.core import LEASES, Lease, LeaseSpec
-from api.meta import micro_time
-from controller.leaderelection.lock import LeaderElectionRecord
+from tfjob_operator.api.client.decoding import decode_answer
+from tfjob_operator.api.client.errors import NotFoundError
+from tfjob_operator.api.core import LEASES, Lease, LeaseSpec
+from tfjob_operator.api.meta import micro_time
+from tfjob_operator.controller.leaderelection.lock import LeaderElectionRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from api.client import RestClient
+    from tfjob_operator.api.client import RestClient
 
 
 class LeaseLock:

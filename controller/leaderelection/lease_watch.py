@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from api.client import ListOptions
-from api.client.errors import ApiError, ForbiddenError
-from api.core import LEASES, Lease
-from api.meta import Struct
+from tfjob_operator.api.client import ListOptions
+from tfjob_operator.api.client.errors import ApiError, ForbiddenError
+from tfjob_operator.api.core import LEASES, Lease
+from tfjob_operator.api.meta import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from api.client import RestClient
+    from tfjob_operator.api.client import RestClient
 
 AGAIN_S: Final = 5.0
 """The pause before a watch that broke is opened anew: as long as a candidate of the default times waits between two polls."""

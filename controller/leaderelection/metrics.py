@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from workqueue.metrics import Metric
+from tfjob_operator.workqueue.metrics import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workqueue.metrics import Counter, Gauge, QueueMetricsProvider
+    from tfjob_operator.workqueue.metrics import Counter, Gauge, QueueMetricsProvider
 
 MASTER_STATUS: Final = Metric("leader_election_master_status", "Whether this process leads: 1 or 0")
 SLOWPATH: Final = Metric(

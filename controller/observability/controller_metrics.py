@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from workqueue.clock import Clock
+    from tfjob_operator.workqueue.clock import Clock
 
 TRANSITIONS: Final = {
     "created": "Jobs that were taken on",

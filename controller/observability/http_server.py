@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, cast
 import structlog
 from aiohttp import web
 
-from controller.observability.metrics import CONTENT_TYPE, exposition
-from controller.observability.visitors import Visitors
+from tfjob_operator.controller.observability.metrics import CONTENT_TYPE, exposition
+from tfjob_operator.controller.observability.visitors import Visitors
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

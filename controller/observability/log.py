@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import structlog
 
-from api.text import clean, clean_end
+from tfjob_operator.api.text import clean, clean_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping

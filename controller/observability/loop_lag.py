@@ -10,7 +10,7 @@ from prometheus_client import Histogram
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from workqueue.clock import Clock
+    from tfjob_operator.workqueue.clock import Clock
 
 PERIOD_S: Final = 0.5
 """A loop that stands still for as long is seen for certain, one that does for a tenth of it once in ten times. Two

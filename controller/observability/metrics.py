@@ -14,10 +14,10 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from workqueue.metrics import LABEL
+from tfjob_operator.workqueue.metrics import LABEL
 
 if TYPE_CHECKING:
-    from workqueue.metrics import Metric
+    from tfjob_operator.workqueue.metrics import Metric
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 """What `exposition` is written in; every Prometheus since 0.4 reads it."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import Counter, Histogram
 
-from api.client import metrics as names
+from tfjob_operator.api.client import metrics as names
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from api.client.metrics import Attempt
+    from tfjob_operator.api.client.metrics import Attempt
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 """All that `RestClient` sends."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from api.scheduling import PodGroup
-    from api.v1.children import ConfigMap, Pod, Service
-    from api.v1.types import JobStatus
+    from tfjob_operator.api.scheduling import PodGroup
+    from tfjob_operator.api.v1.children import ConfigMap, Pod, Service
+    from tfjob_operator.api.v1.types import JobStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from api.meta import MAX_NAME_LENGTH
-from api.v1.types import InvalidSpec
-from api.v1.validation import MAX_REPLICAS, child_name
+from tfjob_operator.api.meta import MAX_NAME_LENGTH
+from tfjob_operator.api.v1.types import InvalidSpec
+from tfjob_operator.api.v1.validation import MAX_REPLICAS, child_name
 
 if TYPE_CHECKING:
-    from api.meta import ObjectMeta
-    from api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 
 Bound = Callable[["ObjectMeta", "TFJobSpec"], str]
 """What is too large about a job, or "": a pure function, and quick, since every sync asks it."""

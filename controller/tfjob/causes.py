@@ -8,17 +8,17 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from api.text import last_words, quoted
-from api.v1.validation import child_name
-from controller.tfjob.pod_end import DISRUPTION_TARGET
+from tfjob_operator.api.text import last_words, quoted
+from tfjob_operator.api.v1.validation import child_name
+from tfjob_operator.controller.tfjob.pod_end import DISRUPTION_TARGET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from api.core import ContainerStateTerminated, ContainerStatus
-    from api.v1.children import Pod
-    from api.v1.types import IndexRestarts
-    from controller.tfjob.replicas import Replica
+    from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
+    from tfjob_operator.api.v1.children import Pod
+    from tfjob_operator.api.v1.types import IndexRestarts
+    from tfjob_operator.controller.tfjob.replicas import Replica
 
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 _SAYS_NOTHING: Final = frozenset({"", "Error"})

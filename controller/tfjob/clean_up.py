@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from api.v1 import conditions
-from api.v1 import constants as c
-from controller.tfjob import status as statuses
-from controller.tfjob.actions import JobEvent, Plan, PodDeletion
-from controller.tfjob.lifecycle import to_clean_up
-from controller.tfjob.replicas import count, observe, place_of_name
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob import status as statuses
+from tfjob_operator.controller.tfjob.actions import JobEvent, Plan, PodDeletion
+from tfjob_operator.controller.tfjob.lifecycle import to_clean_up
+from tfjob_operator.controller.tfjob.replicas import count, observe, place_of_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from datetime import datetime
 
-    from api.v1.children import Pod, Service
-    from api.v1.types import JobStatus, ReplicaStatus, TFJob
-    from controller.tfjob.replicas import Place, Replica
+    from tfjob_operator.api.v1.children import Pod, Service
+    from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob
+    from tfjob_operator.controller.tfjob.replicas import Place, Replica
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Protocol
 
-from api.v1 import constants as c
-from api.v1.validation import child_name
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.validation import child_name
 
 if TYPE_CHECKING:
-    from api.meta import ObjectMeta
-    from api.v1.types import ReplicaSpec, TFJobSpec
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1.types import ReplicaSpec, TFJobSpec
 
 
 INLINE_BYTES: Final = 4096

@@ -11,20 +11,20 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from api.v1 import conditions
-from api.v1 import constants as c
-from api.v1.children import NO_LABELS
-from controller.tfjob.cluster_spec import ClusterSpec, config_map_name
-from controller.tfjob.pod_end import has_ended
-from controller.tfjob.pod_template import labels_of_all, owner_reference
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import NO_LABELS
+from tfjob_operator.controller.tfjob.cluster_spec import ClusterSpec, config_map_name
+from tfjob_operator.controller.tfjob.pod_end import has_ended
+from tfjob_operator.controller.tfjob.pod_template import labels_of_all, owner_reference
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from api.meta import ObjectMeta
-    from api.v1.children import ConfigMap, Pod
-    from api.v1.types import TFJob, TFJobSpec
-    from controller.tfjob.actions import Plan
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1.children import ConfigMap, Pod
+    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.tfjob.actions import Plan
 
 _DIGEST: Final = re.compile("[0-9a-f]{16}")
 

@@ -14,49 +14,49 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from api.client.errors import ApiError, ConflictError
-from api.v1 import conditions
-from api.v1 import constants as c
-from api.v1.children import ConfigMap, Pod, Service
-from api.v1.types import InvalidSpec, TFJobSpec
-from controller.tfjob import restarts
-from controller.tfjob import status as statuses
-from controller.tfjob.actions import NOTHING
-from controller.tfjob.bounds import BOUNDS
-from controller.tfjob.cluster_spec import too_long
-from controller.tfjob.config_maps import with_config_maps
-from controller.tfjob.executor import RefusedError
-from controller.tfjob.handlers import ChildHandler, Feed, JobHandler
-from controller.tfjob.held import plan_invalid, refused
-from controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE
-from controller.tfjob.metrics import NoReconcileMetrics
-from controller.tfjob.ownership import ORPHAN_INDEX, OWNER_INDEX, owner_key
-from controller.tfjob.plan import plan
-from controller.tfjob.reading import in_force, read, reading_of
-from controller.tfjob.ref_manager import claims
-from controller.tfjob.status_writer import StaleViewError
-from controller.tfjob.troubles import untold
-from controller.tfjob.window import COUNTER_WINDOW_S, Window
-from workqueue import ShutDown
+from tfjob_operator.api.client.errors import ApiError, ConflictError
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import ConfigMap, Pod, Service
+from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
+from tfjob_operator.controller.tfjob import restarts
+from tfjob_operator.controller.tfjob import status as statuses
+from tfjob_operator.controller.tfjob.actions import NOTHING
+from tfjob_operator.controller.tfjob.bounds import BOUNDS
+from tfjob_operator.controller.tfjob.cluster_spec import too_long
+from tfjob_operator.controller.tfjob.config_maps import with_config_maps
+from tfjob_operator.controller.tfjob.executor import RefusedError
+from tfjob_operator.controller.tfjob.handlers import ChildHandler, Feed, JobHandler
+from tfjob_operator.controller.tfjob.held import plan_invalid, refused
+from tfjob_operator.controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE
+from tfjob_operator.controller.tfjob.metrics import NoReconcileMetrics
+from tfjob_operator.controller.tfjob.ownership import ORPHAN_INDEX, OWNER_INDEX, owner_key
+from tfjob_operator.controller.tfjob.plan import plan
+from tfjob_operator.controller.tfjob.reading import in_force, read, reading_of
+from tfjob_operator.controller.tfjob.ref_manager import claims
+from tfjob_operator.controller.tfjob.status_writer import StaleViewError
+from tfjob_operator.controller.tfjob.troubles import untold
+from tfjob_operator.controller.tfjob.window import COUNTER_WINDOW_S, Window
+from tfjob_operator.workqueue import ShutDown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from api.meta import ObjectMeta
-    from api.v1.types import JobStatus, TFJob
-    from controller.tfjob.actions import Plan, TroubleKey
-    from controller.tfjob.bounds import Bound
-    from controller.tfjob.executor import Executor
-    from controller.tfjob.expectations import Expectations
-    from controller.tfjob.hindrances import Hindrances
-    from controller.tfjob.mender import Mender
-    from controller.tfjob.metrics import JobMetrics, ReconcileMetrics, Result
-    from controller.tfjob.pod_group_cache import PodGroupCache
-    from controller.tfjob.ref_manager import RefManager
-    from controller.tfjob.status_writer import StatusWriter
-    from controller.tfjob.tenure import Tenure
-    from informers import SharedIndexInformer
-    from workqueue import Clock, RateLimitingQueue
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1.types import JobStatus, TFJob
+    from tfjob_operator.controller.tfjob.actions import Plan, TroubleKey
+    from tfjob_operator.controller.tfjob.bounds import Bound
+    from tfjob_operator.controller.tfjob.executor import Executor
+    from tfjob_operator.controller.tfjob.expectations import Expectations
+    from tfjob_operator.controller.tfjob.hindrances import Hindrances
+    from tfjob_operator.controller.tfjob.mender import Mender
+    from tfjob_operator.controller.tfjob.metrics import JobMetrics, ReconcileMetrics, Result
+    from tfjob_operator.controller.tfjob.pod_group_cache import PodGroupCache
+    from tfjob_operator.controller.tfjob.ref_manager import RefManager
+    from tfjob_operator.controller.tfjob.status_writer import StatusWriter
+    from tfjob_operator.controller.tfjob.tenure import Tenure
+    from tfjob_operator.informers import SharedIndexInformer
+    from tfjob_operator.workqueue import Clock, RateLimitingQueue
 
 log = structlog.get_logger(__name__)
 

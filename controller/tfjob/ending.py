@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.v1 import constants as c
-from controller.tfjob import status as statuses
-from controller.tfjob.actions import JobEvent, Plan
-from controller.tfjob.clean_up import policy_after, without_active
-from controller.tfjob.lifecycle import to_clean_up
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob import status as statuses
+from tfjob_operator.controller.tfjob.actions import JobEvent, Plan
+from tfjob_operator.controller.tfjob.clean_up import policy_after, without_active
+from tfjob_operator.controller.tfjob.lifecycle import to_clean_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from api.v1.types import JobStatus, TFJob
-    from controller.tfjob.replicas import Replica
+    from tfjob_operator.api.v1.types import JobStatus, TFJob
+    from tfjob_operator.controller.tfjob.replicas import Replica
 
 
 @dataclass(frozen=True, slots=True)

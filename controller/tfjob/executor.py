@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from api.client.decoding import decode_answer
-from api.client.errors import (
+from tfjob_operator.api.client.decoding import decode_answer
+from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
     ApiError,
     BadRequestError,
@@ -24,34 +24,34 @@ from api.client.errors import (
     NamespaceTerminatingError,
     NotFoundError,
 )
-from api.client.rest import JSON_PATCH, MERGE_PATCH
-from api.meta import Struct, controller_of
-from api.v1 import constants as c
-from api.v1.children import NO_LABELS, ChildMeta, Pod, Service
-from api.v1.templates import templates_of
-from controller.tfjob.cluster_spec import config_map_name
-from controller.tfjob.config_maps import build_config_map
-from controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE, ChildKind, pod_group_kind
-from controller.tfjob.ownership import owner_key
-from controller.tfjob.pod_end import has_ended
-from controller.tfjob.pod_group import build_pod_group, resize_patch
-from controller.tfjob.pod_template import PodBuilder, build_service
-from controller.tfjob.ref_manager import is_adoptable
-from controller.tfjob.references import reference_to
-from workqueue.parallel import parallelize_until, slow_start_batch
+from tfjob_operator.api.client.rest import JSON_PATCH, MERGE_PATCH
+from tfjob_operator.api.meta import Struct, controller_of
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import NO_LABELS, ChildMeta, Pod, Service
+from tfjob_operator.api.v1.templates import templates_of
+from tfjob_operator.controller.tfjob.cluster_spec import config_map_name
+from tfjob_operator.controller.tfjob.config_maps import build_config_map
+from tfjob_operator.controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE, ChildKind, pod_group_kind
+from tfjob_operator.controller.tfjob.ownership import owner_key
+from tfjob_operator.controller.tfjob.pod_end import has_ended
+from tfjob_operator.controller.tfjob.pod_group import build_pod_group, resize_patch
+from tfjob_operator.controller.tfjob.pod_template import PodBuilder, build_service
+from tfjob_operator.controller.tfjob.ref_manager import is_adoptable
+from tfjob_operator.controller.tfjob.references import reference_to
+from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from api.client import RestClient
-    from api.meta import ObjectMeta
-    from api.v1.types import TFJob, TFJobSpec
-    from controller.events.recorder import EventRecorder
-    from controller.tfjob.actions import JobEvent, Plan, Slot
-    from controller.tfjob.cluster_spec import ClusterSpec
-    from controller.tfjob.expectations import Expectations
-    from controller.tfjob.gang import GangScheduler
-    from controller.tfjob.hindrances import Hindrances
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.events.recorder import EventRecorder
+    from tfjob_operator.controller.tfjob.actions import JobEvent, Plan, Slot
+    from tfjob_operator.controller.tfjob.cluster_spec import ClusterSpec
+    from tfjob_operator.controller.tfjob.expectations import Expectations
+    from tfjob_operator.controller.tfjob.gang import GangScheduler
+    from tfjob_operator.controller.tfjob.hindrances import Hindrances
 
     Record = Callable[[TFJob, str, str, str], None]
     """Records an event on a job: type, reason, message."""

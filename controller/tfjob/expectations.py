@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controller.tfjob.ownership import OwnerKey
-    from workqueue.clock import Clock
+    from tfjob_operator.controller.tfjob.ownership import OwnerKey
+    from tfjob_operator.workqueue.clock import Clock
 
 EXPIRY_S: Final = 300.0
 """EX-02: an event that has not come after five minutes was lost; going on is better than standing still."""

@@ -10,18 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from api.scheduling import COSCHEDULING_POD_GROUPS, POD_GROUP_PENDING, VOLCANO_POD_GROUPS
-from api.v1 import conditions
-from api.v1 import constants as c
-from controller.tfjob.actions import JobEvent, Plan, PodGroupResize, Trouble
+from tfjob_operator.api.scheduling import COSCHEDULING_POD_GROUPS, POD_GROUP_PENDING, VOLCANO_POD_GROUPS
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.actions import JobEvent, Plan, PodGroupResize, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from api.meta import Resource
-    from api.scheduling import PodGroup
-    from api.v1.types import TFJob, TFJobSpec
-    from controller.tfjob.replicas import Replica
+    from tfjob_operator.api.meta import Resource
+    from tfjob_operator.api.scheduling import PodGroup
+    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.tfjob.replicas import Replica
 
 VOLCANO: Final = "volcano"
 

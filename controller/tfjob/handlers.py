@@ -7,24 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from api.meta import controller_of, meta_key, object_key
-from api.scheduling import PodGroup
-from api.v1.children import ConfigMap, Pod, Service
-from api.v1.constants import TFJOBS
-from controller.tfjob.ownership import job_of_orphan, key_of_owner
-from informers import object_of
+from tfjob_operator.api.meta import controller_of, meta_key, object_key
+from tfjob_operator.api.scheduling import PodGroup
+from tfjob_operator.api.v1.children import ConfigMap, Pod, Service
+from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.controller.tfjob.ownership import job_of_orphan, key_of_owner
+from tfjob_operator.informers import object_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from api.meta import ObjectMeta
-    from api.v1.children import ChildMeta
-    from api.v1.types import TFJob
-    from controller.tfjob.expectations import Expectations
-    from controller.tfjob.hindrances import Hindrances
-    from controller.tfjob.kinds import ChildKind
-    from informers import Tombstone
-    from workqueue import RateLimitingQueue
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1.children import ChildMeta
+    from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.tfjob.expectations import Expectations
+    from tfjob_operator.controller.tfjob.hindrances import Hindrances
+    from tfjob_operator.controller.tfjob.kinds import ChildKind
+    from tfjob_operator.informers import Tombstone
+    from tfjob_operator.workqueue import RateLimitingQueue
 
 C = TypeVar("C", Pod, Service, ConfigMap, PodGroup)
 

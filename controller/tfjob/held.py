@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.v1 import conditions
-from api.v1 import constants as c
-from api.v1.types import Begun, InvalidSpec, TFJobSpec
-from api.v1.validation import MAX_REPLICAS, invalid_message, listed
-from controller.tfjob import status as statuses
-from controller.tfjob.actions import NOTHING, JobEvent, Plan
-from controller.tfjob.clean_up import Seen, after_the_end, see, suspended
-from controller.tfjob.ending import conclude, past_deadline, until_deadline
-from controller.tfjob.gang import released
-from controller.tfjob.restarts import account
-from controller.tfjob.troubles import troubles_of
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import Begun, InvalidSpec, TFJobSpec
+from tfjob_operator.api.v1.validation import MAX_REPLICAS, invalid_message, listed
+from tfjob_operator.controller.tfjob import status as statuses
+from tfjob_operator.controller.tfjob.actions import NOTHING, JobEvent, Plan
+from tfjob_operator.controller.tfjob.clean_up import Seen, after_the_end, see, suspended
+from tfjob_operator.controller.tfjob.ending import conclude, past_deadline, until_deadline
+from tfjob_operator.controller.tfjob.gang import released
+from tfjob_operator.controller.tfjob.restarts import account
+from tfjob_operator.controller.tfjob.troubles import troubles_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from api.v1.children import Pod, Service
-    from api.v1.types import JobStatus, TFJob
-    from controller.tfjob.gang import Gang
-    from controller.tfjob.replicas import Replica
+    from tfjob_operator.api.v1.children import Pod, Service
+    from tfjob_operator.api.v1.types import JobStatus, TFJob
+    from tfjob_operator.controller.tfjob.gang import Gang
+    from tfjob_operator.controller.tfjob.replicas import Replica
 
 Told = tuple["JobStatus", tuple[JobEvent, ...]]
 """A status, and what is to be told when it is on the server."""

@@ -11,16 +11,16 @@ import zlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from api.meta import meta_key
-from workqueue.rate_limiters import ItemExponentialFailureRateLimiter
+from tfjob_operator.api.meta import meta_key
+from tfjob_operator.workqueue.rate_limiters import ItemExponentialFailureRateLimiter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from api.meta import ObjectMeta
-    from controller.tfjob.actions import Plan, Slot
-    from workqueue import Clock
-    from workqueue.rate_limiters import RateLimiter
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.controller.tfjob.actions import Plan, Slot
+    from tfjob_operator.workqueue import Clock
+    from tfjob_operator.workqueue.rate_limiters import RateLimiter
 
 FIRST_DELAY_S: Final = 1.0
 MAX_DELAY_S: Final = 300.0

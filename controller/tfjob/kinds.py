@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from api.client.errors import BadRequestError, InvalidError, StatusError
-from api.core import CONFIG_MAPS, PODS, SERVICES
-from api.meta import Resource
-from api.v1 import constants as c
+from tfjob_operator.api.client.errors import BadRequestError, InvalidError, StatusError
+from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
+from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.v1 import constants as c
 
 if TYPE_CHECKING:
-    from controller.tfjob.gang import GangScheduler
+    from tfjob_operator.controller.tfjob.gang import GangScheduler
 
 
 @dataclass(frozen=True, slots=True)

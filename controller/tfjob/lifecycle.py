@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from api.v1 import constants as c
-from controller.tfjob.causes import first_failure
-from controller.tfjob.pod_end import DEADLINE_EXCEEDED
-from controller.tfjob.replicas import Outcome
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.causes import first_failure
+from tfjob_operator.controller.tfjob.pod_end import DEADLINE_EXCEEDED
+from tfjob_operator.controller.tfjob.replicas import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from api.v1.types import ReplicaSpec, ReplicaStatus, TFJob, TFJobSpec
-    from controller.tfjob.replicas import Replica
+    from tfjob_operator.api.v1.types import ReplicaSpec, ReplicaStatus, TFJob, TFJobSpec
+    from tfjob_operator.controller.tfjob.replicas import Replica
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,26 +9,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
-from api.client.rest import JSON_PATCH, MERGE_PATCH
-from api.v1 import constants as c
-from api.v1.children import Pod
-from controller.tfjob.kinds import POD, SERVICE
-from controller.tfjob.ownership import owner_key
-from controller.tfjob.pod_template import labels_of, selector_of
-from controller.tfjob.retries import FIRST_DELAY_S
-from workqueue.parallel import parallelize_until
+from tfjob_operator.api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
+from tfjob_operator.api.client.rest import JSON_PATCH, MERGE_PATCH
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import Pod
+from tfjob_operator.controller.tfjob.kinds import POD, SERVICE
+from tfjob_operator.controller.tfjob.ownership import owner_key
+from tfjob_operator.controller.tfjob.pod_template import labels_of, selector_of
+from tfjob_operator.controller.tfjob.retries import FIRST_DELAY_S
+from tfjob_operator.workqueue.parallel import parallelize_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from api.client import RestClient
-    from api.meta import ObjectMeta
-    from api.v1.types import TFJob, TFJobSpec
-    from controller.tfjob.actions import Mending, Plan
-    from controller.tfjob.executor import Record
-    from controller.tfjob.kinds import ChildKind
-    from controller.tfjob.retries import Retries
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.tfjob.actions import Mending, Plan
+    from tfjob_operator.controller.tfjob.executor import Record
+    from tfjob_operator.controller.tfjob.kinds import ChildKind
+    from tfjob_operator.controller.tfjob.retries import Retries
 
 MAX_AT_ONCE: Final = 16
 """As many patches as the executor sends deletes."""

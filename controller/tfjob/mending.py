@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from api.v1 import constants as c
-from api.v1.children import NO_LABELS, ChildLabels
-from controller.tfjob.actions import Mending, Slot
-from controller.tfjob.pod_template import selector_of
-from controller.tfjob.replicas import place_of_name
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import NO_LABELS, ChildLabels
+from tfjob_operator.controller.tfjob.actions import Mending, Slot
+from tfjob_operator.controller.tfjob.pod_template import selector_of
+from tfjob_operator.controller.tfjob.replicas import place_of_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from api.v1.children import Pod, Service
-    from controller.tfjob.replicas import Replica
+    from tfjob_operator.api.v1.children import Pod, Service
+    from tfjob_operator.controller.tfjob.replicas import Replica
 
 
 def relabellings(job: str, replicas: Iterable[Replica], services: Iterable[Service]) -> Iterator[Mending]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NewType
 
-from api.meta import controller_of, object_key
-from api.v1.children import NO_LABELS, Pod, Service
+from tfjob_operator.api.meta import controller_of, object_key
+from tfjob_operator.api.v1.children import NO_LABELS, Pod, Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from api.meta import Meta, Object, OwnerReference
-    from api.v1.children import ChildMeta
+    from tfjob_operator.api.meta import Meta, Object, OwnerReference
+    from tfjob_operator.api.v1.children import ChildMeta
 
 OwnerKey = NewType("OwnerKey", str)
 """`namespace/uid` of an object that has children. A type of its own, so that a bare UID is not taken for one."""

@@ -12,31 +12,31 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from api.v1 import conditions
-from api.v1 import constants as c
-from api.v1.validation import child_name
-from controller.tfjob import status as statuses
-from controller.tfjob.actions import NOTHING, JobEvent, Plan, PodDeletion, Slot
-from controller.tfjob.causes import most_restarts
-from controller.tfjob.clean_up import Seen, after_the_end, see, suspended
-from controller.tfjob.ending import Ending, conclude, past_deadline, until_deadline
-from controller.tfjob.gang import gathered, released
-from controller.tfjob.held import Told, hold, let_go
-from controller.tfjob.lifecycle import judge, should_restart
-from controller.tfjob.mending import relabellings, reselections
-from controller.tfjob.restarts import account
-from controller.tfjob.troubles import troubles_of
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.validation import child_name
+from tfjob_operator.controller.tfjob import status as statuses
+from tfjob_operator.controller.tfjob.actions import NOTHING, JobEvent, Plan, PodDeletion, Slot
+from tfjob_operator.controller.tfjob.causes import most_restarts
+from tfjob_operator.controller.tfjob.clean_up import Seen, after_the_end, see, suspended
+from tfjob_operator.controller.tfjob.ending import Ending, conclude, past_deadline, until_deadline
+from tfjob_operator.controller.tfjob.gang import gathered, released
+from tfjob_operator.controller.tfjob.held import Told, hold, let_go
+from tfjob_operator.controller.tfjob.lifecycle import judge, should_restart
+from tfjob_operator.controller.tfjob.mending import relabellings, reselections
+from tfjob_operator.controller.tfjob.restarts import account
+from tfjob_operator.controller.tfjob.troubles import troubles_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from api.v1.children import Pod, Service
-    from api.v1.types import Begun, JobStatus, TFJob, TFJobSpec
-    from controller.tfjob.clean_up import Seen
-    from controller.tfjob.gang import Gang
-    from controller.tfjob.lifecycle import Verdict
-    from controller.tfjob.replicas import Replica
+    from tfjob_operator.api.v1.children import Pod, Service
+    from tfjob_operator.api.v1.types import Begun, JobStatus, TFJob, TFJobSpec
+    from tfjob_operator.controller.tfjob.clean_up import Seen
+    from tfjob_operator.controller.tfjob.gang import Gang
+    from tfjob_operator.controller.tfjob.lifecycle import Verdict
+    from tfjob_operator.controller.tfjob.replicas import Replica
 
 
 def plan(

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from api import core
-from api.v1.constants import CONTAINER_NAME
+from tfjob_operator.api import core
+from tfjob_operator.api.v1.constants import CONTAINER_NAME
 
 if TYPE_CHECKING:
-    from api.core import (
+    from tfjob_operator.api.core import (
         Container,
         ContainerRestartRule,
         ContainerStateTerminated,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         PodCondition,
         PodSpec,
     )
-    from api.v1.children import Pod
+    from tfjob_operator.api.v1.children import Pod
 
 TERMINAL: Final = frozenset({core.SUCCEEDED, core.FAILED})
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from api.v1 import constants as c
-from controller.tfjob.pod_template import labels_of_all, owner_reference
-from controller.tfjob.quantities import format_quantity
-from controller.tfjob.requests import object_in, pod_requests
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.pod_template import labels_of_all, owner_reference
+from tfjob_operator.controller.tfjob.quantities import format_quantity
+from tfjob_operator.controller.tfjob.requests import object_in, pod_requests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from api.meta import JSON, ObjectMeta
-    from api.v1.types import TFJobSpec
-    from controller.tfjob.actions import PodGroupResize
-    from controller.tfjob.gang import GangScheduler
+    from tfjob_operator.api.meta import JSON, ObjectMeta
+    from tfjob_operator.api.v1.types import TFJobSpec
+    from tfjob_operator.controller.tfjob.actions import PodGroupResize
+    from tfjob_operator.controller.tfjob.gang import GangScheduler
 
 
 def build_pod_group(

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from api.client.errors import StatusError
-from api.meta import controller_of, meta_key
-from api.scheduling import PodGroup
-from controller.tfjob.gang import Gang
-from controller.tfjob.handlers import ChildHandler
-from controller.tfjob.kinds import pod_group_kind
-from informers import Codec
+from tfjob_operator.api.client.errors import StatusError
+from tfjob_operator.api.meta import controller_of, meta_key
+from tfjob_operator.api.scheduling import PodGroup
+from tfjob_operator.controller.tfjob.gang import Gang
+from tfjob_operator.controller.tfjob.handlers import ChildHandler
+from tfjob_operator.controller.tfjob.kinds import pod_group_kind
+from tfjob_operator.informers import Codec
 
 if TYPE_CHECKING:
-    from api.client.errors import ApiError
-    from api.meta import ObjectMeta
-    from controller.tfjob.expectations import Expectations
-    from controller.tfjob.gang import GangScheduler
-    from controller.tfjob.handlers import Feed
-    from controller.tfjob.hindrances import Hindrances
-    from informers import SharedIndexInformer, SharedInformerFactory
+    from tfjob_operator.api.client.errors import ApiError
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.controller.tfjob.expectations import Expectations
+    from tfjob_operator.controller.tfjob.gang import GangScheduler
+    from tfjob_operator.controller.tfjob.handlers import Feed
+    from tfjob_operator.controller.tfjob.hindrances import Hindrances
+    from tfjob_operator.informers import SharedIndexInformer, SharedInformerFactory
 
 
 log = structlog.get_logger(__name__)

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from api.v1 import constants as c
-from api.v1.templates import templates_of
-from controller.tfjob.cluster_spec import ClusterSpec, config_map_name
-from controller.tfjob.lifecycle import deciding_type
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.templates import templates_of
+from tfjob_operator.controller.tfjob.cluster_spec import ClusterSpec, config_map_name
+from tfjob_operator.controller.tfjob.lifecycle import deciding_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from api.meta import ObjectMeta
-    from api.v1.types import Port, ReplicaSpec, TFJob, TFJobSpec
-    from controller.tfjob.actions import Slot
-    from controller.tfjob.gang import GangScheduler
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1.types import Port, ReplicaSpec, TFJob, TFJobSpec
+    from tfjob_operator.controller.tfjob.actions import Slot
+    from tfjob_operator.controller.tfjob.gang import GangScheduler
 
 _COPIED_METADATA: Final = ("annotations", "finalizers")
 

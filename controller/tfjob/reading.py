@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from api.v1 import conditions
-from api.v1 import constants as c
-from api.v1.types import TFJobSpec
-from api.v1.validation import read_spec
-from controller.tfjob.bounds import BOUNDS, bounded
-from controller.tfjob.held import unless_refused
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import TFJobSpec
+from tfjob_operator.api.v1.validation import read_spec
+from tfjob_operator.controller.tfjob.bounds import BOUNDS, bounded
+from tfjob_operator.controller.tfjob.held import unless_refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from api.v1.types import InvalidSpec, TFJob
-    from controller.tfjob.bounds import Bound
+    from tfjob_operator.api.v1.types import InvalidSpec, TFJob
+    from tfjob_operator.controller.tfjob.bounds import Bound
 
 
 def read(job: TFJob) -> TFJobSpec | InvalidSpec:

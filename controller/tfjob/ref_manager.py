@@ -11,30 +11,30 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 import structlog
 
-from api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
-from api.client.rest import STRATEGIC_MERGE_PATCH
-from api.v1 import constants as c
-from api.v1.children import NO_LABELS, Pod, Service
-from api.v1.validation import child_name
-from controller.tfjob.ownership import owner_key
-from controller.tfjob.pod_end import has_ended
-from controller.tfjob.pod_template import owner_reference
-from controller.tfjob.replicas import names_no_other, place_of, place_of_labels, place_of_name
-from controller.tfjob.retries import FIRST_DELAY_S
-from workqueue.parallel import parallelize_until
+from tfjob_operator.api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
+from tfjob_operator.api.client.rest import STRATEGIC_MERGE_PATCH
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import NO_LABELS, Pod, Service
+from tfjob_operator.api.v1.validation import child_name
+from tfjob_operator.controller.tfjob.ownership import owner_key
+from tfjob_operator.controller.tfjob.pod_end import has_ended
+from tfjob_operator.controller.tfjob.pod_template import owner_reference
+from tfjob_operator.controller.tfjob.replicas import names_no_other, place_of, place_of_labels, place_of_name
+from tfjob_operator.controller.tfjob.retries import FIRST_DELAY_S
+from tfjob_operator.workqueue.parallel import parallelize_until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from api.client import RestClient
-    from api.meta import ObjectMeta
-    from api.v1.children import ChildMeta
-    from api.v1.types import TFJob
-    from controller.tfjob.executor import Record
-    from controller.tfjob.expectations import Expectations
-    from controller.tfjob.kinds import ChildKind
-    from controller.tfjob.replicas import Place
-    from controller.tfjob.retries import Retries
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1.children import ChildMeta
+    from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.tfjob.executor import Record
+    from tfjob_operator.controller.tfjob.expectations import Expectations
+    from tfjob_operator.controller.tfjob.kinds import ChildKind
+    from tfjob_operator.controller.tfjob.replicas import Place
+    from tfjob_operator.controller.tfjob.retries import Retries
 
 MAX_AT_ONCE: Final = 16
 """As many patches as the executor sends deletes."""

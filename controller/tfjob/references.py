@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from api.core import ObjectReference
-from api.v1.constants import TFJOBS
+from tfjob_operator.api.core import ObjectReference
+from tfjob_operator.api.v1.constants import TFJOBS
 
 if TYPE_CHECKING:
-    from api.v1.types import TFJob
+    from tfjob_operator.api.v1.types import TFJob
 
 
 def reference_to(job: TFJob) -> ObjectReference:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from api import core
-from api.v1 import constants as c
-from api.v1.children import NO_LABELS
-from api.v1.types import ReplicaStatus
-from api.v1.validation import child_name
-from controller.tfjob.pod_end import (
+from tfjob_operator.api import core
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import NO_LABELS
+from tfjob_operator.api.v1.types import ReplicaStatus
+from tfjob_operator.api.v1.validation import child_name
+from tfjob_operator.controller.tfjob.pod_end import (
     TERMINAL,
     has_ended,
     is_disrupted,
@@ -31,9 +31,9 @@ from controller.tfjob.pod_end import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from api.core import ContainerStateTerminated, ContainerStatus
-    from api.v1.children import ChildMeta, Pod
-    from api.v1.types import IndexRestarts
+    from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
+    from tfjob_operator.api.v1.children import ChildMeta, Pod
+    from tfjob_operator.api.v1.types import IndexRestarts
 
 
 class Outcome(enum.Enum):

@@ -10,13 +10,13 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from api import core
-from controller.tfjob.quantities import parse_quantity
+from tfjob_operator.api import core
+from tfjob_operator.controller.tfjob.quantities import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from api.meta import JSON
+    from tfjob_operator.api.meta import JSON
 
 Requests = dict[str, Decimal]
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from api import core
-from api.v1.types import IndexRestarts
-from controller.tfjob.pod_end import goes_with_more_grace, native_sidecars
+from tfjob_operator.api import core
+from tfjob_operator.api.v1.types import IndexRestarts
+from tfjob_operator.controller.tfjob.pod_end import goes_with_more_grace, native_sidecars
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from api.v1.children import Pod
-    from controller.tfjob.replicas import Replica
+    from tfjob_operator.api.v1.children import Pod
+    from tfjob_operator.controller.tfjob.replicas import Replica
 
 
 def account(

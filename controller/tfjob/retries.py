@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from workqueue.rate_limiters import ItemExponentialFailureRateLimiter
+from tfjob_operator.workqueue.rate_limiters import ItemExponentialFailureRateLimiter
 
 if TYPE_CHECKING:
-    from controller.tfjob.ownership import OwnerKey
-    from workqueue.clock import Clock
+    from tfjob_operator.controller.tfjob.ownership import OwnerKey
+    from tfjob_operator.workqueue.clock import Clock
 
 FIRST_DELAY_S: Final = 1.0
 LONGEST_DELAY_S: Final = 300.0

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from api.v1 import conditions
-from api.v1 import constants as c
-from api.v1.types import Begun, JobStatus, ReplicaStatus
-from api.v1.validation import MAX_REPLICAS
-from controller.tfjob.indices import format_indices, parse_indices
-from controller.tfjob.replicas import Outcome, count
-from controller.tfjob.restarts import merged
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import Begun, JobStatus, ReplicaStatus
+from tfjob_operator.api.v1.validation import MAX_REPLICAS
+from tfjob_operator.controller.tfjob.indices import format_indices, parse_indices
+from tfjob_operator.controller.tfjob.replicas import Outcome, count
+from tfjob_operator.controller.tfjob.restarts import merged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from api.v1.types import TFJob
-    from controller.tfjob.replicas import Replica
+    from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.tfjob.replicas import Replica
 
 Finished = dict[str, set[int]]
 """Indices that have succeeded, by replica type."""

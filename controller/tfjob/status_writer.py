@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from api.client.decoding import decode_answer
-from api.client.errors import ApiError, NotFoundError
-from api.client.rest import JSON_PATCH
-from api.core import PODS
-from api.meta import ObjectMeta, Struct
-from api.v1 import conditions
-from api.v1 import constants as c
-from api.v1.types import JobStatus
-from controller.tfjob.references import reference_to
-from controller.tfjob.unkept import UnkeptStatus
-from workqueue.parallel import parallelize_until
+from tfjob_operator.api.client.decoding import decode_answer
+from tfjob_operator.api.client.errors import ApiError, NotFoundError
+from tfjob_operator.api.client.rest import JSON_PATCH
+from tfjob_operator.api.core import PODS
+from tfjob_operator.api.meta import ObjectMeta, Struct
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import JobStatus
+from tfjob_operator.controller.tfjob.references import reference_to
+from tfjob_operator.controller.tfjob.unkept import UnkeptStatus
+from tfjob_operator.workqueue.parallel import parallelize_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from api.client import RestClient
-    from api.v1.types import TFJob
-    from controller.events.recorder import EventRecorder
-    from controller.tfjob.actions import JobEvent
-    from controller.tfjob.metrics import JobMetrics
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.events.recorder import EventRecorder
+    from tfjob_operator.controller.tfjob.actions import JobEvent
+    from tfjob_operator.controller.tfjob.metrics import JobMetrics
 
 MAX_LOOKS_AT_ONCE: Final = 16
 """As many as a job's creates and deletes: five hundred pods that restart together delay the status by thirty round trips."""

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from api.client import ListOptions
-from api.client.decoding import decode_answer
-from api.client.errors import ApiError
-from api.meta import ObjectMeta, Struct
-from api.v1.constants import TFJOBS
+from tfjob_operator.api.client import ListOptions
+from tfjob_operator.api.client.decoding import decode_answer
+from tfjob_operator.api.client.errors import ApiError
+from tfjob_operator.api.meta import ObjectMeta, Struct
+from tfjob_operator.api.v1.constants import TFJOBS
 
 if TYPE_CHECKING:
-    from api.client import RestClient
-    from api.v1.types import TFJob
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.api.v1.types import TFJob
 
 log = structlog.get_logger(__name__)
 

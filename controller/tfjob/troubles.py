@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from api.v1 import constants as c
-from controller.tfjob.actions import JobEvent, Trouble, TroubleKey
-from controller.tfjob.replicas import Outcome
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.actions import JobEvent, Trouble, TroubleKey
+from tfjob_operator.controller.tfjob.replicas import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from api.v1.children import Pod
-    from controller.tfjob.replicas import Replica
+    from tfjob_operator.api.v1.children import Pod
+    from tfjob_operator.controller.tfjob.replicas import Replica
 
 WAITING_REASONS: Final = frozenset(
     {

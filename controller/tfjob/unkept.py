@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import structlog
 
-from api.v1 import constants as c
-from api.v1.types import JobStatus
-from controller.tfjob.references import reference_to
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import JobStatus
+from tfjob_operator.controller.tfjob.references import reference_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from api.v1.types import TFJob
-    from controller.events.recorder import EventRecorder
+    from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.events.recorder import EventRecorder
 
 log = structlog.get_logger(__name__)
 

@@ -69,7 +69,7 @@ def measure(bench: Bench) -> list[Result]:
 @contextmanager
 def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
     """`api.client`, one task for each request under way."""
-    from api.client import HttpTransport, RestClient, load_settings
+    from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 
     settings = load_settings(arguments["kubeconfig"])
     with asyncio.Runner() as runner:
@@ -81,7 +81,7 @@ def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
 
 
 async def _create(client: Any, bodies: list[dict[str, Any]]) -> Numbers:
-    from api.core import PODS
+    from tfjob_operator.api.core import PODS
 
     waiting = iter(bodies)
 

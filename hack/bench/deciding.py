@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.client import RestClient
-from api.core import EVENT_NORMAL, ObjectReference
-from api.v1.children import Pod, Service
-from api.v1.types import TFJob, TFJobSpec
-from api.v1.validation import child_name
-from controller.events.recorder import EventRecorder
-from controller.tfjob.actions import Plan, Slot
-from controller.tfjob.plan import plan
-from controller.tfjob.pod_template import PodBuilder, build_service
 from hack.bench.child import MeasureError
 from hack.bench.measure import interleaved
 from hack.bench.playback import Player
 from hack.bench.pods import BEGAN, PODS_PER_JOB, job, job_meta, job_spec, pod_body, running_status
 from hack.bench.result import Result
-from workqueue import LoopClock
+from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.core import EVENT_NORMAL, ObjectReference
+from tfjob_operator.api.v1.children import Pod, Service
+from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+from tfjob_operator.api.v1.validation import child_name
+from tfjob_operator.controller.events.recorder import EventRecorder
+from tfjob_operator.controller.tfjob.actions import Plan, Slot
+from tfjob_operator.controller.tfjob.plan import plan
+from tfjob_operator.controller.tfjob.pod_template import PodBuilder, build_service
+from tfjob_operator.workqueue import LoopClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.core import PODS
-from api.meta import meta_key
-from api.v1.children import Pod
-from controller.tfjob.ownership import OWNER_INDEX, index_by_owner
 from hack.bench.measure import interleaved, ratio
 from hack.bench.result import Result
-from informers import Codec, Indexer
-from informers.store import NAMESPACE_INDEX, index_by_namespace
+from tfjob_operator.api.core import PODS
+from tfjob_operator.api.meta import meta_key
+from tfjob_operator.api.v1.children import Pod
+from tfjob_operator.controller.tfjob.ownership import OWNER_INDEX, index_by_owner
+from tfjob_operator.informers import Codec, Indexer
+from tfjob_operator.informers.store import NAMESPACE_INDEX, index_by_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

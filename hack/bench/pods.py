@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import msgspec
 
-from api.meta import ObjectMeta
-from api.v1.types import TFJob, TFJobSpec
-from api.v1.validation import child_name, read_spec
-from controller.tfjob.actions import Slot
-from controller.tfjob.pod_template import PodBuilder
+from tfjob_operator.api.meta import ObjectMeta
+from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+from tfjob_operator.api.v1.validation import child_name, read_spec
+from tfjob_operator.controller.tfjob.actions import Slot
+from tfjob_operator.controller.tfjob.pod_template import PodBuilder
 
 REPLICAS: Final = (("PS", 4), ("Worker", 16))
 PODS_PER_JOB: Final = sum(count for _, count in REPLICAS)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from hack.bench.measure import interleaved, percentile, ratio
 from hack.bench.result import Result, at_least
-from workqueue import RateLimitingQueue, default_controller_rate_limiter
+from tfjob_operator.workqueue import RateLimitingQueue, default_controller_rate_limiter
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

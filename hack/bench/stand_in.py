@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit
 
 from hack.bench.playback import EMPTY_LIST
-from informers.codec import INITIAL_EVENTS_END
+from tfjob_operator.informers.codec import INITIAL_EVENTS_END
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

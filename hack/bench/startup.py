@@ -1,4 +1,4 @@
-"""Subject `startup`: what `python -m controller` costs before it has done anything.
+"""Subject `startup`: what `python -m tfjob_operator.controller` costs before it has done anything.
 
 It runs as in production against the real server, told to serve a namespace that has no jobs. Python itself tells the time of
 each import (-X importtime, which makes imports a little slower); memory is the operator's VmRSS a second after it was ready.
@@ -29,7 +29,7 @@ ROUNDS: Final = 3
 READY: Final = "operator_ready"
 READY_LIMIT_S: Final = 30.0
 SETTLE_S: Final = 1.0
-OURS: Final = frozenset({"api", "controller", "informers", "workqueue"})
+OURS: Final = frozenset({"tfjob_operator"})
 LINE: Final = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \|( +)(\S+)")
 
 
@@ -95,7 +95,16 @@ def shares(imports: Sequence[Import]) -> dict[str, float]:
 
 def _start(kubeconfig: Path, flags: Sequence[str]) -> tuple[float, float, str]:
     """Start the operator; answers seconds until it was ready, its memory then, and what it said."""
-    command = [sys.executable, *flags, "-m", "controller", "--kubeconfig", str(kubeconfig), "--namespace", "default"]
+    command = [
+        sys.executable,
+        *flags,
+        "-m",
+        "tfjob_operator.controller",
+        "--kubeconfig",
+        str(kubeconfig),
+        "--namespace",
+        "default",
+    ]
     command += ["--json-log-format", "--monitoring-port=0"]
     with tempfile.TemporaryFile() as output:
         began = time.perf_counter()

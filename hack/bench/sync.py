@@ -104,7 +104,7 @@ def _both_ways(bench: Bench, count: int) -> tuple[list[Numbers], list[Numbers]]:
 @contextmanager
 def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
     """The shared informer as the operator uses it: an index by owner beside the one by namespace, and a handler."""
-    from api.client import Settings, load_settings
+    from tfjob_operator.api.client import Settings, load_settings
 
     server = arguments.get("server")
     settings = Settings(server) if server else load_settings(arguments["kubeconfig"])
@@ -112,11 +112,11 @@ def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
 
 
 async def _sync(settings: Any, count: int, *, stream_lists: bool) -> Numbers:
-    from api.client import HttpTransport, ListOptions, RestClient
-    from api.core import PODS
-    from api.v1.children import Pod
-    from controller.tfjob.ownership import OWNER_INDEX, index_by_owner
-    from informers import Codec, EventHandlerFuncs, ReflectorOptions, SharedInformerFactory
+    from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient
+    from tfjob_operator.api.core import PODS
+    from tfjob_operator.api.v1.children import Pod
+    from tfjob_operator.controller.tfjob.ownership import OWNER_INDEX, index_by_owner
+    from tfjob_operator.informers import Codec, EventHandlerFuncs, ReflectorOptions, SharedInformerFactory
 
     told: list[None] = []
     async with HttpTransport(settings) as transport, asyncio.TaskGroup() as tasks:

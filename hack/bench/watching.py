@@ -61,7 +61,7 @@ def measure(bench: Bench) -> list[Result]:
 @contextmanager
 def record(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
     """Write the bytes of a watch to a file."""
-    from api.client import load_settings
+    from tfjob_operator.api.client import load_settings
 
     settings = load_settings(arguments["kubeconfig"])
 
@@ -73,8 +73,8 @@ def record(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
 
 
 async def _record(settings: Any, count: int) -> bytes:
-    from api.client import HttpTransport, ListOptions, RestClient
-    from api.core import PODS as RESOURCE
+    from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient
+    from tfjob_operator.api.core import PODS as RESOURCE
 
     lines: list[bytes] = []
     async with HttpTransport(settings) as transport, asyncio.timeout(RECORD_LIMIT_S):
@@ -104,11 +104,11 @@ def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
 
 
 async def _play(chunks: list[bytes], last: str, count: int) -> float:
-    from api.client import RestClient
-    from api.core import PODS as RESOURCE
-    from api.v1.children import Pod
-    from controller.tfjob.ownership import OWNER_INDEX, index_by_owner
-    from informers import Codec, ListWatch, ReflectorOptions, SharedIndexInformer
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.api.core import PODS as RESOURCE
+    from tfjob_operator.api.v1.children import Pod
+    from tfjob_operator.controller.tfjob.ownership import OWNER_INDEX, index_by_owner
+    from tfjob_operator.informers import Codec, ListWatch, ReflectorOptions, SharedIndexInformer
 
     player = Player(chunks)
     source = ListWatch(RestClient(player), Codec(RESOURCE, Pod))

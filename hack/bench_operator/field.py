@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from api.v1 import constants as c
 from hack.bench.child import ROOT, MeasureError, memory_of
 from hack.bench.raw_load import RawLoad, Target
 from hack.control_plane import ControlPlane
+from tfjob_operator.api.v1 import constants as c
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -145,7 +145,7 @@ class Field:
 
     def operator(self) -> contextlib.AbstractContextManager[Process]:
         """Run the operator with its default flags."""
-        return self.process("controller", "operator_ready")
+        return self.process("tfjob_operator.controller", "operator_ready")
 
     def node(self) -> contextlib.AbstractContextManager[Process]:
         """Run a hollow node."""

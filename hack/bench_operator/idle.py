@@ -8,11 +8,11 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from api.v1 import constants as c
 from hack.audit import AuditLog
 from hack.bench.result import Result, at_most
 from hack.bench_operator.field import AGENT, Field
 from hack.bench_operator.jobs import job_requests, ps_and_workers
+from tfjob_operator.api.v1 import constants as c
 
 if TYPE_CHECKING:
     from hack.bench.bench import Bench

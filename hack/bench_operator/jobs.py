@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from api.meta import ObjectMeta
-from api.v1 import constants as c
-from api.v1.types import TFJob, TFJobSpec
-from api.v1.validation import child_name, read_spec
-from controller.tfjob.actions import Slot
-from controller.tfjob.config_maps import build_config_map
-from controller.tfjob.pod_template import PodBuilder, build_service
 from hack.hollow_node.script import RUN
+from tfjob_operator.api.meta import ObjectMeta
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+from tfjob_operator.api.v1.validation import child_name, read_spec
+from tfjob_operator.controller.tfjob.actions import Slot
+from tfjob_operator.controller.tfjob.config_maps import build_config_map
+from tfjob_operator.controller.tfjob.pod_template import PodBuilder, build_service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from api import core
-from api.client import HttpTransport, RestClient, load_settings
-from api.meta import meta_key
-from api.v1.constants import FAILED, SUCCEEDED
 from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.demo.errors import DemoError
 from hack.demo.policies import FILES, Policies
 from hack.demo.stage import Stage
 from hack.demo.teller import Teller
 from hack.kubernetes_versions import NEWEST, OLDEST
-from informers import SharedInformerFactory
+from tfjob_operator.api import core
+from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
+from tfjob_operator.api.meta import meta_key
+from tfjob_operator.api.v1.constants import FAILED, SUCCEEDED
+from tfjob_operator.informers import SharedInformerFactory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -139,7 +139,9 @@ async def play_on(kubelet: Kubernetes, plane: ControlPlane, teller: Teller) -> N
     node_log = plane.directory / "logs" / f"hollow-node-{kubelet}.log"
     async with (
         HttpTransport(settings) as transport,
-        running("operator", (sys.executable, "-m", "controller", *flags, "--monitoring-port=0"), operator_log),
+        running(
+            "operator", (sys.executable, "-m", "tfjob_operator.controller", *flags, "--monitoring-port=0"), operator_log
+        ),
         running("hollow node", (sys.executable, "-m", "hack.hollow_node", *node_flags), node_log),
         asyncio.TaskGroup() as tasks,
     ):

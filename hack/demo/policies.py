@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from api import core
-from api.v1 import conditions
-from api.v1 import constants as c
-from controller.tfjob.replicas import place_of_labels
 from hack.demo.errors import DemoError
+from tfjob_operator.api import core
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.replicas import place_of_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from api.v1.types import TFJob
     from hack.demo.stage import Stage
+    from tfjob_operator.api.v1.types import TFJob
 
 ENDS: Final = {
     "killed-once": c.SUCCEEDED,

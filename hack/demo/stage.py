@@ -8,18 +8,18 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from api.core import PODS, SERVICES
-from api.v1.children import Pod, Service
-from api.v1.constants import CHILD_SELECTOR, TFJOBS
-from api.v1.types import TFJob
 from hack.demo.errors import DemoError
 from hack.demo.states import state_of_job, state_of_pod
 from hack.demo.teller import Teller, ToldHandler
-from informers import Codec, SharedInformerFactory
+from tfjob_operator.api.core import PODS, SERVICES
+from tfjob_operator.api.v1.children import Pod, Service
+from tfjob_operator.api.v1.constants import CHILD_SELECTOR, TFJOBS
+from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.informers import Codec, SharedInformerFactory
 
 if TYPE_CHECKING:
     from hack.control_plane import ControlPlane
-    from informers import SharedIndexInformer
+    from tfjob_operator.informers import SharedIndexInformer
 
 EXAMPLES: Final = Path("manifests/examples")
 

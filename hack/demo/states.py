@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from api.core import ContainerStatus
-    from api.v1.children import Pod
-    from api.v1.types import TFJob
+    from tfjob_operator.api.core import ContainerStatus
+    from tfjob_operator.api.v1.children import Pod
+    from tfjob_operator.api.v1.types import TFJob
 
 
 def state_of_job(job: TFJob) -> str:

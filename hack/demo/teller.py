@@ -6,15 +6,15 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from api.meta import meta_key
-from api.v1.children import Pod
-from api.v1.types import TFJob
-from informers import object_of
+from tfjob_operator.api.meta import meta_key
+from tfjob_operator.api.v1.children import Pod
+from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.informers import object_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from informers import SharedIndexInformer, Tombstone
+    from tfjob_operator.informers import SharedIndexInformer, Tombstone
 
 O = TypeVar("O", TFJob, Pod)  # noqa: E741 - an object
 

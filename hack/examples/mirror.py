@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from api.client import HttpTransport, RestClient, Settings, load_settings
-from api.client.errors import AlreadyExistsError, ApiError
-from api.meta import ObjectMeta, Resource, Struct, controller_of, meta_key, object_key
-from informers import Codec, EventHandlerFuncs, SharedInformerFactory, Tombstone, object_of
-from workqueue import RateLimitingQueue, ShutDown, default_controller_rate_limiter
+from tfjob_operator.api.client import HttpTransport, RestClient, Settings, load_settings
+from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError
+from tfjob_operator.api.meta import ObjectMeta, Resource, Struct, controller_of, meta_key, object_key
+from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedInformerFactory, Tombstone, object_of
+from tfjob_operator.workqueue import RateLimitingQueue, ShutDown, default_controller_rate_limiter
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 

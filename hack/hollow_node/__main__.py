@@ -14,13 +14,13 @@ import sys
 
 import structlog
 
-from api.client import ConfigError, HttpTransport, RestClient, Settings, load_settings
-from api.client.errors import ApiError
-from api.client.origin import Origin
 from hack.hollow_node import HollowNode, Timing
 from hack.hollow_node.timing import DEFAULT_SCALE
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
-from informers import InformerError
+from tfjob_operator.api.client import ConfigError, HttpTransport, RestClient, Settings, load_settings
+from tfjob_operator.api.client.errors import ApiError
+from tfjob_operator.api.client.origin import Origin
+from tfjob_operator.informers import InformerError
 
 
 def flags() -> argparse.ArgumentParser:

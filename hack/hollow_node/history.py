@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from api.meta import controller_of
 from hack.hollow_node.script import RUN
+from tfjob_operator.api.meta import controller_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Final, Self
 
 import structlog
 
-from api.client.errors import ApiError
-from api.core import PODS
 from hack.hollow_node.objects import HollowPod
 from hack.hollow_node.registration import registered
 from hack.hollow_node.runner import HOST_IP, PodRunner
 from hack.hollow_node.timing import Timing
 from hack.kubernetes_versions import NEWEST
-from informers import Codec, EventHandlerFuncs, SharedInformerFactory, key_of
-from workqueue import ItemExponentialFailureRateLimiter, LoopClock, RateLimitingQueue, ShutDown
+from tfjob_operator.api.client.errors import ApiError
+from tfjob_operator.api.core import PODS
+from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedInformerFactory, key_of
+from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, LoopClock, RateLimitingQueue, ShutDown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from api.client import RestClient
     from hack.kubernetes_versions import Kubernetes
-    from informers import SharedIndexInformer
-    from workqueue import Clock
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.informers import SharedIndexInformer
+    from tfjob_operator.workqueue import Clock
 
 log = structlog.get_logger(__name__)
 

@@ -10,8 +10,8 @@ from datetime import datetime
 
 from msgspec import field
 
-from api.core import PODS
-from api.meta import ObjectMeta, Struct
+from tfjob_operator.api.core import PODS
+from tfjob_operator.api.meta import ObjectMeta, Struct
 
 ALWAYS = "Always"
 ON_FAILURE = "OnFailure"

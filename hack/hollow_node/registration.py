@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.client import STRATEGIC_MERGE_PATCH
-from api.client.errors import AlreadyExistsError, ApiError
-from api.meta import ObjectMeta, Resource, Struct
+from tfjob_operator.api.client import STRATEGIC_MERGE_PATCH
+from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError
+from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from datetime import datetime
 
-    from api.client import RestClient
     from hack.kubernetes_versions import Kubernetes
+    from tfjob_operator.api.client import RestClient
 
 NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
 

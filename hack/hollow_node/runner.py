@@ -11,10 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.client import STRATEGIC_MERGE_PATCH
-from api.client.errors import NotFoundError
-from api.core import PODS
-from api.meta import Resource, meta_key
 from hack.hollow_node.addresses import AddressPool
 from hack.hollow_node.history import History
 from hack.hollow_node.lifecycle import advance
@@ -22,12 +18,16 @@ from hack.hollow_node.moment import Place, Removal
 from hack.hollow_node.objects import HollowPod, HollowStatus
 from hack.hollow_node.script import RUNS_BEFORE, parse_script
 from hack.kubernetes_versions import NEWEST
+from tfjob_operator.api.client import STRATEGIC_MERGE_PATCH
+from tfjob_operator.api.client.errors import NotFoundError
+from tfjob_operator.api.core import PODS
+from tfjob_operator.api.meta import Resource, meta_key
 
 if TYPE_CHECKING:
-    from api.client import RestClient
     from hack.hollow_node.timing import Timing
     from hack.kubernetes_versions import Kubernetes
-    from workqueue.clock import Clock
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.workqueue.clock import Clock
 
 BINDINGS: Final = Resource("", "v1", "bindings", "Binding")
 """The collection form of `pods/<name>/binding`; the server does the same for both."""

@@ -41,11 +41,21 @@ SITE: Final = "opt/tfjob-operator"
 REQUIREMENTS: Final = Path(__file__).with_name("requirements.txt")
 BUILD_REQUIREMENTS: Final = Path(__file__).with_name("build-requirements.txt")
 RENEWED_AFTER_S: Final = 30 * 86400.0
-SOURCES: Final = ("api", "controller", "informers", "workqueue", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+SOURCES: Final = (
+    "tfjob_operator",
+    "api",
+    "controller",
+    "informers",
+    "workqueue",
+    "setup.cfg",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+)
 UNUSED: Final = ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache/apt", "var/lib/apt/lists", "var/log")
 CONFIG: Final[dict[str, Any]] = {
     "User": USER,
-    "Entrypoint": ["/usr/bin/python3", "-m", "controller"],
+    "Entrypoint": ["/usr/bin/python3", "-m", "tfjob_operator.controller"],
     "Env": ["PATH=/usr/local/bin:/usr/bin:/bin", f"PYTHONPATH=/{SITE}", "PYTHONDONTWRITEBYTECODE=1"],
     "WorkingDir": "/",
     "Labels": {
@@ -106,8 +116,10 @@ def _operator(work: Path, runner: LoggedRunner) -> Layer:
     sources.mkdir()
     for name in SOURCES:
         path = PROJECT / name
-        copy = shutil.copytree if path.is_dir() else shutil.copy
-        copy(path, sources / name)
+        if path.is_dir():
+            shutil.copytree(path, sources / name, symlinks=True)
+        else:
+            shutil.copy(path, sources / name)
     # In an environment of its own and without isolation, for which pip would fetch the tools itself, in whatever version.
     venv.create(work / "tools", with_pip=True)
     python, wheels = str(work / "tools" / "bin" / "python"), work / "wheels"

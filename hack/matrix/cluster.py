@@ -45,7 +45,7 @@ def at_work(plane: ControlPlane) -> Iterator[None]:
     """
     plane.restart_controller_manager()  # else its garbage collector hears of TFJobs within half a minute only
     account = plane.kubeconfig_for(ACCOUNT, ACCOUNT_GROUPS)
-    operator = ("-m", "controller", f"--kubeconfig={account}", "--monitoring-port=0")
+    operator = ("-m", "tfjob_operator.controller", f"--kubeconfig={account}", "--monitoring-port=0")
     node = ("-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}")
     with (
         _running("operator", operator, "operator_ready", plane.directory / "logs"),

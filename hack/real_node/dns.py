@@ -15,16 +15,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from api.client import HttpTransport, RestClient, load_settings
-from api.meta import ObjectMeta, Resource, Struct
 from hack.real_node.parts import CLUSTER_DOMAIN
-from informers import Codec, EventHandlerFuncs, SharedInformerFactory
-from workqueue import RateLimitingQueue, ShutDown, default_controller_rate_limiter
+from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
+from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
+from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedInformerFactory
+from tfjob_operator.workqueue import RateLimitingQueue, ShutDown, default_controller_rate_limiter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from api.client import Settings
+    from tfjob_operator.api.client import Settings
 
 HEADLESS: Final = "None"
 ALL: Final = "all"

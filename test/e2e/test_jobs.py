@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from api.v1 import constants as c
 from e2e.cluster import RUNS, job, replica, runs, script
 from hack.kubernetes_versions import CONTAINER_RESTART_RULES, ORDINARY_POLICIES_REFUSED
 from hack.real_node.parts import NODE
+from tfjob_operator.api.v1 import constants as c
 
 if TYPE_CHECKING:
     from e2e.cluster import Cluster

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from api.v1 import constants as c
 from e2e.cluster import RUNS
+from tfjob_operator.api.v1 import constants as c
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from api.client import RestClient
-from api.client.errors import Status, StatusError
+from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client.errors import Status, StatusError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from api.client.rest import ListOptions
-    from api.client.transport import Request, Response
-    from api.meta import Resource
+    from tfjob_operator.api.client.rest import ListOptions
+    from tfjob_operator.api.client.transport import Request, Response
+    from tfjob_operator.api.meta import Resource
 
     Failure = Callable[[], Exception | None]
 

@@ -6,35 +6,35 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from api.meta import meta_key
-from api.scheduling import PodGroup
-from api.v1.children import ConfigMap, Pod, Service
-from api.v1.types import JobStatus, TFJob
-from controller.tfjob.controller import TFJobController
-from controller.tfjob.executor import Executor
-from controller.tfjob.expectations import Expectations
-from controller.tfjob.hindrances import Hindrances
-from controller.tfjob.mender import Mender
-from controller.tfjob.metrics import NoJobMetrics
-from controller.tfjob.ownership import CHILD_INDEXERS
-from controller.tfjob.pod_group_cache import PodGroupCache
-from controller.tfjob.ref_manager import RefManager
-from controller.tfjob.retries import Retries
-from controller.tfjob.status_writer import StatusWriter
-from controller.tfjob.tenure import Tenure
 from fakes.api import FakeClient
 from fakes.jobs import pod, service
 from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import VirtualClock
-from informers import Indexer
-from workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
+from tfjob_operator.api.meta import meta_key
+from tfjob_operator.api.scheduling import PodGroup
+from tfjob_operator.api.v1.children import ConfigMap, Pod, Service
+from tfjob_operator.api.v1.types import JobStatus, TFJob
+from tfjob_operator.controller.tfjob.controller import TFJobController
+from tfjob_operator.controller.tfjob.executor import Executor
+from tfjob_operator.controller.tfjob.expectations import Expectations
+from tfjob_operator.controller.tfjob.hindrances import Hindrances
+from tfjob_operator.controller.tfjob.mender import Mender
+from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
+from tfjob_operator.controller.tfjob.ownership import CHILD_INDEXERS
+from tfjob_operator.controller.tfjob.pod_group_cache import PodGroupCache
+from tfjob_operator.controller.tfjob.ref_manager import RefManager
+from tfjob_operator.controller.tfjob.retries import Retries
+from tfjob_operator.controller.tfjob.status_writer import StatusWriter
+from tfjob_operator.controller.tfjob.tenure import Tenure
+from tfjob_operator.informers import Indexer
+from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from api.client.errors import ApiError
-    from controller.tfjob.gang import GangScheduler
-    from informers import EventHandler, SharedIndexInformer
+    from tfjob_operator.api.client.errors import ApiError
+    from tfjob_operator.controller.tfjob.gang import GangScheduler
+    from tfjob_operator.informers import EventHandler, SharedIndexInformer
 
 KEY = "ns/mnist"
 STATUS = ("patch status", "tfjobs", "mnist")

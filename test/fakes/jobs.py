@@ -7,23 +7,31 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from api.core import NEVER, Container, ContainerState, ContainerStateTerminated, ContainerStatus, PodSpec, PodStatus
-from api.meta import ObjectMeta, OwnerReference
-from api.v1.children import ChildMeta, Pod, Service
-from api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
-from api.v1.validation import child_name
-from controller.tfjob.actions import Plan, Slot
-from controller.tfjob.mending import labels_wanted
-from controller.tfjob.ownership import OwnerKey
-from controller.tfjob.reading import in_force, read
-from controller.tfjob.replicas import observe
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.core import (
+    NEVER,
+    Container,
+    ContainerState,
+    ContainerStateTerminated,
+    ContainerStatus,
+    PodSpec,
+    PodStatus,
+)
+from tfjob_operator.api.meta import ObjectMeta, OwnerReference
+from tfjob_operator.api.v1.children import ChildMeta, Pod, Service
+from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
+from tfjob_operator.api.v1.validation import child_name
+from tfjob_operator.controller.tfjob.actions import Plan, Slot
+from tfjob_operator.controller.tfjob.mending import labels_wanted
+from tfjob_operator.controller.tfjob.ownership import OwnerKey
+from tfjob_operator.controller.tfjob.reading import in_force, read
+from tfjob_operator.controller.tfjob.replicas import observe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from api.v1.types import IndexRestarts
-    from controller.tfjob.replicas import Replica
+    from tfjob_operator.api.v1.types import IndexRestarts
+    from tfjob_operator.controller.tfjob.replicas import Replica
 
 JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")

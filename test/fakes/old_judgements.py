@@ -5,16 +5,16 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from api import core
-from api.v1 import constants as c
-from controller.tfjob.pod_end import is_disrupted
+from tfjob_operator.api import core
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.pod_end import is_disrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from api.core import ContainerStateTerminated, ContainerStatus
-    from api.v1.children import Pod
-    from controller.tfjob.replicas import Replica
+    from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
+    from tfjob_operator.api.v1.children import Pod
+    from tfjob_operator.controller.tfjob.replicas import Replica
 
 
 def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Generic
 
 import msgspec
 
-from api.client.errors import ApiError, ExpiredError, InvalidError, Status, StatusError
-from api.core import Pod, PodStatus
-from api.meta import ObjectMeta, meta_key
-from informers.codec import Page, Skipped, WatchEvent
-from informers.deltas import Added, Bookmark, Change, Deleted, Delta, Modified, T
-from informers.listwatch import Batch
+from tfjob_operator.api.client.errors import ApiError, ExpiredError, InvalidError, Status, StatusError
+from tfjob_operator.api.core import Pod, PodStatus
+from tfjob_operator.api.meta import ObjectMeta, meta_key
+from tfjob_operator.informers.codec import Page, Skipped, WatchEvent
+from tfjob_operator.informers.deltas import Added, Bookmark, Change, Deleted, Delta, Modified, T
+from tfjob_operator.informers.listwatch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
-    from api.client.rest import ListOptions
+    from tfjob_operator.api.client.rest import ListOptions
 
 Arrival = Batch[T] | ApiError | None
 """What a watch brings: a batch, an error, or None where the server ends it."""

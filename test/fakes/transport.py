@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from api.client.transport import Request, Response
+from tfjob_operator.api.client.transport import Request, Response
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

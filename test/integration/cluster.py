@@ -90,7 +90,9 @@ class Cluster:
     @contextlib.contextmanager
     def operator(self, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
         """Run an operator for this namespace; on leaving, SIGTERM must end it with 0 within ten seconds."""
-        with self._process(("-m", "controller", "--monitoring-port=0", *flags), "operator_ready") as process:
+        with self._process(
+            ("-m", "tfjob_operator.controller", "--monitoring-port=0", *flags), "operator_ready"
+        ) as process:
             yield process
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)

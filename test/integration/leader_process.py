@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from api.client import HttpTransport, RestClient, load_settings
-from api.client.errors import ApiError
-from api.meta import Resource
-from controller.leaderelection import (
+from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
+from tfjob_operator.api.client.errors import ApiError
+from tfjob_operator.api.meta import Resource
+from tfjob_operator.controller.leaderelection import (
     Fence,
     FencedTransport,
     LeaderElectionConfig,
@@ -27,11 +27,11 @@ from controller.leaderelection import (
     LeadershipLostError,
     LeaseLock,
 )
-from controller.observability.log import configure_logging
-from workqueue import LoopClock
+from tfjob_operator.controller.observability.log import configure_logging
+from tfjob_operator.workqueue import LoopClock
 
 if TYPE_CHECKING:
-    from api.client import Settings
+    from tfjob_operator.api.client import Settings
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 PERIOD_S = 0.1

@@ -44,14 +44,14 @@ def free_port() -> int:
 
 
 class Replica:
-    """`python -m controller` with these flags, its log, and its pages. A context manager; leaving it kills the process."""
+    """The operator as a process with these flags, its log, and its pages. A context manager; leaving it kills the process."""
 
     def __init__(self, kubeconfig: Path, log: Path, *flags: str, port: int | None = None) -> None:
         """Start it; it serves its pages on `port`, or on one that is free."""
         self.port = port or free_port()
         self._log = log
         self._out = log.open("wb")
-        command = [sys.executable, "-m", "controller", f"--kubeconfig={kubeconfig}", *flags]
+        command = [sys.executable, "-m", "tfjob_operator.controller", f"--kubeconfig={kubeconfig}", *flags]
         command += ["--monitoring-address=127.0.0.1", f"--monitoring-port={self.port}"]
         self.process = subprocess.Popen(command, stdout=self._out, stderr=self._out, cwd=ROOT)
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from api.client import HttpTransport, RestClient, load_settings
-from api.client.errors import ApiError, ForbiddenError
-from api.core import PODS, SERVICES
-from api.meta import Resource
-from api.v1 import constants as c
-from api.v1.constants import TFJOBS
 from hack.hollow_node.script import RUN
+from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
+from tfjob_operator.api.client.errors import ApiError, ForbiddenError
+from tfjob_operator.api.core import PODS, SERVICES
+from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import TFJOBS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -202,7 +202,7 @@ def processes(plane: ControlPlane, folder: Path) -> Iterator[tuple[subprocess.Po
     config["users"][0]["user"] = {"token": plane.request_token("kubeflow", "tf-job-operator")}
     account, log = folder / "account", folder / "operator.log"
     account.write_text(json.dumps(config))
-    operator = (sys.executable, "-m", "controller", f"--kubeconfig={account}", "--monitoring-port=0")
+    operator = (sys.executable, "-m", "tfjob_operator.controller", f"--kubeconfig={account}", "--monitoring-port=0")
     node = (sys.executable, "-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}", f"--namespace={VICTIM}")
     environment = {**os.environ, "KUBEFLOW_NAMESPACE": "kubeflow"}
     with (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from api.v1 import constants as c
 from hack.hollow_node.script import RUN
 from integration.cluster import eventually, replica, specs
+from tfjob_operator.api.v1 import constants as c
 
 if TYPE_CHECKING:
     from hack.control_plane import ControlPlane

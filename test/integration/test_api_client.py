@@ -18,9 +18,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from api.client import JSON_PATCH, HttpTransport, ListOptions, RestClient, Settings, load_settings, retry_on_conflict
-from api.client.credentials import Credentials, FixedCredentials, RefreshedCredentials
-from api.client.errors import (
+from hack.control_plane.pki import Authority
+from tfjob_operator.api.client import (
+    JSON_PATCH,
+    HttpTransport,
+    ListOptions,
+    RestClient,
+    Settings,
+    load_settings,
+    retry_on_conflict,
+)
+from tfjob_operator.api.client.credentials import Credentials, FixedCredentials, RefreshedCredentials
+from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
     ApiError,
     ConflictError,
@@ -39,10 +48,9 @@ from api.client.errors import (
     TransportError,
     UnauthorizedError,
 )
-from api.client.tls import Trust
-from api.client.transport import Request
-from api.meta import Resource
-from hack.control_plane.pki import Authority
+from tfjob_operator.api.client.tls import Trust
+from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.meta import Resource
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from api.client import HttpTransport, RestClient, load_settings
-from api.client.errors import ConflictError
-from api.meta import Resource
+from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
+from tfjob_operator.api.client.errors import ConflictError
+from tfjob_operator.api.meta import Resource
 
 if TYPE_CHECKING:
     from hack.control_plane import ControlPlane

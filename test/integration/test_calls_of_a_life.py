@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from api.v1 import constants as c
 from hack.audit import AuditLog
 from hack.control_plane import ControlPlane
 from integration.cluster import ROOT, Cluster, eventually, replica, specs
+from tfjob_operator.api.v1 import constants as c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,14 +11,14 @@ import hypothesis
 import pytest
 import yaml
 
-from api.v1 import constants as c
-from controller.crd_check import OPENAPI_V2, OPENAPI_V3, missing_fields
 from hack.control_plane import ControlPlane
 from hack.crd_schema.__main__ import CRD, definitions
 from hack.kubernetes_versions import NUMBERS_ARE_EXACT
 from integration.cluster import Cluster, eventually, replica, specs
 from integration.fuzz import specifications
 from integration.go_types import CannotDecodeError, decode, tfjob
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.crd_check import OPENAPI_V2, OPENAPI_V3, missing_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

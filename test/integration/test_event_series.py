@@ -6,10 +6,10 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from api.client import HttpTransport, RestClient, load_settings
-from api.core import EVENT_WARNING, ObjectReference
-from controller.events import SeriesRecorder
-from workqueue import LoopClock
+from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
+from tfjob_operator.api.core import EVENT_WARNING, ObjectReference
+from tfjob_operator.controller.events import SeriesRecorder
+from tfjob_operator.workqueue import LoopClock
 
 if TYPE_CHECKING:
     from hack.control_plane import ControlPlane

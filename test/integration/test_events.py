@@ -8,10 +8,10 @@ from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from api.client import HttpTransport, RestClient, load_settings
-from api.core import EVENT_NORMAL, EVENT_WARNING, ObjectReference
-from controller.events import EventRecorder
-from workqueue import LoopClock
+from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
+from tfjob_operator.api.core import EVENT_NORMAL, EVENT_WARNING, ObjectReference
+from tfjob_operator.controller.events import EventRecorder
+from tfjob_operator.workqueue import LoopClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

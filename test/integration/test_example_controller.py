@@ -6,8 +6,8 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
-from api.client import load_settings
 from hack.examples.mirror import run
+from tfjob_operator.api.client import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

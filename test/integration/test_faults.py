@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from api.client import HttpTransport, ListOptions, RestClient, Settings, load_settings
-from api.client.errors import AlreadyExistsError, ConnectionLostError
 from hack.control_plane import ControlPlaneError
-from informers import Codec, ListWatch
-from informers.pager import PAGE_SIZE, Pager
 from integration.faults.actions import (
     answer_html,
     answer_status,
@@ -34,6 +30,10 @@ from integration.faults.actions import (
 from integration.faults.config_maps import CONFIG_MAPS, OURS, ConfigMap, config_maps, load, until
 from integration.faults.follower import Replay, follower
 from integration.faults.proxy import Proxy
+from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, Settings, load_settings
+from tfjob_operator.api.client.errors import AlreadyExistsError, ConnectionLostError
+from tfjob_operator.informers import Codec, ListWatch
+from tfjob_operator.informers.pager import PAGE_SIZE, Pager
 
 if TYPE_CHECKING:
     from aiohttp import web

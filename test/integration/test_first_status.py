@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from api.v1 import constants as c
 from integration.cluster import eventually, replica, specs, with_policy
+from tfjob_operator.api.v1 import constants as c
 
 if TYPE_CHECKING:
     from integration.cluster import Cluster

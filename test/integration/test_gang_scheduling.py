@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from api.v1 import constants as c
 from integration.cluster import Cluster, eventually, replica, specs
+from tfjob_operator.api.v1 import constants as c
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from api.v1 import constants as c
 from integration.cluster import eventually, replica, specs
+from tfjob_operator.api.v1 import constants as c
 
 if TYPE_CHECKING:
     from integration.cluster import Cluster

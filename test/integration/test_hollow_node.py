@@ -13,10 +13,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from api.client import HttpTransport, RestClient, load_settings
-from api.client.errors import NotFoundError
-from api.core import PODS
-from api.meta import Resource
 from hack.hollow_node import HollowNode, Timing
 from hack.hollow_node.registration import NODES
 from hack.kubernetes_versions import (
@@ -27,6 +23,10 @@ from hack.kubernetes_versions import (
     Kubernetes,
 )
 from integration.cluster import BOTH_KUBELETS
+from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
+from tfjob_operator.api.client.errors import NotFoundError
+from tfjob_operator.api.core import PODS
+from tfjob_operator.api.meta import Resource
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -15,10 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from api.client.rest import JSON_PATCH, MERGE_PATCH
-from api.core import PODS, SERVICES
-from api.meta import Resource
-from api.v1.constants import TFJOBS
 from hack.control_plane import ControlPlane
 from integration.audit import AuditLog
 from integration.cluster import eventually
@@ -37,6 +33,10 @@ from integration.tenants import (
     service,
     workers,
 )
+from tfjob_operator.api.client.rest import JSON_PATCH, MERGE_PATCH
+from tfjob_operator.api.core import PODS, SERVICES
+from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.v1.constants import TFJOBS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from api.client import HttpTransport, ListOptions, RestClient, load_settings
-from api.client.errors import NoStatusError, NotFoundError
-from api.meta import Object, ObjectMeta, Resource, Struct
-from informers import Codec, ListWatch, ReflectorOptions, SharedInformerFactory, Tombstone, object_of
-from informers.codec import Page
-from informers.pager import Pager
+from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, load_settings
+from tfjob_operator.api.client.errors import NoStatusError, NotFoundError
+from tfjob_operator.api.meta import Object, ObjectMeta, Resource, Struct
+from tfjob_operator.informers import Codec, ListWatch, ReflectorOptions, SharedInformerFactory, Tombstone, object_of
+from tfjob_operator.informers.codec import Page
+from tfjob_operator.informers.pager import Pager
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from api.client import Request, Response, Settings
     from hack.control_plane import ControlPlane
+    from tfjob_operator.api.client import Request, Response, Settings
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)

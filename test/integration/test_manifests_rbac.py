@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from api.v1.constants import RUNNING
 from hack.control_plane import ControlPlane
 from hack.hollow_node.script import RUN
 from hack.kubernetes_versions import FLOW_CONTROL_V1, FLOW_CONTROL_V1BETA2, STREAMING_LISTS
 from integration.audit import AuditLog, Fact, allowed
+from tfjob_operator.api.v1.constants import RUNNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,7 +70,14 @@ def kubeconfig(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
 @contextlib.contextmanager
 def operator(kubeconfig: Path, log: Path, *flags: str) -> Iterator[None]:
     """Run an operator under the account."""
-    command = (sys.executable, "-m", "controller", f"--kubeconfig={kubeconfig}", "--monitoring-port=0", *flags)
+    command = (
+        sys.executable,
+        "-m",
+        "tfjob_operator.controller",
+        f"--kubeconfig={kubeconfig}",
+        "--monitoring-port=0",
+        *flags,
+    )
     environment = {**os.environ, "KUBEFLOW_NAMESPACE": "kubeflow", "CUSTOM_CLUSTER_DOMAIN": LONG_DOMAIN}
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment) as process:
         try:

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from api.client import HttpTransport, Request, load_settings
 from fakes.recordings import chapter_file
 from hack.kubernetes_versions import Kubernetes
 from simulation.conformance.chapters import CHAPTERS
 from simulation.conformance.model import play_on_model, warm_up
 from simulation.conformance.session import Session, write_transcript
+from tfjob_operator.api.client import HttpTransport, Request, load_settings
 
 if TYPE_CHECKING:
-    from api.client import Settings
-    from api.client.transport import Transport
     from hack.control_plane import ControlPlane
     from simulation.conformance.chapters import Chapter
+    from tfjob_operator.api.client import Settings
+    from tfjob_operator.api.client.transport import Transport
 
 
 @pytest.fixture(scope="module")

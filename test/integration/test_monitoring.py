@@ -94,7 +94,9 @@ def operator(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Ite
     flags = (f"--kubeconfig={control_plane.kubeconfig}", f"--namespace={namespace}", f"--monitoring-port={port}")
     with (
         (tmp_path / "operator.log").open("wb") as log,
-        subprocess.Popen([sys.executable, "-m", "controller", *flags], stdout=log, stderr=log, cwd=ROOT) as process,
+        subprocess.Popen(
+            [sys.executable, "-m", "tfjob_operator.controller", *flags], stdout=log, stderr=log, cwd=ROOT
+        ) as process,
     ):
         try:
             yield f"127.0.0.1:{port}"

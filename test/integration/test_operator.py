@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from api.v1 import constants as c
 from hack.hollow_node.script import RUN
 from integration.cluster import BOTH_KUBELETS, ROOT, Cluster, eventually, replica, specs, with_policy
+from tfjob_operator.api.v1 import constants as c
 
 if TYPE_CHECKING:
     from hack.control_plane import ControlPlane
@@ -323,7 +323,7 @@ def test_kubectl_shows_state_and_age(cluster: Cluster) -> None:
 def test_an_operator_without_settings_says_so_and_ends_with_2(tmp_path: Path) -> None:
     """One line on standard error."""
     done = subprocess.run(
-        [sys.executable, "-m", "controller", "--kubeconfig", str(tmp_path / "none")],
+        [sys.executable, "-m", "tfjob_operator.controller", "--kubeconfig", str(tmp_path / "none")],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -351,7 +351,14 @@ def test_an_operator_that_finds_no_api_server_waits_and_stops_when_told(tmp_path
         )
     )
     log = tmp_path / "log"
-    command = (sys.executable, "-m", "controller", "--kubeconfig", str(kubeconfig), "--monitoring-port=0")
+    command = (
+        sys.executable,
+        "-m",
+        "tfjob_operator.controller",
+        "--kubeconfig",
+        str(kubeconfig),
+        "--monitoring-port=0",
+    )
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT) as process:
         try:
             eventually(lambda: "list_and_watch_failed" in log.read_text(), "it says what fails")

@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from api.client import HttpTransport, Request, load_settings
-from api.client.errors import error_from_answer
-from api.text import MAX_BYTES
 from fakes.refusals import SECRET, file_of, refused_pods
+from tfjob_operator.api.client import HttpTransport, Request, load_settings
+from tfjob_operator.api.client.errors import error_from_answer
+from tfjob_operator.api.text import MAX_BYTES
 
 if TYPE_CHECKING:
     import pytest
 
-    from api.client.transport import Transport
     from hack.control_plane import ControlPlane
+    from tfjob_operator.api.client.transport import Transport
 
 
 async def _answer(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from api.v1 import constants as c
 from integration.cluster import eventually, replica, specs
+from tfjob_operator.api.v1 import constants as c
 
 if TYPE_CHECKING:
     from integration.cluster import Cluster

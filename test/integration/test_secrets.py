@@ -84,7 +84,7 @@ def test_an_address_that_is_wrong_is_not_quoted(flags: list[str], server: str, p
     """D18: one line says what is wrong, and ends with 2; nothing of the address is in it."""
     config = kubeconfig(tmp_path, server, **({"proxy-url": proxy} if proxy else {}))
     ended = subprocess.run(
-        (sys.executable, "-m", "controller", f"--kubeconfig={config}", "--monitoring-port=0", *flags),
+        (sys.executable, "-m", "tfjob_operator.controller", f"--kubeconfig={config}", "--monitoring-port=0", *flags),
         cwd=ROOT,
         env=os.environ,
         capture_output=True,

@@ -8,17 +8,23 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from api.client import HttpTransport, Request, RestClient, load_settings
-from api.client.errors import ConnectionLostError
-from api.meta import Object, ObjectMeta, Resource, Struct
 from hack.kubernetes_versions import STREAMING_LISTS
-from informers import Codec, EventHandlerFuncs, ReflectorOptions, SharedIndexInformer, SharedInformerFactory
+from tfjob_operator.api.client import HttpTransport, Request, RestClient, load_settings
+from tfjob_operator.api.client.errors import ConnectionLostError
+from tfjob_operator.api.meta import Object, ObjectMeta, Resource, Struct
+from tfjob_operator.informers import (
+    Codec,
+    EventHandlerFuncs,
+    ReflectorOptions,
+    SharedIndexInformer,
+    SharedInformerFactory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from api.client import Response
     from hack.control_plane import ControlPlane
+    from tfjob_operator.api.client import Response
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 OURS = "metadata.name!=kube-root-ca.crt"  # a config map that the server puts into every namespace

@@ -10,11 +10,11 @@ import asyncio
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from api.client import Settings
 from hack.examples import mirror
 from integration.faults.config_maps import PATIENCE_S, config_maps, load, until
 from integration.faults.follower import follower
 from integration.faults.proxy import Proxy
+from tfjob_operator.api.client import Settings
 
 if TYPE_CHECKING:
     from hack.control_plane import ControlPlane

@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from api.client.errors import ConnectError, ConnectionLostError, RequestTimeoutError, TransportError
 from simulation.model.network import NETWORK
 from simulation.model.transport import ModelTransport, StreamResponse, WholeResponse
 from simulation.weather import CONFLICT, REFUSALS
 from simulation.wire import Wire
+from tfjob_operator.api.client.errors import ConnectError, ConnectionLostError, RequestTimeoutError, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from api.client.transport import Request, Response
     from simulation.model.server import ModelServer
     from simulation.model.storage import Collection
     from simulation.weather import Weather
+    from tfjob_operator.api.client.transport import Request, Response
 
 NEVER: Final = 1e9
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from api.meta import Resource
     from simulation.model.storage import Change, Storage
+    from tfjob_operator.api.meta import Resource
 
 
 class Feed:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.client.transport import Request
-from api.core import PODS
 from simulation.feed import Feed
 from simulation.model.network import NETWORK
+from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.core import PODS
 
 if TYPE_CHECKING:
     from random import Random

@@ -12,7 +12,6 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from api.core import PODS
 from hack import kubernetes_versions as versions
 from simulation.feed import Feed
 from simulation.lives import Container, End, Fate, Life, State
@@ -22,6 +21,7 @@ from simulation.pod_writer import PodWriter, condition
 from simulation.restart_rules import After, after_exit
 from simulation.scripts import TENSORFLOW, Answer, Script
 from simulation.slots import Slot, slot_of
+from tfjob_operator.api.core import PODS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

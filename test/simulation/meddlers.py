@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from api.client.transport import Request
-from api.core import PODS, SERVICES
-from api.v1.constants import TFJOBS
 from simulation.model.network import NETWORK
 from simulation.slots import Slot, labels_of, slot_of
 from simulation.wishes import wish_of
+from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.core import PODS, SERVICES
+from tfjob_operator.api.v1.constants import TFJOBS
 
 if TYPE_CHECKING:
     from random import Random
 
-    from api.meta import Resource
     from simulation.model.storage import Body
     from simulation.world import World
+    from tfjob_operator.api.meta import Resource
 
 SECOND: Final = "simulation/second"
 """The annotation of a second pod of a replica."""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from api.client.transport import Request
-from api.core import PODS
 from hack.kubernetes_versions import DISRUPTION_TARGET
+from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.core import PODS
 
 if TYPE_CHECKING:
     from simulation.lives import Life

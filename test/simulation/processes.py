@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from controller.app import Transports, build
-from controller.leaderelection import LeaderElectionConfig, LeadershipLostError
-from controller.options import ElectionOptions, Options
 from simulation.watchman import LEASE, OPERATOR
+from tfjob_operator.controller.app import Transports, build
+from tfjob_operator.controller.leaderelection import LeaderElectionConfig, LeadershipLostError
+from tfjob_operator.controller.options import ElectionOptions, Options
 
 if TYPE_CHECKING:
     from simulation.faults import FaultyTransport

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pytest
 
-from api.client.transport import Request
-from api.core import PODS
 from fakes.recordings import histories
 from hack.kubernetes_versions import Kubernetes
 from simulation.feed import Feed
@@ -27,6 +25,8 @@ from simulation.nodes import SHUTDOWN_GRACE_S
 from simulation.scripts import Answer, Run, Script
 from simulation.weather import CALM
 from simulation.world import World, run_seed
+from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.core import PODS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

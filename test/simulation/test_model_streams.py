@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pytest
 
-from api.client.transport import Request
 from hack.kubernetes_versions import NEWEST, Kubernetes
 from simulation.model.kinds import CONFIG_MAPS, NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
+from tfjob_operator.api.client.transport import Request
 
 if TYPE_CHECKING:
     from simulation.model.watches import Watch

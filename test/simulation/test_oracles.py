@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from api.v1 import constants as c
-from controller.events import EventRecorder
-from controller.leaderelection import Fence
-from controller.tfjob import (
+from fakes import old_judgements
+from hack.kubernetes_versions import NEWEST
+from simulation.scenarios.leaders import one_leader_writes
+from simulation.scenarios.operators import operators_are_in_time, operators_keep_their_promises
+from simulation.weather import CALM
+from simulation.world import OracleError, run_seed
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.events import EventRecorder
+from tfjob_operator.controller.leaderelection import Fence
+from tfjob_operator.controller.tfjob import (
     clean_up,
     config_maps,
     controller,
@@ -23,21 +29,15 @@ from controller.tfjob import (
     restarts,
     status,
 )
-from controller.tfjob.status_writer import StatusWriter
-from fakes import old_judgements
-from hack.kubernetes_versions import NEWEST
-from simulation.scenarios.leaders import one_leader_writes
-from simulation.scenarios.operators import operators_are_in_time, operators_keep_their_promises
-from simulation.weather import CALM
-from simulation.world import OracleError, run_seed
+from tfjob_operator.controller.tfjob.status_writer import StatusWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.tfjob.actions import Plan
     from hack.kubernetes_versions import Kubernetes
     from simulation.weather import Weather
     from simulation.world import Scenario
+    from tfjob_operator.controller.tfjob.actions import Plan
 
 SEEDS = 400
 

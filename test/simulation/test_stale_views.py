@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from api.core import PODS
-from api.v1 import constants as c
-from controller.leaderelection import LeaderElectionConfig
 from simulation.kubelet import Kubelet
 from simulation.model.controllers import GarbageCollector
 from simulation.processes import OperatorProcess
@@ -22,6 +19,9 @@ from simulation.scripts import Run, Script
 from simulation.watchman import LEASE, Watchman
 from simulation.weather import CALM
 from simulation.world import World, require, run_seed
+from tfjob_operator.api.core import PODS
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.leaderelection import LeaderElectionConfig
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from api.client.transport import Request
-from api.core import PODS
-from api.v1.constants import TFJOBS
 from hack.kubernetes_versions import (
     CONTAINER_RESTART_RULES,
     NATIVE_SIDECARS,
@@ -24,6 +21,9 @@ from simulation.holders import HELD
 from simulation.model.kinds import CONFIG_MAPS
 from simulation.model.network import NETWORK
 from simulation.wishes import FOREIGN, INVALID
+from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.core import PODS
+from tfjob_operator.api.v1.constants import TFJOBS
 
 if TYPE_CHECKING:
     from random import Random

@@ -11,8 +11,6 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from api.core import EVENTS, PODS, SERVICES
-from api.v1.constants import CONTAINER_NAME, TFJOBS
 from fakes.virtual_loop import EPOCH
 from simulation.feed import Feed
 from simulation.lives import End
@@ -21,15 +19,17 @@ from simulation.records import Records, is_final, moment
 from simulation.slots import slot_of
 from simulation.verdicts import TICK_S, justify, status_mistakes
 from simulation.wishes import ending_of, finished_of, has_begun, restarts_of, wish_of
+from tfjob_operator.api.core import EVENTS, PODS, SERVICES
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, TFJOBS
 
 if TYPE_CHECKING:
-    from api.client.transport import Request
     from simulation.kubelet import Kubelet
     from simulation.lives import Fate
     from simulation.model.server import Answer, Write
     from simulation.model.storage import Body, Change
     from simulation.slots import Slot
     from simulation.world import World
+    from tfjob_operator.api.client.transport import Request
 
 OPERATOR: Final = "operator-"
 """The names of operators as clients, which are also their names in the election, begin with this."""

@@ -14,10 +14,10 @@ from simulation.weather import ERROR_EVENTS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from api.client.transport import Request
     from simulation.faults import Network
     from simulation.model.transport import StreamResponse
     from simulation.model.watches import Watch
+    from tfjob_operator.api.client.transport import Request
 
 
 class Wire:

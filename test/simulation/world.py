@@ -16,7 +16,6 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from api.client import RestClient
 from fakes.virtual_loop import EPOCH, PROCESS, SeededLoop
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from simulation.faults import FaultyTransport, Network
@@ -24,12 +23,13 @@ from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
 from simulation.weather import Weather
+from tfjob_operator.api.client import RestClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from datetime import datetime
 
-    from api.client.transport import Request, Response, Transport
+    from tfjob_operator.api.client.transport import Request, Response, Transport
 
     Scenario = Callable[["World"], Coroutine[object, object, None]]
 

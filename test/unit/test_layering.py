@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OURS = ("api", "controller", "informers", "workqueue", "hack", "fakes")
+FOLDERS = ("api", "controller", "informers", "workqueue")
+NAME = "tfjob_operator"
+"""The one name under which all is imported. The rules below leave it out."""
 
 # What a module may import of ours, by the longest prefix of its name that stands here.
 MAY_IMPORT = {
@@ -86,7 +88,7 @@ ONLY_IN = {
 def modules() -> list[tuple[str, Path]]:
     """Every module of the product, by its dotted name."""
     found = []
-    for package in ("api", "controller", "informers", "workqueue"):
+    for package in FOLDERS:
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
             found.append((".".join(parts[:-1] if parts[-1] == "__init__" else parts), path))
@@ -102,14 +104,14 @@ def imports_of(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{path}: relative import"
             inside = {f"{node.module}.{alias.name}" for alias in node.names}
-            # `from api import core` is about the module, `from api.core import Pod` about the one that it is taken from.
+            # `from x.api import core` is about the module, `from x.api.core import Pod` about the one that it is taken from.
             names |= inside if all(is_module(name) for name in inside) else {node.module}
     return names
 
 
 def is_module(name: str) -> bool:
     """Whether a dotted name is a module of ours, and not something inside one."""
-    path = ROOT.joinpath(*name.split("."))
+    path = ROOT.joinpath(*name.removeprefix(f"{NAME}.").split("."))
     return path.is_dir() or path.with_suffix(".py").is_file()
 
 
@@ -122,10 +124,19 @@ def within(name: str, prefixes: tuple[str, ...]) -> bool:
 def test_a_module_imports_only_what_lies_below_it(module: str, path: Path) -> None:
     """api.{meta,core,v1}, workqueue <- api.client <- informers <- controller; libraries stay where they belong."""
     rule = max((prefix for prefix in MAY_IMPORT if within(module, (prefix,))), key=len)
-    imported = imports_of(path)
-    for name in imported:
-        if name.partition(".")[0] in OURS:
-            assert within(name, MAY_IMPORT[rule]), f"{module} imports {name}"
+    for name in imports_of(path):
+        assert not within(name, (*FOLDERS, "hack", "fakes")), f"{module} imports {name}: ours are below {NAME}"
+        ours = name.removeprefix(f"{NAME}.")
+        if ours != name:
+            assert within(ours, MAY_IMPORT[rule]), f"{module} imports {ours}"
         for library, places in ONLY_IN.items():
             if within(name, (library,)):
                 assert within(module, places), f"{module} imports {library}"
+
+
+@pytest.mark.parametrize("folder", ["hack", "test"])
+def test_tools_and_tests_import_the_product_by_its_one_name(folder: str) -> None:
+    """`api.meta` and `tfjob_operator.api.meta` would be two modules with classes of their own."""
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        found = {name for name in imports_of(path) if within(name, FOLDERS)}
+        assert not found, f"{path.relative_to(ROOT)} imports {sorted(found)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.tfjob.window import COUNTER_WINDOW_S
+from tfjob_operator.controller.tfjob.window import COUNTER_WINDOW_S
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from api.v1.types import TFJob
-from workqueue.delaying import DelayingQueue
+from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.workqueue.delaying import DelayingQueue
 from worlds.values import LONG_S, Child, Rv
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from api.v1 import constants as c
-from api.v1.types import ReplicaStatus
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import ReplicaStatus
 from worlds.kubelet import did_its_work, has_ended, is_over
 from worlds.values import NO_STATUS, now_at, policy_of, spec_of, status_of
 from worlds.world import (
@@ -23,7 +23,7 @@ from worlds.world import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from api.v1.types import JobStatus
+    from tfjob_operator.api.v1.types import JobStatus
     from worlds.values import Call, Child, Job
     from worlds.world import Posture, Slot, World
 

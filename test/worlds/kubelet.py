@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api import core
 from hack.kubernetes_versions import (
     CONTAINER_RESTART_RULES,
     CONTAINERS_END_BEFORE_PHASE,
@@ -22,6 +21,7 @@ from hack.kubernetes_versions import (
     DISRUPTION_TARGET,
     SHUTDOWN_TELLS_THE_TRUTH,
 )
+from tfjob_operator.api import core
 
 if TYPE_CHECKING:
     from hack.kubernetes_versions import Kubernetes

@@ -19,26 +19,26 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import msgspec
 import structlog
 
-from api.client import RestClient
-from api.client import errors as api_errors
-from api.core import PODS, SERVICES
-from api.meta import meta_key
-from api.v1 import constants as c
-from api.v1.constants import TFJOBS
-from controller.events.recorder import EventRecorder
-from controller.tfjob.controller import TFJobController
-from controller.tfjob.executor import Executor
-from controller.tfjob.expectations import Expectations
-from controller.tfjob.hindrances import Hindrances
-from controller.tfjob.mender import Mender
-from controller.tfjob.metrics import NoJobMetrics
-from controller.tfjob.ownership import CHILD_INDEXERS
-from controller.tfjob.ref_manager import RefManager
-from controller.tfjob.retries import Retries
-from controller.tfjob.status_writer import StatusWriter
 from fakes.api import status_error
-from informers import Indexer, Tombstone
-from workqueue import RateLimitingQueue
+from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client import errors as api_errors
+from tfjob_operator.api.core import PODS, SERVICES
+from tfjob_operator.api.meta import meta_key
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.controller.events.recorder import EventRecorder
+from tfjob_operator.controller.tfjob.controller import TFJobController
+from tfjob_operator.controller.tfjob.executor import Executor
+from tfjob_operator.controller.tfjob.expectations import Expectations
+from tfjob_operator.controller.tfjob.hindrances import Hindrances
+from tfjob_operator.controller.tfjob.mender import Mender
+from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
+from tfjob_operator.controller.tfjob.ownership import CHILD_INDEXERS
+from tfjob_operator.controller.tfjob.ref_manager import RefManager
+from tfjob_operator.controller.tfjob.retries import Retries
+from tfjob_operator.controller.tfjob.status_writer import StatusWriter
+from tfjob_operator.informers import Indexer, Tombstone
+from tfjob_operator.workqueue import RateLimitingQueue
 from worlds.frozen import Freezer
 from worlds.loop import StepLoop
 from worlds.values import (
@@ -60,10 +60,10 @@ from worlds.values import (
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from api.meta import Resource
-    from api.v1.types import TFJob
-    from informers import EventHandler
-    from workqueue import Clock
+    from tfjob_operator.api.meta import Resource
+    from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.informers import EventHandler
+    from tfjob_operator.workqueue import Clock
 
 RESOURCES: Final = (TFJOBS.plural, PODS.plural, SERVICES.plural)
 _STRUCT_OF: Final[dict[str, Any]] = dict(zip(RESOURCES, (job_struct, pod_struct, service_struct), strict=True))

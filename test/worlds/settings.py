@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from api.v1 import constants as c
 from fakes.jobs import replica, template
 from hack.kubernetes_versions import NEWEST, OLDEST
+from tfjob_operator.api.v1 import constants as c
 from worlds.kubelet import RESTART, RESTART_ALL
 from worlds.values import SIDECAR
 from worlds.world import create_job, delete_job, edit_job

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from api.v1 import conditions
-from api.v1 import constants as c
-from api.v1.types import TFJobSpec
-from controller.tfjob import clean_up, controller, held, plan, pod_end, replicas, restarts, status
-from controller.tfjob.controller import TFJobController
-from controller.tfjob.expectations import Expectations
-from controller.tfjob.handlers import ChildHandler
-from controller.tfjob.pod_end import is_final
-from controller.tfjob.status_writer import StatusWriter
 from fakes import old_judgements
 from hack.kubernetes_versions import NEWEST
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import TFJobSpec
+from tfjob_operator.controller.tfjob import clean_up, controller, held, plan, pod_end, replicas, restarts, status
+from tfjob_operator.controller.tfjob.controller import TFJobController
+from tfjob_operator.controller.tfjob.expectations import Expectations
+from tfjob_operator.controller.tfjob.handlers import ChildHandler
+from tfjob_operator.controller.tfjob.pod_end import is_final
+from tfjob_operator.controller.tfjob.status_writer import StatusWriter
 from worlds.kubelet import RESTART, RESTART_ALL
 from worlds.search import search
 from worlds.settings import BESIDE, BREAK, ONE, SUSPEND, TWO, VIEWS_OF_PODS, Setting, with_policy, with_rule
@@ -26,7 +26,7 @@ from worlds.world import WrongError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from api.v1.types import TFJob
+    from tfjob_operator.api.v1.types import TFJob
 
     Bug = Callable[[pytest.MonkeyPatch], None]
 

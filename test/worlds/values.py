@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from api.core import (
+from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.core import (
     FAILED,
     PENDING,
     RUNNING,
@@ -24,12 +25,11 @@ from api.core import (
     PodSpec,
     PodStatus,
 )
-from api.meta import ObjectMeta, OwnerReference
-from api.v1 import constants as c
-from api.v1.children import ChildLabels, ChildMeta, Pod, Service
-from api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
-from api.v1.validation import read_spec
-from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.meta import ObjectMeta, OwnerReference
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import ChildLabels, ChildMeta, Pod, Service
+from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
+from tfjob_operator.api.v1.validation import read_spec
 from worlds.kubelet import has_sidecar, spec_of_pod
 
 if TYPE_CHECKING:

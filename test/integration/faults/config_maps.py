@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from api.client import HttpTransport, ListOptions, RestClient, load_settings
-from api.client.errors import ApiError
-from api.meta import ObjectMeta, Resource, Struct, meta_key
+from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, load_settings
+from tfjob_operator.api.client.errors import ApiError
+from tfjob_operator.api.meta import ObjectMeta, Resource, Struct, meta_key
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable

@@ -6,18 +6,18 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from api.client import HttpTransport, RestClient, Settings
-from api.meta import meta_key
-from informers import Codec, ReflectorOptions, SharedInformerFactory, Tombstone, key_of, object_of
 from integration.faults.config_maps import CONFIG_MAPS, OURS, PATIENCE_S, ConfigMap, Versions, versions_of
 from integration.faults.proxy import Proxy
+from tfjob_operator.api.client import HttpTransport, RestClient, Settings
+from tfjob_operator.api.meta import meta_key
+from tfjob_operator.informers import Codec, ReflectorOptions, SharedInformerFactory, Tombstone, key_of, object_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from hack.control_plane import ControlPlane
-    from informers import SharedIndexInformer
     from integration.faults.proxy import Seen
+    from tfjob_operator.informers import SharedIndexInformer
 
 
 class Replay:

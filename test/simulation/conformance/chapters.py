@@ -10,9 +10,9 @@ import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from api.core import EVENTS, LEASES, PODS, SERVICES
-from api.v1.constants import TFJOBS
 from simulation.model.kinds import CONFIG_MAPS, NAMESPACES
+from tfjob_operator.api.core import EVENTS, LEASES, PODS, SERVICES
+from tfjob_operator.api.v1.constants import TFJOBS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -7,18 +7,18 @@ import json
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from api.client.transport import Request
-from api.v1.constants import TFJOBS
 from simulation.conformance.session import Session
 from simulation.model.controllers import GarbageCollector
 from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
+from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.v1.constants import TFJOBS
 
 if TYPE_CHECKING:
-    from api.client.transport import Transport
     from hack.kubernetes_versions import Kubernetes
     from simulation.conformance.chapters import Chapter
+    from tfjob_operator.api.client.transport import Transport
 
 
 WARM_S: Final = 0.5

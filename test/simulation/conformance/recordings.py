@@ -16,11 +16,11 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from api.client.transport import Request
-from api.meta import Resource
 from simulation.conformance.session import EMPTY, HIDDEN, SHOWN, shown
 from simulation.model.kinds import Kind
 from simulation.model.transport import ModelTransport
+from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.meta import Resource
 
 if TYPE_CHECKING:
     from simulation.model.server import ModelServer

@@ -12,13 +12,13 @@ import re
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from api.client.transport import Request
+from tfjob_operator.api.client.transport import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from api.client.transport import Transport
-    from api.meta import Resource
+    from tfjob_operator.api.client.transport import Transport
+    from tfjob_operator.api.meta import Resource
 
 SHOWN: Final = {
     "Pod": {"spec": {"nodeName"}, "status": {"phase", "conditions"}},

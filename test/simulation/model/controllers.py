@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from api.client.transport import Request
 from simulation.model.network import NETWORK
 from simulation.model.rules import FOREGROUND, ORPHAN
+from tfjob_operator.api.client.transport import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from api.core import EVENTS, LEASES, PODS, SERVICES
-from api.meta import Resource
-from api.v1.constants import TFJOBS
+from tfjob_operator.api.core import EVENTS, LEASES, PODS, SERVICES
+from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.v1.constants import TFJOBS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from api.client.transport import Request
     from hack.kubernetes_versions import Kubernetes
     from simulation.model.kinds import Kind
     from simulation.model.reads import Lag
     from simulation.model.storage import Collection
+    from tfjob_operator.api.client.transport import Request
 
 INITIALIZING_S: Final = 0.1
 """How long the watch cache of a custom resource takes to be filled; at 1.36.3 a watch was taken 0.11 s after it was refused."""

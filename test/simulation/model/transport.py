@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Self
 
-from api.client.errors import ConnectionLostError, RequestTimeoutError, TransportError
+from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from api.client.transport import Request, Response
     from simulation.model.server import Answer, ModelServer
     from simulation.model.watches import Watch
+    from tfjob_operator.api.client.transport import Request, Response
 
 
 class WholeResponse:

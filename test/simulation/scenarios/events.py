@@ -6,9 +6,9 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from api.core import EVENT_NORMAL, EVENT_WARNING, ObjectReference
-from controller.events import EventRecorder
 from simulation.world import require
+from tfjob_operator.api.core import EVENT_NORMAL, EVENT_WARNING, ObjectReference
+from tfjob_operator.controller.events import EventRecorder
 
 if TYPE_CHECKING:
     from random import Random

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from api.client.errors import ConflictError, NotFoundError
-from api.meta import Object, ObjectMeta, Resource, Struct, meta_key
-from informers import Codec, SharedInformerFactory, Tombstone, key_of, object_of
 from simulation.model.kinds import CONFIG_MAPS
 from simulation.world import require
+from tfjob_operator.api.client.errors import ConflictError, NotFoundError
+from tfjob_operator.api.meta import Object, ObjectMeta, Resource, Struct, meta_key
+from tfjob_operator.informers import Codec, SharedInformerFactory, Tombstone, key_of, object_of
 
 if TYPE_CHECKING:
     from random import Random
 
-    from informers import SharedIndexInformer
     from simulation.model.storage import Version
     from simulation.world import World
+    from tfjob_operator.informers import SharedIndexInformer
 
 NAMESPACES: Final = ("blue", "green")
 NAMES: Final = ("a", "b", "c", "d", "e")

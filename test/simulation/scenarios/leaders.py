@@ -9,11 +9,17 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from api.client import RestClient
-from api.client.errors import ApiError
-from controller.leaderelection import Fence, FencedTransport, LeaderElector, LeadershipLostError, LeaseLock
 from simulation.model.kinds import CONFIG_MAPS
 from simulation.world import require
+from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client.errors import ApiError
+from tfjob_operator.controller.leaderelection import (
+    Fence,
+    FencedTransport,
+    LeaderElector,
+    LeadershipLostError,
+    LeaseLock,
+)
 
 if TYPE_CHECKING:
     from simulation.faults import FaultyTransport

@@ -10,7 +10,6 @@ import math
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from controller.leaderelection import LeaderElectionConfig
 from simulation.holders import Holders
 from simulation.kubelet import Kubelet
 from simulation.meddlers import Meddlers
@@ -20,6 +19,7 @@ from simulation.processes import OperatorProcess
 from simulation.users import NAMESPACES, Users
 from simulation.watchman import LEASE, OPERATOR, Watchman
 from simulation.world import require
+from tfjob_operator.controller.leaderelection import LeaderElectionConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable

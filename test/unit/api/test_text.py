@@ -9,9 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.text import LAST_WORDS_BYTES, MAX_BYTES, MAX_NAME, clean, clean_end, last_words, quoted, without_values
 from fakes.recordings import VERSIONS
 from fakes.refusals import SECRET, recorded, refused_pods
+from tfjob_operator.api.text import (
+    LAST_WORDS_BYTES,
+    MAX_BYTES,
+    MAX_NAME,
+    clean,
+    clean_end,
+    last_words,
+    quoted,
+    without_values,
+)
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=200)
 

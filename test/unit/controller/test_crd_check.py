@@ -9,11 +9,11 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from api.client import RestClient
-from api.client.errors import ConnectionLostError
-from controller.crd_check import AGAIN_S, OPENAPI_V2, OPENAPI_V3, missing_fields, tell_of_missing_fields
 from fakes.transport import Answer, FakeTransport, refusal
 from hack.crd_schema.__main__ import CRD
+from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client.errors import ConnectionLostError
+from tfjob_operator.controller.crd_check import AGAIN_S, OPENAPI_V2, OPENAPI_V3, missing_fields, tell_of_missing_fields
 
 SCHEMA: dict[str, Any] = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 GO_OPERATORS: dict[str, Any] = {

@@ -10,25 +10,25 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from api.client import RestClient
-from api.client.errors import ConnectError
-from api.v1.constants import TFJOBS
-from controller.app import Metrics, Transports, build
-from controller.leaderelection import LeadershipLostError
-from controller.operator import DRAIN_S, FLUSH_S, RELEASE_S
-from controller.options import ElectionOptions, Options
-from controller.tfjob.metrics import NoJobMetrics
 from fakes.jobs import replica
 from fakes.virtual_loop import VirtualClock
 from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
+from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client.errors import ConnectError
+from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.controller.app import Metrics, Transports, build
+from tfjob_operator.controller.leaderelection import LeadershipLostError
+from tfjob_operator.controller.operator import DRAIN_S, FLUSH_S, RELEASE_S
+from tfjob_operator.controller.options import ElectionOptions, Options
+from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from api.client.transport import Request, Response
-    from controller.operator import Operator
+    from tfjob_operator.api.client.transport import Request, Response
+    from tfjob_operator.controller.operator import Operator
 
 HOME = "team"
 LEASE_S = 15.0

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.leaderelection import LeaderElectionConfig
-from controller.options import ElectionOptions, Options, parse_options
+from tfjob_operator.controller.leaderelection import LeaderElectionConfig
+from tfjob_operator.controller.options import ElectionOptions, Options, parse_options
 
 NO_POD = Path("/nonexistent")
 

@@ -13,12 +13,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from api.v1 import conditions
-from api.v1 import constants as c
-from api.v1.children import Pod
-from controller.tfjob import clean_up, replicas
-from controller.tfjob import plan as plans
-from controller.tfjob.pod_template import PodBuilder
 from fakes import old_judgements
 from fakes.jobs import good_spec, job
 from fakes.virtual_loop import EPOCH
@@ -28,10 +22,16 @@ from hack.hollow_node.objects import TERMINAL, HollowPod
 from hack.hollow_node.script import PREFIX, parse_script
 from hack.hollow_node.timing import Timing
 from hack.kubernetes_versions import DELETION_TIMESTAMP_MOVES, NEWEST, OLDEST, Kubernetes
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import Pod
+from tfjob_operator.controller.tfjob import clean_up, replicas
+from tfjob_operator.controller.tfjob import plan as plans
+from tfjob_operator.controller.tfjob.pod_template import PodBuilder
 
 if TYPE_CHECKING:
-    from api.v1.types import TFJob
-    from controller.tfjob.actions import Plan
+    from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.tfjob.actions import Plan
 
 AGES: Final = [OLDEST, Kubernetes(22), Kubernetes(27), Kubernetes(33), NEWEST]
 RULED: Final[dict[str, Any]] = {

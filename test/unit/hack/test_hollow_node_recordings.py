@@ -17,7 +17,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from api.meta import Struct
 from fakes.recordings import histories
 from hack.hollow_node.conditions import condition_of, set_condition
 from hack.hollow_node.lifecycle import advance
@@ -26,6 +25,7 @@ from hack.hollow_node.objects import TERMINAL, ContainerStatus, HollowMeta, Holl
 from hack.hollow_node.script import PREFIX, parse_script
 from hack.hollow_node.timing import Timing
 from hack.kubernetes_versions import DISRUPTION_TARGET, POD_GENERATION, Kubernetes
+from tfjob_operator.api.meta import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from api.client.errors import NotFoundError, ServerError, Status
-from api.meta import OwnerReference
 from fakes.clock import FakeClock
 from fakes.virtual_loop import EPOCH
 from hack.hollow_node.addresses import AddressPool
@@ -27,11 +25,13 @@ from hack.hollow_node.objects import (
 from hack.hollow_node.runner import PodRunner, status_changes
 from hack.hollow_node.timing import Timing
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
+from tfjob_operator.api.client.errors import NotFoundError, ServerError, Status
+from tfjob_operator.api.meta import OwnerReference
 
 if TYPE_CHECKING:
-    from api.client import RestClient
-    from api.client.errors import StatusError
-    from api.meta import Resource
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.api.client.errors import StatusError
+    from tfjob_operator.api.meta import Resource
 
 RUN = "hollow.tfjob.kubeflow.org/run"
 RUNS_BEFORE = "hollow.tfjob.kubeflow.org/runs-before"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from api.meta import ObjectMeta
 from hack.control_plane import ControlPlaneError
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from hack.real_node import machine, parts, sandbox
@@ -18,6 +17,7 @@ from hack.real_node.dns import Address, Endpoints, NamedService, NamedServiceSpe
 from hack.real_node.inside import FOLDER_VARIABLE
 from hack.real_node.node import RealNode
 from hack.real_node.tools import Tools
+from tfjob_operator.api.meta import ObjectMeta
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from api.client.errors import DecodeError
-from api.core import PODS, Pod, PodStatus
-from api.meta import ObjectMeta, Resource, Struct
 from fakes.source import running
-from informers import Codec
-from informers.codec import ONE_PASS_BYTES, PIECE, Failure, Skipped
-from informers.deltas import Added, Bookmark, Deleted, Modified
+from tfjob_operator.api.client.errors import DecodeError
+from tfjob_operator.api.core import PODS, Pod, PodStatus
+from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
+from tfjob_operator.informers import Codec
+from tfjob_operator.informers.codec import ONE_PASS_BYTES, PIECE, Failure, Skipped
+from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified
 
 if TYPE_CHECKING:
-    from api.meta import JSON
+    from tfjob_operator.api.meta import JSON
 
 JOBS = Resource("example.com", "v1", "jobs", "Job")
 

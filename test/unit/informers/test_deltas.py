@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fakes.source import pod
-from informers import Tombstone, key_of, object_of
+from tfjob_operator.informers import Tombstone, key_of, object_of
 
 
 def test_object_and_key_come_out_of_a_tombstone_as_out_of_the_object_itself() -> None:

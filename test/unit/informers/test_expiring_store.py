@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fakes.clock import FakeClock
-from informers import ExpiringStore
+from tfjob_operator.informers import ExpiringStore
 
 
 def test_an_item_is_good_for_its_time_and_gone_after_it() -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from api.client.rest import RestClient
-from api.core import PODS, SERVICES, Pod, Service
-from api.meta import ObjectMeta, Struct
-from informers import (
+from tfjob_operator.api.client.rest import RestClient
+from tfjob_operator.api.core import PODS, SERVICES, Pod, Service
+from tfjob_operator.api.meta import ObjectMeta, Struct
+from tfjob_operator.informers import (
     CacheSyncTimeoutError,
     Codec,
     EventHandlerFuncs,
@@ -21,7 +21,7 @@ from informers import (
 )
 
 if TYPE_CHECKING:
-    from api.client.transport import Request
+    from tfjob_operator.api.client.transport import Request
 
 
 class Named(Struct, frozen=True):

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from api.core import Pod
 from fakes.source import pod, running, settle
-from informers.deltas import Added, Bookmark, Deleted, Delta, Modified, ReplacedAll, SyncAll
-from informers.errors import QueueClosedError
-from informers.fifo import BATCH, FIFO
+from tfjob_operator.api.core import Pod
+from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Delta, Modified, ReplacedAll, SyncAll
+from tfjob_operator.informers.errors import QueueClosedError
+from tfjob_operator.informers.fifo import BATCH, FIFO
 
 
 def filled(*deltas: Delta[Pod]) -> FIFO[Pod]:

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from api.client.errors import ConnectionLostError, DecodeError
-from api.core import PODS, Pod
-from api.meta import ObjectMeta, Resource, Struct
-from informers import Codec
-from informers.codec import Page
-from informers.list_reader import PIECE_BYTES, ListReader
+from tfjob_operator.api.client.errors import ConnectionLostError, DecodeError
+from tfjob_operator.api.core import PODS, Pod
+from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
+from tfjob_operator.informers import Codec
+from tfjob_operator.informers.codec import Page
+from tfjob_operator.informers.list_reader import PIECE_BYTES, ListReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable

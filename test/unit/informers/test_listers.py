@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from api.client.errors import NotFoundError
-from api.core import PODS, Pod
-from api.meta import Resource
 from fakes.source import pod
-from informers.listers import Lister
-from informers.selectors import NOTHING
-from informers.store import NAMESPACE_INDEX, Indexer, IndexFunction, index_by_namespace
+from tfjob_operator.api.client.errors import NotFoundError
+from tfjob_operator.api.core import PODS, Pod
+from tfjob_operator.api.meta import Resource
+from tfjob_operator.informers.listers import Lister
+from tfjob_operator.informers.selectors import NOTHING
+from tfjob_operator.informers.store import NAMESPACE_INDEX, Indexer, IndexFunction, index_by_namespace
 
 ITEMS = (pod("a", labels={"app": "web"}), pod("b"), pod("a", "other", labels={"app": "web"}))
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from api.client.errors import ConnectionLostError, DecodeError, ExpiredError, ForbiddenError
-from api.client.rest import ListOptions, RestClient
-from api.core import PODS, Pod
 from fakes.source import running, settle
-from informers.codec import Codec
-from informers.deltas import Added, Bookmark, Deleted
-from informers.listwatch import Batch, ListWatch
+from tfjob_operator.api.client.errors import ConnectionLostError, DecodeError, ExpiredError, ForbiddenError
+from tfjob_operator.api.client.rest import ListOptions, RestClient
+from tfjob_operator.api.core import PODS, Pod
+from tfjob_operator.informers.codec import Codec
+from tfjob_operator.informers.deltas import Added, Bookmark, Deleted
+from tfjob_operator.informers.listwatch import Batch, ListWatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from api.client.transport import Request
+    from tfjob_operator.api.client.transport import Request
 
 
 class ScriptedResponse:

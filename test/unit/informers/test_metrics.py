@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from api.core import PODS, Pod
 from fakes.source import FakeSource, expired, pod, running, settle, status_error
-from informers import EventHandlerFuncs, SharedIndexInformer
-from informers.codec import Skipped
-from informers.metrics import COUNTERS, GAUGES, HISTOGRAMS, version_as_number
+from tfjob_operator.api.core import PODS, Pod
+from tfjob_operator.informers import EventHandlerFuncs, SharedIndexInformer
+from tfjob_operator.informers.codec import Skipped
+from tfjob_operator.informers.metrics import COUNTERS, GAUGES, HISTOGRAMS, version_as_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workqueue.metrics import Metric
+    from tfjob_operator.workqueue.metrics import Metric
 
 
 class Series:

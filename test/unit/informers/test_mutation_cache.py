@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from api.core import Pod
-from api.meta import meta_key
 from fakes.clock import FakeClock
 from fakes.source import pod
-from informers import Indexer, IndexerError, MutationCache
-from informers.mutation_cache import SIZE
+from tfjob_operator.api.core import Pod
+from tfjob_operator.api.meta import meta_key
+from tfjob_operator.informers import Indexer, IndexerError, MutationCache
+from tfjob_operator.informers.mutation_cache import SIZE
 
 
 def at(item: Pod, version: str) -> Pod:

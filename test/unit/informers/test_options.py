@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from informers.options import ReflectorOptions
+from tfjob_operator.informers.options import ReflectorOptions
 
 
 @pytest.mark.parametrize(

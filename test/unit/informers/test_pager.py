@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from api.client.errors import ApiError, ExpiredError
-from api.client.rest import ListOptions
-from api.core import Pod
 from fakes.source import FakeSource, expired, pod, status_error
-from informers.codec import Page, Skipped
-from informers.pager import Pager
+from tfjob_operator.api.client.errors import ApiError, ExpiredError
+from tfjob_operator.api.client.rest import ListOptions
+from tfjob_operator.api.core import Pod
+from tfjob_operator.informers.codec import Page, Skipped
+from tfjob_operator.informers.pager import Pager
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from api.core import Pod
 from fakes.clock import FakeClock
 from fakes.source import pod, settle
 from fakes.virtual_loop import VirtualClock
-from informers.errors import InformerStoppedError
-from informers.handlers import AddNotification, DeleteNotification, EventHandlerFuncs, Notification, UpdateNotification
-from informers.processor import DELIVERIES_PER_TURN, Processor, Registration
+from tfjob_operator.api.core import Pod
+from tfjob_operator.informers.errors import InformerStoppedError
+from tfjob_operator.informers.handlers import (
+    AddNotification,
+    DeleteNotification,
+    EventHandlerFuncs,
+    Notification,
+    UpdateNotification,
+)
+from tfjob_operator.informers.processor import DELIVERIES_PER_TURN, Processor, Registration
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -12,7 +12,9 @@ from itertools import pairwise
 import pytest
 from structlog.testing import capture_logs
 
-from api.client.errors import (
+from fakes.source import FakeSource, RecordingSink, expired, pod, running, settle, status_error
+from fakes.virtual_loop import VirtualClock
+from tfjob_operator.api.client.errors import (
     ApiError,
     ConnectError,
     ConnectionLostError,
@@ -26,13 +28,11 @@ from api.client.errors import (
     TooLargeResourceVersionError,
     TooManyRequestsError,
 )
-from api.core import Pod
-from fakes.source import FakeSource, RecordingSink, expired, pod, running, settle, status_error
-from fakes.virtual_loop import VirtualClock
-from informers.codec import Skipped
-from informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll, Vanished
-from informers.options import ReflectorOptions
-from informers.reflector import Reflector, State
+from tfjob_operator.api.core import Pod
+from tfjob_operator.informers.codec import Skipped
+from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll, Vanished
+from tfjob_operator.informers.options import ReflectorOptions
+from tfjob_operator.informers.reflector import Reflector, State
 
 FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests always answers 0
 

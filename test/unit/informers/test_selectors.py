@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from informers.errors import SelectorError
-from informers.selectors import EVERYTHING, NOTHING, parse_fields, parse_labels
+from tfjob_operator.informers.errors import SelectorError
+from tfjob_operator.informers.selectors import EVERYTHING, NOTHING, parse_fields, parse_labels
 
 LABELS = {"app": "web", "tier": "", "example.com/size": "10"}
 

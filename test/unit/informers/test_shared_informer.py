@@ -9,15 +9,21 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
-from api.core import PODS, Pod
-from api.meta import Resource
 from fakes.source import FakeSource, expired, pod, running, settle, status_error
-from informers import EventHandlerFuncs, IndexerError, InformerStoppedError, SharedIndexInformer, Tombstone
-from informers.codec import Skipped
-from informers.deltas import Added
-from informers.fifo import BATCH
-from informers.shared_informer import PIECE
-from informers.store import NAMESPACE_INDEX
+from tfjob_operator.api.core import PODS, Pod
+from tfjob_operator.api.meta import Resource
+from tfjob_operator.informers import (
+    EventHandlerFuncs,
+    IndexerError,
+    InformerStoppedError,
+    SharedIndexInformer,
+    Tombstone,
+)
+from tfjob_operator.informers.codec import Skipped
+from tfjob_operator.informers.deltas import Added
+from tfjob_operator.informers.fifo import BATCH
+from tfjob_operator.informers.shared_informer import PIECE
+from tfjob_operator.informers.store import NAMESPACE_INDEX
 
 FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests always answers 0
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from api.core import Pod
 from fakes.source import pod
-from informers.errors import IndexerError
-from informers.store import NAMESPACE_INDEX, Indexer, index_by_namespace
+from tfjob_operator.api.core import Pod
+from tfjob_operator.informers.errors import IndexerError
+from tfjob_operator.informers.store import NAMESPACE_INDEX, Indexer, index_by_namespace
 
 
 def by_colors(item: Pod) -> Sequence[str]:

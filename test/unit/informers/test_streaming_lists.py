@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from api.client.errors import (
+from fakes.source import FakeSource, RecordingSink, expired, no_streaming_lists, pod, running, settle, status_error
+from fakes.transport import Answer, FakeTransport
+from fakes.virtual_loop import VirtualClock
+from tfjob_operator.api.client.errors import (
     ApiError,
     ConnectError,
     ConnectionLostError,
@@ -24,21 +27,18 @@ from api.client.errors import (
     TooManyRequestsError,
     error_from_answer,
 )
-from api.client.rest import RestClient
-from api.core import PODS, Pod
-from api.meta import meta_key
-from fakes.source import FakeSource, RecordingSink, expired, no_streaming_lists, pod, running, settle, status_error
-from fakes.transport import Answer, FakeTransport
-from fakes.virtual_loop import VirtualClock
-from informers import Codec, EventHandlerFuncs, ListWatch, SharedIndexInformer, Tombstone, key_of
-from informers.codec import Skipped
-from informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll
-from informers.initial_events import InitialEvents
-from informers.options import ReflectorOptions
-from informers.reflector import VERY_SHORT_WATCH_S, Reflector, State
+from tfjob_operator.api.client.rest import RestClient
+from tfjob_operator.api.core import PODS, Pod
+from tfjob_operator.api.meta import meta_key
+from tfjob_operator.informers import Codec, EventHandlerFuncs, ListWatch, SharedIndexInformer, Tombstone, key_of
+from tfjob_operator.informers.codec import Skipped
+from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll
+from tfjob_operator.informers.initial_events import InitialEvents
+from tfjob_operator.informers.options import ReflectorOptions
+from tfjob_operator.informers.reflector import VERY_SHORT_WATCH_S, Reflector, State
 
 if TYPE_CHECKING:
-    from informers.codec import WatchEvent
+    from tfjob_operator.informers.codec import WatchEvent
 
 FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests always answers 0
 LONG_PAUSE_S = 4.0  # longer than the first two pauses

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from fakes.source import settle
-from informers.errors import InformerStoppedError
-from informers.sync import SyncGate
+from tfjob_operator.informers.errors import InformerStoppedError
+from tfjob_operator.informers.sync import SyncGate
 
 
 async def test_who_waits_goes_on_when_the_gate_opens_and_who_comes_later_need_not_wait() -> None:

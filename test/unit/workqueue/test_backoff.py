@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.clock import FakeClock
-from workqueue import Backoff
+from tfjob_operator.workqueue import Backoff
 
 
 def steps(backoff: Backoff, count: int) -> list[float]:

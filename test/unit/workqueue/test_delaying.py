@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fakes.virtual_loop import VirtualTimeLoop
-from workqueue import DelayingQueue, ShutDown
+from tfjob_operator.workqueue import DelayingQueue, ShutDown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,13 +9,13 @@ import prometheus_client
 import pytest
 
 from fakes.clock import FakeClock
-from workqueue import DelayingQueue, Queue
-from workqueue import metrics as wq_metrics
+from tfjob_operator.workqueue import DelayingQueue, Queue
+from tfjob_operator.workqueue import metrics as wq_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from workqueue.metrics import Metric
+    from tfjob_operator.workqueue.metrics import Metric
 
 
 class Series:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from workqueue import parallelize_until, slow_start_batch
+from tfjob_operator.workqueue import parallelize_until, slow_start_batch
 
 if TYPE_CHECKING:
     from collections.abc import Collection

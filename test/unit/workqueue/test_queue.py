@@ -8,8 +8,8 @@ import weakref
 
 import pytest
 
-from workqueue import Queue, ShutDown
-from workqueue.queue import LOW_PRIORITY_TURN
+from tfjob_operator.workqueue import Queue, ShutDown
+from tfjob_operator.workqueue.queue import LOW_PRIORITY_TURN
 
 
 async def settle() -> None:

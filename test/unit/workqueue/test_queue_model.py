@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fakes.virtual_loop import VirtualTimeLoop
-from workqueue import Queue, ShutDown
-from workqueue.queue import LOW_PRIORITY_TURN
+from tfjob_operator.workqueue import Queue, ShutDown
+from tfjob_operator.workqueue.queue import LOW_PRIORITY_TURN
 
 ITEMS = st.sampled_from("abcde")
 

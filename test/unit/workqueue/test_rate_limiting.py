@@ -8,7 +8,7 @@ import random
 import pytest
 
 from fakes.virtual_loop import VirtualTimeLoop
-from workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue, ShutDown
+from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue, ShutDown
 
 
 def exponential_queue() -> RateLimitingQueue[str]:

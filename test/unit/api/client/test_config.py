@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from api.client.config import Settings, load_settings
-from api.client.credentials import Credentials
-from api.client.errors import ConfigError, CredentialsError
 from hack.control_plane.pki import Authority
+from tfjob_operator.api.client.config import Settings, load_settings
+from tfjob_operator.api.client.credentials import Credentials
+from tfjob_operator.api.client.errors import ConfigError, CredentialsError
 
 SECRET = "s3cret-s3cret-s3cret"
 
@@ -511,5 +511,5 @@ def test_the_kubernetes_package_is_not_imported_before_settings_are_loaded() -> 
     """It costs 40 MB and 0.3 s, which a process that gets its settings elsewhere must not pay."""
     import subprocess
 
-    code = "import sys, api.client; sys.exit('kubernetes' in sys.modules)"
+    code = "import sys, tfjob_operator.api.client; sys.exit('kubernetes' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

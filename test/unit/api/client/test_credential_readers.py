@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from api.client.credential_readers import PluginReader
-from api.client.errors import CredentialsError
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.client.credential_readers import PluginReader
+from tfjob_operator.api.client.errors import CredentialsError
 
 
 @pytest.mark.parametrize(

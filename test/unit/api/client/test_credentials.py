@@ -8,8 +8,14 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
-from api.client.credentials import READ_LIMIT_S, RETRY_S, Credentials, FixedCredentials, RefreshedCredentials
-from api.client.errors import CredentialsError
+from tfjob_operator.api.client.credentials import (
+    READ_LIMIT_S,
+    RETRY_S,
+    Credentials,
+    FixedCredentials,
+    RefreshedCredentials,
+)
+from tfjob_operator.api.client.errors import CredentialsError
 
 
 class Reads:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.client import errors
-from api.client.errors import (
+from tfjob_operator.api.client import errors
+from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
     ApiError,
     BadRequestError,
@@ -34,7 +34,7 @@ from api.client.errors import (
     error_from_event,
     parse_retry_after,
 )
-from api.text import MAX_BYTES
+from tfjob_operator.api.text import MAX_BYTES
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

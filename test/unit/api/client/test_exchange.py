@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from api.client.errors import (
+from fakes.transport import Answer, FakeTransport, refusal
+from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.client.errors import (
     ApiError,
     ConflictError,
     ConnectError,
@@ -24,11 +26,9 @@ from api.client.errors import (
     TooLargeResourceVersionError,
     TooManyRequestsError,
 )
-from api.client.exchange import MAX_RETRIES, Exchange
-from api.client.metrics import Attempt
-from api.client.transport import Request
-from fakes.transport import Answer, FakeTransport, refusal
-from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.client.exchange import MAX_RETRIES, Exchange
+from tfjob_operator.api.client.metrics import Attempt
+from tfjob_operator.api.client.transport import Request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

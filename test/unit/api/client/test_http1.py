@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.client.answer_parser import MAX_HEAD_BYTES
-from api.client.answers import HELD_BYTES, StreamAnswer, WholeAnswer
-from api.client.errors import ApiError, ConnectionLostError, RequestTimeoutError, TransportError
-from api.client.http1 import BUFFER_BYTES, Connection
-from api.client.transport import Request
 from fakes.socket import FakeSocket
 from fakes.virtual_loop import VirtualTimeLoop
+from tfjob_operator.api.client.answer_parser import MAX_HEAD_BYTES
+from tfjob_operator.api.client.answers import HELD_BYTES, StreamAnswer, WholeAnswer
+from tfjob_operator.api.client.errors import ApiError, ConnectionLostError, RequestTimeoutError, TransportError
+from tfjob_operator.api.client.http1 import BUFFER_BYTES, Connection
+from tfjob_operator.api.client.transport import Request
 
 GET = Request("GET", "/x")
 WATCH = Request("GET", "/x", total_s=10.0, idle_s=80.0)

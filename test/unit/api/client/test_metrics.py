@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.client import metrics
+from tfjob_operator.api.client import metrics
 
 
 def test_the_families_are_those_of_client_go() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from api.client import Settings
-from api.client.origin import Origin
+from tfjob_operator.api.client import Settings
+from tfjob_operator.api.client.origin import Origin
 
 
 @pytest.mark.parametrize(

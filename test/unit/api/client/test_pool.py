@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from api.client.errors import ConnectError, ConnectionLostError, RequestTimeoutError
-from api.client.pool import Pool
+from tfjob_operator.api.client.errors import ConnectError, ConnectionLostError, RequestTimeoutError
+from tfjob_operator.api.client.pool import Pool
 
 if TYPE_CHECKING:
-    from api.client.http1 import Connection
+    from tfjob_operator.api.client.http1 import Connection
 
 FAR = 1000.0
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from api.client.credentials import Credentials
-from api.client.errors import CredentialsError
-from api.client.origin import Origin
-from api.client.request_bytes import RequestWriter, tunnel_request
-from api.client.transport import Request
+from tfjob_operator.api.client.credentials import Credentials
+from tfjob_operator.api.client.errors import CredentialsError
+from tfjob_operator.api.client.origin import Origin
+from tfjob_operator.api.client.request_bytes import RequestWriter, tunnel_request
+from tfjob_operator.api.client.transport import Request
 
 SECRET = "s3cret"
 SERVER = Origin.of("https://api.example:6443/base/")

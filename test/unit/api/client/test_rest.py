@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from api.client.errors import ConnectionLostError, RequestTimeoutError
-from api.client.rest import (
+from fakes.transport import Answer, FakeTransport
+from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError
+from tfjob_operator.api.client.rest import (
     APPLY_PATCH,
     DEAD_PEER_S,
     JSON_PATCH,
@@ -18,8 +19,7 @@ from api.client.rest import (
     RestClient,
     with_page,
 )
-from api.core import PODS
-from fakes.transport import Answer, FakeTransport
+from tfjob_operator.api.core import PODS
 
 PATH = "/api/v1/namespaces/ns/pods"
 

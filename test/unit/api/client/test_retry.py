@@ -8,8 +8,15 @@ from itertools import pairwise
 
 import pytest
 
-from api.client.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError, Status, StatusError
-from api.client.retry import BUSY_WRITER, FEW_WRITERS, Attempts, retry_on_conflict
+from tfjob_operator.api.client.errors import (
+    AlreadyExistsError,
+    ApiError,
+    ConflictError,
+    NotFoundError,
+    Status,
+    StatusError,
+)
+from tfjob_operator.api.client.retry import BUSY_WRITER, FEW_WRITERS, Attempts, retry_on_conflict
 
 
 def error(kind: type[StatusError], text: str = "") -> StatusError:

@@ -6,10 +6,10 @@ import asyncio
 
 from structlog.testing import capture_logs
 
-from api.client.metrics import Attempt
-from api.client.throttle import Throttle
-from api.client.transport import Request
-from workqueue import LoopClock, TokenBucket
+from tfjob_operator.api.client.metrics import Attempt
+from tfjob_operator.api.client.throttle import Throttle
+from tfjob_operator.api.client.transport import Request
+from tfjob_operator.workqueue import LoopClock, TokenBucket
 
 REQUEST = Request("POST", "/api/v1/namespaces/ns/pods")
 

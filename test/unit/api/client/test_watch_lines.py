@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.client.errors import DecodeError
-from api.client.watch_lines import WatchLines
 from fakes.virtual_loop import VirtualTimeLoop
+from tfjob_operator.api.client.errors import DecodeError
+from tfjob_operator.api.client.watch_lines import WatchLines
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.text import MAX_BYTES
-from api.v1 import conditions
-from api.v1 import constants as c
-from api.v1.types import JobStatus
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.text import MAX_BYTES
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import JobStatus
 
 LATER = EPOCH + timedelta(seconds=5)
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.text import MAX_BYTES
-from api.v1 import constants as c
-from api.v1.pod_fields import POD_TEMPLATE
-from api.v1.reader import MOST, Path, Reader
-from api.v1.shapes import TEXT, Fields, Kind, Leaf, ListOf, MapOf, check
-from api.v1.types import InvalidSpec, TFJobSpec
-from api.v1.validation import MAX_DEPTH, invalid_message, read_spec
-from controller.tfjob.plan import plan
 from fakes.jobs import good_spec, job, mistakes, replica, template
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.text import MAX_BYTES
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.pod_fields import POD_TEMPLATE
+from tfjob_operator.api.v1.reader import MOST, Path, Reader
+from tfjob_operator.api.v1.shapes import TEXT, Fields, Kind, Leaf, ListOf, MapOf, check
+from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
+from tfjob_operator.api.v1.validation import MAX_DEPTH, invalid_message, read_spec
+from tfjob_operator.controller.tfjob.plan import plan
 
 SECRET = "Hunter2Secret"
 TENSORFLOW = {"name": "tensorflow", "image": "i"}

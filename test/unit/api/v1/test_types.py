@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from api.v1.types import JobStatus, ReplicaStatus, TFJob, tfjob_with_unreadable_status
+from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob, tfjob_with_unreadable_status
 
 
 def test_a_cached_job_does_not_keep_the_page_it_came_in() -> None:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.depth import levelled
-from api.v1 import constants as c
-from api.v1.types import InvalidSpec, TFJobSpec
-from api.v1.validation import MAX_DEPTH, child_name, invalid_message, read_spec
 from fakes.jobs import good_spec, invalid_spec, job, mistakes, replica, template
+from tfjob_operator.api.depth import levelled
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
+from tfjob_operator.api.v1.validation import MAX_DEPTH, child_name, invalid_message, read_spec
 
 
 def workers(**fields: Any) -> dict[str, Any]:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from api.client.rest import STRATEGIC_MERGE_PATCH
-from api.core import Event, EventMeta, EventSource, ObjectReference
-from api.events import Event as SeriesEvent
 from fakes.api import FakeClient
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.client.rest import STRATEGIC_MERGE_PATCH
+from tfjob_operator.api.core import Event, EventMeta, EventSource, ObjectReference
+from tfjob_operator.api.events import Event as SeriesEvent
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from api.meta import Resource
+    from tfjob_operator.api.meta import Resource
 
 KETTLE = ObjectReference(api_version="example.com/v1", kind="Kettle", namespace="kitchen", name="blue", uid="u-1")
 

@@ -7,8 +7,8 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.core import Event
-from controller.events.buffer import EventBuffer
+from tfjob_operator.api.core import Event
+from tfjob_operator.controller.events.buffer import EventBuffer
 from unit.controller.events.making import make_event
 
 

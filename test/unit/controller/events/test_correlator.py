@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from api.core import Event, ObjectReference
-from controller.events.correlator import COMBINED, Action, Correlator
 from fakes.clock import FakeClock
+from tfjob_operator.api.core import Event, ObjectReference
+from tfjob_operator.controller.events.correlator import COMBINED, Action, Correlator
 from unit.controller.events.making import KETTLE, make_event
 
 

@@ -8,7 +8,9 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from api.client.errors import (
+from fakes.api import status_error
+from fakes.virtual_loop import VirtualClock
+from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
     ApiError,
     ConnectError,
@@ -20,12 +22,10 @@ from api.client.errors import (
     RequestTimeoutError,
     ServerError,
 )
-from api.text import EVENT_BYTES
-from controller.events import EventRecorder
-from controller.events.correlator import COMBINED
-from controller.events.recorder import BUFFER_SIZE
-from fakes.api import status_error
-from fakes.virtual_loop import VirtualClock
+from tfjob_operator.api.text import EVENT_BYTES
+from tfjob_operator.controller.events import EventRecorder
+from tfjob_operator.controller.events.correlator import COMBINED
+from tfjob_operator.controller.events.recorder import BUFFER_SIZE
 from unit.controller.events.making import KETTLE, Drops, EventClient
 
 

@@ -6,7 +6,9 @@ import asyncio
 
 import pytest
 
-from api.client.errors import (
+from fakes.api import status_error
+from fakes.virtual_loop import VirtualClock
+from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
     ApiError,
     ConnectError,
@@ -19,11 +21,9 @@ from api.client.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from controller.events import EventRecorder
-from controller.events.correlator import SIMILAR_EVENTS, SPAM_BURST
-from controller.events.recorder import MAX_ANSWERS
-from fakes.api import status_error
-from fakes.virtual_loop import VirtualClock
+from tfjob_operator.controller.events import EventRecorder
+from tfjob_operator.controller.events.correlator import SIMILAR_EVENTS, SPAM_BURST
+from tfjob_operator.controller.events.recorder import MAX_ANSWERS
 from unit.controller.events.making import KETTLE, Drops, EventClient
 
 

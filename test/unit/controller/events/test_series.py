@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from api.core import EventMeta
-from api.events import Event, EventSeries
-from controller.events.series import SILENT_S, SeriesCache
+from tfjob_operator.api.core import EventMeta
+from tfjob_operator.api.events import Event, EventSeries
+from tfjob_operator.controller.events.series import SILENT_S, SeriesCache
 from unit.controller.events.making import KETTLE, make_series_event
 
 

@@ -8,7 +8,9 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from api.client.errors import (
+from fakes.api import status_error
+from fakes.virtual_loop import VirtualClock
+from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
     ApiError,
     ConnectError,
@@ -17,11 +19,9 @@ from api.client.errors import (
     NamespaceTerminatingError,
     NotFoundError,
 )
-from api.text import EVENT_BYTES
-from controller.events import SeriesRecorder
-from controller.events.series_recorder import BUFFER_SIZE, FLUSH_S, WRITERS
-from fakes.api import status_error
-from fakes.virtual_loop import VirtualClock
+from tfjob_operator.api.text import EVENT_BYTES
+from tfjob_operator.controller.events import SeriesRecorder
+from tfjob_operator.controller.events.series_recorder import BUFFER_SIZE, FLUSH_S, WRITERS
 from unit.controller.events.making import KETTLE, Drops, EventClient
 
 NOT_FOUND = status_error(NotFoundError, 404)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from api.client.errors import AlreadyExistsError, ConflictError, Status
-from workqueue import LoopClock
+from tfjob_operator.api.client.errors import AlreadyExistsError, ConflictError, Status
+from tfjob_operator.workqueue import LoopClock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from controller.leaderelection import LeaderElectionRecord
+    from tfjob_operator.controller.leaderelection import LeaderElectionRecord
 
 
 class LockServer:

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from api.client.errors import ApiError, ConflictError, ConnectionLostError, DecodeError, ServerError
-from controller.leaderelection import Fence, LeaderElectionConfig, LeaderElectionRecord
-from controller.leaderelection.claim import Claim, Outcome
-from controller.leaderelection.metrics import SLOWPATH, ElectorMetrics
 from fakes.api import status_error
 from fakes.virtual_loop import EPOCH, VirtualClock
+from tfjob_operator.api.client.errors import ApiError, ConflictError, ConnectionLostError, DecodeError, ServerError
+from tfjob_operator.controller.leaderelection import Fence, LeaderElectionConfig, LeaderElectionRecord
+from tfjob_operator.controller.leaderelection.claim import Claim, Outcome
+from tfjob_operator.controller.leaderelection.metrics import SLOWPATH, ElectorMetrics
+from tfjob_operator.workqueue.metrics import Metric
 from unit.controller.leaderelection.model import LockServer, ModelLock, for_ever
-from workqueue.metrics import Metric
 
 FOREIGN = LeaderElectionRecord("other", 15, EPOCH, EPOCH, 3)
 FREE = LeaderElectionRecord("", 1, EPOCH, EPOCH, 3)

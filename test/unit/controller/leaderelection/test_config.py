@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from controller.leaderelection import LeaderElectionConfig, LeaderElector, LeaseLock, hostname_uuid
 from fakes.api import FakeClient
+from tfjob_operator.controller.leaderelection import LeaderElectionConfig, LeaderElector, LeaseLock, hostname_uuid
 from unit.controller.leaderelection.model import LockServer, ModelLock, for_ever
 
 

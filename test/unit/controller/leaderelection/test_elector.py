@@ -8,9 +8,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 from structlog.testing import capture_logs
 
-from api.client import Request, Response
-from api.client.errors import ConflictError, ConnectionLostError, DecodeError, RequestTimeoutError
-from controller.leaderelection import (
+from fakes.api import status_error
+from fakes.virtual_loop import EPOCH, VirtualTimeLoop
+from tfjob_operator.api.client import Request, Response
+from tfjob_operator.api.client.errors import ConflictError, ConnectionLostError, DecodeError, RequestTimeoutError
+from tfjob_operator.controller.leaderelection import (
     FencedError,
     FencedTransport,
     LeaderElectionConfig,
@@ -18,10 +20,8 @@ from controller.leaderelection import (
     LeaderElector,
     LeadershipLostError,
 )
-from controller.leaderelection.claim import Outcome
-from controller.leaderelection.metrics import COUNTERS, GAUGES, MASTER_STATUS, SLOWPATH
-from fakes.api import status_error
-from fakes.virtual_loop import EPOCH, VirtualTimeLoop
+from tfjob_operator.controller.leaderelection.claim import Outcome
+from tfjob_operator.controller.leaderelection.metrics import COUNTERS, GAUGES, MASTER_STATUS, SLOWPATH
 from unit.controller.leaderelection.model import LockServer, ModelLock, for_ever
 from unit.controller.leaderelection.test_claim import Provider, slow
 

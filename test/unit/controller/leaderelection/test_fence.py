@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from api.client import Request, Response, RestClient
-from api.client.errors import ApiError, ConnectError, ConnectionLostError, RequestTimeoutError
-from api.core import PODS
-from controller.leaderelection import Fence, FencedError, FencedTransport
 from fakes.virtual_loop import VirtualClock
+from tfjob_operator.api.client import Request, Response, RestClient
+from tfjob_operator.api.client.errors import ApiError, ConnectError, ConnectionLostError, RequestTimeoutError
+from tfjob_operator.api.core import PODS
+from tfjob_operator.controller.leaderelection import Fence, FencedError, FencedTransport
 
 WRITES = ["POST", "PUT", "PATCH", "DELETE", "BREW"]
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from api.client import Request
-from controller.leaderelection import GatedTransport
+from tfjob_operator.api.client import Request
+from tfjob_operator.controller.leaderelection import GatedTransport
 from unit.controller.leaderelection.test_fence import WRITES, SlowTransport
 
 

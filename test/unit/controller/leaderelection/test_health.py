@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from controller.leaderelection import LeaderElector, LeaderHealth
+from tfjob_operator.controller.leaderelection import LeaderElector, LeaderHealth
 from unit.controller.leaderelection.model import LockServer, ModelLock, for_ever
 
 

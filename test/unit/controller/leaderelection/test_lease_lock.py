@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from api.client.errors import AlreadyExistsError, ConflictError, DecodeError, NotFoundError
-from controller.leaderelection import LeaderElectionRecord, LeaseLock
 from fakes.api import FakeClient, status_error
+from tfjob_operator.api.client.errors import AlreadyExistsError, ConflictError, DecodeError, NotFoundError
+from tfjob_operator.controller.leaderelection import LeaderElectionRecord, LeaseLock
 
 if TYPE_CHECKING:
-    from api.meta import Resource
+    from tfjob_operator.api.meta import Resource
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 RECORD = LeaderElectionRecord("me", 15, NOON, NOON + timedelta(microseconds=1), 3)

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from api.client import ListOptions, RestClient
-from api.client.errors import ForbiddenError, StatusError
-from api.core import LEASES
-from controller.leaderelection import LeaseLock, LeaseWatch
-from controller.leaderelection.lease_watch import AGAIN_S
-from controller.leaderelection.lock import LeaderElectionRecord
 from fakes.api import status_error
 from fakes.virtual_loop import EPOCH, VirtualClock
 from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
+from tfjob_operator.api.client import ListOptions, RestClient
+from tfjob_operator.api.client.errors import ForbiddenError, StatusError
+from tfjob_operator.api.core import LEASES
+from tfjob_operator.controller.leaderelection import LeaseLock, LeaseWatch
+from tfjob_operator.controller.leaderelection.lease_watch import AGAIN_S
+from tfjob_operator.controller.leaderelection.lock import LeaderElectionRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from api.client import Request, Response, Transport
+    from tfjob_operator.api.client import Request, Response, Transport
 
 HELD = LeaderElectionRecord("somebody", 15, EPOCH, EPOCH, 3)
 FREE = LeaderElectionRecord("", 1, EPOCH, EPOCH, 3)

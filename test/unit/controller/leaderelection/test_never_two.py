@@ -23,10 +23,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.client import Request, Response
-from api.client.errors import AlreadyExistsError, ApiError, ConflictError, ConnectionLostError, Status
-from controller.leaderelection import Fence, FencedTransport, LeaderElectionRecord, LeaderElector, LeadershipLostError
 from fakes.virtual_loop import EPOCH, VirtualTimeLoop
+from tfjob_operator.api.client import Request, Response
+from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, ConflictError, ConnectionLostError, Status
+from tfjob_operator.controller.leaderelection import (
+    Fence,
+    FencedTransport,
+    LeaderElectionRecord,
+    LeaderElector,
+    LeadershipLostError,
+)
 
 T = TypeVar("T")
 

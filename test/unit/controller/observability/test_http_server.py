@@ -9,8 +9,8 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from structlog.testing import capture_logs
 
-from controller.observability.http_server import make_app
-from controller.observability.metrics import CONTENT_TYPE, new_registry
+from tfjob_operator.controller.observability.http_server import make_app
+from tfjob_operator.controller.observability.metrics import CONTENT_TYPE, new_registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
-from controller.observability.log import configure_logging
+from tfjob_operator.controller.observability.log import configure_logging
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

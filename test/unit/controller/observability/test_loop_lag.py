@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from controller.observability.loop_lag import PERIOD_S, LoopLag
-from controller.observability.metrics import new_registry
 from fakes.virtual_loop import VirtualClock
+from tfjob_operator.controller.observability.loop_lag import PERIOD_S, LoopLag
+from tfjob_operator.controller.observability.metrics import new_registry
 
 
 class LateClock(VirtualClock):

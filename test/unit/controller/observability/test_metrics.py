@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from api.client import metrics as request_names
-from api.client.metrics import Attempt
-from controller.events import Drop
-from controller.observability.controller_metrics import (
+from fakes.clock import FakeClock
+from tfjob_operator.api.client import metrics as request_names
+from tfjob_operator.api.client.metrics import Attempt
+from tfjob_operator.controller.events import Drop
+from tfjob_operator.controller.observability.controller_metrics import (
     STUCK_S,
     EventMetrics,
     JobCounters,
     ReconcileMetrics,
     add_leader_gauge,
 )
-from controller.observability.metrics import SeriesProvider, exposition, new_registry
-from controller.observability.request_metrics import METHODS, PrometheusRequestMetrics
-from fakes.clock import FakeClock
-from workqueue import Queue
-from workqueue import metrics as queue_names
+from tfjob_operator.controller.observability.metrics import SeriesProvider, exposition, new_registry
+from tfjob_operator.controller.observability.request_metrics import METHODS, PrometheusRequestMetrics
+from tfjob_operator.workqueue import Queue
+from tfjob_operator.workqueue import metrics as queue_names
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from api.v1 import conditions
-from api.v1 import constants as c
-from api.v1.types import Begun, IndexRestarts, JobStatus, TFJob
-from controller.tfjob.plan import plan
-from controller.tfjob.status import has_begun, with_memory_of
 from fakes.jobs import good_spec, job, pod, replica
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import Begun, IndexRestarts, JobStatus, TFJob
+from tfjob_operator.controller.tfjob.plan import plan
+from tfjob_operator.controller.tfjob.status import has_begun, with_memory_of
 
 SPEC = {"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(2)}}
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from api.v1 import constants as c
-from api.v1.types import InvalidSpec, TFJob, TFJobSpec
-from controller.tfjob.bounds import bounded
-from controller.tfjob.plan import plan
-from controller.tfjob.reading import read
 from fakes.jobs import good_spec, job, names, pod, replica
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import InvalidSpec, TFJob, TFJobSpec
+from tfjob_operator.controller.tfjob.bounds import bounded
+from tfjob_operator.controller.tfjob.plan import plan
+from tfjob_operator.controller.tfjob.reading import read
 
 if TYPE_CHECKING:
-    from api.meta import ObjectMeta
+    from tfjob_operator.api.meta import ObjectMeta
 
 LONG = "a" * (63 - len("-worker-9"))
 """A job of this name may have ten workers."""

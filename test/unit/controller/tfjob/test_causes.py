@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.core import (
+from fakes.jobs import good_spec, job, pod, replica
+from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.core import (
     Container,
     ContainerState,
     ContainerStateTerminated,
@@ -18,10 +20,8 @@ from api.core import (
     PodSpec,
     PodStatus,
 )
-from api.v1.children import Pod
-from controller.tfjob.plan import plan
-from fakes.jobs import good_spec, job, pod, replica
-from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.v1.children import Pod
+from tfjob_operator.controller.tfjob.plan import plan
 
 
 def ended(container: str, code: int, at_s: float = 0.0, reason: str = "Error", message: str = "") -> ContainerStatus:

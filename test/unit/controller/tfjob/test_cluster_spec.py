@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.v1 import constants as c
-from controller.tfjob.cluster_spec import ClusterSpec, too_long
 from fakes.jobs import good_spec, job, replica
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.cluster_spec import ClusterSpec, too_long
 
 if TYPE_CHECKING:
-    from api.v1.types import TFJob
+    from tfjob_operator.api.v1.types import TFJob
 
 ALL = {"tfReplicaSpecs": {"Worker": replica(2), "PS": replica(1), "Chief": replica(1), "Evaluator": replica(1)}}
 CLUSTER = (

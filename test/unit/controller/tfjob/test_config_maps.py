@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from api.client.errors import AlreadyExistsError, ApiError, ForbiddenError, InvalidError
-from api.meta import OwnerReference
-from api.v1 import constants as c
-from api.v1.children import NO_LABELS, ChildMeta, ConfigMap
-from api.v1.types import JobCondition, JobStatus
-from controller.tfjob.actions import NOTHING, Plan, PodDeletion, Slot
-from controller.tfjob.cluster_spec import INLINE_BYTES, ClusterSpec, config_map_name
-from controller.tfjob.config_maps import build_config_map, with_config_maps
-from controller.tfjob.executor import Executor, NameTakenError
-from controller.tfjob.expectations import Expectations
-from controller.tfjob.hindrances import Hindrances
-from controller.tfjob.pod_template import PodBuilder
 from fakes.api import FakeClient, status_error
 from fakes.clock import FakeClock
 from fakes.controller import World
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service, template
 from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, ForbiddenError, InvalidError
+from tfjob_operator.api.meta import OwnerReference
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import NO_LABELS, ChildMeta, ConfigMap
+from tfjob_operator.api.v1.types import JobCondition, JobStatus
+from tfjob_operator.controller.tfjob.actions import NOTHING, Plan, PodDeletion, Slot
+from tfjob_operator.controller.tfjob.cluster_spec import INLINE_BYTES, ClusterSpec, config_map_name
+from tfjob_operator.controller.tfjob.config_maps import build_config_map, with_config_maps
+from tfjob_operator.controller.tfjob.executor import Executor, NameTakenError
+from tfjob_operator.controller.tfjob.expectations import Expectations
+from tfjob_operator.controller.tfjob.hindrances import Hindrances
+from tfjob_operator.controller.tfjob.pod_template import PodBuilder
 
 if TYPE_CHECKING:
-    from api.v1.children import Pod
-    from api.v1.types import TFJob
+    from tfjob_operator.api.v1.children import Pod
+    from tfjob_operator.api.v1.types import TFJob
 
 LARGE = 200
 

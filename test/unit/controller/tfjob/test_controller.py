@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import msgspec
 import pytest
 
-from api.client.errors import (
+from fakes.api import status_error
+from fakes.controller import KEY, STATUS, World
+from fakes.jobs import JOB_UID, OWNER, job, pod, replica, service
+from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
     ConflictError,
     ConnectionLostError,
@@ -16,19 +20,15 @@ from api.client.errors import (
     InvalidError,
     NotFoundError,
 )
-from api.core import PodCondition
-from api.v1.types import IndexRestarts, JobStatus
-from controller.tfjob.ownership import CHILD_INDEXERS, ORPHAN_INDEX, OWNER_INDEX
-from controller.tfjob.status_writer import StaleViewError
-from controller.tfjob.window import COUNTER_WINDOW_S, START_WINDOW_S
-from fakes.api import status_error
-from fakes.controller import KEY, STATUS, World
-from fakes.jobs import JOB_UID, OWNER, job, pod, replica, service
-from fakes.virtual_loop import EPOCH
-from informers import Indexer, Tombstone
+from tfjob_operator.api.core import PodCondition
+from tfjob_operator.api.v1.types import IndexRestarts, JobStatus
+from tfjob_operator.controller.tfjob.ownership import CHILD_INDEXERS, ORPHAN_INDEX, OWNER_INDEX
+from tfjob_operator.controller.tfjob.status_writer import StaleViewError
+from tfjob_operator.controller.tfjob.window import COUNTER_WINDOW_S, START_WINDOW_S
+from tfjob_operator.informers import Indexer, Tombstone
 
 if TYPE_CHECKING:
-    from api.v1.types import TFJob
+    from tfjob_operator.api.v1.types import TFJob
 
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
 

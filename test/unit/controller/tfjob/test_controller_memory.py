@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from api.meta import meta_key
-from api.v1 import conditions
-from api.v1 import constants as c
-from api.v1.types import JobCondition, JobStatus
 from fakes.controller import World
 from fakes.jobs import job, replica
+from tfjob_operator.api.meta import meta_key
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import JobCondition, JobStatus
 
 if TYPE_CHECKING:
-    from api.v1.types import TFJob
+    from tfjob_operator.api.v1.types import TFJob
 
 JOBS = 100
 

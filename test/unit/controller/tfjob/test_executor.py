@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
-from api.client.errors import (
+from fakes.api import FakeClient, status_error
+from fakes.clock import FakeClock
+from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service
+from fakes.recorder import FakeRecorder
+from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
     ApiError,
     BadRequestError,
@@ -18,16 +22,12 @@ from api.client.errors import (
     RequestTimeoutError,
     StatusError,
 )
-from api.v1 import constants as c
-from controller.tfjob.actions import JobEvent, Plan, PodDeletion, Slot
-from controller.tfjob.executor import Executor, RefusedError
-from controller.tfjob.expectations import Expectations
-from controller.tfjob.hindrances import TOLD_FOR_S, Hindrances
-from controller.tfjob.pod_template import labels_of
-from fakes.api import FakeClient, status_error
-from fakes.clock import FakeClock
-from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service
-from fakes.recorder import FakeRecorder
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.actions import JobEvent, Plan, PodDeletion, Slot
+from tfjob_operator.controller.tfjob.executor import Executor, RefusedError
+from tfjob_operator.controller.tfjob.expectations import Expectations
+from tfjob_operator.controller.tfjob.hindrances import TOLD_FOR_S, Hindrances
+from tfjob_operator.controller.tfjob.pod_template import labels_of
 
 JOB = job({"tfReplicaSpecs": {"Worker": replica(8)}})
 SPEC = good_spec(JOB)

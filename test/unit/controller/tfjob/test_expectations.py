@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from controller.tfjob.expectations import EXPIRY_S, Expectations
-from controller.tfjob.ownership import OwnerKey
 from fakes.clock import FakeClock
+from tfjob_operator.controller.tfjob.expectations import EXPIRY_S, Expectations
+from tfjob_operator.controller.tfjob.ownership import OwnerKey
 
 JOB = OwnerKey("ns/job")
 

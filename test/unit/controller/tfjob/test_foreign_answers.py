@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from api.client import RestClient
-from api.client.errors import ApiError, ConflictError, DecodeError, NoStatusError, NotFoundError
-from api.core import ObjectReference
-from controller.events import EventRecorder
-from controller.leaderelection import LeaseLock
-from controller.tfjob.actions import Plan, PodDeletion, Slot
-from controller.tfjob.executor import Executor, NameTakenError, RefusedError
-from controller.tfjob.expectations import Expectations
-from controller.tfjob.hindrances import Hindrances
-from controller.tfjob.kinds import POD
-from controller.tfjob.metrics import NoJobMetrics
-from controller.tfjob.ref_manager import Claims, RefManager
-from controller.tfjob.retries import Retries
-from controller.tfjob.status_writer import StaleViewError, StatusWriter
-from controller.tfjob.tenure import Tenure
 from fakes.clock import FakeClock
 from fakes.jobs import OWNER, good_spec, job, pod, replica
 from fakes.recorder import FakeRecorder
 from fakes.transport import Answer, FakeTransport, refusal
-from workqueue import LoopClock
+from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client.errors import ApiError, ConflictError, DecodeError, NoStatusError, NotFoundError
+from tfjob_operator.api.core import ObjectReference
+from tfjob_operator.controller.events import EventRecorder
+from tfjob_operator.controller.leaderelection import LeaseLock
+from tfjob_operator.controller.tfjob.actions import Plan, PodDeletion, Slot
+from tfjob_operator.controller.tfjob.executor import Executor, NameTakenError, RefusedError
+from tfjob_operator.controller.tfjob.expectations import Expectations
+from tfjob_operator.controller.tfjob.hindrances import Hindrances
+from tfjob_operator.controller.tfjob.kinds import POD
+from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
+from tfjob_operator.controller.tfjob.ref_manager import Claims, RefManager
+from tfjob_operator.controller.tfjob.retries import Retries
+from tfjob_operator.controller.tfjob.status_writer import StaleViewError, StatusWriter
+from tfjob_operator.controller.tfjob.tenure import Tenure
+from tfjob_operator.workqueue import LoopClock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -10,22 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.meta import OwnerReference
-from api.scheduling import PodGroup, PodGroupSpec, PodGroupStatus
-from api.v1 import conditions
-from api.v1 import constants as c
-from api.v1.children import ChildMeta
-from api.v1.types import JobStatus
-from controller.tfjob.gang import FIRST_LOOK_S, LOOK_AGAIN_S, Gang, gang_scheduler
-from controller.tfjob.held import plan_invalid
-from controller.tfjob.plan import plan
 from fakes.jobs import JOB_UID, good_spec, invalid_spec, job, names, pod, replica, service, template
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.meta import OwnerReference
+from tfjob_operator.api.scheduling import PodGroup, PodGroupSpec, PodGroupStatus
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import ChildMeta
+from tfjob_operator.api.v1.types import JobStatus
+from tfjob_operator.controller.tfjob.gang import FIRST_LOOK_S, LOOK_AGAIN_S, Gang, gang_scheduler
+from tfjob_operator.controller.tfjob.held import plan_invalid
+from tfjob_operator.controller.tfjob.plan import plan
 
 if TYPE_CHECKING:
-    from api.v1.children import Pod
-    from api.v1.types import TFJob
-    from controller.tfjob.actions import Plan
+    from tfjob_operator.api.v1.children import Pod
+    from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.tfjob.actions import Plan
 
 VOLCANO = gang_scheduler("volcano")
 PLUGINS = gang_scheduler("coscheduler")

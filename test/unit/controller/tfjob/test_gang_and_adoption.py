@@ -7,24 +7,30 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from api.client.errors import AlreadyExistsError, BadRequestError, ForbiddenError, InvalidError, NotFoundError
-from api.meta import OwnerReference
-from api.scheduling import PodGroup, PodGroupSpec, PodGroupStatus
-from api.v1 import constants as c
-from api.v1.children import ChildLabels, ChildMeta
-from api.v1.types import JobCondition, JobStatus
-from controller.tfjob.actions import Slot
-from controller.tfjob.executor import NameTakenError
-from controller.tfjob.gang import gang_scheduler
-from controller.tfjob.pod_template import labels_of
-from controller.tfjob.status_writer import StaleViewError
 from fakes.api import status_error
 from fakes.controller import KEY, STATUS, World
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.client.errors import (
+    AlreadyExistsError,
+    BadRequestError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+)
+from tfjob_operator.api.meta import OwnerReference
+from tfjob_operator.api.scheduling import PodGroup, PodGroupSpec, PodGroupStatus
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import ChildLabels, ChildMeta
+from tfjob_operator.api.v1.types import JobCondition, JobStatus
+from tfjob_operator.controller.tfjob.actions import Slot
+from tfjob_operator.controller.tfjob.executor import NameTakenError
+from tfjob_operator.controller.tfjob.gang import gang_scheduler
+from tfjob_operator.controller.tfjob.pod_template import labels_of
+from tfjob_operator.controller.tfjob.status_writer import StaleViewError
 
 if TYPE_CHECKING:
-    from api.v1.children import Pod
+    from tfjob_operator.api.v1.children import Pod
 
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
 CREATE_GROUP = ("create", "podgroups", "mnist")

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.core import ContainerState, ContainerStateWaiting, ContainerStatus, PodStatus
-from api.v1 import conditions
-from api.v1 import constants as c
-from api.v1.children import Pod, Service
-from api.v1.types import Begun, JobCondition, JobStatus, ReplicaStatus, TFJob, TFJobSpec
-from controller.tfjob.actions import Plan
-from controller.tfjob.gang import Gang
-from controller.tfjob.held import plan_invalid, refused
-from controller.tfjob.plan import plan
-from controller.tfjob.reading import in_force, read
 from fakes.jobs import good_spec, job, names, pod, replica, service
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus, PodStatus
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import Pod, Service
+from tfjob_operator.api.v1.types import Begun, JobCondition, JobStatus, ReplicaStatus, TFJob, TFJobSpec
+from tfjob_operator.controller.tfjob.actions import Plan
+from tfjob_operator.controller.tfjob.gang import Gang
+from tfjob_operator.controller.tfjob.held import plan_invalid, refused
+from tfjob_operator.controller.tfjob.plan import plan
+from tfjob_operator.controller.tfjob.reading import in_force, read
 
 SPEC = {"tfReplicaSpecs": {"Worker": replica(2, "ExitCode")}}
 RENAMED = {"spec": {"containers": [{"name": "main", "image": "i"}]}}

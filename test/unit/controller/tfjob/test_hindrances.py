@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from api.meta import ObjectMeta
-from controller.tfjob.actions import Plan, Slot
-from controller.tfjob.hindrances import FIRST_DELAY_S, MAX_DELAY_S, TOLD_FOR_S, Hindrances
 from fakes.clock import FakeClock
-from workqueue import ItemExponentialFailureRateLimiter
+from tfjob_operator.api.meta import ObjectMeta
+from tfjob_operator.controller.tfjob.actions import Plan, Slot
+from tfjob_operator.controller.tfjob.hindrances import FIRST_DELAY_S, MAX_DELAY_S, TOLD_FOR_S, Hindrances
+from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter
 
 META = ObjectMeta(name="mnist", namespace="ns", uid="uid-1")
 AGAIN = ObjectMeta(name="mnist", namespace="ns", uid="uid-2")

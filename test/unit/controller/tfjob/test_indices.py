@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.tfjob.indices import format_indices, parse_indices
+from tfjob_operator.controller.tfjob.indices import format_indices, parse_indices
 
 
 @pytest.mark.parametrize(

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from api.client import RestClient
-from controller.leaderelection import Fence, FencedTransport
-from controller.tfjob.actions import Plan, Slot
-from controller.tfjob.executor import Executor
-from controller.tfjob.expectations import Expectations
-from controller.tfjob.hindrances import Hindrances
-from controller.tfjob.metrics import NoJobMetrics
-from controller.tfjob.status_writer import StatusWriter
 from fakes.clock import FakeClock
 from fakes.jobs import good_spec, job, replica
 from fakes.recorder import FakeRecorder
 from fakes.transport import Answer, FakeTransport
 from fakes.virtual_loop import VirtualClock
+from tfjob_operator.api.client import RestClient
+from tfjob_operator.controller.leaderelection import Fence, FencedTransport
+from tfjob_operator.controller.tfjob.actions import Plan, Slot
+from tfjob_operator.controller.tfjob.executor import Executor
+from tfjob_operator.controller.tfjob.expectations import Expectations
+from tfjob_operator.controller.tfjob.hindrances import Hindrances
+from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
+from tfjob_operator.controller.tfjob.status_writer import StatusWriter
 
 if TYPE_CHECKING:
-    from api.client import Request, Response
+    from tfjob_operator.api.client import Request, Response
 
 WORKERS = 1000
 

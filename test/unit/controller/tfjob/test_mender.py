@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from api.client.errors import ConflictError, ForbiddenError, NotFoundError
-from api.v1 import constants as c
-from api.v1.children import ChildLabels, Pod, Service, ServiceSpec
-from controller.tfjob.actions import Mending, Plan, Slot
-from controller.tfjob.mending import labels_wanted, relabellings, reselections
-from controller.tfjob.plan import plan
-from controller.tfjob.pod_template import build_service, labels_of
-from controller.tfjob.retries import FIRST_DELAY_S, FORGIVEN_S, LONGEST_DELAY_S, Retries
 from fakes.api import status_error
 from fakes.clock import FakeClock
 from fakes.controller import KEY, World
 from fakes.jobs import OWNER, good_spec, job, observed, pod, replica, service
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.client.errors import ConflictError, ForbiddenError, NotFoundError
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import ChildLabels, Pod, Service, ServiceSpec
+from tfjob_operator.controller.tfjob.actions import Mending, Plan, Slot
+from tfjob_operator.controller.tfjob.mending import labels_wanted, relabellings, reselections
+from tfjob_operator.controller.tfjob.plan import plan
+from tfjob_operator.controller.tfjob.pod_template import build_service, labels_of
+from tfjob_operator.controller.tfjob.retries import FIRST_DELAY_S, FORGIVEN_S, LONGEST_DELAY_S, Retries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

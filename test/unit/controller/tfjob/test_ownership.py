@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from api.v1 import constants as c
-from api.v1.children import ChildLabels, Pod, Service
-from controller.tfjob.actions import Slot
-from controller.tfjob.ownership import index_by_owner, owner_key
-from controller.tfjob.pod_template import labels_of
 from fakes.controller import KEY, STATUS, World
 from fakes.jobs import OWNER, good_spec, job, pod, replica, service
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import ChildLabels, Pod, Service
+from tfjob_operator.controller.tfjob.actions import Slot
+from tfjob_operator.controller.tfjob.ownership import index_by_owner, owner_key
+from tfjob_operator.controller.tfjob.pod_template import labels_of
 
 if TYPE_CHECKING:
     from fakes.controller import StubInformer

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api import core
-from api.v1 import conditions
-from api.v1 import constants as c
-from api.v1.children import Pod, Service
-from api.v1.types import InvalidSpec, JobStatus, ReplicaStatus, TFJob
-from controller.tfjob.actions import NOTHING, JobEvent, Plan
-from controller.tfjob.held import plan_invalid
-from controller.tfjob.plan import plan
 from fakes.jobs import good_spec, invalid_spec, job, names, pod, replica, service, template
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api import core
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import Pod, Service
+from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, ReplicaStatus, TFJob
+from tfjob_operator.controller.tfjob.actions import NOTHING, JobEvent, Plan
+from tfjob_operator.controller.tfjob.held import plan_invalid
+from tfjob_operator.controller.tfjob.plan import plan
 
 LATER = EPOCH + timedelta(seconds=60)
 

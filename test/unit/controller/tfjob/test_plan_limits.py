@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.core import ContainerState, ContainerStateTerminated
-from api.v1 import constants as c
-from api.v1.children import Pod, Service
-from api.v1.types import JobStatus, ReplicaStatus, TFJob
-from controller.tfjob.actions import NOTHING, JobEvent, Plan
-from controller.tfjob.plan import plan
 from fakes.jobs import good_spec, job, names, pod, replica, service
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.core import ContainerState, ContainerStateTerminated
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import Pod, Service
+from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob
+from tfjob_operator.controller.tfjob.actions import NOTHING, JobEvent, Plan
+from tfjob_operator.controller.tfjob.plan import plan
 
 
 def at(seconds: float) -> datetime:

@@ -9,17 +9,17 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from api import core
-from api.v1 import conditions
-from api.v1 import constants as c
-from controller.tfjob.plan import plan
 from fakes.jobs import good_spec, job, pod, replica, service
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api import core
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.plan import plan
 
 if TYPE_CHECKING:
-    from api.v1.children import Pod, Service
-    from api.v1.types import TFJob, TFJobSpec
-    from controller.tfjob.actions import Plan
+    from tfjob_operator.api.v1.children import Pod, Service
+    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.tfjob.actions import Plan
 
 LATER = EPOCH + timedelta(seconds=60)
 MOST_ROUNDS = 5

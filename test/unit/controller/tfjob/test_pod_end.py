@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from api import core
-from api.v1 import constants as c
-from controller.tfjob.lifecycle import should_restart
-from controller.tfjob.pod_end import has_ended, is_disrupted, was_stopped
-from controller.tfjob.replicas import Outcome
-from controller.tfjob.restarts import account, in_place_restarts, merged
 from fakes.jobs import good_spec, job, observed, pod, template
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api import core
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.lifecycle import should_restart
+from tfjob_operator.controller.tfjob.pod_end import has_ended, is_disrupted, was_stopped
+from tfjob_operator.controller.tfjob.replicas import Outcome
+from tfjob_operator.controller.tfjob.restarts import account, in_place_restarts, merged
 
 if TYPE_CHECKING:
-    from api.v1.children import Pod
-    from api.v1.types import IndexRestarts
+    from tfjob_operator.api.v1.children import Pod
+    from tfjob_operator.api.v1.types import IndexRestarts
 
 
 def with_status(found: Pod, **fields: Any) -> Pod:

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.scheduling import PodGroup
-from api.v1.children import ChildMeta
-from api.v1.templates import templates_of
-from controller.tfjob.actions import PodGroupResize, Slot
-from controller.tfjob.gang import gang_scheduler
-from controller.tfjob.pod_group import build_pod_group, min_resources, resize_patch
-from controller.tfjob.pod_template import PodBuilder
-from controller.tfjob.quantities import format_quantity, parse_quantity
 from fakes.jobs import good_spec, job, replica, template
+from tfjob_operator.api.scheduling import PodGroup
+from tfjob_operator.api.v1.children import ChildMeta
+from tfjob_operator.api.v1.templates import templates_of
+from tfjob_operator.controller.tfjob.actions import PodGroupResize, Slot
+from tfjob_operator.controller.tfjob.gang import gang_scheduler
+from tfjob_operator.controller.tfjob.pod_group import build_pod_group, min_resources, resize_patch
+from tfjob_operator.controller.tfjob.pod_template import PodBuilder
+from tfjob_operator.controller.tfjob.quantities import format_quantity, parse_quantity
 
 VOLCANO = gang_scheduler("volcano")
 PLUGINS = gang_scheduler("coscheduler")

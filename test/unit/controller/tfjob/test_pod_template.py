@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from api.v1 import constants as c
-from controller.tfjob.actions import Slot
-from controller.tfjob.pod_template import PodBuilder, build_service
 from fakes.jobs import good_spec, job, replica
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.actions import Slot
+from tfjob_operator.controller.tfjob.pod_template import PodBuilder, build_service
 
 WORKER_0 = Slot("Worker", 0, "mnist-worker-0")
 WORKER_1 = Slot("Worker", 1, "mnist-worker-1")

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from api import core
-from api.v1 import constants as c
-from api.v1.children import ChildLabels, Pod
-from controller.tfjob.plan import plan
-from controller.tfjob.pod_template import PodBuilder
 from fakes.jobs import good_spec, job, names, pod, replica
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api import core
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import ChildLabels, Pod
+from tfjob_operator.controller.tfjob.plan import plan
+from tfjob_operator.controller.tfjob.pod_template import PodBuilder
 
 
 def under(policy: str, exit_code: int, **fields: Any) -> Pod:

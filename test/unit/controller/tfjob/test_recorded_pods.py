@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pytest
 
-from api.v1 import conditions
-from api.v1 import constants as c
-from api.v1.children import ChildLabels, Pod
-from controller.tfjob import status as statuses
-from controller.tfjob.plan import plan
 from fakes.jobs import good_spec, job, names, replica
 from fakes.recordings import histories
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import ChildLabels, Pod
+from tfjob_operator.controller.tfjob import status as statuses
+from tfjob_operator.controller.tfjob.plan import plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from api.v1.types import TFJob
-    from controller.tfjob.actions import Plan
     from fakes.recordings import History, Step
+    from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.tfjob.actions import Plan
 
 LATER: Final = datetime(2026, 12, 1, tzinfo=UTC)
 

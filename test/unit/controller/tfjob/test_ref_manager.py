@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from api.client.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError
-from api.v1 import constants as c
-from api.v1.children import ChildLabels, Pod, Service
-from controller.tfjob.actions import Slot
-from controller.tfjob.executor import Executor
-from controller.tfjob.expectations import Expectations
-from controller.tfjob.hindrances import Hindrances
-from controller.tfjob.kinds import POD, SERVICE
-from controller.tfjob.ownership import index_orphans
-from controller.tfjob.pod_template import labels_of
-from controller.tfjob.ref_manager import Adoptions, Claims, RefManager, claims
-from controller.tfjob.retries import FIRST_DELAY_S, LONGEST_DELAY_S, Retries
-from controller.tfjob.status_writer import StaleViewError
 from fakes.api import FakeClient, status_error
 from fakes.clock import FakeClock
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service
 from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import ChildLabels, Pod, Service
+from tfjob_operator.controller.tfjob.actions import Slot
+from tfjob_operator.controller.tfjob.executor import Executor
+from tfjob_operator.controller.tfjob.expectations import Expectations
+from tfjob_operator.controller.tfjob.hindrances import Hindrances
+from tfjob_operator.controller.tfjob.kinds import POD, SERVICE
+from tfjob_operator.controller.tfjob.ownership import index_orphans
+from tfjob_operator.controller.tfjob.pod_template import labels_of
+from tfjob_operator.controller.tfjob.ref_manager import Adoptions, Claims, RefManager, claims
+from tfjob_operator.controller.tfjob.retries import FIRST_DELAY_S, LONGEST_DELAY_S, Retries
+from tfjob_operator.controller.tfjob.status_writer import StaleViewError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.tfjob.quantities import format_quantity
-from controller.tfjob.requests import pod_requests
+from tfjob_operator.controller.tfjob.quantities import format_quantity
+from tfjob_operator.controller.tfjob.requests import pod_requests
 
 
 def container(cpu: Any = None, restart_policy: str | None = None, **resources: Any) -> dict[str, Any]:

@@ -6,11 +6,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.core import ContainerStatus
-from api.v1.types import IndexRestarts
-from controller.tfjob.replicas import Outcome, Replica
-from controller.tfjob.restarts import account, in_place_restarts, merged, taken_over
 from fakes.jobs import pod
+from tfjob_operator.api.core import ContainerStatus
+from tfjob_operator.api.v1.types import IndexRestarts
+from tfjob_operator.controller.tfjob.replicas import Outcome, Replica
+from tfjob_operator.controller.tfjob.restarts import account, in_place_restarts, merged, taken_over
 
 
 def replica(uid: str, restarts: int = 0, index: int = 0) -> Replica:

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.v1 import constants as c
-from api.v1.children import ChildLabels, Pod
-from api.v1.types import IndexRestarts, JobCondition, JobStatus
-from controller.tfjob.plan import plan
-from controller.tfjob.replicas import observe, place_of
 from fakes.controller import STATUS, World
 from fakes.jobs import good_spec, job, names, pod, replica, service
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import ChildLabels, Pod
+from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, JobStatus
+from tfjob_operator.controller.tfjob.plan import plan
+from tfjob_operator.controller.tfjob.replicas import observe, place_of
 
 ONE = {"tfReplicaSpecs": {"Worker": replica(1, c.EXIT_CODE)}}
 TRUE = pod("Worker", 0)

@@ -8,17 +8,17 @@ from contextlib import nullcontext
 import msgspec
 import pytest
 
-from api.client import Request, Response, RestClient
-from api.client.errors import ConflictError, NotFoundError
-from controller.tfjob.metrics import NoJobMetrics
-from controller.tfjob.plan import plan
-from controller.tfjob.status_writer import StaleViewError, StatusWriter
 from fakes.api import FakeClient, status_error
 from fakes.jobs import good_spec, job, replica
 from fakes.jobs import pod as a_pod
 from fakes.recorder import FakeRecorder
 from fakes.transport import Answer, FakeTransport, refusal
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.client import Request, Response, RestClient
+from tfjob_operator.api.client.errors import ConflictError, NotFoundError
+from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
+from tfjob_operator.controller.tfjob.plan import plan
+from tfjob_operator.controller.tfjob.status_writer import StaleViewError, StatusWriter
 
 PATCH = ("patch status", "tfjobs", "mnist")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from api.client.errors import ConnectionLostError, ForbiddenError
-from api.v1.types import JobCondition, JobStatus
-from controller.tfjob.tenure import Tenure
 from fakes.api import FakeClient, status_error
 from fakes.jobs import job
+from tfjob_operator.api.client.errors import ConnectionLostError, ForbiddenError
+from tfjob_operator.api.v1.types import JobCondition, JobStatus
+from tfjob_operator.controller.tfjob.tenure import Tenure
 
 LISTED = ("list", "tfjobs", "")
 CREATED = JobStatus(conditions=(JobCondition(type="Created", status="True"),))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from api.core import ContainerState, ContainerStateWaiting, ContainerStatus, PodCondition
-from api.v1.children import Pod
-from controller.tfjob.actions import JobEvent
-from controller.tfjob.troubles import MOST_PER_REASON, troubles_of, untold
 from fakes.jobs import observed, pod
+from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus, PodCondition
+from tfjob_operator.api.v1.children import Pod
+from tfjob_operator.controller.tfjob.actions import JobEvent
+from tfjob_operator.controller.tfjob.troubles import MOST_PER_REASON, troubles_of, untold
 
 
 def unschedulable(index: int = 0) -> Pod:

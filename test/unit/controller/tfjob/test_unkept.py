@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 import msgspec
 from structlog.testing import capture_logs
 
-from api.v1.types import JobCondition, JobStatus
-from controller.tfjob.unkept import UnkeptStatus
-from controller.tfjob.window import COUNTER_WINDOW_S
 from fakes.controller import STATUS
 from fakes.controller import World as ControllerWorld
 from fakes.jobs import job, pod, replica
 from fakes.recorder import FakeRecorder
+from tfjob_operator.api.v1.types import JobCondition, JobStatus
+from tfjob_operator.controller.tfjob.unkept import UnkeptStatus
+from tfjob_operator.controller.tfjob.window import COUNTER_WINDOW_S
 
 SENT = JobStatus(
     conditions=(JobCondition("Running", "True"),),
