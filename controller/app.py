@@ -37,19 +37,19 @@ from tfjob_operator.controller.observability.metrics import SeriesProvider, new_
 from tfjob_operator.controller.observability.request_metrics import PrometheusRequestMetrics
 from tfjob_operator.controller.operator import Operator
 from tfjob_operator.controller.options import program_version
+from tfjob_operator.controller.tfjob.adoption import RefManager
 from tfjob_operator.controller.tfjob.controller import TFJobController
+from tfjob_operator.controller.tfjob.decide.gang import gang_scheduler
 from tfjob_operator.controller.tfjob.executor import Executor
 from tfjob_operator.controller.tfjob.expectations import Expectations
-from tfjob_operator.controller.tfjob.gang import gang_scheduler
 from tfjob_operator.controller.tfjob.hindrances import Hindrances
+from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
 from tfjob_operator.controller.tfjob.mender import Mender
 from tfjob_operator.controller.tfjob.metrics import NoJobMetrics, NoReconcileMetrics
 from tfjob_operator.controller.tfjob.ownership import CHILD_INDEXERS
 from tfjob_operator.controller.tfjob.pod_group_cache import PodGroupCache
-from tfjob_operator.controller.tfjob.ref_manager import RefManager
 from tfjob_operator.controller.tfjob.retries import Retries
 from tfjob_operator.controller.tfjob.status_writer import StatusWriter
-from tfjob_operator.controller.tfjob.tenure import Tenure
 from tfjob_operator.informers import Codec, SharedInformerFactory
 from tfjob_operator.workqueue import LoopClock, RateLimitingQueue, TokenBucket, default_controller_rate_limiter
 
@@ -158,7 +158,7 @@ def build(
         metrics=metrics.jobs,
         reconciles=metrics.reconciles,
         clock=clock,
-        tenure=Tenure(reader, namespace) if options.election is not None else None,
+        leadership_term=LeadershipTerm(reader, namespace) if options.election is not None else None,
         domain=options.cluster_domain,
     )
 

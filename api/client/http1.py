@@ -7,9 +7,9 @@ import math
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from tfjob_operator.api.client.answer_parser import AnswerParser
-from tfjob_operator.api.client.answers import Headers, StreamAnswer, WholeAnswer
 from tfjob_operator.api.client.deadline import Deadline
 from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError, TransportError
+from tfjob_operator.api.client.responses import Headers, StreamAnswer, WholeAnswer
 
 if TYPE_CHECKING:
     import ssl

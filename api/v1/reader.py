@@ -171,8 +171,8 @@ def some(names: Iterable[str], most: int = 5) -> str:
     return ", ".join(told[:most]) + rest
 
 
-def _with_rest(told: list[str], untold: int) -> tuple[str, ...]:
-    return (*told, f"and {untold} more") if untold else tuple(told)
+def _with_rest(told: list[str], unreported: int) -> tuple[str, ...]:
+    return (*told, f"and {unreported} more") if unreported else tuple(told)
 
 
 def _kind_of(value: object) -> str:

@@ -19,23 +19,23 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.children import ConfigMap, Pod, Service
 from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
-from tfjob_operator.controller.tfjob import restarts
-from tfjob_operator.controller.tfjob import status as statuses
-from tfjob_operator.controller.tfjob.actions import NOTHING
-from tfjob_operator.controller.tfjob.bounds import BOUNDS
-from tfjob_operator.controller.tfjob.cluster_spec import too_long
-from tfjob_operator.controller.tfjob.config_maps import with_config_maps
+from tfjob_operator.controller.tfjob.adoption import claims
+from tfjob_operator.controller.tfjob.build.tf_config import too_long
+from tfjob_operator.controller.tfjob.decide import restarts
+from tfjob_operator.controller.tfjob.decide import status as statuses
+from tfjob_operator.controller.tfjob.decide.actions import NOTHING
+from tfjob_operator.controller.tfjob.decide.bounds import BOUNDS
+from tfjob_operator.controller.tfjob.decide.config_maps import with_config_maps
+from tfjob_operator.controller.tfjob.decide.held import plan_invalid, refused
+from tfjob_operator.controller.tfjob.decide.plan import plan
+from tfjob_operator.controller.tfjob.decide.problems import unreported
+from tfjob_operator.controller.tfjob.decide.reading import in_force, read, reading_of
 from tfjob_operator.controller.tfjob.executor import RefusedError
 from tfjob_operator.controller.tfjob.handlers import ChildHandler, Feed, JobHandler
-from tfjob_operator.controller.tfjob.held import plan_invalid, refused
 from tfjob_operator.controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE
 from tfjob_operator.controller.tfjob.metrics import NoReconcileMetrics
 from tfjob_operator.controller.tfjob.ownership import ORPHAN_INDEX, OWNER_INDEX, owner_key
-from tfjob_operator.controller.tfjob.plan import plan
-from tfjob_operator.controller.tfjob.reading import in_force, read, reading_of
-from tfjob_operator.controller.tfjob.ref_manager import claims
 from tfjob_operator.controller.tfjob.status_writer import StaleViewError
-from tfjob_operator.controller.tfjob.troubles import untold
 from tfjob_operator.controller.tfjob.window import COUNTER_WINDOW_S, Window
 from tfjob_operator.workqueue import ShutDown
 
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.meta import ObjectMeta
     from tfjob_operator.api.v1.types import JobStatus, TFJob
-    from tfjob_operator.controller.tfjob.actions import Plan, TroubleKey
-    from tfjob_operator.controller.tfjob.bounds import Bound
+    from tfjob_operator.controller.tfjob.adoption import RefManager
+    from tfjob_operator.controller.tfjob.decide.actions import Plan, ProblemKey
+    from tfjob_operator.controller.tfjob.decide.bounds import Bound
     from tfjob_operator.controller.tfjob.executor import Executor
     from tfjob_operator.controller.tfjob.expectations import Expectations
     from tfjob_operator.controller.tfjob.hindrances import Hindrances
+    from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
     from tfjob_operator.controller.tfjob.mender import Mender
     from tfjob_operator.controller.tfjob.metrics import JobMetrics, ReconcileMetrics, Result
     from tfjob_operator.controller.tfjob.pod_group_cache import PodGroupCache
-    from tfjob_operator.controller.tfjob.ref_manager import RefManager
     from tfjob_operator.controller.tfjob.status_writer import StatusWriter
-    from tfjob_operator.controller.tfjob.tenure import Tenure
     from tfjob_operator.informers import SharedIndexInformer
     from tfjob_operator.workqueue import Clock, RateLimitingQueue
 
@@ -71,7 +71,7 @@ class _Memory:
     `spec`, as it was read, and whether the job is `ours`, are valid for `reading`. `written` is the job as our last status
     write left it, and stands in for the versions in `superseded` until the cache has caught up. `unwritten` is the last status
     that was computed and is not known to be written: its write failed, or it waits in its `window`. `touched` says that a write
-    was tried, `acted` that children were made or deleted. `told` are the troubles of pods that were made events of.
+    was tried, `acted` that children were made or deleted. `told` are the problems of pods that were made events of.
     """
 
     reading: tuple[int, bool] | None = None
@@ -83,7 +83,7 @@ class _Memory:
     window: Window = field(default_factory=Window)
     touched: bool = False
     acted: bool = False
-    told: set[TroubleKey] = field(default_factory=set)
+    told: set[ProblemKey] = field(default_factory=set)
 
     def drop_spec(self) -> None:
         """Keep no specification, nor what its pods went through: a job that has ended is seldom looked at again (D17)."""
@@ -125,13 +125,13 @@ class TFJobController:
         clock: Clock,
         pod_groups: PodGroupCache | None = None,
         reconciles: ReconcileMetrics | None = None,
-        tenure: Tenure | None = None,
+        leadership_term: LeadershipTerm | None = None,
         domain: str = "",
     ) -> None:
         """Register the handlers; `pods`, `services` and `config_maps` must have `ownership.CHILD_INDEXERS`.
 
         `domain` is the cluster's DNS domain where TF_CONFIG needs it. `pod_groups` is None where no gang scheduler is in use,
-        and `tenure` where others may work on jobs at the same time.
+        and `leadership_term` where others may work on jobs at the same time.
         """
         self._jobs = jobs
         self._pods = pods
@@ -148,7 +148,7 @@ class TFJobController:
         self._reconciles = reconciles or NoReconcileMetrics()
         self._clock = clock
         self._pod_groups = pod_groups
-        self._tenure = tenure
+        self._leadership_term = leadership_term
         self._domain = domain
         self._bounds: tuple[Bound, ...] = (*BOUNDS, lambda meta, spec: too_long(meta, spec, domain))
         self._memory: dict[str, _Memory] = {}
@@ -168,8 +168,8 @@ class TFJobController:
         """Sync keys with `workers` tasks until the queue is shut down; what is still in it then is left to the next leader."""
         self.feed()
         async with asyncio.TaskGroup() as group:
-            if self._tenure is not None:
-                group.create_task(self._tenure.begin(), name="tenure")
+            if self._leadership_term is not None:
+                group.create_task(self._leadership_term.begin(), name="leadership_term")
             for number in range(workers):
                 group.create_task(self._work(), name=f"tfjob-worker-{number}")
 
@@ -245,12 +245,14 @@ class TFJobController:
             decided = plan_invalid(job, spec, pods, services, now, gang=gang)
         if conditions.is_finished(known.status):
             memory.drop_spec()
-        if decided.look_again_s is not None:
-            self._queue.add_after(key, decided.look_again_s)
+        if decided.requeue_after_s is not None:
+            self._queue.add_after(key, decided.requeue_after_s)
         await self._confirm_restarts(job, decided, pods)
         decided = self._hindrances.due(job.metadata, decided)
         acts = may_act and decided.acts
-        untouched = self._tenure is not None and not memory.touched and self._tenure.is_untouched(known)
+        untouched = (
+            self._leadership_term is not None and not memory.touched and self._leadership_term.is_untouched(known)
+        )
         # Once: on a view that stays old it would make again and again what the garbage collector takes away.
         unproved = untouched and not memory.acted
         written = await self._write_status(
@@ -284,9 +286,9 @@ class TFJobController:
         self, key: str, job: TFJob, spec: TFJobSpec | InvalidSpec, memory: _Memory, decided: Plan
     ) -> None:
         """Tell what keeps pods from starting, and set right what users have edited of children. Nothing waits for either."""
-        for trouble in untold(decided.troubles, memory.told):
-            memory.told.add(trouble.key)
-            self._executor.record(job, trouble.event.type, trouble.event.reason, trouble.event.message)
+        for problem in unreported(decided.problems, memory.told):
+            memory.told.add(problem.key)
+            self._executor.record(job, problem.event.type, problem.event.reason, problem.event.message)
         if isinstance(spec, TFJobSpec):
             self._wake_after(key, await self._mender.carry_out(job, spec, decided))
 

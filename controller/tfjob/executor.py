@@ -29,15 +29,15 @@ from tfjob_operator.api.meta import Struct, controller_of
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.children import NO_LABELS, ChildMeta, Pod, Service
 from tfjob_operator.api.v1.templates import templates_of
-from tfjob_operator.controller.tfjob.cluster_spec import config_map_name
-from tfjob_operator.controller.tfjob.config_maps import build_config_map
+from tfjob_operator.controller.tfjob.adoption import is_adoptable
+from tfjob_operator.controller.tfjob.build.pod import PodBuilder, build_service
+from tfjob_operator.controller.tfjob.build.pod_group import build_pod_group, resize_patch
+from tfjob_operator.controller.tfjob.build.references import reference_to
+from tfjob_operator.controller.tfjob.build.tf_config import config_map_name
+from tfjob_operator.controller.tfjob.decide.config_maps import build_config_map
+from tfjob_operator.controller.tfjob.decide.pod_end import has_ended
 from tfjob_operator.controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE, ChildKind, pod_group_kind
 from tfjob_operator.controller.tfjob.ownership import owner_key
-from tfjob_operator.controller.tfjob.pod_end import has_ended
-from tfjob_operator.controller.tfjob.pod_group import build_pod_group, resize_patch
-from tfjob_operator.controller.tfjob.pod_template import PodBuilder, build_service
-from tfjob_operator.controller.tfjob.ref_manager import is_adoptable
-from tfjob_operator.controller.tfjob.references import reference_to
 from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from tfjob_operator.api.meta import ObjectMeta
     from tfjob_operator.api.v1.types import TFJob, TFJobSpec
     from tfjob_operator.controller.events.recorder import EventRecorder
-    from tfjob_operator.controller.tfjob.actions import JobEvent, Plan, Slot
-    from tfjob_operator.controller.tfjob.cluster_spec import ClusterSpec
+    from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
+    from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan, Slot
+    from tfjob_operator.controller.tfjob.decide.gang import GangScheduler
     from tfjob_operator.controller.tfjob.expectations import Expectations
-    from tfjob_operator.controller.tfjob.gang import GangScheduler
     from tfjob_operator.controller.tfjob.hindrances import Hindrances
 
     Record = Callable[[TFJob, str, str, str], None]

@@ -1,6 +1,6 @@
 """What stands in the way of single children: which replica may be tried again when, and what people were told of it (U2).
 
-A taken name, or a policy that refuses one pod, is the trouble of one replica. It waits with growing delays of its own, whatever
+A taken name, or a policy that refuses one pod, is the problem of one replica. It waits with growing delays of its own, whatever
 wakes its job in between, and the others go on. All of this is memory that may be lost: then a replica is tried once more, and
 one Warning is said again.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.controller.tfjob.actions import Plan, Slot
+    from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
     from tfjob_operator.workqueue import Clock
     from tfjob_operator.workqueue.rate_limiters import RateLimiter
 

@@ -13,9 +13,9 @@ from tfjob_operator.api.client.errors import ApiError, ConflictError, InvalidErr
 from tfjob_operator.api.client.rest import JSON_PATCH, MERGE_PATCH
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.children import Pod
+from tfjob_operator.controller.tfjob.build.pod import labels_of, selector_of
 from tfjob_operator.controller.tfjob.kinds import POD, SERVICE
 from tfjob_operator.controller.tfjob.ownership import owner_key
-from tfjob_operator.controller.tfjob.pod_template import labels_of, selector_of
 from tfjob_operator.controller.tfjob.retries import FIRST_DELAY_S
 from tfjob_operator.workqueue.parallel import parallelize_until
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.meta import ObjectMeta
     from tfjob_operator.api.v1.types import TFJob, TFJobSpec
-    from tfjob_operator.controller.tfjob.actions import Mending, Plan
+    from tfjob_operator.controller.tfjob.decide.actions import Mending, Plan
     from tfjob_operator.controller.tfjob.executor import Record
     from tfjob_operator.controller.tfjob.kinds import ChildKind
     from tfjob_operator.controller.tfjob.retries import Retries

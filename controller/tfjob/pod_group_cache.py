@@ -9,7 +9,7 @@ import structlog
 from tfjob_operator.api.client.errors import StatusError
 from tfjob_operator.api.meta import controller_of, meta_key
 from tfjob_operator.api.scheduling import PodGroup
-from tfjob_operator.controller.tfjob.gang import Gang
+from tfjob_operator.controller.tfjob.decide.gang import Gang
 from tfjob_operator.controller.tfjob.handlers import ChildHandler
 from tfjob_operator.controller.tfjob.kinds import pod_group_kind
 from tfjob_operator.informers import Codec
@@ -17,8 +17,8 @@ from tfjob_operator.informers import Codec
 if TYPE_CHECKING:
     from tfjob_operator.api.client.errors import ApiError
     from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.controller.tfjob.decide.gang import GangScheduler
     from tfjob_operator.controller.tfjob.expectations import Expectations
-    from tfjob_operator.controller.tfjob.gang import GangScheduler
     from tfjob_operator.controller.tfjob.handlers import Feed
     from tfjob_operator.controller.tfjob.hindrances import Hindrances
     from tfjob_operator.informers import SharedIndexInformer, SharedInformerFactory

@@ -15,7 +15,7 @@ from tfjob_operator.api.meta import ObjectMeta, Struct
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import JobStatus
-from tfjob_operator.controller.tfjob.references import reference_to
+from tfjob_operator.controller.tfjob.build.references import reference_to
 from tfjob_operator.controller.tfjob.unkept import UnkeptStatus
 from tfjob_operator.workqueue.parallel import parallelize_until
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.v1.types import TFJob
     from tfjob_operator.controller.events.recorder import EventRecorder
-    from tfjob_operator.controller.tfjob.actions import JobEvent
+    from tfjob_operator.controller.tfjob.decide.actions import JobEvent
     from tfjob_operator.controller.tfjob.metrics import JobMetrics
 
 MAX_LOOKS_AT_ONCE: Final = 16

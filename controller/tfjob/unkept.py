@@ -13,7 +13,7 @@ import structlog
 
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import JobStatus
-from tfjob_operator.controller.tfjob.references import reference_to
+from tfjob_operator.controller.tfjob.build.references import reference_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

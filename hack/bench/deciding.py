@@ -23,9 +23,9 @@ from tfjob_operator.api.v1.children import Pod, Service
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import child_name
 from tfjob_operator.controller.events.recorder import EventRecorder
-from tfjob_operator.controller.tfjob.actions import Plan, Slot
-from tfjob_operator.controller.tfjob.plan import plan
-from tfjob_operator.controller.tfjob.pod_template import PodBuilder, build_service
+from tfjob_operator.controller.tfjob.build.pod import PodBuilder, build_service
+from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
+from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.workqueue import LoopClock
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The operator's own troubles: its leader dies, its node is lost, a new version is rolled out."""
+"""The operator's own problems: its leader dies, its node is lost, a new version is rolled out."""
 
 from __future__ import annotations
 

@@ -14,18 +14,18 @@ from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.scheduling import PodGroup
 from tfjob_operator.api.v1.children import ConfigMap, Pod, Service
 from tfjob_operator.api.v1.types import JobStatus, TFJob
+from tfjob_operator.controller.tfjob.adoption import RefManager
 from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.executor import Executor
 from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.hindrances import Hindrances
+from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
 from tfjob_operator.controller.tfjob.mender import Mender
 from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
 from tfjob_operator.controller.tfjob.ownership import CHILD_INDEXERS
 from tfjob_operator.controller.tfjob.pod_group_cache import PodGroupCache
-from tfjob_operator.controller.tfjob.ref_manager import RefManager
 from tfjob_operator.controller.tfjob.retries import Retries
 from tfjob_operator.controller.tfjob.status_writer import StatusWriter
-from tfjob_operator.controller.tfjob.tenure import Tenure
 from tfjob_operator.informers import Indexer
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tfjob_operator.api.client.errors import ApiError
-    from tfjob_operator.controller.tfjob.gang import GangScheduler
+    from tfjob_operator.controller.tfjob.decide.gang import GangScheduler
     from tfjob_operator.informers import EventHandler, SharedIndexInformer
 
 KEY = "ns/mnist"
@@ -73,10 +73,10 @@ class World:
     """A controller and what surrounds it."""
 
     def __init__(self, gang: GangScheduler | None = None, *, alone: bool = False) -> None:
-        """`alone`: the controller holds a lease, and can have a `tenure`."""
+        """`alone`: the controller holds a lease, and can have a `leadership_term`."""
         clock = self.clock = VirtualClock()
         self.client = FakeClient()
-        self.tenure = Tenure(self.client, "") if alone else None
+        self.leadership_term = LeadershipTerm(self.client, "") if alone else None
         self.recorder = FakeRecorder()
         self.expectations, self.hindrances = Expectations(clock), Hindrances(clock)
         self.jobs = StubInformer(Indexer())
@@ -104,7 +104,7 @@ class World:
             metrics=NoJobMetrics(),
             clock=clock,
             pod_groups=groups,
-            tenure=self.tenure,
+            leadership_term=self.leadership_term,
         )
         self.controller.feed()
 

@@ -21,17 +21,17 @@ from tfjob_operator.api.meta import ObjectMeta, OwnerReference
 from tfjob_operator.api.v1.children import ChildMeta, Pod, Service
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import child_name
-from tfjob_operator.controller.tfjob.actions import Plan, Slot
-from tfjob_operator.controller.tfjob.mending import labels_wanted
+from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
+from tfjob_operator.controller.tfjob.decide.mending import labels_wanted
+from tfjob_operator.controller.tfjob.decide.observe import observe
+from tfjob_operator.controller.tfjob.decide.reading import in_force, read
 from tfjob_operator.controller.tfjob.ownership import OwnerKey
-from tfjob_operator.controller.tfjob.reading import in_force, read
-from tfjob_operator.controller.tfjob.replicas import observe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tfjob_operator.api.v1.types import IndexRestarts
-    from tfjob_operator.controller.tfjob.replicas import Replica
+    from tfjob_operator.controller.tfjob.decide.observe import Replica
 
 JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")

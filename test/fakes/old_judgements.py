@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from tfjob_operator.api import core
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.tfjob.pod_end import is_disrupted
+from tfjob_operator.controller.tfjob.decide.pod_end import is_disrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
     from tfjob_operator.api.v1.children import Pod
-    from tfjob_operator.controller.tfjob.replicas import Replica
+    from tfjob_operator.controller.tfjob.decide.observe import Replica
 
 
 def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:

@@ -64,14 +64,14 @@ class Network:
         return self.random.choice([max(oldest, 1), *versions]) if versions else collection.seen
 
     def _schedule_trouble(self) -> None:
-        """Set the troubles of the server itself on their times."""
+        """Set the problems of the server itself on their times."""
         loop = asyncio.get_running_loop()
-        troubles: tuple[tuple[int, Callable[[], None]], ...] = (
+        problems: tuple[tuple[int, Callable[[], None]], ...] = (
             (self.weather.restarts, self._restart),
             (self.weather.compactions, self._compact),
             (self.weather.freezes, self._freeze),
         )
-        for times, trouble in troubles:
+        for times, trouble in problems:
             for _ in range(times):
                 loop.call_at(self.random.random() * self.calm_at, trouble, context=NETWORK)
 

@@ -16,18 +16,17 @@ from simulation.world import OracleError, run_seed
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import Fence
-from tfjob_operator.controller.tfjob import (
+from tfjob_operator.controller.tfjob import controller, ownership
+from tfjob_operator.controller.tfjob.decide import (
     clean_up,
     config_maps,
-    controller,
     ending,
     held,
-    lifecycle,
-    ownership,
+    observe,
     plan,
-    replicas,
     restarts,
     status,
+    verdict,
 )
 from tfjob_operator.controller.tfjob.status_writer import StatusWriter
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from hack.kubernetes_versions import Kubernetes
     from simulation.weather import Weather
     from simulation.world import Scenario
-    from tfjob_operator.controller.tfjob.actions import Plan
+    from tfjob_operator.controller.tfjob.decide.actions import Plan
 
 SEEDS = 400
 
@@ -73,13 +72,13 @@ def _pile_up(*given: Any, **named: Any) -> Plan:
         pytest.param(
             EventRecorder, "write", _tell_later, "events say that", id="U13: an end is told when it may be late"
         ),
-        pytest.param(lifecycle, "deciding_type", _worker_first, "have succeeded", id="a worker decides, not the chief"),
+        pytest.param(verdict, "deciding_type", _worker_first, "have succeeded", id="a worker decides, not the chief"),
         pytest.param(clean_up, "to_clean_up", lambda *_: [], "has ended as", id="nothing is cleaned up"),
         pytest.param(
             clean_up, "to_clean_up", lambda _, pods: [*pods], "clean-up policy", id="everything is cleaned up"
         ),
         pytest.param(plan, "account", lambda *_: (), "restarts", id="restarts are not counted"),
-        pytest.param(replicas, "was_stopped", lambda *_: False, "not succeeded", id="an orderly end on SIGTERM counts"),
+        pytest.param(observe, "was_stopped", lambda *_: False, "not succeeded", id="an orderly end on SIGTERM counts"),
         pytest.param(
             config_maps, "has_ended", lambda _: True, "is not there", id="what pods read is not kept for them"
         ),
@@ -97,7 +96,7 @@ def test_a_bug_is_found(
 
 
 def _every_pod(*args: Any) -> Any:
-    chosen, others = replicas.observe(*args)
+    chosen, others = observe.observe(*args)
     return [*chosen, *(other for other in others if other.type)], []
 
 
@@ -115,7 +114,7 @@ def _every_pod(*args: Any) -> Any:
         pytest.param(clean_up, "observe", _every_pod, "second pod|has not ended|restart|succeeded", id="D7"),
         pytest.param(plan, "relabellings", lambda *_: (), "wrong labels", id="U9"),
         pytest.param(plan, "reselections", lambda *_: (), "that selects", id="U17"),
-        pytest.param(replicas, "place_of_name", lambda *_: None, ".", id="labels decide, not names"),
+        pytest.param(observe, "place_of_name", lambda *_: None, ".", id="labels decide, not names"),
     ],
 )
 def test_what_the_operator_once_did_with_what_others_meddle_with_is_found(
@@ -132,9 +131,9 @@ def test_what_the_operator_once_did_with_what_others_meddle_with_is_found(
     ("place", "name", "bug", "found"),
     [
         pytest.param(clean_up, "to_clean_up", old_judgements.to_clean_up, "clean-up policy is Running", id="M1"),
-        pytest.param(replicas, "was_stopped", old_judgements.was_stopped, "not succeeded", id="M2"),
+        pytest.param(observe, "was_stopped", old_judgements.was_stopped, "not succeeded", id="M2"),
         pytest.param(
-            replicas, "is_final", old_judgements.is_final, "failed for good|was restarted|not succeeded", id="M3"
+            observe, "is_final", old_judgements.is_final, "failed for good|was restarted|not succeeded", id="M3"
         ),
         pytest.param(restarts, "native_sidecars", lambda _: frozenset(), "was restarted|restarts of", id="M7"),
     ],

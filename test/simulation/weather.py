@@ -27,7 +27,7 @@ LATENCIES_S: Final = (0.0, 0.02, 0.3, 1.5)
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """How bad it is: rates per request up to `refusals`, per watch or list up to `stale`, then how many troubles of the server.
+    """How bad it is: rates per request up to `refusals`, per watch or list up to `stale`, then how many problems of the server.
 
     lost_request, lost_reply: the connection breaks, or nothing ever comes, before or after the server has acted.
     refusals: 409, 429, 5xx and the pages of proxies out of nowhere. error_event: a watch ends with an ERROR.

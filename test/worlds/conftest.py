@@ -28,4 +28,4 @@ def deep(request: pytest.FixtureRequest) -> int | None:
 @pytest.fixture(autouse=True)
 def one_window(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let both windows for counters be a second: the worlds know no other period, and which it is decides nothing."""
-    monkeypatch.setattr("controller.tfjob.window.START_WINDOW_S", COUNTER_WINDOW_S)
+    monkeypatch.setattr("tfjob_operator.controller.tfjob.window.START_WINDOW_S", COUNTER_WINDOW_S)

@@ -27,6 +27,7 @@ from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.events.recorder import EventRecorder
+from tfjob_operator.controller.tfjob.adoption import RefManager
 from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.executor import Executor
 from tfjob_operator.controller.tfjob.expectations import Expectations
@@ -34,7 +35,6 @@ from tfjob_operator.controller.tfjob.hindrances import Hindrances
 from tfjob_operator.controller.tfjob.mender import Mender
 from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
 from tfjob_operator.controller.tfjob.ownership import CHILD_INDEXERS
-from tfjob_operator.controller.tfjob.ref_manager import RefManager
 from tfjob_operator.controller.tfjob.retries import Retries
 from tfjob_operator.controller.tfjob.status_writer import StatusWriter
 from tfjob_operator.informers import Indexer, Tombstone
@@ -297,7 +297,7 @@ class _Body:
 
     controller: TFJobController
     queue: _GatedQueue
-    tenure: _Tenure | None
+    leadership_term: _Tenure | None
     stores: dict[str, _Store] = field(default_factory=dict)
 
 
@@ -351,8 +351,8 @@ class Operator:
     def _play_birth(self, epoch: int, cached: tuple[tuple[Job | Child, ...], ...], since: Rv) -> Mind:
         body = self._body
         self._wake(*self._blank, epoch)
-        if body.tenure is not None:
-            body.tenure.since = since
+        if body.leadership_term is not None:
+            body.leadership_term.since = since
         for resource, items in zip(RESOURCES, cached, strict=True):
             for item in items:
                 body.stores[resource].put(item, initial=True)
@@ -444,7 +444,7 @@ class Operator:
         client, metrics = self._client, NoJobMetrics()
         expectations, hindrances = Expectations(self._clock), Hindrances(self._clock, cast("Any", _OneSecond()))
         queue = _GatedQueue(busy=office == "busy")
-        tenure = None if office is None else _Tenure()
+        leadership_term = None if office is None else _Tenure()
         indices: tuple[dict[str, Any], ...] = ({}, dict(CHILD_INDEXERS), dict(CHILD_INDEXERS))
         stores = {
             resource: _Store(resource, Indexer(index), client)
@@ -466,9 +466,9 @@ class Operator:
             hindrances=hindrances,
             metrics=metrics,
             clock=self._clock,
-            tenure=cast("Any", tenure),
+            leadership_term=cast("Any", leadership_term),
         )
-        return _Body(controller, queue, tenure, stores)
+        return _Body(controller, queue, leadership_term, stores)
 
     def _log(self, _logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         self._errors.append(f"{event} {traceback.format_exc()}")

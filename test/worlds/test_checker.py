@@ -12,11 +12,12 @@ from hack.kubernetes_versions import NEWEST
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import TFJobSpec
-from tfjob_operator.controller.tfjob import clean_up, controller, held, plan, pod_end, replicas, restarts, status
+from tfjob_operator.controller.tfjob import controller
 from tfjob_operator.controller.tfjob.controller import TFJobController
+from tfjob_operator.controller.tfjob.decide import clean_up, held, observe, plan, pod_end, restarts, status
+from tfjob_operator.controller.tfjob.decide.pod_end import is_final
 from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.handlers import ChildHandler
-from tfjob_operator.controller.tfjob.pod_end import is_final
 from tfjob_operator.controller.tfjob.status_writer import StatusWriter
 from worlds.kubelet import RESTART, RESTART_ALL
 from worlds.search import search
@@ -109,12 +110,12 @@ def clean_up_goes_by_the_phase(patch: pytest.MonkeyPatch) -> None:
 
 def clean_up_goes_by_the_outcome(patch: pytest.MonkeyPatch) -> None:
     """What has done its work is kept, though a sidecar of it runs on."""
-    patch.setattr(replicas, "has_ended", lambda pod: is_final(pod, pod.status.container_statuses[0]))
+    patch.setattr(observe, "has_ended", lambda pod: is_final(pod, pod.status.container_statuses[0]))
 
 
 def a_request_is_reckoned_from_its_end(patch: pytest.MonkeyPatch) -> None:
     """M2, M10: the time of a request is deletionTimestamp less grace, whatever the grace; Succeeded is never an answer."""
-    patch.setattr(replicas, "was_stopped", old_judgements.was_stopped)
+    patch.setattr(observe, "was_stopped", old_judgements.was_stopped)
 
 
 def a_longer_grace_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -124,7 +125,7 @@ def a_longer_grace_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def the_pods_policy_decides(patch: pytest.MonkeyPatch) -> None:
     """M3: whether an end is final is asked of the replica's policy, and not of the container's and its rules."""
-    patch.setattr(replicas, "is_final", old_judgements.is_final)
+    patch.setattr(observe, "is_final", old_judgements.is_final)
 
 
 def rejections_are_a_list(patch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from fakes.socket import FakeSocket
 from fakes.virtual_loop import VirtualTimeLoop
 from tfjob_operator.api.client.answer_parser import MAX_HEAD_BYTES
-from tfjob_operator.api.client.answers import HELD_BYTES, StreamAnswer, WholeAnswer
 from tfjob_operator.api.client.errors import ApiError, ConnectionLostError, RequestTimeoutError, TransportError
 from tfjob_operator.api.client.http1 import BUFFER_BYTES, Connection
+from tfjob_operator.api.client.responses import HELD_BYTES, StreamAnswer, WholeAnswer
 from tfjob_operator.api.client.transport import Request
 
 GET = Request("GET", "/x")

@@ -19,7 +19,7 @@ from tfjob_operator.api.v1.reader import MOST, Path, Reader
 from tfjob_operator.api.v1.shapes import TEXT, Fields, Kind, Leaf, ListOf, MapOf, check
 from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
 from tfjob_operator.api.v1.validation import MAX_DEPTH, invalid_message, read_spec
-from tfjob_operator.controller.tfjob.plan import plan
+from tfjob_operator.controller.tfjob.decide.plan import plan
 
 SECRET = "Hunter2Secret"
 TENSORFLOW = {"name": "tensorflow", "image": "i"}

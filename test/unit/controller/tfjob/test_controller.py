@@ -48,9 +48,9 @@ async def test_a_first_sync_writes_the_status_and_then_creates_children() -> Non
 async def untouched_job_behind(others: int) -> World:
     """A job that appeared in our time in office, and other jobs in the queue."""
     world = World(alone=True)
-    assert world.tenure is not None
+    assert world.leadership_term is not None
     world.client.list_version = "40"
-    await world.tenure.begin()
+    await world.leadership_term.begin()
     world.jobs.put(job(ONE_WORKER, resource_version="41"))
     assert await world.queue.get() == KEY  # the worker's, to sync it
     for number in range(others):

@@ -23,11 +23,11 @@ from tfjob_operator.api.client.errors import (
     StatusError,
 )
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.tfjob.actions import JobEvent, Plan, PodDeletion, Slot
+from tfjob_operator.controller.tfjob.build.pod import labels_of
+from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan, PodDeletion, Slot
 from tfjob_operator.controller.tfjob.executor import Executor, RefusedError
 from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.hindrances import TOLD_FOR_S, Hindrances
-from tfjob_operator.controller.tfjob.pod_template import labels_of
 
 JOB = job({"tfReplicaSpecs": {"Worker": replica(8)}})
 SPEC = good_spec(JOB)

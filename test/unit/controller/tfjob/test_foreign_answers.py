@@ -16,16 +16,16 @@ from tfjob_operator.api.client.errors import ApiError, ConflictError, DecodeErro
 from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import LeaseLock
-from tfjob_operator.controller.tfjob.actions import Plan, PodDeletion, Slot
+from tfjob_operator.controller.tfjob.adoption import Claims, RefManager
+from tfjob_operator.controller.tfjob.decide.actions import Plan, PodDeletion, Slot
 from tfjob_operator.controller.tfjob.executor import Executor, NameTakenError, RefusedError
 from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.hindrances import Hindrances
 from tfjob_operator.controller.tfjob.kinds import POD
+from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
 from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
-from tfjob_operator.controller.tfjob.ref_manager import Claims, RefManager
 from tfjob_operator.controller.tfjob.retries import Retries
 from tfjob_operator.controller.tfjob.status_writer import StaleViewError, StatusWriter
-from tfjob_operator.controller.tfjob.tenure import Tenure
 from tfjob_operator.workqueue import LoopClock
 
 if TYPE_CHECKING:
@@ -153,9 +153,9 @@ async def test_a_status_of_which_the_answer_can_not_be_read_is_not_told_of() -> 
 async def test_our_time_in_office_begins_with_nothing_but_the_api_servers_version(answer: Answer) -> None:
     """D4, D19: else every view is proved one by one, which is safe."""
     world = World(answer)
-    tenure = Tenure(world.client, "")
-    await tenure.begin()
-    assert not tenure.is_untouched(job(resource_version="999999999999"))
+    leadership_term = LeadershipTerm(world.client, "")
+    await leadership_term.begin()
+    assert not leadership_term.is_untouched(job(resource_version="999999999999"))
 
 
 @pytest.mark.parametrize("answer", [FAILURES["404 page"], FAILURES["400 JSON"], *SUCCESSES.values()])

@@ -23,10 +23,10 @@ from tfjob_operator.api.scheduling import PodGroup, PodGroupSpec, PodGroupStatus
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.children import ChildLabels, ChildMeta
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
-from tfjob_operator.controller.tfjob.actions import Slot
+from tfjob_operator.controller.tfjob.build.pod import labels_of
+from tfjob_operator.controller.tfjob.decide.actions import Slot
+from tfjob_operator.controller.tfjob.decide.gang import gang_scheduler
 from tfjob_operator.controller.tfjob.executor import NameTakenError
-from tfjob_operator.controller.tfjob.gang import gang_scheduler
-from tfjob_operator.controller.tfjob.pod_template import labels_of
 from tfjob_operator.controller.tfjob.status_writer import StaleViewError
 
 if TYPE_CHECKING:

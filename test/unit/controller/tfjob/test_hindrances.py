@@ -6,7 +6,7 @@ import pytest
 
 from fakes.clock import FakeClock
 from tfjob_operator.api.meta import ObjectMeta
-from tfjob_operator.controller.tfjob.actions import Plan, Slot
+from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
 from tfjob_operator.controller.tfjob.hindrances import FIRST_DELAY_S, MAX_DELAY_S, TOLD_FOR_S, Hindrances
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter
 

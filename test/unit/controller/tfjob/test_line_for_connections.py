@@ -12,7 +12,7 @@ from fakes.transport import Answer, FakeTransport
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.controller.leaderelection import Fence, FencedTransport
-from tfjob_operator.controller.tfjob.actions import Plan, Slot
+from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
 from tfjob_operator.controller.tfjob.executor import Executor
 from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.hindrances import Hindrances

@@ -15,10 +15,10 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, ForbiddenError, NotFoundError
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.children import ChildLabels, Pod, Service, ServiceSpec
-from tfjob_operator.controller.tfjob.actions import Mending, Plan, Slot
-from tfjob_operator.controller.tfjob.mending import labels_wanted, relabellings, reselections
-from tfjob_operator.controller.tfjob.plan import plan
-from tfjob_operator.controller.tfjob.pod_template import build_service, labels_of
+from tfjob_operator.controller.tfjob.build.pod import build_service, labels_of
+from tfjob_operator.controller.tfjob.decide.actions import Mending, Plan, Slot
+from tfjob_operator.controller.tfjob.decide.mending import labels_wanted, relabellings, reselections
+from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.controller.tfjob.retries import FIRST_DELAY_S, FORGIVEN_S, LONGEST_DELAY_S, Retries
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ async def test_a_job_wakes_by_itself_to_try_again() -> None:
 
 
 async def test_a_child_that_is_gone_needs_no_mending() -> None:
-    """U9: nor is that anybody's trouble."""
+    """U9: nor is that anybody's problem."""
     world = await settled()
     world.client.fail[PATCH_POD] = status_error(NotFoundError, 404)
     world.pods.put(labelled(POD, replica_index="abc"))

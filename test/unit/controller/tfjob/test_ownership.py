@@ -11,9 +11,9 @@ from fakes.controller import KEY, STATUS, World
 from fakes.jobs import OWNER, good_spec, job, pod, replica, service
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.children import ChildLabels, Pod, Service
-from tfjob_operator.controller.tfjob.actions import Slot
+from tfjob_operator.controller.tfjob.build.pod import labels_of
+from tfjob_operator.controller.tfjob.decide.actions import Slot
 from tfjob_operator.controller.tfjob.ownership import index_by_owner, owner_key
-from tfjob_operator.controller.tfjob.pod_template import labels_of
 
 if TYPE_CHECKING:
     from fakes.controller import StubInformer

@@ -16,8 +16,8 @@ from fakes.transport import Answer, FakeTransport, refusal
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client import Request, Response, RestClient
 from tfjob_operator.api.client.errors import ConflictError, NotFoundError
+from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
-from tfjob_operator.controller.tfjob.plan import plan
 from tfjob_operator.controller.tfjob.status_writer import StaleViewError, StatusWriter
 
 PATCH = ("patch status", "tfjobs", "mnist")

@@ -1,0 +1,89 @@
+"""What a pod of a template asks of a node, reckoned as the scheduler does. Pure.
+
+The rules are upstream's (component-helpers, `PodRequests`): ordinary containers and native sidecars (KEP-753) run together; an
+init container runs beside the sidecars that stand before it; the pod needs what the largest of these moments needs. What the
+pod itself names replaces that (KEP-2837), and its overhead comes on top.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from tfjob_operator.api import core
+from tfjob_operator.controller.tfjob.build.quantities import parse_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tfjob_operator.api.meta import JSON
+
+Requests = dict[str, Decimal]
+
+_OF_THE_POD: Final = ("cpu", "memory")
+_HUGE_PAGES: Final = "hugepages-"
+
+
+def pod_requests(template: JSON) -> Requests:
+    """The resources by name. What is no quantity is left out: of that the API server will tell when it sees the pod."""
+    spec = object_in(template, "spec")
+    total: Requests = {}
+    for container in _containers(spec, "containers"):
+        _add(total, _of_container(container))
+    sidecars: Requests = {}
+    largest: Requests = {}
+    for container in _containers(spec, "initContainers"):
+        asked = _of_container(container)
+        if container.get("restartPolicy") == core.ALWAYS:
+            _add(total, asked)
+            _add(sidecars, asked)
+            moment = sidecars
+        else:
+            moment = dict(sidecars)
+            _add(moment, asked)
+        _raise_to(largest, moment)
+    _raise_to(total, largest)
+    total |= _of_pod(spec, total)
+    _add(total, _quantities(object_in(spec, "overhead")))
+    return total
+
+
+def object_in(value: JSON, name: str) -> dict[str, Any]:
+    """The object under a name; users' templates are not checked as deep as we look here."""
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _containers(spec: JSON, name: str) -> Iterator[dict[str, Any]]:
+    found = spec.get(name)
+    return (each for each in (found if isinstance(found, list) else ()) if isinstance(each, dict))
+
+
+def _of_container(container: JSON) -> Requests:
+    """What a container requests, or where it does not say, its limits, as the API server takes it."""
+    resources = object_in(container, "resources")
+    return _quantities(object_in(resources, "limits") | object_in(resources, "requests"))
+
+
+def _of_pod(spec: JSON, of_containers: Requests) -> Requests:
+    """What the pod itself requests. A limit stands for a request where no container asks, as the API server takes it."""
+    resources = object_in(spec, "resources")
+    limits = _quantities(object_in(resources, "limits"))
+    asked = {name: limit for name, limit in limits.items() if name not in of_containers}
+    asked |= _quantities(object_in(resources, "requests"))
+    return {name: number for name, number in asked.items() if name in _OF_THE_POD or name.startswith(_HUGE_PAGES)}
+
+
+def _quantities(given: Mapping[str, object]) -> Requests:
+    parsed = {name: parse_quantity(value) for name, value in given.items()}
+    return {name: number for name, number in parsed.items() if number is not None}
+
+
+def _add(total: Requests, more: Requests) -> None:
+    for name, number in more.items():
+        total[name] = total.get(name, Decimal(0)) + number
+
+
+def _raise_to(total: Requests, other: Requests) -> None:
+    for name, number in other.items():
+        total[name] = max(total.get(name, Decimal(0)), number)

@@ -1,0 +1,90 @@
+"""The ConfigMaps of a job whose cluster specification is long: which are to be made, and which may go. Pure.
+
+A ConfigMap is immutable, and named by a hash of what is in it and of the job's UID: a job that is scaled gets another one, and
+that of an earlier job is in nobody's way. Its pods say by a label which they read. A kubelet reads it whenever it starts a
+container, also again in place; so one that a pod may still need stays, or is made again, and goes when there is no such pod.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import NO_LABELS
+from tfjob_operator.controller.tfjob.build.pod import labels_of_all, owner_reference
+from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec, config_map_name
+from tfjob_operator.controller.tfjob.decide.pod_end import has_ended
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1.children import ConfigMap, Pod
+    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.tfjob.decide.actions import Plan
+
+_DIGEST: Final = re.compile("[0-9a-f]{16}")
+
+
+def build_config_map(job: ObjectMeta, cluster: ClusterSpec, digest: str) -> dict[str, Any]:
+    """The ConfigMap of this hash, as it is sent to the API server.
+
+    If the job was scaled since pods of another hash were made, and theirs was deleted, then nobody knows any more what was in
+    it: they find what is true now.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": config_map_name(job.name, digest),
+            "labels": labels_of_all(job),
+            "ownerReferences": [owner_reference(job)],
+        },
+        "immutable": True,
+        "data": {c.CLUSTER_KEY: cluster.text},
+    }
+
+
+def with_config_maps(
+    plan: Plan, job: TFJob, spec: TFJobSpec, pods: Sequence[Pod], held: Sequence[ConfigMap], *, domain: str
+) -> Plan:
+    """The plan with the ConfigMaps that it takes; `held` are those that the job controls, `domain` is the cluster's DNS domain.
+
+    What pods read that may start again is there; what is made for pods of now stays while the job lives; nothing else does.
+    """
+    if job.metadata.deletion_timestamp is not None or plan.delete_job or _ends(plan, job):
+        return plan
+    readers = [pod for pod in pods if _digest_of(pod) and not has_ended(pod)]
+    if not (readers or held or plan.create_pods):
+        return plan
+    going = {deletion.pod.metadata.uid for deletion in plan.delete_pods}
+    needed = {
+        _digest_of(pod) for pod in readers if pod.metadata.deletion_timestamp is None and pod.metadata.uid not in going
+    }
+    kept = {_digest_of(pod) for pod in readers}
+    if not (spec.suspend or conditions.is_finished(job.status)):
+        cluster = ClusterSpec(job.metadata, spec, domain)
+        kept.add(cluster.digest)
+        if any(cluster.is_shared_with(slot.type) for slot in plan.create_pods):
+            needed.add(cluster.digest)
+    present = {each.metadata.name for each in held}
+    names = {config_map_name(job.metadata.name, digest) for digest in kept}
+    create = tuple(digest for digest in sorted(needed) if config_map_name(job.metadata.name, digest) not in present)
+    delete = tuple(
+        each for each in held if each.metadata.name not in names and each.metadata.deletion_timestamp is None
+    )
+    return replace(plan, create_config_maps=create, delete_config_maps=delete) if create or delete else plan
+
+
+def _ends(plan: Plan, job: TFJob) -> bool:
+    """Whether the job ends with this plan, which then holds nothing else."""
+    return plan.status is not None and conditions.is_finished(plan.status) and not conditions.is_finished(job.status)
+
+
+def _digest_of(pod: Pod) -> str:
+    """The hash of the ConfigMap that a pod reads, or "": users can write anything into a label."""
+    digest = (pod.metadata.labels or NO_LABELS).cluster_spec
+    return digest if _DIGEST.fullmatch(digest) else ""

@@ -1,0 +1,152 @@
+"""Gang scheduling: the pods of a job get their places together or not at all. What a plan becomes by it. Pure.
+
+A job has one PodGroup of its own name. It is created before any pod and names the least number of pods that are of use; it goes
+with the end of the job, or while the job is suspended. Only `minMember`, and the resources reckoned from it, are ever written
+to a group that exists: its queue belongs to whoever moves it (B66).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api.scheduling import COSCHEDULING_POD_GROUPS, POD_GROUP_PENDING, VOLCANO_POD_GROUPS
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan, PodGroupResize, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tfjob_operator.api.meta import Resource
+    from tfjob_operator.api.scheduling import PodGroup
+    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.tfjob.decide.observe import Replica
+
+VOLCANO: Final = "volcano"
+
+FIRST_LOOK_S: Final = 0.5
+"""When a job asks again whether PodGroups were listed by now, as long as that has not failed: the operator has just started."""
+LOOK_AGAIN_S: Final = 5.0
+"""How often it asks when that has failed. It asks our cache; the cache tries every half minute or so."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangScheduler:
+    """A scheduler that knows PodGroups.
+
+    name: what pods have as `schedulerName`.
+    pod_groups: the kind of PodGroups that it reads.
+    admits: whether it says by the phase of a group when its pods may be created; pods that come before that are dealt with
+        one by one, as if there were no group (B65).
+    """
+
+    name: str
+    pod_groups: Resource
+    admits: bool
+
+    def pod_labels(self, job: str) -> dict[str, str]:
+        """The labels by which a pod belongs to the job's group."""
+        return {} if self.admits else {"scheduling.x-k8s.io/pod-group": job}
+
+    def pod_annotations(self, job: str, replica_type: str) -> dict[str, str]:
+        """The annotations by which a pod belongs to the job's group; volcano also wants to know its role."""
+        if not self.admits:
+            return {}
+        return {"scheduling.k8s.io/group-name": job, "volcano.sh/task-spec": replica_type.lower()}
+
+
+def gang_scheduler(name: str) -> GangScheduler:
+    """The scheduler of this name: volcano, or else one that has the coscheduling plugin."""
+    if name == VOLCANO:
+        return GangScheduler(name, VOLCANO_POD_GROUPS, admits=True)
+    return GangScheduler(name, COSCHEDULING_POD_GROUPS, admits=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """What is observed of a job's gang: its own PodGroup, if there is one.
+
+    `known` is False until PodGroups have been listed once, and `failure` says why they could not be, if that was tried: their
+    CRD is not installed, say.
+    """
+
+    scheduler: GangScheduler
+    group: PodGroup | None = None
+    known: bool = True
+    failure: str = ""
+
+
+def without_pod_group(plan: Plan, gang: Gang | None) -> Plan:
+    """The plan for a job that needs no places (any more): its PodGroup goes, once (B55)."""
+    if gang is None or gang.group is None or plan.delete_job or _is_going(gang.group):
+        return plan
+    return replace(plan, delete_pod_group=gang.group)
+
+
+def with_pod_group(plan: Plan, job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica], gang: Gang | None) -> Plan:
+    """The plan for a job that runs or is about to; `replicas` are those that have a pod and are asked for."""
+    if gang is None or (plan.status is not None and conditions.is_finished(plan.status)):
+        return plan
+    plan = replace(plan, events=plan.events + _first_events(job, spec, gang.scheduler))
+    group = gang.group
+    if not gang.known:
+        return _in_ignorance(plan, job, gang) if plan.create_pods else plan
+    if group is not None and _is_going(group):
+        return _held_back(plan)  # a new group can be made when this one is gone
+    # A replica that has succeeded and whose pod is gone never comes back: a group that counts on it would wait for ever.
+    able = len({(replica.type, replica.index) for replica in replicas}) + len(plan.create_pods)
+    min_member = _min_member(spec, able)
+    if min_member == 0:
+        return plan
+    if group is None:
+        plan = replace(plan, create_pod_group=min_member)
+    elif group.spec.min_member != min_member:
+        plan = replace(plan, resize_pod_group=PodGroupResize(group, min_member))
+    return plan if _admitted(gang) else _held_back(plan)
+
+
+def _min_member(spec: TFJobSpec, able: int) -> int:
+    """As many as the job can have, or as it says is enough. A group of none is no group."""
+    asked = spec.scheduling.min_available
+    return able if asked is None else min(max(asked, 1), able)
+
+
+def _admitted(gang: Gang) -> bool:
+    if not gang.scheduler.admits:
+        return True
+    return gang.group is not None and gang.group.status.phase not in {"", POD_GROUP_PENDING}
+
+
+def _held_back(plan: Plan) -> Plan:
+    """No pod is created, nor the service of one: a job that waits in a queue takes nothing of the cluster."""
+    waiting = {slot.name for slot in plan.create_pods}
+    services = tuple(slot for slot in plan.create_services if slot.name not in waiting)
+    return replace(plan, create_pods=(), create_services=services)
+
+
+def _in_ignorance(plan: Plan, job: TFJob, gang: Gang) -> Plan:
+    """Nothing can be created, and nothing will tell when it can: the clock must."""
+    wait_s = LOOK_AGAIN_S if gang.failure else FIRST_LOOK_S
+    requeue_after_s = wait_s if plan.requeue_after_s is None else min(plan.requeue_after_s, wait_s)
+    plan = _held_back(replace(plan, requeue_after_s=requeue_after_s))
+    if not gang.failure:
+        return plan
+    text = f"No pod is created before the PodGroups of {gang.scheduler.name} can be read: {gang.failure}"
+    key = (job.metadata.uid, "", c.EVENT_POD_GROUPS_UNKNOWN)
+    problem = Problem(key, JobEvent(c.WARNING, c.EVENT_POD_GROUPS_UNKNOWN, text))
+    return replace(plan, problems=(*plan.problems, problem))
+
+
+def _first_events(job: TFJob, spec: TFJobSpec, scheduler: GangScheduler) -> tuple[JobEvent, ...]:
+    """Said once, when the job begins."""
+    if job.status.start_time is not None:
+        return ()
+    if not {replica.template.scheduler_name for replica in spec.replicas.values()} - {"", scheduler.name}:
+        return ()
+    text = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
+    return (JobEvent(c.WARNING, c.EVENT_OTHER_SCHEDULER, text),)
+
+
+def _is_going(group: PodGroup) -> bool:
+    return group.metadata.deletion_timestamp is not None

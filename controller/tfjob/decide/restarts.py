@@ -1,0 +1,97 @@
+"""Counts the restarts of replicas, in place and by re-creation, so that no crash of ours loses or repeats one. Pure.
+
+Besides, a record remembers of a pod that it was told to go, where the pod itself may forget it (`stopped`).
+
+The kubelet's count lives in the pod and goes with it; ours must be written before the pod is deleted. Both are kept in one
+record for each replica that was ever restarted, tied to the UID of the pod that it is about.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tfjob_operator.api import core
+from tfjob_operator.api.v1.types import IndexRestarts
+from tfjob_operator.controller.tfjob.decide.pod_end import goes_with_more_grace, native_sidecars
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from tfjob_operator.api.v1.children import Pod
+    from tfjob_operator.controller.tfjob.decide.observe import Replica
+
+
+def account(
+    records: Iterable[IndexRestarts], replicas: Iterable[Replica], failed: Collection[str]
+) -> tuple[IndexRestarts, ...]:
+    """Bring the records up to date with the pods that are there.
+
+    `failed` are the UIDs of pods that failed by their own doing and are about to be made again. Idempotent: the same pods
+    change nothing the second time, and counts never fall. A record goes over to another pod only when that has something to
+    count; whether it is truly the later one is not for us to see (see `taken_over`).
+    """
+    found = {(record.type, record.index): record for record in records}
+    for replica in replicas:
+        uid = replica.pod.metadata.uid
+        place = (replica.type, replica.index)
+        in_place, fails = in_place_restarts(replica.pod), uid in failed
+        stopped = goes_with_more_grace(replica.pod)
+        if not (in_place or fails or stopped):
+            continue
+        record = found.get(place, IndexRestarts(type=replica.type, index=replica.index, pod=uid))
+        if record.pod != uid:
+            record = IndexRestarts(type=record.type, index=record.index, pod=uid, carried=record.total)
+        found[place] = msgspec.structs.replace(
+            record,
+            in_place=max(record.in_place, in_place),
+            replaced=record.replaced or fails,
+            stopped=record.stopped or stopped,
+        )
+    return tuple(found[place] for place in sorted(found))
+
+
+def taken_over(before: Iterable[IndexRestarts], after: Iterable[IndexRestarts]) -> list[IndexRestarts]:
+    """The records that have gone over to another pod.
+
+    On an old view of the pods that may be one from before the pod on record, whose restarts are counted already. So it must be
+    made sure that it is there, before such records are written.
+    """
+    pods = {(record.type, record.index): record.pod for record in before}
+    return [record for record in after if pods.get((record.type, record.index), record.pod) != record.pod]
+
+
+def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) -> tuple[IndexRestarts, ...]:
+    """What two accounts of the same replicas amount to, neither of which need be the newer: nothing counts twice or is lost.
+
+    Of two records about one pod the larger counts are true; of records about different pods the one that counts more is the
+    later, since each new pod carries what was counted before. Where they count the same, a pod of `others` that was stopped is
+    the later one: nothing else than that it was stopped can have brought it there.
+    """
+    found = {(record.type, record.index): record for record in records}
+    for other in others:
+        place = (other.type, other.index)
+        record = found.get(place, other)
+        if record.pod == other.pod:
+            found[place] = msgspec.structs.replace(
+                record,
+                carried=max(record.carried, other.carried),
+                in_place=max(record.in_place, other.in_place),
+                replaced=record.replaced or other.replaced,
+                stopped=record.stopped or other.stopped,
+            )
+        elif other.total > record.total or (other.stopped and other.total == record.total):
+            found[place] = other
+    return tuple(found[place] for place in sorted(found))
+
+
+def in_place_restarts(pod: Pod) -> int:
+    """How often the kubelet restarted containers of this pod: all of them, init containers too (B37).
+
+    Native sidecars count as well, but not in a pod whose policy is Never: there nobody asked for restarts, and its kubelet
+    restarts them all the same, whatever the policy (M7).
+    """
+    spared = native_sidecars(pod.spec) if pod.spec.restart_policy == core.NEVER else frozenset()
+    statuses = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
+    return sum(status.restart_count for status in statuses if status.name not in spared)

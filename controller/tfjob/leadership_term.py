@@ -1,0 +1,60 @@
+"""Since when this process has been the only one that works on jobs.
+
+Most views of a job need a proof before they are acted upon: the cache may be behind, and another leader may have brought the
+job to its end since. A version from our own time in office that nobody has written a status to needs none: whoever works on a
+job writes its status first, and nobody else has been at work since.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import structlog
+
+from tfjob_operator.api.client import ListOptions
+from tfjob_operator.api.client.decoding import decode_answer
+from tfjob_operator.api.client.errors import ApiError
+from tfjob_operator.api.meta import ObjectMeta, Struct
+from tfjob_operator.api.v1.constants import TFJOBS
+
+if TYPE_CHECKING:
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.api.v1.types import TFJob
+
+log = structlog.get_logger(__name__)
+
+
+class _Listed(Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+class LeadershipTerm:
+    """Our time in office. Invariant: what happened before the lease was ours is never taken for something of our time.
+
+    The API server's versions of one kind of object are numbers that grow with every change (KEP-5504, and etcd's revisions long
+    before it). Where they are not numbers, nothing is known to be of our time.
+    """
+
+    def __init__(self, client: RestClient, namespace: str) -> None:
+        """Nothing is of our time before `begin`. `namespace` "" means all of them."""
+        self._client = client
+        self._namespace = namespace
+        self._since = math.inf
+
+    async def begin(self) -> None:
+        """Ask the server which version it is at. Call this when no write of a former leader can take effect any more.
+
+        Never raises ApiError: without an answer every view is proved one by one.
+        """
+        try:
+            # Without a version the answer comes from etcd, not from a cache that may be behind.
+            body = await self._client.list_page(TFJOBS, ListOptions(self._namespace, limit=1))
+            self._since = int(decode_answer(body, _Listed, request=f"LIST {TFJOBS}").metadata.resource_version)
+        except (ApiError, ValueError) as error:  # the version need not be a number
+            log.debug("leadership_term_unknown", error=str(error))
+
+    def is_untouched(self, job: TFJob) -> bool:
+        """Whether this version of a job is of our time and bears no status: then nobody has worked on it before us."""
+        version = job.metadata.resource_version
+        return not job.status.conditions and version.isdecimal() and int(version) > self._since

@@ -1,0 +1,178 @@
+"""TF_CONFIG, letter by letter."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.jobs import good_spec, job, replica
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec, too_long
+
+if TYPE_CHECKING:
+    from tfjob_operator.api.v1.types import TFJob
+
+ALL = {"tfReplicaSpecs": {"Worker": replica(2), "PS": replica(1), "Chief": replica(1), "Evaluator": replica(1)}}
+CLUSTER = (
+    '{"cluster":{"chief":["mnist-chief-0.ns.svc:2222"],"evaluator":["mnist-evaluator-0.ns.svc:2222"],'
+    '"ps":["mnist-ps-0.ns.svc:2222"],"worker":["mnist-worker-0.ns.svc:2222","mnist-worker-1.ns.svc:2222"]},'
+)
+
+
+def config(spec: dict[str, Any], replica_type: str, index: int = 0, domain: str = "") -> str | None:
+    """TF_CONFIG of one replica of the job mnist in the namespace ns."""
+    tfjob = job(spec)
+    cluster = ClusterSpec(tfjob.metadata, good_spec(tfjob), domain)
+    return None if cluster.is_alone else cluster.tf_config(replica_type, index)
+
+
+def test_every_replica_type_gets_the_whole_cluster_and_its_own_task() -> None:
+    """B58: goldens; cluster types alphabetical, evaluator included as in tf-operator 1.1."""
+    for replica_type in (c.CHIEF, c.EVALUATOR, c.PS, c.WORKER):
+        task = f'"task":{{"type":"{replica_type.lower()}","index":0}},"environment":"cloud"}}'
+        assert config(ALL, replica_type) == CLUSTER + task
+    assert config(ALL, c.WORKER, 1) == CLUSTER + '"task":{"type":"worker","index":1},"environment":"cloud"}'
+
+
+def test_a_job_of_one_replica_gets_none() -> None:
+    """B59: a cluster of one would wait for nobody, and breaks local training."""
+    assert config({"tfReplicaSpecs": {"Worker": replica(1)}}, c.WORKER) is None
+    assert config({"tfReplicaSpecs": {"Chief": replica(1), "Worker": replica(1)}}, c.CHIEF) is not None
+
+
+def test_a_type_without_replicas_is_not_in_the_cluster() -> None:
+    """B51: PS with zero replicas does not appear."""
+    text = config({"tfReplicaSpecs": {"PS": replica(0), "Worker": replica(2)}}, c.WORKER)
+    assert text is not None
+    assert list(msgspec.json.decode(text)["cluster"]) == ["worker"]
+
+
+def test_the_cluster_domain_is_appended_to_host_names() -> None:
+    """CUSTOM_CLUSTER_DOMAIN."""
+    text = config(ALL, c.PS, domain="cluster.local")
+    assert text is not None
+    assert msgspec.json.decode(text)["cluster"]["ps"] == ["mnist-ps-0.ns.svc.cluster.local:2222"]
+
+
+def test_the_port_is_the_one_named_tfjob_port() -> None:
+    """Other named ports are kept in their order; an unnamed one is the user's own affair."""
+    ports = [
+        {"name": "metrics", "containerPort": 9},
+        {"containerPort": 7},
+        {"name": "tfjob-port", "containerPort": 3333},
+    ]
+    container = {"name": "tensorflow", "image": "i", "ports": ports}
+    spec = good_spec(job({"tfReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [container]}}}}}))
+    assert spec.replicas["Worker"].template.ports == (("metrics", 9, "TCP"), ("tfjob-port", 3333, "TCP"))
+    assert spec.replicas["Worker"].template.port == 3333
+
+
+def test_without_a_named_port_it_is_2222() -> None:
+    """The default port of the API."""
+    assert good_spec(job()).replicas["Worker"].template.ports == (("tfjob-port", 2222, "TCP"),)
+
+
+ELASTIC = ALL | {"enableDynamicWorker": True}
+
+
+def test_a_worker_of_an_elastic_job_knows_itself_and_the_parameter_servers() -> None:
+    """B60: the sparse form stands under `cluster`, which TensorFlow reads, not under `sparseCluster`."""
+    assert config(ELASTIC, c.WORKER, 1) == (
+        '{"cluster":{"ps":["mnist-ps-0.ns.svc:2222"],"worker":{"1":"mnist-worker-1.ns.svc:2222"}},'
+        '"task":{"type":"worker","index":1}}'
+    )
+
+
+def test_a_parameter_server_of_an_elastic_job_knows_itself() -> None:
+    """B60: as the Go operators write it for server 0; the others say which index they are."""
+    two = {"tfReplicaSpecs": {"PS": replica(2), "Worker": replica(2)}, "enableDynamicWorker": True}
+    assert config(two, c.PS, 0) == (
+        '{"cluster":{"ps":["mnist-ps-0.ns.svc:2222"],"worker":{}},"task":{"type":"ps","index":0}}'
+    )
+    assert config(two, c.PS, 1) == (
+        '{"cluster":{"ps":{"1":"mnist-ps-1.ns.svc:2222"},"worker":{}},"task":{"type":"ps","index":1}}'
+    )
+
+
+def test_chief_and_evaluator_of_an_elastic_job_know_all() -> None:
+    """B60: the chief got an empty cluster from the Go operators."""
+    for replica_type in (c.CHIEF, c.EVALUATOR):
+        assert config(ELASTIC, replica_type) == config(ALL, replica_type)
+
+
+TYPES = st.dictionaries(st.sampled_from([c.PS, c.WORKER, c.EVALUATOR]), st.integers(0, 120), min_size=1)
+NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
+
+
+@given(TYPES, NAMES, NAMES, st.sampled_from(["", "cluster.local"]), st.booleans())
+def test_lengths_are_reckoned_as_the_texts_are_long(
+    counts: dict[str, int], name: str, namespace: str, domain: str, elastic: bool
+) -> None:
+    """U1: what is never made must be as long as it would be; JSON by another encoder says that the text is JSON."""
+    body = {"tfReplicaSpecs": {kind: replica(count) for kind, count in counts.items()}, "enableDynamicWorker": elastic}
+    tfjob = job(body, name=name, namespace=namespace)
+    cluster = ClusterSpec(tfjob.metadata, good_spec(tfjob), domain)
+    assert cluster.size == len(cluster.text.encode())
+    assert msgspec.json.encode(msgspec.json.decode(cluster.text)).decode() == cluster.text
+    configs = [cluster.tf_config(kind, index) for kind, count in counts.items() for index in range(count)]
+    for text in configs:
+        assert msgspec.json.encode(msgspec.json.decode(text)).decode() == text
+    longest = max((len(f"TF_CONFIG={text}".encode()) for text in configs), default=0)
+    assert cluster.longest_variable == (0 if sum(counts.values()) == 1 else longest)
+
+
+def workers(count: int, name: str = "mnist", *, env: list[dict[str, Any]] | None = None, **spec: Any) -> TFJob:
+    """A job of so many workers."""
+    container = {"name": "tensorflow", "image": "i", "env": env or []}
+    entry = replica(count, template={"spec": {"containers": [container]}})
+    return job({"tfReplicaSpecs": {"Worker": entry}, **spec}, name=name)
+
+
+def verdict(tfjob: TFJob, domain: str = "") -> str:
+    """What is wrong with the length of a job's TF_CONFIG."""
+    return too_long(tfjob.metadata, good_spec(tfjob), domain)
+
+
+def test_a_tf_config_that_no_process_could_be_given_is_refused_with_both_numbers() -> None:
+    """U1, D9: one worker less is taken; the text says how long it is, what the bound is, and what helps."""
+    name = "resnet50-imagenet-sweep-17-attempt-4-of-the-team"
+    most = next(count for count in range(1000, 3000) if verdict(workers(count, name))) - 1
+    fits, found = workers(most, name), verdict(workers(most + 1, name))
+    assert ClusterSpec(fits.metadata, good_spec(fits)).longest_variable <= 131_071
+    larger = workers(most + 1, name)
+    size = ClusterSpec(larger.metadata, good_spec(larger)).longest_variable
+    assert size > 131_071
+    assert str(size) in found
+    assert "131071" in found
+    assert all(word in found for word in ("shorter names", "fewer replicas", "enableDynamicWorker"))
+
+
+def test_the_bound_is_the_kernels_own() -> None:
+    """U1: a process starts with a variable of 131,071 bytes, name and all, and with none that is longer."""
+    for size, starts in ((131_071, True), (131_072, False)):
+        environment = {"TF_CONFIG": "x" * (size - len("TF_CONFIG="))}
+        with contextlib.nullcontext() if starts else pytest.raises(OSError, match="Argument list too long"):
+            assert subprocess.run(["/bin/true"], env=environment, check=False).returncode == 0
+
+
+def test_the_clusters_domain_counts_too() -> None:
+    """U1: it stands in every host name."""
+    tfjob = workers(4000)
+    assert not verdict(tfjob)
+    assert verdict(tfjob, "cluster.of.the.research.department.example.com")
+
+
+def test_nobody_is_refused_whose_replicas_get_no_long_tf_config() -> None:
+    """U1: those of a template that sets TF_CONFIG, and the workers of an elastic job, who are not told of each other."""
+    assert verdict(workers(9000))
+    assert not verdict(workers(9000, env=[{"name": "TF_CONFIG", "value": "mine"}]))
+    assert not verdict(workers(9000, enableDynamicWorker=True))
+    assert "enableDynamicWorker" not in verdict(
+        job({"tfReplicaSpecs": {"PS": replica(9000), "Worker": replica(1)}, "enableDynamicWorker": True})
+    )

@@ -1,0 +1,303 @@
+"""A job that has begun and whose specification is wrong since: it is held, and mended it goes on as if nothing had been."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.jobs import good_spec, job, names, pod, replica, service
+from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus, PodStatus
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import Pod, Service
+from tfjob_operator.api.v1.types import Begun, JobCondition, JobStatus, ReplicaStatus, TFJob, TFJobSpec
+from tfjob_operator.controller.tfjob.decide.actions import Plan
+from tfjob_operator.controller.tfjob.decide.gang import Gang
+from tfjob_operator.controller.tfjob.decide.held import plan_invalid, refused
+from tfjob_operator.controller.tfjob.decide.plan import plan
+from tfjob_operator.controller.tfjob.decide.reading import in_force, read
+
+SPEC = {"tfReplicaSpecs": {"Worker": replica(2, "ExitCode")}}
+RENAMED = {"spec": {"containers": [{"name": "main", "image": "i"}]}}
+MISTAKE = SPEC | {"runPolicy": {"backoffLimit": -1}}
+MISTAKES = {
+    "a negative limit": MISTAKE,
+    "a policy that is none": SPEC | {"runPolicy": {"cleanPodPolicy": "Sometimes"}},
+    "a renamed container": {"tfReplicaSpecs": {"Worker": replica(2, template=RENAMED)}},
+    "two entries of one type": {"tfReplicaSpecs": {"Worker": replica(2), "worker": replica(2)}},
+    "nothing at all": {},
+}
+TEXT = "spec.runPolicy.backoffLimit: must be a whole number of at least 0"
+REFUSAL = "pod mnist-worker-1 was refused: spec.containers[0].image: Required value"
+NO_CHILDREN: dict[str, list[str]] = {"create pods": [], "create services": [], "delete pods": [], "delete services": []}
+RUNNING = [pod("Worker", 0), pod("Worker", 1)]
+
+
+def decide(
+    tfjob: TFJob, *pods: Pod, services: tuple[Service, ...] = (), at_s: float = 60, gang: Gang | None = None
+) -> Plan:
+    """The plan for a job, as the controller has it made."""
+    spec, now = in_force(tfjob, read(tfjob)), EPOCH + timedelta(seconds=at_s)
+    if isinstance(spec, TFJobSpec):
+        return plan(tfjob, spec, pods, services, now, gang=gang)
+    return plan_invalid(tfjob, spec, pods, services, now, gang=gang)
+
+
+def after(tfjob: TFJob, decided: Plan) -> TFJob:
+    """The job when the plan's status was written."""
+    return msgspec.structs.replace(tfjob, status=decided.status) if decided.status is not None else tfjob
+
+
+def synced(tfjob: TFJob, *pods: Pod, at_s: float = 60) -> TFJob:
+    """The job after a sync."""
+    return after(tfjob, decide(tfjob, *pods, at_s=at_s))
+
+
+def running(spec: dict[str, Any] | None = None) -> TFJob:
+    """A job whose two workers run."""
+    return synced(synced(job(spec or SPEC), at_s=0), *RUNNING, at_s=0)
+
+
+def edited(tfjob: TFJob, spec: dict[str, Any]) -> TFJob:
+    """The job with another specification."""
+    meta = msgspec.structs.replace(tfjob.metadata, generation=tfjob.metadata.generation + 1)
+    return msgspec.structs.replace(tfjob, metadata=meta, spec=msgspec.Raw(msgspec.json.encode(spec)))
+
+
+def held_of(tfjob: TFJob) -> JobCondition:
+    """The condition that says that it is held, or was."""
+    found = conditions.find(tfjob.status.conditions, c.HELD)
+    assert found is not None
+    return found
+
+
+def told(tfjob: TFJob) -> list[str]:
+    """The conditions that are True, in their order."""
+    return [each.type for each in tfjob.status.conditions if each.status == "True"]
+
+
+@pytest.mark.parametrize("wrong", [*MISTAKES.values()], ids=MISTAKES)
+def test_a_wrong_edit_of_a_job_that_runs_holds_it(wrong: dict[str, Any]) -> None:
+    """U4: not a pod and not a service is touched, and what clients read as its state is what it was."""
+    services = (service("Worker", 0), service("Worker", 1))
+    decided = decide(edited(running(), wrong), *RUNNING, services=services)
+    held = after(edited(running(), wrong), decided)
+    assert names(decided) == NO_CHILDREN
+    assert told(held) == [c.CREATED, c.HELD, c.RUNNING]
+    assert held.status.conditions[-1] == running().status.conditions[-1]
+    assert held.status.observed_generation == 2
+    assert held.status.replica_statuses == {"Worker": ReplicaStatus(active=2)}
+    assert decide(held, *RUNNING, services=services).status is None
+
+
+def test_the_condition_and_one_warning_name_every_mistake() -> None:
+    """U4: once for the same mistakes, and again when they are others."""
+    wrong = SPEC | {"runPolicy": {"backoffLimit": -1, "cleanPodPolicy": "Sometimes"}}
+    decided = decide(edited(running(), wrong), *RUNNING)
+    (warning,) = decided.events
+    held = after(edited(running(), wrong), decided)
+    assert (warning.type, warning.reason, held_of(held).reason) == ("Warning", "InvalidTFJobSpec", "InvalidTFJobSpec")
+    for text in (warning.message, held_of(held).message):
+        assert "backoffLimit" in text
+        assert "cleanPodPolicy" in text
+    assert decide(edited(held, wrong), *RUNNING).events == ()
+    (other,) = decide(edited(held, MISTAKE), *RUNNING).events
+    assert "cleanPodPolicy" not in other.message
+
+
+@pytest.mark.parametrize("code", [1, 137])
+def test_what_has_ended_while_it_is_held_is_judged_when_it_is_mended(code: int) -> None:
+    """U4: a failure neither ends the job nor is its pod made again, until the specification is good."""
+    ended = (pod("Worker", 0), pod("Worker", 1, "Failed", code))
+    held = synced(edited(running(), MISTAKE), *RUNNING)
+    decided = decide(held, *ended)
+    held = after(held, decided)
+    assert names(decided) == NO_CHILDREN
+    assert held.status.replica_statuses == {"Worker": ReplicaStatus(active=1, failed=1)}
+    assert held.status.restarts == ()
+    decided = decide(edited(held, SPEC), *ended)
+    mended = after(edited(held, SPEC), decided)
+    assert decided.events[0].reason == "TFJobSpecMended"
+    assert held_of(mended).status == "False"
+    if code == 1:
+        assert told(mended) == [c.CREATED, c.FAILED]
+    else:
+        assert names(decided)["delete pods"] == ["mnist-worker-1"]
+        assert told(mended) == [c.CREATED, c.RESTARTING]
+
+
+def test_a_success_is_written_down_while_the_job_is_held_and_ends_it_when_it_is_mended() -> None:
+    """U4: its pod may be gone by then, and so may be what it proves."""
+    held = synced(edited(running(), MISTAKE), pod("Worker", 0, "Succeeded", 0), pod("Worker", 1, restarts=3))
+    assert held.status.finished_indices == {"Worker": "0"}
+    assert [record.total for record in held.status.restarts] == [3]
+    assert c.SUCCEEDED not in told(held)
+    mended = synced(edited(held, SPEC), pod("Worker", 1))
+    assert told(mended) == [c.CREATED, c.SUCCEEDED]
+
+
+def test_a_pod_that_is_missing_is_made_when_the_specification_is_mended() -> None:
+    """U4: mended, the job goes on as if nothing had been."""
+    held = synced(edited(running(), MISTAKE), *RUNNING)
+    assert names(decide(held, pod("Worker", 0), services=(service("Worker", 0),))) == NO_CHILDREN
+    decided = decide(edited(held, SPEC), pod("Worker", 0), services=(service("Worker", 0), service("Worker", 1)))
+    assert names(decided) == NO_CHILDREN | {"create pods": ["mnist-worker-1"]}
+    mended = synced(edited(held, SPEC), *RUNNING)
+    states = [(each.type, each.status) for each in mended.status.conditions]
+    assert states == [(c.CREATED, "True"), (c.HELD, "False"), (c.RUNNING, "True")]
+    assert decide(mended, *RUNNING).status is None
+
+
+def test_a_deadline_that_can_be_read_ends_a_job_that_is_held() -> None:
+    """U4: in the words of every job, and then what ran is cleaned up, since a limit leaves nothing running."""
+    limited = SPEC | {"runPolicy": {"activeDeadlineSeconds": 100}}
+    wrong = SPEC | {"runPolicy": {"activeDeadlineSeconds": 100, "backoffLimit": -1, "cleanPodPolicy": "None"}}
+    held = edited(running(limited), wrong)
+    assert decide(held, *RUNNING).requeue_after_s == 40
+    held = synced(held, *RUNNING)
+    ended = synced(held, *RUNNING, at_s=100)
+    assert told(ended) == [c.CREATED, c.FAILED]
+    assert (ended.status.conditions[-1].reason, held_of(ended).status) == ("JobFailed", "False")
+    assert names(decide(ended, *RUNNING, at_s=101))["delete pods"] == ["mnist-worker-0", "mnist-worker-1"]
+
+
+def test_a_suspension_that_can_be_read_takes_the_pods_and_resuming_makes_none() -> None:
+    """U4: suspension is the user's explicit word; a wrong specification is no ground to make pods."""
+    wrong = SPEC | {"runPolicy": {"suspend": True, "backoffLimit": -1, "activeDeadlineSeconds": 10}}
+    services = (service("Worker", 0),)
+    decided = decide(edited(running(), wrong), *RUNNING, services=services)
+    assert names(decided)["delete pods"] == ["mnist-worker-0", "mnist-worker-1"]
+    assert names(decided)["delete services"] == ["mnist-worker-0"]
+    suspended = after(edited(running(), wrong), decided)
+    assert told(suspended) == [c.CREATED, c.HELD, c.SUSPENDED]
+    wrong = MISTAKE | {"runPolicy": {"backoffLimit": -1, "activeDeadlineSeconds": 10}}
+    resumed = edited(suspended, wrong)
+    decided = decide(resumed, at_s=1000)
+    assert names(decided) == NO_CHILDREN
+    assert decided.requeue_after_s is None
+    assert told(after(resumed, decided)) == [c.CREATED, c.HELD, c.SUSPENDED]
+    decided = decide(edited(suspended, SPEC), at_s=1000)
+    assert names(decided)["create pods"] == ["mnist-worker-0", "mnist-worker-1"]
+    mended = after(edited(suspended, SPEC), decided)
+    assert told(mended) == [c.CREATED]
+    assert mended.status.start_time == EPOCH + timedelta(seconds=1000)
+
+
+def test_what_a_job_left_running_is_not_taken_by_an_edit_after_its_end() -> None:
+    """U4: under None parameter servers may run on; a policy that can not be read is no ground to take them."""
+    kept = {"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(1)}, "runPolicy": {"cleanPodPolicy": "None"}}
+    pods = (pod("PS", 0), pod("Worker", 0, "Succeeded", 0))
+    ended = synced(synced(job(kept), at_s=0), *pods)
+    assert c.SUCCEEDED in told(ended)
+    for policy in ("Sometimes", "None"):
+        wrong = kept | {"runPolicy": {"cleanPodPolicy": policy, "backoffLimit": -1}}
+        assert names(decide(edited(ended, wrong), *pods)) == NO_CHILDREN
+    wrong = kept | {"runPolicy": {"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 90, "backoffLimit": -1}}
+    decided = decide(edited(ended, wrong), *pods)
+    assert names(decided)["delete pods"] == ["mnist-ps-0", "mnist-worker-0"]
+    assert decided.requeue_after_s == 90
+    assert decide(edited(ended, wrong), at_s=150).delete_job
+
+
+def test_a_job_that_has_never_begun_fails() -> None:
+    """B02: it was never good, or has never had a pod: nothing is lost, and its owner sees it at once."""
+    assert told(synced(job(MISTAKE))) == [c.FAILED]
+    suspended = synced(job(SPEC | {"runPolicy": {"suspend": True}}))
+    assert told(synced(edited(suspended, MISTAKE))) == [c.CREATED, c.FAILED]
+
+
+def test_a_job_of_an_older_operator_is_held_too() -> None:
+    """U4: it noted no beginning, and not how many replicas there were; its pods are proof enough."""
+    bare = msgspec.structs.replace(running().status, begun=None)
+    wrong = edited(msgspec.structs.replace(running(), status=bare), MISTAKE)
+    held = synced(wrong, pod("Worker", 0), pod("Worker", 7, "Succeeded", 0))
+    assert told(held) == [c.CREATED, c.HELD, c.RUNNING]
+    assert held.status.replica_statuses == {"Worker": ReplicaStatus(active=1, succeeded=1)}
+    assert held.status.finished_indices == {"Worker": "7"}
+    assert held.status.begun == Begun()
+    assert told(synced(held)) == [c.CREATED, c.HELD, c.RUNNING]  # though no pod is left
+    unwritten = msgspec.structs.replace(job(MISTAKE), status=JobStatus())
+    assert told(synced(unwritten, pod("Worker", 0))) == [c.HELD, c.CREATED]
+
+
+def test_what_is_refused_after_an_edit_holds_the_job_until_the_next_one() -> None:
+    """U4: in the API server's words; nothing is tried again at the same generation, also after a restart of the operator."""
+    larger = edited(running(), {"tfReplicaSpecs": {"Worker": replica(3)}})
+    decided = plan_invalid(larger, refused(good_spec(larger), REFUSAL), RUNNING, [], EPOCH)
+    held = after(larger, decided)
+    assert told(held) == [c.CREATED, c.HELD, c.RUNNING]
+    assert held_of(held).message == REFUSAL
+    assert REFUSAL in decided.events[0].message
+    assert decide(held, *RUNNING) == Plan(problems=())
+    failed = (pod("Worker", 0, "Failed", 1), pod("Worker", 1))
+    assert told(synced(held, *failed)) == [c.CREATED, c.HELD, c.RUNNING]
+    again = decide(edited(held, {"tfReplicaSpecs": {"Worker": replica(3)}}), *RUNNING)
+    assert names(again)["create pods"] == ["mnist-worker-2"]
+    assert [event.reason for event in again.events] == ["TFJobSpecMended"]
+
+
+def test_what_is_refused_without_ever_having_been_edited_fails_the_job() -> None:
+    """B03: it would never have run, and some of its pods may not change that."""
+    tfjob = running()
+    decided = plan_invalid(tfjob, refused(good_spec(tfjob), REFUSAL), RUNNING, [], EPOCH)
+    assert told(after(tfjob, decided)) == [c.CREATED, c.FAILED]
+    assert decided.events[0].message.endswith(f"the spec is invalid: {REFUSAL}")
+
+
+def test_scaling_a_job_without_workers_is_a_warning_once_and_nothing_else() -> None:
+    """U3: kubectl scale on a job of a chief alone."""
+    chief = {"tfReplicaSpecs": {"Chief": replica(1)}}
+    tfjob = synced(synced(job(chief), at_s=0), pod("Chief", 0))
+    scaled = edited(tfjob, {"tfReplicaSpecs": {"Chief": replica(1), "Worker": {"replicas": 2}}})
+    decided = decide(scaled, pod("Chief", 0), services=(service("Chief", 0),))
+    assert names(decided) == NO_CHILDREN
+    assert [(event.type, event.reason) for event in decided.events] == [("Warning", "NoWorkersToScale")]
+    assert told(after(scaled, decided)) == [c.CREATED, c.RUNNING]
+    assert decide(after(scaled, decided), pod("Chief", 0), services=(service("Chief", 0),)) == Plan()
+
+
+def test_what_keeps_a_pod_from_starting_is_told_of_a_held_job_too() -> None:
+    """B34: its owner still wants to know."""
+    waiting = ContainerState(waiting=ContainerStateWaiting(reason="ErrImagePull", message="no such image"))
+    status = PodStatus(phase="Pending", container_statuses=(ContainerStatus(name="tensorflow", state=waiting),))
+    stuck = msgspec.structs.replace(pod("Worker", 1), status=status)
+    (problem,) = decide(edited(running(), MISTAKE), pod("Worker", 0), stuck).problems
+    assert "no such image" in problem.event.message
+
+
+def test_a_job_that_was_given_to_another_controller_is_not_held() -> None:
+    """B75: its mistakes are not ours to tell."""
+    policy = {"managedBy": "kueue.x-k8s.io/multikueue", "backoffLimit": -1}
+    foreign = edited(running(), SPEC | {"runPolicy": policy})
+    assert decide(foreign, *RUNNING) == Plan()
+
+
+@st.composite
+def fates(draw: st.DrawFn) -> list[Pod]:
+    """What may have become of the pods of a held job."""
+    phases = st.sampled_from([("Running", None), ("Pending", None), ("Succeeded", 0), ("Failed", 1), ("Failed", 137)])
+    places = draw(st.lists(st.integers(0, 2), unique=True))
+    found = [(index, draw(phases)) for index in places]
+    return [pod("Worker", index, phase, code, terminating=draw(st.booleans())) for index, (phase, code) in found]
+
+
+@given(st.sampled_from([*MISTAKES.values()]), fates(), fates())
+def test_whatever_becomes_of_its_pods_a_held_job_touches_nothing_and_forgets_nothing(
+    wrong: dict[str, Any], first: list[Pod], then: list[Pod]
+) -> None:
+    """U4: and it settles, so that it costs no call."""
+    tfjob = edited(running(), wrong)
+    for pods in (first, then):
+        decided = decide(tfjob, *pods)
+        assert names(decided) == NO_CHILDREN
+        before, tfjob = tfjob, after(tfjob, decided)
+        assert conditions.is_true(tfjob.status, c.HELD)
+        assert tfjob.status.conditions[-1].type == c.RUNNING
+        assert set(before.status.finished_indices) <= set(tfjob.status.finished_indices)
+        assert decide(tfjob, *pods).status is None

@@ -1,0 +1,403 @@
+"""Limits, suspension and memory: what a plan decides from more than the pods of the moment."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from fakes.jobs import good_spec, job, names, pod, replica, service
+from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.core import ContainerState, ContainerStateTerminated
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import Pod, Service
+from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob
+from tfjob_operator.controller.tfjob.decide.actions import NOTHING, JobEvent, Plan
+from tfjob_operator.controller.tfjob.decide.plan import plan
+
+
+def at(seconds: float) -> datetime:
+    """So many seconds after the beginning."""
+    return EPOCH + timedelta(seconds=seconds)
+
+
+class Life:
+    """A job whose plans' statuses are written, one after the other."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        self.job = job(spec)
+
+    def sync(self, pods: list[Pod], seconds: float = 0, services: list[Service] | None = None) -> Plan:
+        """Plan at that time, and write the status."""
+        decided = plan(self.job, good_spec(self.job), pods, services or [], at(seconds))
+        if decided.status is not None:
+            self.job = msgspec.structs.replace(self.job, status=decided.status)
+        return decided
+
+    def edit(self, **policy: Any) -> None:
+        """Change the run policy."""
+        spec = msgspec.json.decode(self.job.spec)
+        spec["runPolicy"] = spec.get("runPolicy", {}) | policy
+        self.job = TFJob(
+            metadata=self.job.metadata, spec=msgspec.Raw(msgspec.json.encode(spec)), status=self.job.status
+        )
+
+    @property
+    def status(self) -> JobStatus:
+        """The status as it stands."""
+        return self.job.status
+
+    @property
+    def true(self) -> list[str]:
+        """The conditions that are True, in order."""
+        return [condition.type for condition in self.status.conditions if condition.status == "True"]
+
+    @property
+    def message(self) -> str:
+        """The message of the last condition."""
+        return self.status.conditions[-1].message
+
+
+def workers(count: int = 1, policy: str = "ExitCode", /, **run_policy: Any) -> dict[str, Any]:
+    """Workers under a run policy."""
+    return {"tfReplicaSpecs": {"Worker": replica(count, policy)}, "runPolicy": run_policy}
+
+
+def killed(uid: str, index: int = 0) -> Pod:
+    """A worker that ended with 137."""
+    return pod("Worker", index, "Failed", 137, uid=uid)
+
+
+# Back-off limit.
+
+
+def test_a_replica_is_made_again_as_often_as_the_limit_says_and_no_more() -> None:
+    """B36: limit 3 and always 137: exactly three new pods, then Failed; the count is in the status, not in memory."""
+    life = Life(workers(backoffLimit=3))
+    made = 0
+    for attempt in range(4):
+        decided = life.sync([killed(f"uid-{attempt}")])
+        made += len(decided.delete_pods)
+        life.job = msgspec.json.decode(msgspec.json.encode(life.job), type=TFJob)  # the operator starts anew
+    assert made == 3
+    assert life.true == [c.CREATED, c.FAILED]
+    assert life.message.startswith("Job mnist has failed because it has reached the specified backoff limit")
+    assert life.status.completion_time == EPOCH
+
+
+def test_restarts_in_place_count_against_the_limit() -> None:
+    """B37: the sum over all replicas, whoever restarts them."""
+    life = Life(workers(2, "OnFailure", backoffLimit=3))
+    life.sync([pod("Worker", 0, restarts=2), pod("Worker", 1, restarts=1)])
+    assert c.RUNNING in life.true
+    life.sync([pod("Worker", 0, restarts=2), pod("Worker", 1, restarts=2)])
+    assert life.true == [c.CREATED, c.FAILED]
+
+
+def test_a_limit_of_zero_fails_at_the_first_restart() -> None:
+    """B37: not before, and not later."""
+    life = Life(workers(1, "OnFailure", backoffLimit=0))
+    life.sync([pod("Worker", 0)])
+    assert c.FAILED not in life.true
+    life.sync([pod("Worker", 0, restarts=1)])
+    assert c.FAILED in life.true
+
+
+def test_disruptions_are_made_good_without_counting() -> None:
+    """B38: evictions never use up the limit."""
+    life = Life(workers(1, "OnFailure", backoffLimit=0))
+    for number in range(5):
+        decided = life.sync([pod("Worker", 0, "Failed", reason="Evicted", uid=f"uid-{number}")])
+        assert len(decided.delete_pods) == 1
+    assert c.FAILED not in life.true
+    assert life.status.restarts == ()
+
+
+def test_a_disrupted_pod_is_made_again_whatever_its_process_answered_to_the_sigterm() -> None:
+    """B38: under ExitCode a permanent code ends the job, but not the code of a pod that the cluster took away."""
+    life = Life(workers(1, "ExitCode", backoffLimit=0))
+    decided = life.sync([pod("Worker", 0, "Failed", 1, reason="Preempting")])
+    assert len(decided.delete_pods) == 1
+    assert c.FAILED not in life.true
+    assert life.status.restarts == ()
+
+
+def test_an_orderly_end_of_a_pod_that_the_cluster_took_away_is_no_success() -> None:
+    """B38: whoever saves a checkpoint on SIGTERM and exits with 0 has not finished."""
+    life = Life(workers(1, "OnFailure"))
+    decided = life.sync([pod("Worker", 0, "Failed", 0, reason="Evicted")])
+    assert len(decided.delete_pods) == 1
+    assert life.status.finished_indices == {}
+
+
+@pytest.mark.parametrize(("ended_s", "finished"), [(-1, {"Worker": "0"}), (0, {}), (1, {})])
+def test_only_an_end_before_the_deletion_is_a_success_of_a_pod_that_goes(
+    ended_s: float, finished: dict[str, str]
+) -> None:
+    """B42, and features 4.1: a job that was suspended while it trained goes on when it is resumed, and is not done."""
+    life = Life(workers(1, "Always"))
+    life.sync([pod("Worker", 0)])
+    life.edit(suspend=True)
+    life.sync([pod("Worker", 0)])
+    life.sync([pod("Worker", 0, "Succeeded", 0, terminating=True, ended_s=ended_s)])
+    assert life.status.finished_indices == finished
+    life.edit(suspend=False)
+    decided = life.sync([])
+    assert (names(decided)["create pods"] == []) is bool(finished)
+    assert (c.SUCCEEDED in life.true) is bool(finished)
+
+
+@pytest.mark.parametrize("reason", ["UnexpectedAdmissionError", "OutOfcpu", "OutOfnvidia.com/gpu", "NodeAffinity"])
+def test_a_pod_that_its_node_turned_away_is_made_again_without_counting(reason: str) -> None:
+    """B39: nothing of it has run, so there is no exit code that could call its end permanent."""
+    life = Life(workers(1, "ExitCode", backoffLimit=0))
+    assert len(life.sync([pod("Worker", 0, "Failed", reason=reason)]).delete_pods) == 1
+    assert c.FAILED not in life.true
+    assert life.status.restarts == ()
+
+
+def test_a_pod_that_has_run_was_not_turned_away() -> None:
+    """B39: whatever reason stands beside it, a permanent exit code is one."""
+    life = Life(workers(1, "ExitCode"))
+    life.sync([pod("Worker", 0, "Failed", 1, reason="NodeAffinity")])
+    assert c.FAILED in life.true
+
+
+def test_limits_of_centuries_are_no_limits() -> None:
+    """The greatest number of the API, which some write for "never", overflows no date."""
+    forever = 2**63 - 1
+    life = Life(workers(1, "Never", activeDeadlineSeconds=forever, ttlSecondsAfterFinished=forever))
+    assert life.sync([pod("Worker", 0)]).requeue_after_s == pytest.approx(forever)
+    life.sync([pod("Worker", 0, "Succeeded", 0)], 1)
+    assert life.true[-1] == c.SUCCEEDED
+    assert life.sync([pod("Worker", 0, "Succeeded", 0)], 2).requeue_after_s == pytest.approx(forever)
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"), [("None", ["mnist-worker-2"]), ("Running", ["mnist-worker-2"]), ("All", [])]
+)
+def test_scaling_a_finished_job_takes_no_pod_that_its_clean_up_policy_keeps(policy: str, left: list[str]) -> None:
+    """B54: the log of a replica that has ended stays; one that would run on does not."""
+    life = Life(workers(3, "Never", cleanPodPolicy=policy))
+    pods = [pod("Worker", 0, "Succeeded", 0), pod("Worker", 1), pod("Worker", 2, "Succeeded", 0)]
+    life.sync(pods)
+    life.job = msgspec.structs.replace(life.job, spec=job(workers(1, "Never", cleanPodPolicy=policy)).spec)
+    taken = {deletion.pod.metadata.name for deletion in life.sync(pods).delete_pods}
+    assert "mnist-worker-1" in taken
+    assert [each.metadata.name for each in pods[2:] if each.metadata.name not in taken] == left
+
+
+@pytest.mark.parametrize(("dynamic", "failed"), [(True, False), (False, True)])
+def test_a_lost_worker_of_an_elastic_job_does_not_fail_it(dynamic: bool, failed: bool) -> None:
+    """B50: workers come and go, even under the policy Never."""
+    life = Life(workers(2, "Never") | {"enableDynamicWorker": dynamic})
+    decided = life.sync([pod("Worker", 0), pod("Worker", 1, "Failed", reason="Evicted")])
+    assert (c.FAILED in life.true) is failed
+    assert [deletion.pod.metadata.name for deletion in decided.delete_pods] == ([] if failed else ["mnist-worker-1"])
+
+
+def test_what_a_pod_said_of_its_end_is_told_before_it_is_deleted() -> None:
+    """B57: its log goes with it."""
+    lost = pod("Worker", 0, "Failed", 137)
+    (status,) = lost.status.container_statuses or ()
+    state = ContainerState(terminated=ContainerStateTerminated(137, reason="OOMKilled", message="epoch 3\n"))
+    told = msgspec.structs.replace(status, state=state)
+    lost = msgspec.structs.replace(lost, status=msgspec.structs.replace(lost.status, container_statuses=(told,)))
+    (deletion,) = Life(workers()).sync([lost]).delete_pods
+    assert deletion.event == JobEvent(
+        "Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited with code 137: OOMKilled: epoch 3"
+    )
+
+
+# Deadline.
+
+
+def test_a_job_that_is_active_too_long_fails_on_time() -> None:
+    """B46: by a timer, not by the next event; each plan says when to look again."""
+    life = Life(workers(activeDeadlineSeconds=60))
+    assert life.sync([pod("Worker", 0)], 0).requeue_after_s == pytest.approx(60)
+    assert life.sync([pod("Worker", 0)], 45).requeue_after_s == pytest.approx(15)
+    assert c.FAILED not in life.true
+    life.sync([pod("Worker", 0)], 60)
+    assert life.true == [c.CREATED, c.FAILED]
+    assert life.message == "Job mnist has failed because it was active longer than specified deadline"
+
+
+def test_an_edited_deadline_counts_from_the_same_start() -> None:
+    """B46: lengthened, then shortened below what has passed."""
+    life = Life(workers(activeDeadlineSeconds=60))
+    life.sync([pod("Worker", 0)], 0)
+    life.edit(activeDeadlineSeconds=120)
+    assert life.sync([pod("Worker", 0)], 90).requeue_after_s == pytest.approx(30)
+    life.edit(activeDeadlineSeconds=80)
+    life.sync([pod("Worker", 0)], 91)
+    assert c.FAILED in life.true
+
+
+@pytest.mark.parametrize("policy", ["None", "Running", "All"])
+def test_a_job_that_ran_into_a_limit_leaves_nothing_running(policy: str) -> None:
+    """B47: whatever the clean-up policy; what has ended stays unless the policy is All."""
+    life = Life(workers(2, activeDeadlineSeconds=60, cleanPodPolicy=policy))
+    pods = [pod("Worker", 0), pod("Worker", 1, "Succeeded", 0)]
+    life.sync(pods, 0)
+    life.sync(pods, 60)
+    gone = ["mnist-worker-0"] if policy != "All" else ["mnist-worker-0", "mnist-worker-1"]
+    assert names(life.sync(pods, 61))["delete pods"] == gone
+    assert life.status.replica_statuses == {"Worker": ReplicaStatus(active=0, succeeded=1)}
+
+
+# TTL.
+
+
+def test_a_finished_job_is_deleted_when_its_time_has_come() -> None:
+    """B45, B48: by a timer, exactly; also when nobody looked at the moment itself."""
+    life = Life(workers(ttlSecondsAfterFinished=60))
+    done = [pod("Worker", 0, "Succeeded", 0)]
+    life.sync(done, 0)
+    assert life.sync(done, 1) == Plan(requeue_after_s=59)
+    assert life.sync(done, 60) == Plan(delete_job=True)
+    assert life.sync(done, 5000) == Plan(delete_job=True)
+
+
+def test_a_ttl_that_is_edited_after_the_end_is_honoured() -> None:
+    """B45: longer, shorter, or taken away."""
+    life = Life(workers(ttlSecondsAfterFinished=60))
+    done = [pod("Worker", 0, "Succeeded", 0)]
+    life.sync(done, 0)
+    life.edit(ttlSecondsAfterFinished=600)
+    assert not life.sync(done, 61).delete_job
+    life.edit(ttlSecondsAfterFinished=None)
+    assert life.sync(done, 10_000) == NOTHING
+    life.edit(ttlSecondsAfterFinished=0)
+    assert life.sync(done, 10_000).delete_job
+
+
+@pytest.mark.parametrize(
+    ("pods", "seconds", "policy"),
+    [
+        pytest.param([pod("Worker", 0, "Succeeded", 0)], 0, {}, id="succeeded"),
+        pytest.param([pod("Worker", 0, "Failed", 1)], 0, {}, id="failed"),
+        pytest.param([pod("Worker", 0)], 10, {"activeDeadlineSeconds": 10}, id="deadline"),
+        pytest.param([killed("x")], 0, {"backoffLimit": 0}, id="backoff limit"),
+    ],
+)
+def test_every_end_has_a_time_from_which_the_ttl_counts(
+    pods: list[Pod], seconds: float, policy: dict[str, int]
+) -> None:
+    """B44: the peers crashed where completionTime was missing."""
+    life = Life(workers(ttlSecondsAfterFinished=1, **policy))
+    life.sync([], 0)
+    life.sync(pods, seconds)
+    assert life.status.completion_time == at(seconds)
+    assert life.sync(pods, seconds + 1).delete_job
+
+
+# Suspension.
+
+
+def test_a_job_that_is_created_suspended_makes_nothing_and_has_not_started() -> None:
+    """B49: Kueue's contract: Created and Suspended, no startTime, no children."""
+    life = Life(workers(suspend=True, ttlSecondsAfterFinished=0, activeDeadlineSeconds=1))
+    decided = life.sync([], 0)
+    assert names(decided)["create pods"] == []
+    assert life.true == [c.CREATED, c.SUSPENDED]
+    assert life.status.start_time is None
+    assert life.status.replica_statuses == {"Worker": ReplicaStatus()}
+    assert decided.events == (JobEvent("Normal", "TFJobSuspended", "TFJob mnist is suspended."),)
+    assert life.sync([], 1000) == NOTHING  # B49: neither the TTL nor the deadline counts
+
+
+@pytest.mark.parametrize("policy", ["None", "Running", "All"])
+def test_suspending_takes_every_pod_and_service_whatever_the_clean_up_policy(policy: str) -> None:
+    """B74: active reaches 0, Running is False, the start time stays until the job is resumed."""
+    life = Life(workers(2, "OnFailure", cleanPodPolicy=policy))
+    pods, services = [pod("Worker", 0), pod("Worker", 1, "Pending")], [service("Worker", 0), service("Worker", 1)]
+    life.sync(pods, 0, services)
+    life.edit(suspend=True)
+    decided = life.sync(pods, 5, services)
+    assert names(decided)["delete pods"] == ["mnist-worker-0", "mnist-worker-1"]
+    assert names(decided)["delete services"] == ["mnist-worker-0", "mnist-worker-1"]
+    assert life.true == [c.CREATED, c.SUSPENDED]
+    assert life.status.start_time == EPOCH
+    life.sync([pod("Worker", 0, terminating=True)], 6)
+    assert life.status.replica_statuses == {"Worker": ReplicaStatus()}
+    assert life.sync([], 7) == NOTHING
+
+
+def test_a_resumed_job_starts_anew_and_its_last_condition_is_true() -> None:
+    """B35, B74: pods are made, the start time is that of the resumption, and STATE does not show Suspended."""
+    life = Life(workers(activeDeadlineSeconds=60))
+    life.sync([pod("Worker", 0)], 0)
+    life.edit(suspend=True)
+    life.sync([], 50)
+    life.edit(suspend=False)
+    decided = life.sync([], 1000)
+    assert names(decided)["create pods"] == ["mnist-worker-0"]
+    assert life.status.start_time == at(1000)
+    assert decided.requeue_after_s == pytest.approx(60)
+    assert [event.reason for event in decided.events] == ["TFJobResumed"]
+    assert life.status.conditions[-1].status == "True"
+    assert c.SUSPENDED not in life.true
+    life.sync([pod("Worker", 0)], 1001)
+    assert life.true == [c.CREATED, c.RUNNING]
+
+
+def test_a_suspended_job_that_is_suspended_again_tells_it_again() -> None:
+    """Each transition is one event; a look in between is none."""
+    life = Life(workers())
+    told = []
+    for second, suspended in enumerate([False, True, True, False, True]):
+        life.edit(suspend=suspended)
+        told += [event.reason for event in life.sync([], second).events]
+    assert told == ["TFJobSuspended", "TFJobResumed", "TFJobSuspended"]
+
+
+def test_a_finished_job_can_not_be_suspended() -> None:
+    """Terminal is final."""
+    life = Life(workers())
+    life.sync([pod("Worker", 0, "Succeeded", 0)], 0)
+    life.edit(suspend=True)
+    life.sync([pod("Worker", 0, "Succeeded", 0)], 1)
+    assert life.true == [c.CREATED, c.SUCCEEDED]
+
+
+# Memory of what has succeeded.
+
+
+def all_workers(count: int) -> dict[str, Any]:
+    """A job that succeeds when all workers have."""
+    return workers(count) | {"successPolicy": "AllWorkers"}
+
+
+def test_a_replica_that_has_succeeded_is_never_run_again() -> None:
+    """B42: its pod is deleted, by a drain or a person: it is not made again, and the job succeeds when the others do."""
+    life = Life(all_workers(3))
+    life.sync([pod("Worker", 0), pod("Worker", 1, "Succeeded", 0), pod("Worker", 2)], 0)
+    assert life.status.finished_indices == {"Worker": "1"}
+    decided = life.sync([pod("Worker", 0), pod("Worker", 2)], 1)
+    assert names(decided)["create pods"] == []
+    assert life.status.replica_statuses == {"Worker": ReplicaStatus(active=2, succeeded=1)}
+    life.sync([pod("Worker", 0, "Succeeded", 0), pod("Worker", 2, "Succeeded", 0)], 2)
+    assert life.true == [c.CREATED, c.SUCCEEDED]
+    assert life.status.finished_indices == {"Worker": "0-2"}
+
+
+def test_what_has_succeeded_stays_so_over_a_suspension() -> None:
+    """Its pod goes with the others, and is not made again."""
+    life = Life(all_workers(2))
+    life.sync([pod("Worker", 0, "Succeeded", 0), pod("Worker", 1)], 0)
+    life.edit(suspend=True)
+    life.sync([], 1)
+    life.edit(suspend=False)
+    assert names(life.sync([], 2))["create pods"] == ["mnist-worker-1"]
+
+
+def test_a_chief_whose_pod_vanished_after_its_success_has_succeeded() -> None:
+    """The memory decides like the pod would."""
+    life = Life({"tfReplicaSpecs": {"Worker": replica(2)}})
+    remembered = msgspec.structs.replace(life.status, finished_indices={"Worker": "0"})
+    life.job = msgspec.structs.replace(life.job, status=remembered)
+    life.sync([pod("Worker", 1)], 0)
+    assert c.SUCCEEDED in life.true

@@ -1,0 +1,251 @@
+"""Properties of `plan()`: any job, whatever has become of it, with any set of pods in any state."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fakes.jobs import good_spec, job, pod, replica, service
+from fakes.virtual_loop import EPOCH
+from tfjob_operator.api import core
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.decide.plan import plan
+
+if TYPE_CHECKING:
+    from tfjob_operator.api.v1.children import Pod, Service
+    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.tfjob.decide.actions import Plan
+
+LATER = EPOCH + timedelta(seconds=60)
+MOST_ROUNDS = 5
+"""Plans until there is nothing to do: what has failed is deleted, made again, counted; or the job ends and is cleaned up."""
+
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a job with a past takes plans to draw
+
+places = st.tuples(st.sampled_from(c.REPLICA_TYPES), st.integers(0, 3))
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> dict[str, Any]:
+    """A valid specification of up to three replica types, with any run policy."""
+    types = draw(st.lists(st.sampled_from(c.REPLICA_TYPES), min_size=1, max_size=3, unique=True))
+    if c.CHIEF in types and c.MASTER in types:
+        types.remove(c.MASTER)
+    policies = st.sampled_from(c.RESTART_POLICIES)
+    policy: dict[str, Any] = {
+        "cleanPodPolicy": draw(st.sampled_from(c.CLEAN_POD_POLICIES)),
+        "suspend": draw(st.sampled_from([False, False, True])),
+        "managedBy": draw(st.sampled_from(["", "", "kueue.x-k8s.io/multikueue"])),
+        "backoffLimit": draw(st.none() | st.integers(0, 3)),
+        "activeDeadlineSeconds": draw(st.none() | st.sampled_from([30, 1000])),
+        "ttlSecondsAfterFinished": draw(st.none() | st.sampled_from([0, 1000])),
+    }
+    return {
+        "tfReplicaSpecs": {
+            name: replica(draw(st.integers(0, 1 if name in c.CHIEF_TYPES else 3)), draw(policies)) for name in types
+        },
+        "successPolicy": draw(st.sampled_from(c.SUCCESS_POLICIES)),
+        "runPolicy": {name: value for name, value in policy.items() if value is not None},
+    }
+
+
+@st.composite
+def some_pods(draw: st.DrawFn) -> list[Pod]:
+    """Pods in any state, at most one for each name, as the server sees to."""
+    return [
+        pod(
+            name,
+            index,
+            draw(st.sampled_from([core.PENDING, core.RUNNING, core.SUCCEEDED, core.FAILED, "Unknown"])),
+            draw(st.none() | st.sampled_from([0, 1, 137])),
+            policy=draw(st.sampled_from(c.POD_RESTART_POLICIES)),
+            reason=draw(st.sampled_from(["", "Evicted"])),
+            restarts=draw(st.integers(0, 2)),
+            terminating=draw(st.booleans()),
+            grace_s=draw(st.sampled_from([30, 30, 0, 5, 60])),
+            ended_s=draw(st.sampled_from([None, -1, 0, 5])),
+        )
+        for name, index in draw(st.lists(places, max_size=6, unique=True))
+    ]
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> TFJob:
+    """A job with a past: other pods have brought it to where it is, and it was edited since."""
+    found = job(draw(specs()))
+    for past in draw(st.lists(some_pods(), max_size=2)):
+        found = written(found, decide(found, past))
+    edited = draw(st.none() | specs())
+    if edited is not None:
+        found = msgspec.structs.replace(found, spec=msgspec.Raw(msgspec.json.encode(edited)))
+    if draw(st.integers(0, 9)) == 0:
+        meta = msgspec.structs.replace(found.metadata, deletion_timestamp=EPOCH)
+        found = msgspec.structs.replace(found, metadata=meta)
+    return found
+
+
+some_services = st.lists(places, max_size=4, unique=True).map(lambda found: [service(*place) for place in found])
+
+
+def decide(tfjob: TFJob, pods: list[Pod], services: list[Service] | None = None) -> Plan:
+    """The plan, a minute after the beginning."""
+    return plan(tfjob, good_spec(tfjob), pods, services or [], LATER)
+
+
+def written(tfjob: TFJob, decided: Plan) -> TFJob:
+    """The job after the plan's status was written."""
+    return tfjob if decided.status is None else msgspec.structs.replace(tfjob, status=decided.status)
+
+
+def is_ours_to_run(tfjob: TFJob, spec: TFJobSpec) -> bool:
+    """Whether the job is to have children at all."""
+    return (
+        tfjob.metadata.deletion_timestamp is None
+        and spec.managed_by in c.MANAGED_BY_US
+        and not spec.suspend
+        and not conditions.is_finished(tfjob.status)
+    )
+
+
+def has_succeeded(found: Pod, tfjob: TFJob) -> bool:
+    """Whether a pod's replica is done, read from the pod as the kubelet leaves it: by its own doing, not on a SIGTERM."""
+    if any(record.stopped and record.pod == found.metadata.uid for record in tfjob.status.restarts):
+        return False
+    ended = [each.state.terminated for each in found.status.container_statuses or () if each.state.terminated]
+    with_zero = any(each.exit_code == 0 for each in ended)
+    if found.metadata.deletion_timestamp is not None:
+        before = any(each.finished_at is not None and each.finished_at < EPOCH for each in ended)
+        if not before or found.metadata.deletion_grace_period_seconds != 30 or found.spec.restart_policy == c.ALWAYS:
+            return False
+    elif found.status.reason:
+        return False
+    if found.status.phase == core.SUCCEEDED:
+        return True
+    is_final = found.status.phase == core.FAILED or found.spec.restart_policy != c.ALWAYS
+    return with_zero and is_final and not found.status.reason  # with a reason the pod was ended as a whole
+
+
+def is_active(found: Pod) -> bool:
+    """Whether a pod counts as active: it runs, is not on its way out, and its training is not over for good."""
+    policy = found.spec.restart_policy
+    over = any(
+        each.state.terminated is not None
+        and policy != c.ALWAYS
+        and (each.state.terminated.exit_code == 0 or policy != c.ON_FAILURE)
+        for each in found.status.container_statuses or ()
+    )
+    return found.status.phase == core.RUNNING and found.metadata.deletion_timestamp is None and not over
+
+
+def place_of(found: Pod | Service) -> tuple[str, int]:
+    """Replica type and index that the labels of a child name."""
+    labels = found.metadata.label_map()
+    by_label = {name.lower(): name for name in c.REPLICA_TYPES}
+    return by_label[labels[c.LABEL_REPLICA_TYPE]], int(labels[c.LABEL_REPLICA_INDEX])
+
+
+@patient
+@given(jobs(), some_pods(), some_services)
+def test_a_child_is_only_made_where_one_is_missing_and_wanted(
+    tfjob: TFJob, pods: list[Pod], services: list[Service]
+) -> None:
+    """B42: no second one for an index, none for a finished index, none for a suspended, foreign, deleted or ended job."""
+    spec, decided = good_spec(tfjob), decide(tfjob, pods, services)
+    made = [(slot.type, slot.index) for slot in decided.create_pods]
+    served = [(slot.type, slot.index) for slot in decided.create_services]
+    assert len(made) == len(set(made))
+    assert len(served) == len(set(served))
+    if not is_ours_to_run(tfjob, spec) or conditions.is_finished(written(tfjob, decided).status):
+        assert not made
+        assert not served
+    assert not set(made) & {place_of(found) for found in pods}
+    assert not set(served) & {place_of(found) for found in services}
+    after = written(tfjob, decided).status.finished_indices
+    for name, index in made + served:
+        assert index < spec.replicas[name].replicas
+        assert index not in _indices(after.get(name, ""))
+    for found in pods:
+        name, index = place_of(found)
+        if name in spec.replicas and has_succeeded(found, tfjob):
+            assert (name, index) not in made
+
+
+def _indices(text: str) -> set[int]:
+    parts = [part.split("-") for part in text.split(",") if part]
+    return {index for part in parts for index in range(int(part[0]), int(part[-1]) + 1)}
+
+
+@patient
+@given(jobs(), some_pods(), some_services)
+def test_a_foreign_or_deleted_job_is_not_touched(tfjob: TFJob, pods: list[Pod], services: list[Service]) -> None:
+    """B14: neither its status nor its children."""
+    decided = decide(tfjob, pods, services)
+    if tfjob.metadata.deletion_timestamp is not None or good_spec(tfjob).managed_by not in c.MANAGED_BY_US:
+        assert decided.status is None
+        assert not decided.acts
+
+
+@patient
+@given(jobs(), some_pods(), some_pods())
+def test_what_is_final_stays(tfjob: TFJob, pods: list[Pod], others: list[Pod]) -> None:
+    """B36, B42: an end is never left, a finished index never forgotten, a restart never uncounted."""
+    before = tfjob
+    for seen in (pods, others):
+        after = written(before, decide(before, seen))
+        if conditions.is_finished(before.status):
+            assert after.status.conditions == before.status.conditions
+            assert after.status.completion_time == before.status.completion_time
+        for name, text in before.status.finished_indices.items():
+            assert _indices(text) <= _indices(after.status.finished_indices[name])
+        totals = {(each.type, each.index): each.total for each in after.status.restarts}
+        for each in before.status.restarts:
+            assert totals[each.type, each.index] >= each.total
+        before = after
+
+
+@patient
+@given(jobs(), some_pods(), some_services)
+def test_counters_equal_the_pods(tfjob: TFJob, pods: list[Pod], services: list[Service]) -> None:
+    """Also when the replicas were edited; what has succeeded stays counted when its pod is gone (B22)."""
+    spec = good_spec(tfjob)
+    if tfjob.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
+        return
+    status = written(tfjob, decide(tfjob, pods, services)).status
+    if conditions.is_finished(status):  # then what is cleaned up is active no more
+        return
+    assert set(status.replica_statuses) == set(spec.replicas)
+    for name, counts in status.replica_statuses.items():
+        size = spec.replicas[name].replicas
+        mine = [found for found in pods if place_of(found)[0] == name and place_of(found)[1] < size]
+        assert counts.active == sum(is_active(found) for found in mine)
+        finished = {index for index in _indices(status.finished_indices.get(name, "")) if index < size}
+        assert counts.succeeded == len(finished)
+        assert {place_of(found)[1] for found in mine if has_succeeded(found, tfjob)} <= finished
+
+
+@patient
+@given(jobs(), some_pods(), some_services)
+def test_carried_out_a_few_times_it_has_nothing_left_to_do(
+    tfjob: TFJob, pods: list[Pod], services: list[Service]
+) -> None:
+    """Stable: the plan for its own result is empty, and stays so."""
+    for _ in range(MOST_ROUNDS):
+        decided = decide(tfjob, pods, services)
+        if decided.delete_job:
+            return
+        tfjob = written(tfjob, decided)
+        gone = {deletion.pod.metadata.name for deletion in decided.delete_pods}
+        pods = [found for found in pods if found.metadata.name not in gone]
+        pods += [pod(slot.type, slot.index, core.PENDING, uid=f"new-{slot.name}") for slot in decided.create_pods]
+        dropped = {found.metadata.name for found in decided.delete_services}
+        services = [found for found in services if found.metadata.name not in dropped]
+        services += [service(slot.type, slot.index) for slot in decided.create_services]
+    decided = decide(tfjob, pods, services)
+    assert decided.status is None
+    assert not decided.acts
+    assert not decided.events

@@ -1,0 +1,74 @@
+"""A pod lives by the restart policy that it was made with, whatever the specification says today."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from fakes.jobs import good_spec, job, names, pod, replica
+from fakes.virtual_loop import EPOCH
+from tfjob_operator.api import core
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import ChildLabels, Pod
+from tfjob_operator.controller.tfjob.build.pod import PodBuilder
+from tfjob_operator.controller.tfjob.decide.plan import plan
+
+
+def under(policy: str, exit_code: int, **fields: Any) -> Pod:
+    """Worker 0 as it was made under this policy, ended with this code; its kubelet has left it so."""
+    in_pod = core.NEVER if policy == c.EXIT_CODE else policy
+    made = pod("Worker", 0, "Failed", exit_code, policy=in_pod, **fields)
+    labels = msgspec.structs.replace(made.metadata.labels or ChildLabels(), restart_policy=policy)
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, labels=labels))
+
+
+def decided(policy: str, *pods: Pod) -> tuple[list[str], list[str]]:
+    """What becomes of a job whose worker has this policy by now: the pods that go, and its conditions."""
+    tfjob = job({"tfReplicaSpecs": {"Worker": replica(1, policy)}})
+    found = plan(tfjob, good_spec(tfjob), pods, [], EPOCH)
+    assert found.status is not None
+    return names(found)["delete pods"], [each.type for each in found.status.conditions if each.status == "True"]
+
+
+AGAIN: tuple[list[str], list[str]] = ["mnist-worker-0"], [c.CREATED, c.RESTARTING]
+LOST: tuple[list[str], list[str]] = [], [c.CREATED, c.FAILED]
+
+
+@pytest.mark.parametrize("today", c.RESTART_POLICIES)
+@pytest.mark.parametrize(
+    ("made", "code", "outcome"),
+    [
+        (c.EXIT_CODE, 137, AGAIN),
+        (c.EXIT_CODE, 1, LOST),
+        (c.NEVER, 137, LOST),
+        (c.NEVER, 1, LOST),
+        (c.ON_FAILURE, 1, AGAIN),
+        (c.ALWAYS, 1, AGAIN),
+    ],
+)
+def test_a_pod_is_judged_by_the_policy_that_it_was_made_with(made: str, code: int, outcome: Any, today: str) -> None:
+    """U15: an edit of the policy is about the pods that are made from then on."""
+    assert decided(today, under(made, code)) == outcome
+
+
+@pytest.mark.parametrize(("today", "outcome"), [(c.EXIT_CODE, AGAIN), (c.NEVER, LOST)])
+@pytest.mark.parametrize("word", ["", "Sometimes"])
+def test_a_pod_that_bears_no_word_of_its_policy_is_judged_by_the_specification(
+    word: str, today: str, outcome: Any
+) -> None:
+    """U15: as those that older operators have made; in a pod itself Never and ExitCode look the same."""
+    older = under(c.NEVER, 137)
+    labels = msgspec.structs.replace(older.metadata.labels or ChildLabels(), restart_policy=word)
+    older = msgspec.structs.replace(older, metadata=msgspec.structs.replace(older.metadata, labels=labels))
+    assert decided(today, older) == outcome
+
+
+@pytest.mark.parametrize("policy", c.RESTART_POLICIES)
+def test_a_pod_is_made_with_the_policy_of_its_replica_on_it(policy: str) -> None:
+    """U15: Never and ExitCode could not be told apart later."""
+    tfjob = job({"tfReplicaSpecs": {"Worker": replica(1, policy)}})
+    (slot,) = plan(tfjob, good_spec(tfjob), [], [], EPOCH).create_pods
+    labels = PodBuilder(tfjob, good_spec(tfjob)).build(slot)["metadata"]["labels"]
+    assert labels["training.kubeflow.org/restart-policy"] == policy

@@ -1,0 +1,80 @@
+"""What keeps pods from starting is told, once."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fakes.jobs import observed, pod
+from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus, PodCondition
+from tfjob_operator.api.v1.children import Pod
+from tfjob_operator.controller.tfjob.decide.actions import JobEvent
+from tfjob_operator.controller.tfjob.decide.problems import MOST_PER_REASON, problems_of, unreported
+
+
+def unschedulable(index: int = 0) -> Pod:
+    """A worker for which no node has room."""
+    found = pod("Worker", index, "Pending")
+    condition = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu.")
+    return msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, conditions=(condition,)))
+
+
+def waiting(reason: str, *, init: bool = False) -> Pod:
+    """A worker whose container waits."""
+    found = pod("Worker", 0, "Pending")
+    state = ContainerState(waiting=ContainerStateWaiting(reason, "why"))
+    statuses = (ContainerStatus("tensorflow", state=state),)
+    changed = {"init_container_statuses" if init else "container_statuses": statuses}
+    return msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, **changed))
+
+
+def events(*pods: Pod) -> list[JobEvent]:
+    """The events about these pods, none of which is told yet."""
+    return [problem.event for problem in unreported(problems_of(observed(pods)), set())]
+
+
+def test_a_pod_that_no_node_can_take_is_told_of() -> None:
+    """B34: the reason is the scheduler's, the text that of the Go operators."""
+    message = "Error pod mnist-worker-0 condition message: 0/1 nodes are available: 1 Insufficient cpu."
+    assert events(unschedulable()) == [JobEvent("Warning", "Unschedulable", message)]
+
+
+@pytest.mark.parametrize("reason", ["SignatureValidationFailed", "ImageVolumeMountFailed"])
+def test_what_later_kubelets_have_to_say_of_images_is_told(reason: str) -> None:
+    """M4: reasons of kubelets since Kubernetes 1.28 and 1.33."""
+    assert [event.reason for event in events(waiting(reason))] == [reason]
+
+
+@pytest.mark.parametrize("init", [False, True])
+def test_an_image_that_can_not_be_pulled_is_told_of(init: bool) -> None:
+    """B34: of init containers too."""
+    message = "Error pod mnist-worker-0 container tensorflow waiting message: why"
+    assert events(waiting("ImagePullBackOff", init=init)) == [JobEvent("Warning", "ImagePullBackOff", message)]
+
+
+@pytest.mark.parametrize("reason", ["ContainerCreating", "PodInitializing", "CrashLoopBackOff", ""])
+def test_what_passes_by_itself_is_not_told_of(reason: str) -> None:
+    """Every pod waits for its container to be created."""
+    assert events(waiting(reason)) == []
+
+
+def test_a_trouble_is_told_once() -> None:
+    """The same pod for the same reason; another reason is another problem."""
+    told = {problem.key for problem in problems_of(observed([waiting("ErrImagePull")]))}
+    assert unreported(problems_of(observed([waiting("ErrImagePull")])), told) == []
+    assert len(unreported(problems_of(observed([waiting("ImagePullBackOff")])), told)) == 1
+
+
+def test_five_hundred_pods_without_a_place_are_one_story() -> None:
+    """Not five hundred events, neither at once nor one after the other."""
+    problems = problems_of(observed([unschedulable(index) for index in range(500)]))
+    news = unreported(problems, set())
+    assert len(news) == MOST_PER_REASON
+    assert unreported(problems, {problem.key for problem in news}) == []
+
+
+def test_a_pod_on_its_way_out_has_no_troubles() -> None:
+    """Nor has one that runs."""
+    leaving = unschedulable()
+    gone = msgspec.structs.replace(pod("Worker", 0, "Pending", terminating=True), status=leaving.status)
+    assert events(gone, pod("Worker", 1)) == []

@@ -1,0 +1,151 @@
+"""Which of several pods is a replica's, and which replica a child is: names decide, for nobody can edit them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import permutations
+from typing import Any
+
+import msgspec
+import pytest
+
+from fakes.controller import STATUS, World
+from fakes.jobs import good_spec, job, names, pod, replica, service
+from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import ChildLabels, Pod
+from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, JobStatus
+from tfjob_operator.controller.tfjob.decide.observe import observe, place_of
+from tfjob_operator.controller.tfjob.decide.plan import plan
+
+ONE = {"tfReplicaSpecs": {"Worker": replica(1, c.EXIT_CODE)}}
+TRUE = pod("Worker", 0)
+
+
+def copy(name: str = "copy", *, age_s: float = 0.0, of: Pod = TRUE, **meta: Any) -> Pod:
+    """Another pod of worker 0, which the job controls as well."""
+    changes = {"name": name, "uid": f"uid-{name}", "creation_timestamp": EPOCH - timedelta(seconds=age_s)} | meta
+    return msgspec.structs.replace(of, metadata=msgspec.structs.replace(of.metadata, **changes))
+
+
+def chosen(*pods: Pod) -> list[str]:
+    """The names of the pods that are replicas."""
+    return [each.pod.metadata.name for each in observe("mnist", pods)[0]]
+
+
+def test_of_several_pods_of_a_replica_the_one_with_its_name_is_its_pod() -> None:
+    """D7, U7: however young it is, and also while it is on its way out: its name is taken until it is gone."""
+    going = pod("Worker", 0, terminating=True)
+    for true in (TRUE, going):
+        for pods in permutations((true, copy("a", age_s=50), copy("z", age_s=60))):
+            assert chosen(*pods) == ["mnist-worker-0"]
+
+
+def test_without_one_of_its_name_the_oldest_is_a_replicas_pod() -> None:
+    """D7: so nothing that comes later takes the place of what runs; the UID decides between two of one second."""
+    for pods in permutations((copy("b", age_s=5), copy("a", age_s=3), copy("c", age_s=5))):
+        assert chosen(*pods) == ["b"]
+
+
+def test_a_second_pod_is_neither_counted_nor_judged_and_goes() -> None:
+    """U7: whatever has become of it; nothing is made in its stead."""
+    for second in (copy(), copy(of=pod("Worker", 0, "Failed", 1)), copy(of=pod("Worker", 0, "Succeeded", 0))):
+        tfjob = job(ONE)
+        decided = plan(tfjob, good_spec(tfjob), [second, TRUE], [service("Worker", 0)], EPOCH)
+        assert names(decided) == {
+            "create pods": [],
+            "create services": [],
+            "delete pods": ["copy"],
+            "delete services": [],
+        }
+        assert [deletion.event for deletion in decided.delete_pods] == [None]
+        assert decided.status is not None
+        counts = decided.status.replica_statuses[c.WORKER]
+        assert (counts.active, counts.succeeded, counts.failed) == (1, 0, 0)
+        assert [each.type for each in decided.status.conditions] == [c.CREATED, c.RUNNING]
+
+
+def test_two_pods_of_a_replica_invent_no_restarts() -> None:
+    """D7: the record stays with the replica's pod, whoever else fails beside it, and whichever comes first."""
+    true, second = pod("Worker", 0, restarts=2), copy(of=pod("Worker", 0, "Failed", 137, restarts=3))
+    counted = (IndexRestarts(type=c.WORKER, index=0, pod="uid-mnist-worker-0", in_place=2),)
+    for pods in permutations((true, second)):
+        tfjob = job(ONE | {"runPolicy": {"backoffLimit": 4}})
+        for _ in range(5):
+            status = plan(tfjob, good_spec(tfjob), pods, [], EPOCH).status or tfjob.status
+            assert status.restarts == counted
+            tfjob = msgspec.structs.replace(tfjob, status=status)
+
+
+@pytest.mark.parametrize("suspend", [True, False])
+def test_second_pods_go_with_all_others(suspend: bool) -> None:
+    """D7: when a job is suspended, and when it has ended; there what has ended is kept or taken as all others are."""
+    tfjob = job(ONE | {"runPolicy": {"suspend": suspend}})
+    if not suspend:
+        done = JobStatus(conditions=(JobCondition(type=c.SUCCEEDED, status="True"),), completion_time=EPOCH)
+        tfjob = msgspec.structs.replace(tfjob, status=done)
+    decided = plan(tfjob, good_spec(tfjob), [copy(), TRUE], [], EPOCH)
+    assert sorted(names(decided)["delete pods"]) == ["copy", "mnist-worker-0"]
+
+
+async def test_restarts_of_a_pod_under_another_name_are_counted() -> None:
+    """D7: the server is asked about the pod by its own name, or every sync would fail on its old view."""
+    world = World()
+    adopted = copy(of=pod("Worker", 0, "Failed", 137))
+    counted = (IndexRestarts(type=c.WORKER, index=0, pod="uid-before", replaced=True),)
+    world.jobs.put(job(ONE, status=JobStatus(restarts=counted)))
+    world.pods.put(adopted)
+    world.client.objects["pods", "copy"] = {"metadata": {"name": "copy", "uid": "uid-copy"}}
+    await world.sync()
+    (record,) = world.client.bodies[STATUS][1]["value"]["restarts"]
+    assert (record["pod"], record["carried"], record["replaced"]) == ("uid-copy", 1, True)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"replica_index": "abc"},
+        {"replica_index": "1", "prefixed_replica_index": "1"},
+        {"replica_type": "driver", "prefixed_replica_type": ""},
+        {"job_name": "debug"},
+        None,
+    ],
+    ids=["unreadable", "another's", "another type", "another job", "none"],
+)
+def test_whatever_its_labels_say_a_child_is_what_its_name_says(labels: dict[str, str] | None) -> None:
+    """U9: for the garbage collector, too, it is the job's; it is counted and judged as before."""
+    changed = None if labels is None else msgspec.structs.replace(TRUE.metadata.labels or ChildLabels(), **labels)
+    edited = msgspec.structs.replace(TRUE, metadata=msgspec.structs.replace(TRUE.metadata, labels=changed))
+    assert place_of("mnist", edited.metadata) == (c.WORKER, 0)
+    tfjob = job(ONE)
+    decided = plan(tfjob, good_spec(tfjob), [edited], [service("Worker", 0)], EPOCH)
+    assert not any(names(decided).values())
+    assert decided.status is not None
+    assert decided.status.replica_statuses[c.WORKER].active == 1
+
+
+NO_NAMES = (
+    "mnist-worker-00",
+    "mnist-worker-",
+    "mnist-worker-0-x",
+    "mnist-Worker-0",
+    "mnist-driver-0",
+    "worker-0",
+    "mnist-0",
+)
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_only_the_very_name_of_a_replica_names_it(name: str) -> None:
+    """U9: all others have nothing but their labels to say what they are."""
+    unlabelled = copy(name, labels=None)
+    assert place_of("mnist", unlabelled.metadata) is None
+    assert place_of("mnist", copy(name).metadata) == (c.WORKER, 0)
+
+
+def test_a_pod_that_nothing_says_what_it_is_goes() -> None:
+    """U9: it stays the job's, and can not outlive it; nobody would judge what it comes to."""
+    lost = copy(labels=msgspec.structs.replace(TRUE.metadata.labels or ChildLabels(), job_name="debug"))
+    tfjob = job(ONE)
+    decided = plan(tfjob, good_spec(tfjob), [lost, TRUE], [service("Worker", 0)], EPOCH)
+    assert names(decided)["delete pods"] == ["copy"]

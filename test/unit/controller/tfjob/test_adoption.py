@@ -1,0 +1,275 @@
+"""Who owns what: the rules, and the calls by which a reference is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from fakes.api import FakeClient, status_error
+from fakes.clock import FakeClock
+from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service
+from fakes.recorder import FakeRecorder
+from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import ChildLabels, Pod, Service
+from tfjob_operator.controller.tfjob.adoption import Adoptions, Claims, RefManager, claims
+from tfjob_operator.controller.tfjob.build.pod import labels_of
+from tfjob_operator.controller.tfjob.decide.actions import Slot
+from tfjob_operator.controller.tfjob.executor import Executor
+from tfjob_operator.controller.tfjob.expectations import Expectations
+from tfjob_operator.controller.tfjob.hindrances import Hindrances
+from tfjob_operator.controller.tfjob.kinds import POD, SERVICE
+from tfjob_operator.controller.tfjob.ownership import index_orphans
+from tfjob_operator.controller.tfjob.retries import FIRST_DELAY_S, LONGEST_DELAY_S, Retries
+from tfjob_operator.controller.tfjob.status_writer import StaleViewError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+JOB = job({"tfReplicaSpecs": {"Worker": replica(4)}})
+PREFIXED_JOB = c.LABEL_PREFIX + c.LABEL_JOB_NAME
+
+
+def read(labels: Mapping[str, str]) -> ChildLabels:
+    """What is decoded of these labels."""
+    return msgspec.convert(labels, ChildLabels)
+
+
+def worker(index: int = 0, *, orphan: bool = False, **meta: Any) -> Pod:
+    """A worker's pod with all its labels."""
+    slot = Slot(c.WORKER, index, f"mnist-worker-{index}")
+    made = pod(c.WORKER, index)
+    changed = msgspec.structs.replace(made.metadata, labels=read(labels_of(JOB.metadata, good_spec(JOB), slot)))
+    if orphan:
+        changed = msgspec.structs.replace(changed, owner_references=None)
+    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(changed, **meta))
+
+
+def labelled(child: Pod, **labels: str | None) -> Pod:
+    """The pod with these labels changed; None takes one away. `_` and `__` stand for `-` and the prefix."""
+    names = {name.replace("__", c.LABEL_PREFIX).replace("_", "-"): value for name, value in labels.items()}
+    merged = {**child.metadata.label_map(), **names}
+    kept = {name: value for name, value in merged.items() if value is not None}
+    return msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, labels=read(kept)))
+
+
+def claim(owned: list[Pod], orphans: list[Pod]) -> Claims[Pod]:
+    """What is claimed for the job."""
+    return claims("mnist", POD, owned, orphans)
+
+
+def test_an_orphan_that_matches_is_adopted() -> None:
+    """RM-01, controller_ref_manager_test.go:TestClaimPods."""
+    orphan = worker(0, orphan=True)
+    assert claim([worker(1)], [orphan]) == Claims(POD, (orphan,))
+
+
+@pytest.mark.parametrize(
+    "orphan",
+    [
+        labelled(worker(0, orphan=True), group_name="other.org"),
+        labelled(worker(0, orphan=True), group_name=None),
+        labelled(worker(0, orphan=True), job_name="other"),
+        labelled(worker(0, orphan=True), __job_name="other"),
+        labelled(worker(0, orphan=True), __operator_name=None),
+        labelled(worker(0, orphan=True), replica_index="x"),
+        labelled(worker(0, orphan=True), replica_type="driver"),
+        worker(0, orphan=True, deletion_timestamp=EPOCH),
+        worker(0, orphan=True, labels=None),
+    ],
+    ids=["group", "no group", "job", "prefixed job", "operator", "index", "type", "leaving", "no labels"],
+)
+def test_an_orphan_that_does_not_match_or_leaves_is_left_alone(orphan: Pod) -> None:
+    """RM-01: all labels must say so, and it must be going to stay."""
+    assert claim([], [orphan]) == Claims(POD)
+
+
+def test_an_orphan_is_not_adopted_for_a_replica_that_has_its_pod() -> None:
+    """Two pods for one replica would both be counted."""
+    assert claim([worker(0)], [worker(0, orphan=True, name="copy", uid="2")]) == Claims(POD)
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_of_several_orphans_for_a_replica_the_one_with_its_name_is_adopted(turn: int) -> None:
+    """In whatever order they come."""
+    true, copy = worker(0, orphan=True), worker(0, orphan=True, name="copy", uid="2")
+    assert claim([], [true, copy][::turn]).adopt == (true,)
+    assert claim([], [copy]).adopt == (copy,)
+
+
+@pytest.mark.parametrize(
+    "child",
+    [
+        labelled(worker(0), job_name="debug"),
+        labelled(worker(0), __job_name="debug"),
+        labelled(worker(0), replica_index="x"),
+        labelled(worker(0), replica_type=None, __replica_type=None),
+        worker(0, labels=None),
+    ],
+    ids=["job", "prefixed job", "index", "no type", "no labels"],
+)
+def test_a_child_whose_labels_deny_the_job_still_holds_its_place(child: Pod) -> None:
+    """U9, RM-01: its name says which replica it is; no orphan is adopted in its stead."""
+    assert claim([child], [worker(0, orphan=True, name="copy", uid="2")]) == Claims(POD)
+
+
+def test_a_pod_that_has_ended_is_not_adopted() -> None:
+    """D15: what an earlier job's pods have come to is not the outcome of a new one."""
+    for phase, code in (("Succeeded", 0), ("Failed", 1), ("Running", 0)):
+        meta = worker(0, orphan=True).metadata
+        ended = msgspec.structs.replace(pod(c.WORKER, 0, phase, code), metadata=meta)
+        assert claim([], [ended]) == Claims(POD), phase
+
+
+def test_an_orphan_whose_name_is_that_of_another_replica_is_not_adopted() -> None:
+    """U9: it would not be what its labels say."""
+    assert claim([], [worker(0, orphan=True, name="mnist-worker-1")]) == Claims(POD)
+
+
+def test_a_service_is_adopted_under_the_name_of_its_replica_alone() -> None:
+    """By no other is its pod looked for."""
+    meta = worker(0, orphan=True).metadata
+    named = Service(metadata=meta)
+    copy = Service(metadata=msgspec.structs.replace(meta, name="copy"))
+    assert claims("mnist", SERVICE, [], [copy, named]).adopt == (named,)
+    assert claims("mnist", SERVICE, [], [copy]).adopt == ()
+
+
+def test_children_with_one_family_of_labels_stay() -> None:
+    """Other operators for TFJob set but one of the two; taking over from them must not cost a job its pods."""
+    short = labelled(worker(0), __job_name=None, __replica_type=None, __replica_index=None)
+    prefixed = labelled(worker(1), job_name=None, replica_type=None, replica_index=None, group_name=None)
+    assert claim([short, prefixed], []) == Claims(POD)
+
+
+def test_the_index_holds_orphans_under_the_job_that_their_labels_name() -> None:
+    """And nothing that is controlled by anybody, so that it is empty in most clusters."""
+    assert index_orphans(worker(0, orphan=True)) == ("ns/mnist",)
+    assert index_orphans(worker(0)) == ()
+    assert index_orphans(worker(0, orphan=True, labels=None)) == ()
+
+
+class World:
+    """A ref manager and what surrounds it."""
+
+    def __init__(self) -> None:
+        self.client = FakeClient()
+        self.clock = FakeClock()
+        self.recorder = FakeRecorder()
+        self.expectations = Expectations(self.clock)
+        record = Executor(self.client, self.recorder, self.expectations, Hindrances(self.clock)).record
+        self.manager = RefManager(self.client, record, self.expectations, Retries(self.clock))
+        self.confirmed = 0
+        self.refusal: ApiError | None = None
+
+    async def carry_out(self, *claimed: Claims[Any]) -> Adoptions:
+        """Adopt."""
+        return await self.manager.carry_out(JOB, claimed, self._confirm)
+
+    async def _confirm(self) -> None:
+        self.confirmed += 1
+        if self.refusal is not None:
+            raise self.refusal
+
+
+async def test_where_nothing_is_claimed_nothing_is_called() -> None:
+    """The common case costs neither a read nor a write."""
+    world = World()
+    assert await world.carry_out(Claims(POD), Claims(SERVICE)) == (False, None)
+    assert world.client.actions == []
+    assert world.confirmed == 0
+
+
+async def test_an_adoption_carries_the_uid_and_a_whole_reference_after_one_look_at_the_job() -> None:
+    """RM-02, RM-03, RM-04, TestGetPodsForJobAdopt."""
+    world = World()
+    child = service(c.WORKER, 0)
+    adopted: list[Claims[Any]] = [
+        Claims(POD, (worker(0, orphan=True), worker(1, orphan=True))),
+        Claims(SERVICE, (child,)),
+    ]
+    assert await world.carry_out(*adopted) == (True, None)
+    assert world.confirmed == 1
+    assert world.client.actions == [
+        ("patch", "pods", "mnist-worker-0"),
+        ("patch", "pods", "mnist-worker-1"),
+        ("patch", "services", "mnist-worker-0"),
+    ]
+    reference = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "name": "mnist",
+        "uid": JOB_UID,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    assert world.client.bodies["patch", "pods", "mnist-worker-1"] == {
+        "metadata": {"uid": "uid-mnist-worker-1", "ownerReferences": [reference]}
+    }
+
+
+async def test_an_adoption_is_expected_until_the_cache_has_seen_it() -> None:
+    """EX-04: no second sync adopts it again meanwhile."""
+    world = World()
+    await world.carry_out(Claims(POD, (worker(0, orphan=True),)))
+    assert not world.expectations.satisfied(OWNER)
+    world.expectations.creation_observed(OWNER, "pod", "mnist-worker-0")
+    assert world.expectations.satisfied(OWNER)
+
+
+async def test_nothing_is_adopted_when_the_job_is_not_what_the_cache_shows() -> None:
+    """RM-02, TestGetPodsForJobNoAdoptIfBeingDeletedRace: deleted, or another of that name, while we looked."""
+    world = World()
+    world.refusal = StaleViewError("the job is gone")
+    with pytest.raises(StaleViewError):
+        await world.carry_out(Claims(POD, (worker(0, orphan=True),)))
+    assert world.client.actions == []
+    assert world.expectations.satisfied(OWNER)
+
+
+async def test_an_orphan_that_is_gone_needs_no_adoption() -> None:
+    """RM-03: 404; nothing is expected of it."""
+    world = World()
+    world.client.fail["patch", "pods", "mnist-worker-0"] = status_error(NotFoundError, 404)
+    assert await world.carry_out(Claims(POD, (worker(0, orphan=True),))) == (False, None)
+    assert world.expectations.satisfied(OWNER)
+
+
+ADOPT = ("patch", "pods", "mnist-worker-0")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [((InvalidError, 422), 1), ((ConflictError, 409), 1), ((ForbiddenError, 403), 2)]
+)
+async def test_an_adoption_that_fails_costs_an_event_and_is_tried_again_later(error: Any, told: int) -> None:
+    """D14, RM-03, TestPatchPodFails: the others are adopted. Another was faster, perhaps: no news at once."""
+    world = World()
+    world.client.fail[ADOPT] = status_error(*error)
+    both = Claims(POD, (worker(0, orphan=True), worker(1, orphan=True)))
+    assert await world.carry_out(both) == (True, FIRST_DELAY_S)
+    assert not world.expectations.satisfied(OWNER)  # the other one was adopted, and is awaited
+    world.expectations.creation_observed(OWNER, "pod", "mnist-worker-1")
+    assert world.expectations.satisfied(OWNER)
+    left = Claims(POD, (worker(0, orphan=True),))
+    assert await world.carry_out(left) == (False, FIRST_DELAY_S), "too early"
+    assert world.client.actions.count(ADOPT) == world.confirmed == 1
+    world.clock.step(FIRST_DELAY_S)
+    assert await world.carry_out(left) == (False, 2 * FIRST_DELAY_S)
+    assert world.client.actions.count(ADOPT) == world.confirmed == 2
+    assert world.recorder.reasons == ["FailedAdoptPod"] * told
+
+
+async def test_an_adoption_that_fails_for_ever_is_tried_every_five_minutes_at_last() -> None:
+    """D14: neither given up nor a load."""
+    world = World()
+    world.client.fail[ADOPT] = status_error(ForbiddenError, 403)
+    left = Claims(POD, (worker(0, orphan=True),))
+    for _ in range(20):
+        wait_s = (await world.carry_out(left)).wait_s
+        assert wait_s is not None
+        world.clock.step(wait_s)
+    assert world.client.actions.count(ADOPT) == 20
+    assert wait_s == LONGEST_DELAY_S
