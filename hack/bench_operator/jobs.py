@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.parse
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -91,12 +92,16 @@ def child_requests(target: Target, namespace: str, names: list[str], spec: dict[
 
 
 def delete_requests(target: Target, namespace: str, names: list[str], spec: dict[str, Any]) -> list[bytes]:
-    """The requests that delete all services and pods of these jobs."""
+    """The requests that delete all services and pods of these jobs, and the ConfigMaps of the namespace's jobs."""
+    selector = urllib.parse.quote(f"{c.LABEL_OPERATOR_NAME}={c.OPERATOR_NAME}", safe="")
     return [
-        target.request("DELETE", f"/api/v1/namespaces/{namespace}/{resource}/{child}")
-        for name in names
-        for _, _, child in children(name, spec)
-        for resource in ("services", "pods")
+        target.request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps?labelSelector={selector}"),
+        *(
+            target.request("DELETE", f"/api/v1/namespaces/{namespace}/{resource}/{child}")
+            for name in names
+            for _, _, child in children(name, spec)
+            for resource in ("services", "pods")
+        ),
     ]
 
 
