@@ -1,0 +1,64 @@
+"""The pages for people: no link leads nowhere, and the page that is read first stays short."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+FIRST_PAGE = ROOT / "docs" / "architecture.md"
+MOST_WORDS = 1200
+MOST_TERMS = 25
+
+
+def pages() -> list[Path]:
+    """Every page that is part of the project: what lies about beside it (virtual environments, caches) is not."""
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / name for name in listed.stdout.splitlines()]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a forge makes of the page's headings."""
+    return {
+        "#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        for heading in HEADING.findall(page.read_text())
+    }
+
+
+def section(title: str) -> str:
+    """The text of one section of the first page."""
+    return FIRST_PAGE.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    """Files and headings that links name exist; addresses of other sites are not asked."""
+    for target, anchor in LINK.findall(page.read_text()):
+        if "://" in target:
+            continue
+        found = page.parent / target if target else page
+        assert found.exists(), f"{target} does not exist"
+        assert not anchor or anchor in anchors(found), f"{target}{anchor} is no heading"
+
+
+def test_the_first_page_is_one_page() -> None:
+    """docs/architecture.md is read in the first hour; details belong to docs/design/."""
+    assert len(FIRST_PAGE.read_text().split()) <= MOST_WORDS
+
+
+def test_the_glossary_has_at_most_twenty_five_terms() -> None:
+    """A language of our own must be learned by everybody, so it stays small."""
+    rows = [line for line in section("Glossary").splitlines() if line.startswith("| ")]
+    assert 0 < len(rows) - 1 <= MOST_TERMS
+
+
+def test_the_first_page_names_every_design_page() -> None:
+    """A page that is not linked is not found."""
+    text = FIRST_PAGE.read_text()
+    missing = [page.name for page in (ROOT / "docs" / "design").glob("*.md") if f"(design/{page.name})" not in text]
+    assert not missing
