@@ -3,6 +3,7 @@
 PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 SOURCES := api controller informers workqueue tfjob_operator/__init__.py hack test
+WORDS := $(SOURCES) docs manifests .ci Makefile $(wildcard *.md *.cfg *.toml)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test unit unit-all integration image e2e e2e-tensorflow kubectl-matrix sdk-matrix lint format control-plane bench bench-operator clean
@@ -46,10 +47,11 @@ kubectl-matrix: venv ## Try kubectl 1.22 to 1.36, fetched once, on the manifests
 sdk-matrix: venv ## Try four releases of Kubeflow's Python SDKs, installed once, on jobs: create, wait, scale, delete
 	@$(PYTHON) -m hack.matrix sdk
 
-lint: venv ## Check style, types, formatting (ruff, mypy), and that every behaviour has its test
+lint: venv ## Check style, types, formatting (ruff, mypy), spelling, and that every behaviour has its test
 	@$(PYTHON) -m ruff check $(SOURCES)
 	@$(PYTHON) -m ruff format --check $(SOURCES)
 	@$(PYTHON) -m mypy tfjob_operator hack test
+	@$(PYTHON) -m codespell_lib $(WORDS)
 	@$(PYTHON) -m hack.check_behaviours --quiet
 
 format: venv ## Format the code
