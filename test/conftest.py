@@ -1,4 +1,4 @@
-"""How tests run: coroutine tests on virtual time, integration tests on a real loop, both checked for leaked tasks."""
+"""How tests run: coroutine tests on virtual time, those with sockets on a real loop, both checked for leaked tasks."""
 
 from __future__ import annotations
 
@@ -70,8 +70,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     if not inspect.iscoroutinefunction(function):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(function).parameters}
-    real = pyfuncitem.get_closest_marker("integration") is not None
-    if real:
+    if any(pyfuncitem.get_closest_marker(name) is not None for name in ("integration", "sockets")):
         with asyncio.Runner() as runner:
             runner.run(_on_a_real_loop(function(**arguments)))
         return True

@@ -1,0 +1,234 @@
+"""A server on loopback that does as a test tells it, and the ways in which real ones misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hack.control_plane.pki import Authority
+from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient
+from tfjob_operator.api.client.credentials import Credentials, FixedCredentials
+from tfjob_operator.api.client.tls import Trust
+from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.meta import Resource
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+AT_ONCE_S = 5.0
+"""What takes milliseconds may take so long on a busy machine; the waits that it is told from are of 10 s or more."""
+
+
+class Peer:
+    """One connection, from the server's side."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def request(self) -> Heard:
+        """Read one request. Raises IncompleteReadError at the end of the connection."""
+        lines = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        method, target, _ = lines[0].split(" ")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:] if line)}
+        body = await self.reader.readexactly(int(headers.get("content-length", "0")))
+        return Heard(method, target, headers, body)
+
+    async def say(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def answer(self, body: bytes = b"{}", *, status: str = "200 OK", headers: str = "") -> None:
+        """Send a whole response; `headers` are lines, each with its end."""
+        kind = "" if "content-type" in headers.lower() else "Content-Type: application/json\r\n"
+        await self.say(f"HTTP/1.1 {status}\r\n{kind}Content-Length: {len(body)}\r\n{headers}\r\n".encode() + body)
+
+    async def open_stream(self) -> None:
+        """Begin a response that comes in chunks."""
+        await self.say(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+
+    async def chunk(self, data: bytes) -> None:
+        """Send one chunk."""
+        await self.say(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+    async def gone(self) -> None:
+        """Return when the client has closed the connection."""
+        with contextlib.suppress(ConnectionError):
+            while await self.reader.read(65536):
+                pass
+
+    def reset(self) -> None:
+        """End the connection with a RST."""
+        raw: socket.socket = self.writer.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+        self.writer.transport.abort()
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A request as it arrived."""
+
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Server:
+    """What a test's server saw."""
+
+    url: str = ""
+    port: int = 0
+    heard: list[Heard] = field(default_factory=list)
+    connections: int = 0
+    open: int = 0
+
+
+Behaviour = Callable[[Peer], Awaitable[object]]
+
+
+@asynccontextmanager
+async def serving(behave: Behaviour, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
+    """A server on loopback that treats each connection with `behave`, and is gone after the block."""
+    seen = Server()
+    tasks: set[asyncio.Task[Any]] = set()
+
+    class Noting(Peer):
+        async def request(self) -> Heard:
+            heard = await super().request()
+            seen.heard.append(heard)
+            return heard
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        seen.connections += 1
+        seen.open += 1
+        try:
+            await behave(Noting(reader, writer))
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            seen.open -= 1
+            tasks.discard(task)
+            writer.transport.abort()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
+    seen.port = server.sockets[0].getsockname()[1]
+    seen.url = f"{'https' if tls else 'http'}://127.0.0.1:{seen.port}"
+    try:
+        yield seen
+    finally:
+        server.close()
+        await asyncio.sleep(0.01)  # a handshake that the client gave up may still become a connection
+        left = [*tasks]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+
+async def until(condition: Callable[[], object], limit_s: float = AT_ONCE_S) -> None:
+    """Return when the condition holds. Raises TimeoutError."""
+    async with asyncio.timeout(limit_s):
+        while not condition():  # noqa: ASYNC110 - what it looks at are sockets, which set no event
+            await asyncio.sleep(0.005)
+
+
+def get(total_s: float = 0.4) -> Request:
+    """A request for all pods."""
+    return Request("GET", "/api/v1/pods", total_s=total_s)
+
+
+async def body_of(transport: HttpTransport, request: Request) -> bytes:
+    """Send a request and return the body of its response."""
+    response = await transport.send(request)
+    try:
+        return await response.body()
+    finally:
+        response.close()
+
+
+async def never_answers(peer: Peer) -> None:
+    """Hear a request and say nothing until the client leaves."""
+    await peer.request()
+    await peer.gone()
+
+
+async def stalls_after_the_head(peer: Peer) -> None:
+    """Send the head of a response and no body."""
+    await peer.request()
+    await peer.say(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")
+    await peer.gone()
+
+
+async def trickles(peer: Peer) -> None:
+    """Never silent for longer than a read may be, and never done: only the limit on the whole ends it."""
+    await peer.request()
+    await peer.say(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+    while True:
+        await peer.say(b" ")
+        await asyncio.sleep(0.02)
+
+
+async def closes_without_a_word(peer: Peer) -> None:
+    """Hear a request and close the connection."""
+    await peer.request()
+
+
+async def resets(peer: Peer) -> None:
+    """Hear a request and reset the connection."""
+    await peer.request()
+    peer.reset()
+
+
+async def fine_for_ever(peer: Peer) -> None:
+    """Answer every request with an empty object."""
+    while True:
+        await peer.request()
+        await peer.answer()
+
+
+async def forward(peer: Peer, host: str, port: int) -> None:
+    """Copy bytes both ways until either side is done."""
+    reader, writer = await asyncio.open_connection(host, port)
+
+    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            target.write(data)
+            await target.drain()
+
+    try:
+        ways = [asyncio.ensure_future(copy(peer.reader, writer)), asyncio.ensure_future(copy(reader, peer.writer))]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+    finally:
+        writer.transport.abort()
+
+
+def trusting(authority: Authority) -> FixedCredentials:
+    """Credentials of a client that believes servers of this authority."""
+    return FixedCredentials(Credentials(None, Trust(authority.certificate.read_text()).context()))
+
+
+async def follow(
+    client: RestClient, seen: list[bytes], *, idle_s: float = 5.0, options: ListOptions | None = None
+) -> None:
+    """Watch config maps, and note each line that arrives in `seen`."""
+    async with client.watch(CONFIG_MAPS, options or ListOptions(namespace="ns"), idle_s=idle_s) as lines:
+        async for batch in lines:
+            seen.extend(batch)

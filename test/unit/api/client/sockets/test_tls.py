@@ -1,0 +1,102 @@
+"""TLS: who is believed, and which certificate is shown to whom."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fakes.loopback import Peer, body_of, fine_for_ever, get, serving, trusting, until
+from hack.control_plane.pki import Authority
+from tfjob_operator.api.client import HttpTransport, Settings
+from tfjob_operator.api.client.credentials import Credentials, FixedCredentials
+from tfjob_operator.api.client.errors import ConnectError, TLSError
+from tfjob_operator.api.client.tls import Trust
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def test_a_server_with_our_authoritys_certificate_is_believed(
+    authority: Authority, server_tls: ssl.SSLContext
+) -> None:
+    async with (
+        serving(fine_for_ever, tls=server_tls) as server,
+        HttpTransport(Settings(server.url, trusting(authority))) as transport,
+    ):
+        assert await body_of(transport, get()) == b"{}"
+
+
+async def test_a_server_that_is_not_believed_hears_nothing(
+    tmp_path: Path, authority: Authority, server_tls: ssl.SSLContext
+) -> None:
+    other = Authority.make(tmp_path)
+    cases = {
+        "unknown authority": (trusting(other), None),
+        "the system's authorities": (FixedCredentials(), None),
+        "another name": (trusting(authority), "elsewhere.example"),
+    }
+    async with serving(fine_for_ever, tls=server_tls) as server:
+        for credentials, name in cases.values():
+            settings = Settings(server.url, credentials, tls_server_name=name)
+            async with HttpTransport(settings) as transport:
+                with pytest.raises(TLSError, match="CERTIFICATE_VERIFY_FAILED"):
+                    await transport.send(get())
+        assert server.heard == []
+
+
+async def test_tls_server_name_is_the_name_that_is_checked(authority: Authority, server_tls: ssl.SSLContext) -> None:
+    async with serving(fine_for_ever, tls=server_tls) as server:
+        settings = Settings(server.url, trusting(authority), tls_server_name="kubernetes.default.svc")
+        async with HttpTransport(settings) as transport:
+            assert await body_of(transport, get()) == b"{}"
+
+
+async def test_a_server_that_does_not_speak_tls_is_a_tls_failure(authority: Authority) -> None:
+    async def plain(peer: Peer) -> None:
+        await peer.reader.read(100)
+        await peer.answer(status="400 Bad Request")
+
+    async with serving(plain) as server:
+        settings = Settings(server.url.replace("http:", "https:"), trusting(authority))
+        async with HttpTransport(settings) as transport:
+            with pytest.raises(TLSError):
+                await transport.send(get())
+
+
+async def test_a_tls_handshake_that_stalls_is_a_connect_error_in_time(authority: Authority) -> None:
+    async with serving(Peer.gone) as server:
+        settings = Settings(server.url.replace("http:", "https:"), trusting(authority))
+        async with HttpTransport(settings, connect_s=0.2) as transport:
+            with pytest.raises(ConnectError, match="no connection in time"):
+                await transport.send(get(total_s=2.0))
+        await until(lambda: server.open == 0)
+
+
+async def test_a_new_client_certificate_is_never_sent_over_an_old_connection(
+    authority: Authority, server_tls: ssl.SSLContext
+) -> None:
+    async def who(peer: Peer) -> None:
+        certificate: Any = peer.writer.get_extra_info("peercert")
+        name = next(value for entry in certificate["subject"] for key, value in entry if key == "commonName")
+        while True:
+            await peer.request()
+            await peer.answer(json.dumps(name).encode())
+
+    trust = Trust(authority.certificate.read_text())
+    clients = [authority.client(name, name) for name in ("old", "new")]
+    contexts = [trust.context(client.certificate, client.key) for client in clients]
+    current = iter([0, 0, 1, 1])
+
+    class Rotating:
+        async def get(self) -> Credentials:
+            return Credentials(None, contexts[next(current)])
+
+        def refused(self) -> None: ...
+
+    async with serving(who, tls=server_tls) as server:
+        async with HttpTransport(Settings(server.url, Rotating())) as transport:
+            assert [await body_of(transport, get()) for _ in range(4)] == [b'"old"', b'"old"', b'"new"', b'"new"']
+        assert server.connections == 2

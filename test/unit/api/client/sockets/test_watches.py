@@ -1,0 +1,169 @@
+"""Watches: lines as they come, silence, and streams that are left or cut."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+
+import pytest
+
+from fakes.loopback import AT_ONCE_S, CONFIG_MAPS, Peer, follow, forward, never_answers, serving, trusting, until
+from hack.control_plane.pki import Authority
+from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, Settings
+from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError
+
+
+async def test_lines_arrive_as_they_are_sent_however_they_are_cut() -> None:
+    async def stream(peer: Peer) -> None:
+        await peer.request()
+        await peer.open_stream()
+        for piece in (b'{"a":1}\n{"b"', b":2}\r", b"\n\n", b'{"c":3}\n{"trunc'):
+            await peer.chunk(piece)
+            await asyncio.sleep(0.01)
+        await peer.say(b"0\r\n\r\n")
+        await peer.gone()
+
+    seen: list[bytes] = []
+    async with serving(stream) as server, HttpTransport(Settings(server.url)) as transport:
+        await follow(RestClient(transport), seen)
+    assert seen == [b'{"a":1}', b'{"b":2}', b'{"c":3}']
+
+
+async def test_a_watch_that_falls_silent_ends_after_the_limit_of_a_dead_peer() -> None:
+    """RF-29, rest/connection_test.go:TestReconnectBrokenTCP_HTTP1: each byte starts the wait anew; 80 s in production."""
+
+    async def speak_and_freeze(peer: Peer) -> None:
+        await peer.request()
+        await peer.open_stream()
+        for _ in range(4):
+            await peer.chunk(b"{}\n")
+            await asyncio.sleep(0.15)
+        await peer.gone()
+
+    seen: list[bytes] = []
+    async with serving(speak_and_freeze) as server, HttpTransport(Settings(server.url)) as transport:
+        started = time.monotonic()
+        with pytest.raises(RequestTimeoutError):
+            await follow(RestClient(transport), seen, idle_s=0.3)
+        assert 0.7 < time.monotonic() - started < AT_ONCE_S
+        assert seen == [b"{}"] * 4
+        await until(lambda: server.open == 0)
+
+
+async def test_opening_a_watch_is_limited_like_any_request() -> None:
+    async with serving(never_answers) as server, HttpTransport(Settings(server.url)) as transport:
+        async with asyncio.timeout(AT_ONCE_S):
+            with pytest.raises(RequestTimeoutError):
+                await follow(RestClient(transport, watch_s=0.2), [], idle_s=80.0)
+        await until(lambda: server.open == 0)
+
+
+async def fail_inside(client: RestClient) -> None:
+    async with client.watch(CONFIG_MAPS, ListOptions()) as lines:
+        async for batch in lines:
+            raise KeyError(batch)
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_leaving_a_watch_closes_its_stream_at_once_and_leaves_no_task(
+    authority: Authority, server_tls: ssl.SSLContext, *, encrypted: bool
+) -> None:
+    """RF-13: however it is left. A generator left half-way would be finished later, by a task of the loop's own."""
+
+    async def endless(peer: Peer) -> None:
+        await peer.request()
+        await peer.open_stream()
+        while True:
+            await peer.chunk(b"{}\n")
+            await asyncio.sleep(0.01)
+
+    async with (
+        serving(endless, tls=server_tls if encrypted else None) as server,
+        HttpTransport(Settings(server.url, trusting(authority))) as transport,
+    ):
+        client = RestClient(transport)
+        before = asyncio.all_tasks()
+        async with client.watch(CONFIG_MAPS, ListOptions()) as lines:
+            async for _ in lines:
+                break
+        await until(lambda: server.open == 0)
+        with pytest.raises(KeyError):
+            await fail_inside(client)
+        await until(lambda: server.open == 0)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await follow(client, [])
+        await until(lambda: server.open == 0)
+        assert asyncio.all_tasks() <= before
+
+
+async def test_leaving_a_watch_does_not_wait_for_a_peer_that_is_frozen(
+    authority: Authority, server_tls: ssl.SSLContext
+) -> None:
+    """An orderly end of TLS would keep the connection for 30 s, waiting for an answer that never comes."""
+
+    async def one_line(peer: Peer) -> None:
+        await peer.request()
+        await peer.open_stream()
+        await peer.chunk(b"{}\n")
+        await peer.gone()
+
+    async def freezing_proxy(peer: Peer) -> None:
+        to_server = asyncio.create_task(forward(peer, "127.0.0.1", server.port))
+        await until(freeze.is_set, 5.0)
+        to_server.cancel()
+        await asyncio.wait([to_server])
+        await peer.gone()
+
+    freeze = asyncio.Event()
+    async with serving(one_line, tls=server_tls) as server, serving(freezing_proxy) as proxy:
+        settings = Settings(proxy.url.replace("http:", "https:"), trusting(authority))
+        async with HttpTransport(settings) as transport:
+            async with RestClient(transport).watch(CONFIG_MAPS, ListOptions()) as lines:
+                assert await anext(lines) == [b"{}"]
+                freeze.set()
+                await until(lambda: server.open == 0)
+            await until(lambda: proxy.open == 0)
+
+
+async def test_a_watch_that_breaks_is_a_lost_connection() -> None:
+    async def cut(peer: Peer) -> None:
+        await peer.request()
+        await peer.open_stream()
+        await peer.chunk(b"{}\n")
+        await peer.say(b'40\r\n{"half')
+
+    seen: list[bytes] = []
+    async with serving(cut) as server, HttpTransport(Settings(server.url)) as transport:
+        with pytest.raises(ConnectionLostError):
+            await follow(RestClient(transport), seen)
+    assert seen == [b"{}"]
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_a_slow_reader_is_not_taken_for_a_dead_peer(
+    authority: Authority, server_tls: ssl.SSLContext, *, encrypted: bool
+) -> None:
+    """While we do not read, silence is ours. Nor is anything lost when the server is done and gone long before the reader."""
+
+    async def flood(peer: Peer) -> None:
+        await peer.request()
+        await peer.open_stream()
+        for _ in range(400):
+            await peer.chunk(b"x" * 16_383 + b"\n")
+        await peer.say(b"0\r\n\r\n")
+        peer.writer.close()
+        await peer.gone()
+
+    count = 0
+    async with (
+        serving(flood, tls=server_tls if encrypted else None) as server,
+        HttpTransport(Settings(server.url, trusting(authority))) as transport,
+        RestClient(transport).watch(CONFIG_MAPS, ListOptions(), idle_s=0.2) as lines,
+    ):
+        async for batch in lines:
+            if count == 0:
+                await asyncio.sleep(0.5)
+            count += len(batch)
+    assert count == 400
