@@ -8,7 +8,7 @@ Held is no state, and the exception: it stands anywhere but last.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -18,8 +18,6 @@ from tfjob_operator.api.v1.types import JobCondition
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-    from tfjob_operator.api.v1.types import JobStatus
 
 TRUE: Final = "True"
 FALSE: Final = "False"
@@ -37,18 +35,27 @@ _REPLACES: Final = {c.RUNNING: c.RESTARTING, c.RESTARTING: c.RUNNING}
 Conditions = tuple[JobCondition, ...]
 
 
+class HasConditions(Protocol):
+    """A status, or what is to become one."""
+
+    @property
+    def conditions(self) -> Conditions:
+        """The conditions, in their order."""
+        ...
+
+
 def find(conditions: Conditions, condition_type: str) -> JobCondition | None:
     """The condition of that type, or None."""
     return next((condition for condition in conditions if condition.type == condition_type), None)
 
 
-def is_true(status: JobStatus, condition_type: str) -> bool:
+def is_true(status: HasConditions, condition_type: str) -> bool:
     """Whether the condition is there and True."""
     condition = find(status.conditions, condition_type)
     return condition is not None and condition.status == TRUE
 
 
-def is_finished(status: JobStatus) -> bool:
+def is_finished(status: HasConditions) -> bool:
     """Whether the job has Succeeded or Failed. Both are final."""
     return _has_ended(status.conditions)
 

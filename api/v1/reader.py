@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.text import quoted
+from tfjob_operator.api.v1.types import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -47,38 +48,33 @@ class Path:
 
 
 class Reader:
-    """Collects mistakes and unknown fields. Every method answers a usable value, so that reading goes on after a mistake."""
+    """Collects mistakes and unknown fields. Every method returns a usable value, so that reading goes on after a mistake.
+
+    `mistakes` are the first `MOST` of them, `more` is the number of those beside.
+    """
 
     def __init__(self) -> None:
-        self._mistakes: list[str] = []
-        self._untold = 0
+        self.mistakes: list[Mistake] = []
+        self.more = 0
         self._bytes = 0
         self._unknown: list[str] = []
-        self._untold_unknown = 0
+        self._more_unknown = 0
         self._compared = 0
-
-    def __bool__(self) -> bool:
-        """Whether there are mistakes."""
-        return bool(self._mistakes)
-
-    @property
-    def mistakes(self) -> tuple[str, ...]:
-        """The first `MOST` of them, and how many there are besides."""
-        return _with_rest(self._mistakes, self._untold)
 
     @property
     def unknown_fields(self) -> tuple[str, ...]:
         """A sentence for each of the first `MOST` unknown fields, and how many there are besides."""
-        return _with_rest(self._unknown, self._untold_unknown)
+        rest = [f"and {self._more_unknown} more"] if self._more_unknown else []
+        return (*self._unknown, *rest)
 
     def error(self, path: Path | str, message: str) -> None:
         """Note a mistake."""
-        if len(self._mistakes) >= MOST or self._bytes > _MOST_BYTES:
-            self._untold += 1
+        if len(self.mistakes) >= MOST or self._bytes > _MOST_BYTES:
+            self.more += 1
             return
-        mistake = f"{path}: {message}"
-        self._mistakes.append(mistake)
-        self._bytes += len(mistake.encode(errors="replace"))
+        mistake = Mistake(str(path), message)
+        self.mistakes.append(mistake)
+        self._bytes += len(str(mistake).encode(errors="replace"))
 
     def wrong_type(self, path: Path | str, wanted: str, value: object) -> None:
         """Note that a value is not what it must be."""
@@ -93,7 +89,7 @@ class Reader:
         if not (like or certain):
             return
         if len(self._unknown) >= MOST:
-            self._untold_unknown += 1
+            self._more_unknown += 1
             return
         hint = f"; did you mean {like}?" if like else ""
         self._unknown.append(f"{Path(path, key)} is unknown and ignored{hint}")
@@ -169,10 +165,6 @@ def some(names: Iterable[str], most: int = 5) -> str:
     told = [quoted(each) or "(no name)" for each in names]
     rest = f" and {len(told) - most} more" if len(told) > most else ""
     return ", ".join(told[:most]) + rest
-
-
-def _with_rest(told: list[str], unreported: int) -> tuple[str, ...]:
-    return (*told, f"and {unreported} more") if unreported else tuple(told)
 
 
 def _kind_of(value: object) -> str:

@@ -175,13 +175,32 @@ class SchedulingPolicy:
     schedule_timeout_s: int | None = None
 
 
+class SpecWarning(NamedTuple):
+    """What is no mistake, but hardly what its author meant: the reason of the event that tells it, and its words."""
+
+    reason: str
+    message: str
+
+
+class Mistake(NamedTuple):
+    """What is wrong with a specification, and where.
+
+    `path` is "" where nobody knows more than the words: the API server has said them.
+    """
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
 @dataclass(frozen=True, slots=True)
 class TFJobSpec:
     """A checked specification with defaults, in the order of `REPLICA_TYPES`.
 
-    `warnings` are (event reason, message) pairs to be reported once in each generation: what was given twice and differs, what
-    nobody knows, what runs nothing. `too_large` says which bound it goes beyond, where it has been cut down to the size that
-    the job had before.
+    `warnings` are to be reported once in each generation: what was given twice and differs, what nobody knows, what runs
+    nothing. `too_large` says which bound it goes beyond, where it has been cut down to the size that the job had before.
     """
 
     replicas: Mapping[str, ReplicaSpec]
@@ -194,8 +213,8 @@ class TFJobSpec:
     suspend: bool = False
     dynamic_workers: bool = False
     scheduling: SchedulingPolicy = SchedulingPolicy()
-    warnings: tuple[tuple[str, str], ...] = ()
-    too_large: str = ""
+    warnings: tuple[SpecWarning, ...] = ()
+    too_large: Mistake | None = None
 
     @property
     def total_replicas(self) -> int:
@@ -213,10 +232,11 @@ class InvalidSpec:
     """A specification with mistakes, of which there is at least one, and what could be read of it all the same.
 
     What can not be read is as if no limit were set, and nothing to be cleaned up: no mistake may end a job, or take what runs.
-    `reason` is what the job's conditions name.
+    Beyond those in `mistakes` there are `more` that nobody has kept. `reason` is what the job's conditions name.
     """
 
-    mistakes: tuple[str, ...]
+    mistakes: tuple[Mistake, ...]
+    more: int = 0
     managed_by: str = ""
     suspend: bool = False
     active_deadline_s: int | None = None
@@ -224,8 +244,14 @@ class InvalidSpec:
     clean_pod_policy: str = CLEAN_NONE
     reason: str = REASON_INVALID
 
+    @property
+    def text(self) -> str:
+        """All mistakes in one line: the only place where they become text."""
+        rest = [f"and {self.more} more"] if self.more else []
+        return "; ".join([*map(str, self.mistakes), *rest])
+
     @classmethod
-    def of(cls, spec: TFJobSpec | InvalidSpec, mistake: str, reason: str = REASON_INVALID) -> InvalidSpec:
+    def of(cls, spec: TFJobSpec | InvalidSpec, mistake: Mistake, reason: str = REASON_INVALID) -> InvalidSpec:
         """A specification that can be read, and asks for what can not be."""
         return cls(
             (mistake,),

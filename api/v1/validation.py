@@ -19,10 +19,17 @@ from tfjob_operator.api.v1.pod_fields import POD_TEMPLATE
 from tfjob_operator.api.v1.reader import Path, Reader, some
 from tfjob_operator.api.v1.shapes import QUANTITY, MapOf, check
 from tfjob_operator.api.v1.templates import facts_of
-from tfjob_operator.api.v1.types import InvalidSpec, ReplicaSpec, SchedulingPolicy, TemplateFacts, TFJobSpec
+from tfjob_operator.api.v1.types import (
+    InvalidSpec,
+    ReplicaSpec,
+    SchedulingPolicy,
+    SpecWarning,
+    TemplateFacts,
+    TFJobSpec,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from tfjob_operator.api.meta import JSON
 
@@ -45,7 +52,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
     reader = Reader()
     spec = _decode(reader, raw)
     if reader.mistakes:
-        return InvalidSpec(reader.mistakes)
+        return InvalidSpec(tuple(reader.mistakes), reader.more)
     _check_name(reader, name)
     reader.known(spec, SPEC_FIELDS, "spec")
     replicas, ignored = _read_replicas(reader, spec, was_good=was_good)
@@ -55,7 +62,8 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
     clean_pod_policy = policy.clean_pod_policy or c.CLEAN_RUNNING
     if reader.mistakes:
         return InvalidSpec(
-            reader.mistakes,
+            tuple(reader.mistakes),
+            reader.more,
             managed_by=policy.managed_by,
             suspend=policy.suspend,
             active_deadline_s=policy.active_deadline_s,
@@ -77,22 +85,14 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
     )
 
 
-def _warnings(reader: Reader, replicas: Mapping[str, ReplicaSpec]) -> Iterator[tuple[str, str]]:
+def _warnings(reader: Reader, replicas: Mapping[str, ReplicaSpec]) -> Iterator[SpecWarning]:
     """What is no mistake, but hardly what its author meant."""
-    for told in reader.unknown_fields:
-        yield c.EVENT_UNKNOWN_FIELD, told
+    for unknown in reader.unknown_fields:
+        yield SpecWarning(c.EVENT_UNKNOWN_FIELD, unknown)
     if all(replica.replicas == 0 for replica in replicas.values()):
-        yield c.EVENT_NO_REPLICAS, "every replica type has replicas: 0, so nothing runs and the job will not end"
-
-
-def listed(mistakes: Iterable[str]) -> str:
-    """All mistakes in one line."""
-    return "; ".join(mistakes)
-
-
-def invalid_message(mistakes: Iterable[str]) -> str:
-    """The text of the Failed condition and of the Warning event; tools look for "the spec is invalid"."""
-    return f"Failed to marshal the object to TFJob; the spec is invalid: {listed(mistakes)}"
+        yield SpecWarning(
+            c.EVENT_NO_REPLICAS, "every replica type has replicas: 0, so nothing runs and the job will not end"
+        )
 
 
 def child_name(job: str, replica_type: str, index: int) -> str:
@@ -121,7 +121,7 @@ def _check_name(reader: Reader, job: str) -> None:
 
 def _read_replicas(
     reader: Reader, spec: JSON, *, was_good: bool
-) -> tuple[dict[str, ReplicaSpec], tuple[tuple[str, str], ...]]:
+) -> tuple[dict[str, ReplicaSpec], tuple[SpecWarning, ...]]:
     """Read `tfReplicaSpecs`. Its keys are taken in any letter case, and answered in the order of REPLICA_TYPES.
 
     The scale subresource writes `Worker.replicas`, and knows no other spelling: beside an entry of another one that is a number
@@ -141,11 +141,11 @@ def _read_replicas(
             reader.error(Path(path, key), f"is no replica type; the types are {', '.join(c.REPLICA_TYPES)}")
         else:
             entries.setdefault(canonical, {})[key] = entry
-    ignored: tuple[tuple[str, str], ...] = ()
+    ignored: tuple[SpecWarning, ...] = ()
     if was_good and len(entries) > 1 and _is_size_alone(entries.get(c.WORKER, {})):
         del entries[c.WORKER]
         text = f"{path}.{c.WORKER} is a number of replicas alone, and the job has no workers: there is nothing to scale"
-        ignored = ((c.EVENT_NO_WORKERS, text),)
+        ignored = (SpecWarning(c.EVENT_NO_WORKERS, text),)
     found = {name: _read_entries(reader, name, spellings, path) for name, spellings in entries.items()}
     _check_chiefs(reader, found, path)
     return {name: found[name] for name in c.REPLICA_TYPES if name in found}, ignored
@@ -270,7 +270,7 @@ REPLICA_FIELDS: Final = frozenset({"replicas", "template", "restartPolicy"})
 """All fields of TFJob's own objects: any other is a mistake that nobody would notice."""
 
 
-def _read_run_policies(reader: Reader, spec: JSON) -> tuple[_RunPolicy, tuple[tuple[str, str], ...]]:
+def _read_run_policies(reader: Reader, spec: JSON) -> tuple[_RunPolicy, tuple[SpecWarning, ...]]:
     """Read both places and merge them; answers also a warning for each field in which they disagree."""
     given = spec.get("runPolicy")
     nested = _read_run_policy(reader, reader.mapping(given, "spec.runPolicy"), "spec.runPolicy")
@@ -287,7 +287,7 @@ def _read_run_policies(reader: Reader, spec: JSON) -> tuple[_RunPolicy, tuple[tu
             merged = replace(merged, **{attribute: above})
         elif above != below:
             message = f"spec.{name} and spec.runPolicy.{name} differ; the latter is used"
-            warnings.append((c.EVENT_POLICY_CONFLICT, message))
+            warnings.append(SpecWarning(c.EVENT_POLICY_CONFLICT, message))
     return merged, tuple(warnings)
 
 

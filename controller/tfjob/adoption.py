@@ -17,7 +17,7 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.children import NO_LABELS, Pod, Service
 from tfjob_operator.api.v1.validation import child_name
 from tfjob_operator.controller.tfjob.build.pod import owner_reference
-from tfjob_operator.controller.tfjob.decide.observe import names_no_other, place_of, place_of_labels, place_of_name
+from tfjob_operator.controller.tfjob.decide.identity import names_no_other, place_of, place_of_labels, place_of_name
 from tfjob_operator.controller.tfjob.decide.pod_end import has_ended
 from tfjob_operator.controller.tfjob.ownership import owner_key
 from tfjob_operator.controller.tfjob.retries import FIRST_DELAY_S
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.meta import ObjectMeta
     from tfjob_operator.api.v1.children import ChildMeta
     from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.tfjob.decide.observe import Place
+    from tfjob_operator.controller.tfjob.decide.identity import Place
     from tfjob_operator.controller.tfjob.executor import Record
     from tfjob_operator.controller.tfjob.expectations import Expectations
     from tfjob_operator.controller.tfjob.kinds import ChildKind

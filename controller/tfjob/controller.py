@@ -22,14 +22,14 @@ from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
 from tfjob_operator.controller.tfjob.adoption import claims
 from tfjob_operator.controller.tfjob.build.tf_config import too_long
 from tfjob_operator.controller.tfjob.decide import restarts
-from tfjob_operator.controller.tfjob.decide import status as statuses
 from tfjob_operator.controller.tfjob.decide.actions import NOTHING
 from tfjob_operator.controller.tfjob.decide.bounds import BOUNDS
-from tfjob_operator.controller.tfjob.decide.config_maps import with_config_maps
-from tfjob_operator.controller.tfjob.decide.held import plan_invalid, refused
+from tfjob_operator.controller.tfjob.decide.facts import with_memory_of
+from tfjob_operator.controller.tfjob.decide.held import refused
 from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.controller.tfjob.decide.problems import unreported
 from tfjob_operator.controller.tfjob.decide.reading import in_force, read, reading_of
+from tfjob_operator.controller.tfjob.decide.urgency import is_beginning, only_starts
 from tfjob_operator.controller.tfjob.executor import RefusedError
 from tfjob_operator.controller.tfjob.handlers import ChildHandler, Feed, JobHandler
 from tfjob_operator.controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE
@@ -97,7 +97,7 @@ def _with_unwritten(job: TFJob, unwritten: JobStatus | None) -> TFJob:
     """
     if unwritten is None:
         return job
-    return msgspec.structs.replace(job, status=statuses.with_memory_of(job.status, unwritten))
+    return msgspec.structs.replace(job, status=with_memory_of(job.status, unwritten))
 
 
 class TFJobController:
@@ -236,13 +236,16 @@ class TFJobController:
         if may_act and isinstance(spec, TFJobSpec) and await self._claim(key, known, spec, pods, services):
             return
         gang = self._pod_groups.gang_of(job.metadata) if self._pod_groups is not None else None
-        now = self._clock.now()
-        if isinstance(spec, TFJobSpec):
-            decided = plan(job, spec, pods, services, now, gang=gang)
-            held = self._config_maps.indexer.by_index(OWNER_INDEX, owner)
-            decided = with_config_maps(decided, job, spec, pods, held, domain=self._domain)
-        else:
-            decided = plan_invalid(job, spec, pods, services, now, gang=gang)
+        decided = plan(
+            job,
+            spec,
+            pods,
+            services,
+            self._clock.now(),
+            config_maps=self._config_maps.indexer.by_index(OWNER_INDEX, owner),
+            gang=gang,
+            domain=self._domain,
+        )
         if conditions.is_finished(known.status):
             memory.drop_spec()
         if decided.requeue_after_s is not None:
@@ -274,7 +277,7 @@ class TFJobController:
             latest, waits = memory.written or known, memory.unwritten
             # A first status that waits for the pods goes with the last one.
             begun = latest if waits is None else msgspec.structs.replace(latest, status=waits)
-            answer = plan_invalid(begun, refused(spec, error.message), pods, services, now, gang=gang)
+            answer = plan(begun, refused(spec, error.message), pods, services, self._clock.now(), gang=gang)
             answer = replace(answer, events=(() if waits is None else decided.events) + answer.events)
             await self._write_status(key, latest, begun, memory, answer, at_once=True)
             return
@@ -369,9 +372,9 @@ class TFJobController:
             memory.window.close()
             return False
         busy = len(self._queue) > 0
-        backs_off = may_wait and busy and statuses.is_beginning(status)
+        backs_off = may_wait and busy and is_beginning(status)
         if (backs_off or status.conditions == known.status.conditions) and not at_once:
-            starts = backs_off or statuses.only_starts(known.status, status)
+            starts = backs_off or only_starts(known.status, status)
             left_s = memory.window.left_s(self._clock.monotonic(), starts=starts, busy=busy)
             memory.unwritten = status
             if left_s > 0:

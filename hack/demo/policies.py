@@ -8,7 +8,7 @@ from hack.demo.errors import DemoError
 from tfjob_operator.api import core
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.tfjob.decide.observe import place_of_labels
+from tfjob_operator.controller.tfjob.decide.identity import place_of_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,15 +23,15 @@ from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import child_name
 from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
 from tfjob_operator.controller.tfjob.decide.mending import labels_wanted
-from tfjob_operator.controller.tfjob.decide.observe import observe
 from tfjob_operator.controller.tfjob.decide.reading import in_force, read
+from tfjob_operator.controller.tfjob.decide.replicas import replicas_of
 from tfjob_operator.controller.tfjob.ownership import OwnerKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tfjob_operator.api.v1.types import IndexRestarts
-    from tfjob_operator.controller.tfjob.decide.observe import Replica
+    from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")
@@ -82,7 +82,7 @@ def invalid_spec(tfjob: TFJob) -> InvalidSpec:
 
 def mistakes(tfjob: TFJob) -> tuple[str, ...]:
     """The mistakes of a job that must be invalid."""
-    return invalid_spec(tfjob).mistakes
+    return tuple(map(str, invalid_spec(tfjob).mistakes))
 
 
 def pod(
@@ -141,7 +141,7 @@ def _child_meta(
 
 def observed(pods: Iterable[Pod], records: Iterable[IndexRestarts] = ()) -> list[Replica]:
     """The replicas that these pods of the job are."""
-    return observe("mnist", pods, records)[0]
+    return replicas_of("mnist", pods, records)[0]
 
 
 def names(plan: Plan) -> dict[str, list[str]]:

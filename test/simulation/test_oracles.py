@@ -16,16 +16,19 @@ from simulation.world import OracleError, run_seed
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import Fence
-from tfjob_operator.controller.tfjob import controller, ownership
+from tfjob_operator.controller.tfjob import ownership
 from tfjob_operator.controller.tfjob.decide import (
     clean_up,
     config_maps,
     ending,
     held,
+    identity,
     observe,
     plan,
+    replicas,
     restarts,
-    status,
+    running,
+    status_draft,
     verdict,
 )
 from tfjob_operator.controller.tfjob.status_writer import StatusWriter
@@ -77,13 +80,13 @@ def _pile_up(*given: Any, **named: Any) -> Plan:
         pytest.param(
             clean_up, "to_clean_up", lambda _, pods: [*pods], "clean-up policy", id="everything is cleaned up"
         ),
-        pytest.param(plan, "account", lambda *_: (), "restarts", id="restarts are not counted"),
-        pytest.param(observe, "was_stopped", lambda *_: False, "not succeeded", id="an orderly end on SIGTERM counts"),
+        pytest.param(status_draft, "account", lambda *_: (), "restarts", id="restarts are not counted"),
+        pytest.param(replicas, "was_stopped", lambda *_: False, "not succeeded", id="an orderly end on SIGTERM counts"),
         pytest.param(
             config_maps, "has_ended", lambda _: True, "is not there", id="what pods read is not kept for them"
         ),
-        pytest.param(controller, "with_config_maps", _pile_up, "which nothing reads", id="ConfigMaps pile up"),
-        pytest.param(status, "remembered", lambda *_: {}, "succeeded", id="successes are not remembered"),
+        pytest.param(plan, "with_config_maps", _pile_up, "which nothing reads", id="ConfigMaps pile up"),
+        pytest.param(status_draft, "remembered", lambda *_: {}, "succeeded", id="successes are not remembered"),
     ],
 )
 def test_a_bug_is_found(
@@ -96,7 +99,7 @@ def test_a_bug_is_found(
 
 
 def _every_pod(*args: Any) -> Any:
-    chosen, others = observe.observe(*args)
+    chosen, others = replicas.replicas_of(*args)
     return [*chosen, *(other for other in others if other.type)], []
 
 
@@ -111,10 +114,10 @@ def _every_pod(*args: Any) -> Any:
             "is in another namespace|has no pods|never",
             id="D2",
         ),
-        pytest.param(clean_up, "observe", _every_pod, "second pod|has not ended|restart|succeeded", id="D7"),
-        pytest.param(plan, "relabellings", lambda *_: (), "wrong labels", id="U9"),
-        pytest.param(plan, "reselections", lambda *_: (), "that selects", id="U17"),
-        pytest.param(observe, "place_of_name", lambda *_: None, ".", id="labels decide, not names"),
+        pytest.param(observe, "replicas_of", _every_pod, "second pod|has not ended|restart|succeeded", id="D7"),
+        pytest.param(running, "relabellings", lambda *_: (), "wrong labels", id="U9"),
+        pytest.param(running, "reselections", lambda *_: (), "that selects", id="U17"),
+        pytest.param(identity, "place_of_name", lambda *_: None, ".", id="labels decide, not names"),
     ],
 )
 def test_what_the_operator_once_did_with_what_others_meddle_with_is_found(
@@ -131,9 +134,9 @@ def test_what_the_operator_once_did_with_what_others_meddle_with_is_found(
     ("place", "name", "bug", "found"),
     [
         pytest.param(clean_up, "to_clean_up", old_judgements.to_clean_up, "clean-up policy is Running", id="M1"),
-        pytest.param(observe, "was_stopped", old_judgements.was_stopped, "not succeeded", id="M2"),
+        pytest.param(replicas, "was_stopped", old_judgements.was_stopped, "not succeeded", id="M2"),
         pytest.param(
-            observe, "is_final", old_judgements.is_final, "failed for good|was restarted|not succeeded", id="M3"
+            replicas, "is_final", old_judgements.is_final, "failed for good|was restarted|not succeeded", id="M3"
         ),
         pytest.param(restarts, "native_sidecars", lambda _: frozenset(), "was restarted|restarts of", id="M7"),
     ],
@@ -158,7 +161,7 @@ def test_writes_without_the_lease_are_found(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.usefixtures("logged_errors")
 def test_a_deadline_that_nobody_heeds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of jobs that are looked after, and of those that are held."""
-    for place in (ending, plan, held):
+    for place in (ending, running, held):
         monkeypatch.setattr(place, "until_deadline", lambda *_: None)
     with pytest.raises(OracleError, match="until its deadline"):
         _play(operators_keep_their_promises)
@@ -173,6 +176,6 @@ def test_dawdling_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         left = until_deadline(*args)
         return left if left is None or left <= 0 else left + 10.0
 
-    monkeypatch.setattr(plan, "until_deadline", forgotten)
+    monkeypatch.setattr(running, "until_deadline", forgotten)
     with pytest.raises(OracleError, match="too late"):
         _play(operators_are_in_time, CALM)

@@ -14,7 +14,7 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.controller.tfjob import controller
 from tfjob_operator.controller.tfjob.controller import TFJobController
-from tfjob_operator.controller.tfjob.decide import clean_up, held, observe, plan, pod_end, restarts, status
+from tfjob_operator.controller.tfjob.decide import clean_up, held, pod_end, replicas, restarts, status_draft
 from tfjob_operator.controller.tfjob.decide.pod_end import is_final
 from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.handlers import ChildHandler
@@ -70,7 +70,7 @@ def the_status_comes_last(patch: pytest.MonkeyPatch) -> None:
 
 def successes_are_not_written(patch: pytest.MonkeyPatch) -> None:
     """The status does not say which replicas have finished."""
-    patch.setattr(status, "remembered", lambda *_: {})
+    patch.setattr(status_draft, "remembered", lambda *_: {})
 
 
 def successes_are_not_kept_in_memory(patch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def successes_are_not_kept_in_memory(patch: pytest.MonkeyPatch) -> None:
 
 def failures_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     """A pod is deleted to be made again, and nothing tells that it has failed."""
-    patch.setattr(plan, "account", lambda records, *_: tuple(records))
+    patch.setattr(status_draft, "account", lambda records, *_: tuple(records))
 
 
 def an_end_is_not_final(patch: pytest.MonkeyPatch) -> None:
@@ -110,12 +110,12 @@ def clean_up_goes_by_the_phase(patch: pytest.MonkeyPatch) -> None:
 
 def clean_up_goes_by_the_outcome(patch: pytest.MonkeyPatch) -> None:
     """What has done its work is kept, though a sidecar of it runs on."""
-    patch.setattr(observe, "has_ended", lambda pod: is_final(pod, pod.status.container_statuses[0]))
+    patch.setattr(replicas, "has_ended", lambda pod: is_final(pod, pod.status.container_statuses[0]))
 
 
 def a_request_is_reckoned_from_its_end(patch: pytest.MonkeyPatch) -> None:
     """M2, M10: the time of a request is deletionTimestamp less grace, whatever the grace; Succeeded is never an answer."""
-    patch.setattr(observe, "was_stopped", old_judgements.was_stopped)
+    patch.setattr(replicas, "was_stopped", old_judgements.was_stopped)
 
 
 def a_longer_grace_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def a_longer_grace_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def the_pods_policy_decides(patch: pytest.MonkeyPatch) -> None:
     """M3: whether an end is final is asked of the replica's policy, and not of the container's and its rules."""
-    patch.setattr(observe, "is_final", old_judgements.is_final)
+    patch.setattr(replicas, "is_final", old_judgements.is_final)
 
 
 def rejections_are_a_list(patch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import Mistake
 from tfjob_operator.api.v1.validation import child_name
 
 if TYPE_CHECKING:
@@ -178,17 +179,18 @@ def config_map_name(job: str, digest: str) -> str:
     return f"{job}-cluster-{digest}"
 
 
-def too_long(job: ObjectMeta, spec: TFJobSpec, domain: str = "") -> str:
-    """What is wrong if no process could be started with the TF_CONFIG of this job, else "" (U1).
+def too_long(job: ObjectMeta, spec: TFJobSpec, domain: str = "") -> Mistake | None:
+    """What is wrong if no process could be started with the TF_CONFIG of this job, else None (U1).
 
     The bound is Linux' own: `execve` fails with one longer string, whatever the container.
     """
     size = ClusterSpec(job, spec, domain).longest_variable
     if size <= c.MAX_VARIABLE:
-        return ""
+        return None
     elastic = "" if spec.dynamic_workers else ", or enableDynamicWorker, under which workers are not told of each other"
-    return (
-        f"spec.tfReplicaSpecs: the environment variable TF_CONFIG, which names all {spec.total_replicas} replicas, would have "
+    text = (
+        f"the environment variable TF_CONFIG, which names all {spec.total_replicas} replicas, would have "
         f"{size} bytes, and Linux hands at most {c.MAX_VARIABLE} to a process; use shorter names for job or namespace, fewer "
         f"replicas{elastic}"
     )
+    return Mistake("spec.tfReplicaSpecs", text)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tfjob_operator.api.v1.conditions import is_finished
+
 if TYPE_CHECKING:
     from tfjob_operator.api.scheduling import PodGroup
     from tfjob_operator.api.v1.children import ConfigMap, Pod, Service
-    from tfjob_operator.api.v1.types import JobStatus
+    from tfjob_operator.api.v1.types import JobStatus, TFJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,10 @@ class Plan:
             or self.create_config_maps
             or self.delete_config_maps
         )
+
+    def ends(self, job: TFJob) -> bool:
+        """Whether the job ends with this plan, which then holds nothing else."""
+        return self.status is not None and is_finished(self.status) and not is_finished(job.status)
 
 
 NOTHING: Final = Plan()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
     from tfjob_operator.api.v1.children import Pod
     from tfjob_operator.api.v1.types import IndexRestarts
-    from tfjob_operator.controller.tfjob.decide.observe import Replica
+    from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 _SAYS_NOTHING: Final = frozenset({"", "Error"})

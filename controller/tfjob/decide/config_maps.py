@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.children import NO_LABELS
+from tfjob_operator.api.v1.types import InvalidSpec
 from tfjob_operator.controller.tfjob.build.pod import labels_of_all, owner_reference
 from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec, config_map_name
 from tfjob_operator.controller.tfjob.decide.pod_end import has_ended
@@ -49,13 +50,19 @@ def build_config_map(job: ObjectMeta, cluster: ClusterSpec, digest: str) -> dict
 
 
 def with_config_maps(
-    plan: Plan, job: TFJob, spec: TFJobSpec, pods: Sequence[Pod], held: Sequence[ConfigMap], *, domain: str
+    plan: Plan,
+    job: TFJob,
+    spec: TFJobSpec | InvalidSpec,
+    pods: Sequence[Pod],
+    held: Sequence[ConfigMap],
+    *,
+    domain: str,
 ) -> Plan:
     """The plan with the ConfigMaps that it takes; `held` are those that the job controls, `domain` is the cluster's DNS domain.
 
     What pods read that may start again is there; what is made for pods of now stays while the job lives; nothing else does.
     """
-    if job.metadata.deletion_timestamp is not None or plan.delete_job or _ends(plan, job):
+    if isinstance(spec, InvalidSpec) or plan.delete_job or plan.ends(job):
         return plan
     readers = [pod for pod in pods if _digest_of(pod) and not has_ended(pod)]
     if not (readers or held or plan.create_pods):
@@ -79,12 +86,7 @@ def with_config_maps(
     return replace(plan, create_config_maps=create, delete_config_maps=delete) if create or delete else plan
 
 
-def _ends(plan: Plan, job: TFJob) -> bool:
-    """Whether the job ends with this plan, which then holds nothing else."""
-    return plan.status is not None and conditions.is_finished(plan.status) and not conditions.is_finished(job.status)
-
-
 def _digest_of(pod: Pod) -> str:
     """The hash of the ConfigMap that a pod reads, or "": users can write anything into a label."""
     digest = (pod.metadata.labels or NO_LABELS).cluster_spec
-    return digest if _DIGEST.fullmatch(digest) else ""
+    return digest if digest and _DIGEST.fullmatch(digest) else ""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from tfjob_operator.api.scheduling import COSCHEDULING_POD_GROUPS, POD_GROUP_PENDING, VOLCANO_POD_GROUPS
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import InvalidSpec
 from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan, PodGroupResize, Problem
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.meta import Resource
     from tfjob_operator.api.scheduling import PodGroup
     from tfjob_operator.api.v1.types import TFJob, TFJobSpec
-    from tfjob_operator.controller.tfjob.decide.observe import Replica
+    from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 VOLCANO: Final = "volcano"
 
@@ -77,17 +78,29 @@ class Gang:
     failure: str = ""
 
 
-def without_pod_group(plan: Plan, gang: Gang | None) -> Plan:
+def with_gang(
+    plan: Plan, job: TFJob, spec: TFJobSpec | InvalidSpec, replicas: Iterable[Replica], gang: Gang | None
+) -> Plan:
+    """Return the plan with what it takes that all pods get their places together; `gang` is None where that is not in use.
+
+    `replicas` are those that have a pod and are asked for. Of a job that is held the group stays as it is.
+    """
+    if gang is None or plan.ends(job):
+        return plan
+    if spec.suspend or conditions.is_finished(job.status):
+        return without_pod_group(plan, gang)
+    return plan if isinstance(spec, InvalidSpec) else with_pod_group(plan, job, spec, replicas, gang)
+
+
+def without_pod_group(plan: Plan, gang: Gang) -> Plan:
     """The plan for a job that needs no places (any more): its PodGroup goes, once (B55)."""
-    if gang is None or gang.group is None or plan.delete_job or _is_going(gang.group):
+    if gang.group is None or plan.delete_job or _is_going(gang.group):
         return plan
     return replace(plan, delete_pod_group=gang.group)
 
 
-def with_pod_group(plan: Plan, job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica], gang: Gang | None) -> Plan:
+def with_pod_group(plan: Plan, job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica], gang: Gang) -> Plan:
     """The plan for a job that runs or is about to; `replicas` are those that have a pod and are asked for."""
-    if gang is None or (plan.status is not None and conditions.is_finished(plan.status)):
-        return plan
     plan = replace(plan, events=plan.events + _first_events(job, spec, gang.scheduler))
     group = gang.group
     if not gang.known:

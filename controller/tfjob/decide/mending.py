@@ -8,38 +8,41 @@ import msgspec
 
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.children import NO_LABELS, ChildLabels
+from tfjob_operator.api.v1.validation import child_name
 from tfjob_operator.controller.tfjob.build.pod import selector_of
 from tfjob_operator.controller.tfjob.decide.actions import Mending, Slot
-from tfjob_operator.controller.tfjob.decide.observe import place_of_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tfjob_operator.api.v1.children import Pod, Service
-    from tfjob_operator.controller.tfjob.decide.observe import Replica
+    from tfjob_operator.controller.tfjob.decide.identity import Place
+    from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 
-def relabellings(job: str, replicas: Iterable[Replica], services: Iterable[Service]) -> Iterator[Mending]:
-    """The children whose labels are not those of the replica that their names say they are (U9).
+def relabellings(job: str, replicas: Iterable[Replica], services: Iterable[tuple[Place, Service]]) -> Iterator[Mending]:
+    """Yield the children whose labels are not those of the replica that their names say they are (U9).
 
     What has another name has no more than its labels to say what it is: those are left as they are.
     """
-    yield from (found for replica in replicas for found in _relabelled(job, replica.pod))
-    yield from (found for service in services for found in _relabelled(job, service))
+    for replica in replicas:
+        yield from _relabelled(job, (replica.type, replica.index), replica.pod)
+    for place, service in services:
+        yield from _relabelled(job, place, service)
 
 
-def reselections(job: str, services: Iterable[Service]) -> Iterator[Mending]:
-    """The services that select something else than the pod of their replica (U17)."""
-    for service in services:
-        slot = _slot_of(job, service)
-        if slot is None or service.spec is None:
+def reselections(job: str, services: Iterable[tuple[Place, Service]]) -> Iterator[Mending]:
+    """Yield the services that select something else than the pod of their replica (U17)."""
+    for place, service in services:
+        if service.spec is None or service.metadata.deletion_timestamp is not None:
             continue
+        slot = Slot(*place, service.metadata.name)
         if service.spec.selector != selector_of(msgspec.to_builtins(labels_wanted(job, slot))):
             yield Mending(service, slot)
 
 
-def labels_wanted(job: str, slot: Slot) -> ChildLabels:
-    """The labels by which a child of this place is found."""
+def labels_wanted(job: str, slot: Slot, *, beside: ChildLabels = NO_LABELS) -> ChildLabels:
+    """Return the labels by which a child of this replica is found, with what those `beside` say that is no address."""
     kind, index = slot.type.lower(), str(slot.index)
     return ChildLabels(
         group_name=c.GROUP_NAME,
@@ -50,23 +53,16 @@ def labels_wanted(job: str, slot: Slot) -> ChildLabels:
         prefixed_job_name=job,
         prefixed_replica_type=kind,
         prefixed_replica_index=index,
+        cluster_spec=beside.cluster_spec,
+        restart_policy=beside.restart_policy,
     )
 
 
-def _relabelled(job: str, child: Pod | Service) -> Iterator[Mending]:
-    slot = _slot_of(job, child)
-    if slot is None:
+def _relabelled(job: str, place: Place, child: Pod | Service) -> Iterator[Mending]:
+    """Yield a child of this replica if its labels say something else than its name, unless it is about to go."""
+    meta = child.metadata
+    if meta.deletion_timestamp is not None or meta.name != child_name(job, *place):
         return
-    labels = child.metadata.labels or NO_LABELS
-    if labels != msgspec.structs.replace(
-        labels_wanted(job, slot), restart_policy=labels.restart_policy, cluster_spec=labels.cluster_spec
-    ):
+    slot, labels = Slot(*place, meta.name), meta.labels or NO_LABELS
+    if labels != labels_wanted(job, slot, beside=labels):
         yield Mending(child, slot)
-
-
-def _slot_of(job: str, child: Pod | Service) -> Slot | None:
-    """The place that the name of a child says, unless it is about to go."""
-    if child.metadata.deletion_timestamp is not None:
-        return None
-    place = place_of_name(job, child.metadata.name)
-    return None if place is None else Slot(*place, child.metadata.name)

@@ -1,203 +1,61 @@
-"""What the pods of a job amount to: which replica each one is, and what has become of it. Pure.
-
-A replica has one pod. Its name says which replica a child is, since nobody can edit that; where it says nothing, labels do.
-
-A replica's outcome is that of its container `tensorflow`: a sidecar that still runs does not keep a finished replica alive, and
-a failed sidecar does not fail one whose `tensorflow` goes on.
-"""
+"""The children of a job as a plan sees them: one pod for each replica that there is to be, and what is too many. Pure."""
 
 from __future__ import annotations
 
-import enum
-from collections import defaultdict
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from tfjob_operator.api import core
-from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import NO_LABELS
-from tfjob_operator.api.v1.types import ReplicaStatus
-from tfjob_operator.api.v1.validation import child_name
-from tfjob_operator.controller.tfjob.decide.pod_end import (
-    TERMINAL,
-    has_ended,
-    is_disrupted,
-    is_final,
-    was_left_by_its_own_policy,
-    was_stopped,
-)
+from tfjob_operator.controller.tfjob.decide.identity import place_of_name
+from tfjob_operator.controller.tfjob.decide.replicas import replicas_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
-    from tfjob_operator.api.v1.children import ChildMeta, Pod
-    from tfjob_operator.api.v1.types import IndexRestarts
-
-
-class Outcome(enum.Enum):
-    """What has become of one pod."""
-
-    WAITING = "waiting"
-    ACTIVE = "active"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
+    from tfjob_operator.api.v1.children import Pod, Service
+    from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.tfjob.decide.identity import Place
+    from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
-    """One pod of the job, with its place and its fate. `ended` tells how `tensorflow` ended, where the pod says so."""
+class Observed:
+    """The children of a job. `surplus` are pods that the specification does not ask for (any more), and second ones.
 
-    type: str
-    index: int
-    pod: Pod
-    outcome: Outcome
-    ended: ContainerStateTerminated | None = None
-
-    @property
-    def restart_policy(self) -> str:
-        """The policy of its replica when the pod was made, or "" where it bears no word of it: it is an older one (U15)."""
-        policy = (self.pod.metadata.labels or NO_LABELS).restart_policy
-        return policy if policy in c.RESTART_POLICIES else ""
-
-    @property
-    def terminating(self) -> bool:
-        """Whether the pod is on its way out: neither counted as failed nor replaced before it is gone (B43)."""
-        return self.pod.metadata.deletion_timestamp is not None
-
-    @property
-    def disrupted(self) -> bool:
-        """Whether the cluster ended this pod rather than its own process."""
-        return is_disrupted(self.pod)
-
-    @property
-    def was_stopped_in_order(self) -> bool:
-        """Whether it exited with 0 because the cluster took it away: no failure, though it is not done."""
-        failed = self.pod.status.phase == core.FAILED or (self.ended is not None and self.ended.exit_code != 0)
-        return self.disrupted and not failed and self.outcome is Outcome.FAILED
-
-    @property
-    def was_left_by_its_own_policy(self) -> bool:
-        """Whether its training container failed in a way that its own restart policy and rules call fatal."""
-        return self.ended is not None and was_left_by_its_own_policy(self.pod, c.CONTAINER_NAME, self.ended.exit_code)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether nothing of this pod runs or will run again, though its phase may not say so yet."""
-        return has_ended(self.pod)
-
-
-Place = tuple[str, int]
-"""A replica's type and index."""
-
-NOWHERE: Final[Place] = ("", -1)
-"""The place of a pod of which neither name nor labels say what it is."""
-
-_TYPE_OF_LABEL: Final = {name.lower(): name for name in c.REPLICA_TYPES}
-_OLDEST: Final = datetime.min.replace(tzinfo=UTC)
-
-
-def place_of(job: str, child: ChildMeta) -> Place | None:
-    """The replica of this job that an owned child is, by its name, or else by its labels; None where neither says so.
-
-    An edit of the labels so makes no other replica of a pod, and none the less (U9).
+    A service is of use by its name alone, which is where its pod is looked for; its place is None where that says none.
     """
-    place = place_of_name(job, child.name)
-    if place is not None or not names_no_other(job, child):
-        return place
-    return place_of_labels(child)
 
+    replicas: Sequence[Replica]
+    surplus: Sequence[Replica]
+    services: Sequence[tuple[Place | None, Service]]
 
-def place_of_name(job: str, name: str) -> Place | None:
-    """The replica whose pod and service bear this name, or None for any other name."""
-    rest = name.removeprefix(f"{job}-")
-    kind, _, index = rest.rpartition("-")
-    replica_type = _TYPE_OF_LABEL.get(kind)
-    if rest == name or replica_type is None or not (index.isascii() and index.isdigit()):
-        return None
-    place = replica_type, int(index)
-    return place if name == child_name(job, *place) else None
+    @property
+    def has_pods(self) -> bool:
+        """Whether there is any pod, wanted or not."""
+        return bool(self.replicas or self.surplus)
 
-
-def names_no_other(job: str, child: ChildMeta) -> bool:
-    """Whether no label names another job. One family of labels is enough: other operators set but one."""
-    labels = child.labels or NO_LABELS
-    return (labels.job_name or job) == job == (labels.prefixed_job_name or job)
-
-
-def place_of_labels(meta: ChildMeta) -> Place | None:
-    """Replica type and index that a child's labels name, in either family, or None where they name none."""
-    labels = meta.labels or NO_LABELS
-    replica_type = _TYPE_OF_LABEL.get(labels.replica_type or labels.prefixed_replica_type)
-    index = labels.replica_index or labels.prefixed_replica_index
-    if replica_type is None or not (index.isascii() and index.isdigit()):
-        return None
-    return replica_type, int(index)
-
-
-def observe(
-    job: str, pods: Iterable[Pod], records: Iterable[IndexRestarts] = ()
-) -> tuple[list[Replica], list[Replica]]:
-    """Read the place and fate of each pod that the job of this name controls: one for each place, and all others.
-
-    The others are never judged, counted, or accounted for (D7). `records` are those of the job's status: they know what the
-    pods no longer tell.
-    """
-    stopped = {record.pod for record in records if record.stopped}
-    chosen: dict[Place, Replica] = {}
-    others: list[Replica] = []
-    for pod in pods:
-        place = place_of(job, pod.metadata) or NOWHERE
-        replica = Replica(*place, pod, *_outcome(pod, stopped=pod.metadata.uid in stopped))
-        held = chosen.get(place)
-        if place == NOWHERE or (held is not None and _comes_first(job, held) <= _comes_first(job, replica)):
-            others.append(replica)
-            continue
-        if held is not None:
-            others.append(held)
-        chosen[place] = replica
-    return list(chosen.values()), others
-
-
-def _comes_first(job: str, replica: Replica) -> tuple[bool, datetime, str]:
-    """Which of several pods of a replica is the one: that with its name, also while that is on its way out.
-
-    The name is taken until it is gone, and what it ends with counts. After that the oldest, so that nothing that comes later
-    takes the place of what runs; the UID decides where both are of the same second.
-    """
-    meta = replica.pod.metadata
-    named = meta.name == child_name(job, replica.type, replica.index)
-    return not named, meta.creation_timestamp or _OLDEST, meta.uid
-
-
-def _outcome(pod: Pod, *, stopped: bool) -> tuple[Outcome, ContainerStateTerminated | None]:
-    training = _training(pod)
-    ended = training.state.terminated if training is not None else None
-    phase = pod.status.phase
-    if phase not in TERMINAL and (training is None or not is_final(pod, training)):
-        return (Outcome.ACTIVE if phase == core.RUNNING else Outcome.WAITING), None
-    # A sidecar's failure makes the pod Failed, but the replica did its work if `tensorflow` ended with 0. With a reason the pod
-    # was ended as a whole (its deadline, an eviction), and an end with 0 may be the answer to that.
-    did_its_work = phase == core.SUCCEEDED or (ended is not None and ended.exit_code == 0 and not pod.status.reason)
-    if did_its_work and not stopped and not was_stopped(pod, ended):
-        return Outcome.SUCCEEDED, ended
-    return Outcome.FAILED, ended
-
-
-def _training(pod: Pod) -> ContainerStatus | None:
-    return next((each for each in pod.status.container_statuses or () if each.name == c.CONTAINER_NAME), None)
-
-
-def count(replicas: Sequence[Replica], types: Iterable[str]) -> dict[str, ReplicaStatus]:
-    """Counters per replica type, in the types' order. Pods on their way out count nowhere unless they had ended before."""
-    tally: dict[str, dict[Outcome, int]] = {name: defaultdict(int) for name in types}
-    for replica in replicas:
-        if replica.type in tally and not (replica.terminating and replica.outcome is not Outcome.SUCCEEDED):
-            tally[replica.type][replica.outcome] += 1
-    return {
-        name: ReplicaStatus(
-            active=found[Outcome.ACTIVE], succeeded=found[Outcome.SUCCEEDED], failed=found[Outcome.FAILED]
+    def services_except(self, places: Collection[Place]) -> tuple[Service, ...]:
+        """Return the services that belong to none of these places and are not going already."""
+        return tuple(
+            service
+            for place, service in self.services
+            if service.metadata.deletion_timestamp is None and place not in places
         )
-        for name, found in tally.items()
-    }
+
+    def services_of(self, places: Collection[Place]) -> list[tuple[Place, Service]]:
+        """Return the services that belong to one of these places."""
+        return [(place, service) for place, service in self.services if place is not None and place in places]
+
+    def limited_to(self, sizes: Mapping[str, int]) -> Observed:
+        """Return the same of a job that is to have so many replicas by type: those beyond are surplus."""
+        if all(replica.index < sizes.get(replica.type, 0) for replica in self.replicas):
+            return self
+        beyond = [replica for replica in self.replicas if replica.index >= sizes.get(replica.type, 0)]
+        within = [replica for replica in self.replicas if replica.index < sizes.get(replica.type, 0)]
+        return Observed(within, [*beyond, *self.surplus], self.services)
+
+
+def observe(job: TFJob, pods: Iterable[Pod], services: Iterable[Service]) -> Observed:
+    """Find out what is there."""
+    name = job.metadata.name
+    replicas, others = replicas_of(name, pods, job.status.restarts)
+    return Observed(replicas, others, [(place_of_name(name, service.metadata.name), service) for service in services])

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Problem, ProblemKey
-from tfjob_operator.controller.tfjob.decide.observe import Outcome
+from tfjob_operator.controller.tfjob.decide.replicas import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
     from tfjob_operator.api.v1.children import Pod
-    from tfjob_operator.controller.tfjob.decide.observe import Replica
+    from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 WAITING_REASONS: Final = frozenset(
     {

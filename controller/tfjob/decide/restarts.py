@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from tfjob_operator.api.v1.children import Pod
-    from tfjob_operator.controller.tfjob.decide.observe import Replica
+    from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 
 def account(

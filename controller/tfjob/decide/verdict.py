@@ -1,4 +1,4 @@
-"""When a job runs, restarts, succeeds or fails, and what is cleaned up after its end. Pure rules, no I/O."""
+"""When a job runs, restarts, succeeds or fails. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.tfjob.decide.causes import first_failure
-from tfjob_operator.controller.tfjob.decide.observe import Outcome
 from tfjob_operator.controller.tfjob.decide.pod_end import DEADLINE_EXCEEDED
+from tfjob_operator.controller.tfjob.decide.replicas import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tfjob_operator.api.v1.types import ReplicaSpec, ReplicaStatus, TFJob, TFJobSpec
-    from tfjob_operator.controller.tfjob.decide.observe import Replica
+    from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,3 @@ def should_restart(replica: Replica, spec: TFJobSpec) -> bool:
             return replica.disrupted
         return replica.disrupted or replica.ended.exit_code in c.RETRYABLE_EXIT_CODES
     return replica.disrupted or not replica.was_left_by_its_own_policy
-
-
-def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
-    """The pods that go when the job has ended: All takes all, None none, Running those that have not ended themselves."""
-    if policy == c.CLEAN_NONE:
-        return []
-    # By the pod, not by its outcome: a replica that is done may still burn CPU in a sidecar.
-    return [replica for replica in replicas if policy == c.CLEAN_ALL or not replica.has_ended]

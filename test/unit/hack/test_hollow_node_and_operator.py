@@ -26,7 +26,7 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.children import Pod
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
-from tfjob_operator.controller.tfjob.decide import clean_up, observe
+from tfjob_operator.controller.tfjob.decide import clean_up, replicas
 from tfjob_operator.controller.tfjob.decide import plan as plans
 
 if TYPE_CHECKING:
@@ -181,8 +181,8 @@ def test_old_judgements_die_on_the_newest_hollow_node(monkeypatch: pytest.Monkey
     """M1, M2, M3: on the oldest they were right, and nobody could see what was wrong with them."""
     for place, name, scenario, found in (
         (clean_up, "to_clean_up", keeps_what_has_ended, "the pod is gone"),
-        (observe, "was_stopped", goes_on_after_an_orderly_stop, "has become a success"),
-        (observe, "is_final", lets_the_kubelet_restart, "has failed"),
+        (replicas, "was_stopped", goes_on_after_an_orderly_stop, "has become a success"),
+        (replicas, "is_final", lets_the_kubelet_restart, "has failed"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, getattr(old_judgements, name))

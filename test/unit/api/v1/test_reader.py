@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fakes.jobs import good_spec, job, mistakes, replica, template
+from fakes.jobs import good_spec, invalid_spec, job, mistakes, replica, template
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.text import MAX_BYTES
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.pod_fields import POD_TEMPLATE
 from tfjob_operator.api.v1.reader import MOST, Path, Reader
 from tfjob_operator.api.v1.shapes import TEXT, Fields, Kind, Leaf, ListOf, MapOf, check
-from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
-from tfjob_operator.api.v1.validation import MAX_DEPTH, invalid_message, read_spec
+from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
+from tfjob_operator.api.v1.validation import MAX_DEPTH, read_spec
+from tfjob_operator.controller.tfjob.decide.held import invalid_message
 from tfjob_operator.controller.tfjob.decide.plan import plan
 
 SECRET = "Hunter2Secret"
@@ -55,19 +56,21 @@ def warnings(spec: dict[str, Any]) -> list[str]:
 )
 def test_mistakes_without_number_make_a_short_message(containers: list[Any]) -> None:
     """D1: twenty at most are told, and how many there are; the message fits into a status and an etcd."""
-    message = invalid_message(mistakes(job(with_pod(containers=containers))))
+    message = invalid_message(invalid_spec(job(with_pod(containers=containers))))
     assert len(message.encode()) < MAX_BYTES
     assert message.startswith("Failed to marshal the object to TFJob; the spec is invalid: ")
 
 
 def test_the_rest_is_counted() -> None:
     """D1: 15,000 empty containers, none of which is named tensorflow."""
-    found = mistakes(job(with_pod(containers=[{}] * 15_000)))
-    assert len(found) == MOST + 1
-    assert found[0] == (
-        "spec.tfReplicaSpecs.Worker.template.spec.containers[0]: must be a container with a name and an image"
+    found = invalid_spec(job(with_pod(containers=[{}] * 15_000)))
+    assert len(found.mistakes) == MOST
+    assert found.mistakes[0] == (
+        "spec.tfReplicaSpecs.Worker.template.spec.containers[0]",
+        "must be a container with a name and an image",
     )
-    assert found[-1] == f"and {15_001 - MOST} more"
+    assert found.more == 15_001 - MOST
+    assert found.text.endswith(f"; and {15_001 - MOST} more")
 
 
 def test_keys_of_the_users_choice_are_cut_and_cleaned() -> None:
@@ -103,7 +106,7 @@ def test_a_status_that_names_twenty_mistakes_stays_under_4_kb() -> None:
     tfjob = job(with_pod(containers=[{"name": "é" * 60, "image": "", "é" * 60: 1, "env": 5}] * 3000))
     spec = read_spec("mnist", tfjob.spec)
     assert isinstance(spec, InvalidSpec)
-    message = invalid_message(spec.mistakes)
+    message = invalid_message(spec)
     assert len(message.encode()) < MAX_BYTES
     assert message.endswith(" more")
 
@@ -177,7 +180,7 @@ def test_a_status_that_names_twenty_mistakes_stays_under_4_kb() -> None:
 )
 def test_a_wrong_type_is_told_in_our_words_and_its_value_is_not(spec: dict[str, Any], told: str) -> None:
     """U5: what an API server would refuse to decode, with its place."""
-    text = invalid_message(mistakes(job(spec)))
+    text = invalid_message(invalid_spec(job(spec)))
     assert told in text
     assert SECRET not in text
 
@@ -195,7 +198,11 @@ def test_no_value_is_ever_quoted(broken: Any) -> None:
         {"tfReplicaSpecs": {"Worker": broken}},
     ):
         found = read_spec("job", msgspec.json.encode(spec))
-        told = found.mistakes if isinstance(found, InvalidSpec) else [message for _, message in found.warnings]
+        told = (
+            [*map(str, found.mistakes)]
+            if isinstance(found, InvalidSpec)
+            else [message for _, message in found.warnings]
+        )
         assert SECRET not in "".join(told)
 
 
@@ -219,7 +226,7 @@ def test_what_can_not_be_read_at_all_is_a_mistake(raw: bytes) -> None:
     """D20: a number of five thousand digits."""
     found = read_spec("job", raw)
     assert isinstance(found, InvalidSpec)
-    assert found.mistakes == ("spec: holds a number or a character that can not be read",)
+    assert found.mistakes == (Mistake("spec", "holds a number or a character that can not be read"),)
 
 
 def test_no_field_that_is_known_lies_deeper_than_a_specification_may() -> None:
@@ -310,4 +317,4 @@ def test_a_path_is_written_as_users_write_it() -> None:
     assert str(path) == "spec.containers[3].env"
     reader = Reader()
     check(reader, {"a": {"b": [1]}}, Fields({"a": MapOf(TEXT)}), "x")
-    assert reader.mistakes == ("x.a.b: must be a string, not a list",)
+    assert reader.mistakes == [Mistake("x.a.b", "must be a string, not a list")]

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from fakes.jobs import good_spec, invalid_spec, job, mistakes, replica, template
 from tfjob_operator.api.depth import levelled
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
-from tfjob_operator.api.v1.validation import MAX_DEPTH, child_name, invalid_message, read_spec
+from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
+from tfjob_operator.api.v1.validation import MAX_DEPTH, child_name, read_spec
+from tfjob_operator.controller.tfjob.decide.held import invalid_message
 
 
 def workers(**fields: Any) -> dict[str, Any]:
@@ -114,7 +115,7 @@ BAD_SPECS = [
 @pytest.mark.parametrize(("spec", "expected"), BAD_SPECS)
 def test_a_mistake_is_named_with_its_place_and_what_to_mend(spec: Any, expected: str) -> None:
     """B02, B09: each malformed specification gets a message that says where and what."""
-    text = invalid_message(mistakes(job(spec if spec is not None else {})))
+    text = invalid_message(invalid_spec(job(spec if spec is not None else {})))
     assert "the spec is invalid" in text
     assert expected in text
 
@@ -126,7 +127,7 @@ def test_what_is_nested_deeper_than_can_be_read_is_a_mistake(depth: int) -> None
     deep = b'{"tfReplicaSpecs":' + brackets + b"}"
     in_template = msgspec.json.encode(workers(template=template(someField="@"))).replace(b'"@"', brackets)
     for raw in (deep, in_template, levelled(deep)):
-        assert read_spec("job", msgspec.Raw(raw)) == InvalidSpec(("spec: is nested too deeply",))
+        assert read_spec("job", msgspec.Raw(raw)) == InvalidSpec((Mistake("spec", "is nested too deeply"),))
 
 
 def test_what_is_nested_less_deeply_is_read() -> None:
@@ -226,7 +227,7 @@ def test_a_job_without_workers_can_not_be_scaled_and_suffers_nothing_by_it() -> 
     assert "there is nothing to scale" in message
     new = read_spec("job", raw)
     assert isinstance(new, InvalidSpec)
-    assert new.mistakes == ("spec.tfReplicaSpecs.Worker.template: is required",)
+    assert new.mistakes == (Mistake("spec.tfReplicaSpecs.Worker.template", "is required"),)
     alone = read_spec("job", msgspec.json.encode({"tfReplicaSpecs": {"Worker": SIZE}}), was_good=True)
     assert isinstance(alone, InvalidSpec)
 

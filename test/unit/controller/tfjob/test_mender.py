@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
 JOB = job(ONE_WORKER)
 SLOT = Slot("Worker", 0, "mnist-worker-0")
+PLACE = ("Worker", 0)
 POD = pod("Worker", 0)
 SERVICE = service("Worker", 0)
 RIGHT = {
@@ -78,7 +79,9 @@ def test_a_child_whose_labels_were_edited_is_to_be_relabelled(labels: dict[str, 
     """U9: its name and its owner say what it is."""
     edited = labelled(POD, **labels)
     assert [*relabellings("mnist", observed([edited]), [])] == [Mending(edited, SLOT)]
-    assert [*relabellings("mnist", [], [labelled(SERVICE, **labels)])] == [Mending(labelled(SERVICE, **labels), SLOT)]
+    assert [*relabellings("mnist", [], [(PLACE, labelled(SERVICE, **labels))])] == [
+        Mending(labelled(SERVICE, **labels), SLOT)
+    ]
 
 
 def test_what_is_as_it_should_be_or_about_to_go_is_left_alone() -> None:
@@ -86,7 +89,7 @@ def test_what_is_as_it_should_be_or_about_to_go_is_left_alone() -> None:
     going = labelled(pod("Worker", 0, terminating=True), replica_index="abc")
     for found in (POD, going, labelled(POD, restart_policy="Always")):
         assert [*relabellings("mnist", observed([found]), [])] == []
-    assert [*relabellings("mnist", [], [SERVICE, service("Worker", 0, terminating=True)])] == []
+    assert [*relabellings("mnist", [], [(PLACE, SERVICE), (PLACE, service("Worker", 0, terminating=True))])] == []
 
 
 @pytest.mark.parametrize(
@@ -103,14 +106,14 @@ def test_what_is_as_it_should_be_or_about_to_go_is_left_alone() -> None:
 def test_a_service_whose_selector_was_edited_is_to_be_mended(selector: dict[str, str] | None) -> None:
     """U17: else the replica is not found by its name any more."""
     edited = selecting(selector)
-    assert [*reselections("mnist", [edited, SERVICE])] == [Mending(edited, SLOT)]
+    assert [*reselections("mnist", [(PLACE, edited), (PLACE, SERVICE)])] == [Mending(edited, SLOT)]
 
 
 def test_a_service_whose_labels_alone_were_edited_still_selects_its_pod() -> None:
     """U17, U9: the labels are mended, and not the selector."""
     edited = msgspec.structs.replace(labelled(SERVICE, prefixed_replica_index="7"), spec=ServiceSpec(selector=RIGHT))
     assert edited.spec is not None
-    assert [*reselections("mnist", [edited])] == []
+    assert [*reselections("mnist", [(PLACE, edited)])] == []
 
 
 def test_nothing_is_mended_that_is_about_to_go() -> None:

@@ -136,7 +136,8 @@ def workers(count: int, name: str = "mnist", *, env: list[dict[str, Any]] | None
 
 def verdict(tfjob: TFJob, domain: str = "") -> str:
     """What is wrong with the length of a job's TF_CONFIG."""
-    return too_long(tfjob.metadata, good_spec(tfjob), domain)
+    found = too_long(tfjob.metadata, good_spec(tfjob), domain)
+    return "" if found is None else str(found)
 
 
 def test_a_tf_config_that_no_process_could_be_given_is_refused_with_both_numbers() -> None:

@@ -10,7 +10,7 @@ import pytest
 from fakes.jobs import good_spec, job, names, pod, replica
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.types import InvalidSpec, TFJob, TFJobSpec
+from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJob, TFJobSpec
 from tfjob_operator.controller.tfjob.decide.bounds import bounded
 from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.controller.tfjob.decide.reading import read
@@ -66,7 +66,7 @@ def test_a_scale_up_beyond_a_bound_is_held_and_nothing_else(name: str, count: in
     assert names(decided)["delete pods"] == [f"{name}-worker-1"]
     assert decided.status is not None
     held = next(each for each in decided.status.conditions if each.type == c.HELD)
-    assert (held.status, held.reason, held.message) == ("True", "TFJobTooLarge", spec.too_large)
+    assert (held.status, held.reason, held.message) == ("True", "TFJobTooLarge", str(spec.too_large))
     assert decided.status.conditions[-1].type == c.RESTARTING
     assert decided.status.begun == tfjob.status.begun
     assert [event.reason for event in decided.events] == ["TFJobTooLarge", "TFJobRestarting"]
@@ -97,8 +97,8 @@ def test_what_shrinks_beside_a_scale_up_that_is_held_shrinks() -> None:
 def test_a_bound_that_is_passed_already_takes_nothing_from_a_job() -> None:
     """D16: a job of this size runs since before there was the bound; only to grow further is refused."""
 
-    def at_most_two(_job: ObjectMeta, spec: TFJobSpec) -> str:
-        return "too many" if spec.total_replicas > 2 else ""
+    def at_most_two(_job: ObjectMeta, spec: TFJobSpec) -> Mistake | None:
+        return Mistake("", "too many") if spec.total_replicas > 2 else None
 
     tfjob = edited(begun(workers(3)), workers(3) | {"runPolicy": {"backoffLimit": 5}})
     spec = read(tfjob)
@@ -108,4 +108,4 @@ def test_a_bound_that_is_passed_already_takes_nothing_from_a_job() -> None:
     assert isinstance(larger, TFJobSpec)
     cut = bounded(tfjob, larger, [at_most_two])
     assert isinstance(cut, TFJobSpec)
-    assert (cut.sizes, cut.too_large) == ({"Worker": 3}, "too many")
+    assert (cut.sizes, cut.too_large) == ({"Worker": 3}, Mistake("", "too many"))

@@ -23,6 +23,7 @@ from tfjob_operator.controller.tfjob.build.pod import PodBuilder
 from tfjob_operator.controller.tfjob.build.tf_config import INLINE_BYTES, ClusterSpec, config_map_name
 from tfjob_operator.controller.tfjob.decide.actions import NOTHING, Plan, PodDeletion, Slot
 from tfjob_operator.controller.tfjob.decide.config_maps import build_config_map, with_config_maps
+from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.controller.tfjob.executor import Executor, NameTakenError
 from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.hindrances import Hindrances
@@ -236,7 +237,8 @@ def test_it_goes_when_the_job_has_ended_or_is_suspended_and_its_pods_are_gone() 
             [DIGEST],
         )
     assert changes(held=(config_map(OLD, deletion_timestamp=EPOCH),)) == ([], [])
-    assert changes(held=(config_map(OLD),), tfjob=large(meta={"deletion_timestamp": EPOCH})) == ([], [])
+    leaving = large(meta={"deletion_timestamp": EPOCH})
+    assert plan(leaving, good_spec(leaving), [], [], EPOCH, config_maps=[config_map(OLD)]) == NOTHING
     assert changes(Plan(delete_job=True), held=(config_map(OLD),)) == ([], [])
 
 

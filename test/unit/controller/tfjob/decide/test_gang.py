@@ -19,7 +19,6 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.children import ChildMeta
 from tfjob_operator.api.v1.types import JobStatus
 from tfjob_operator.controller.tfjob.decide.gang import FIRST_LOOK_S, LOOK_AGAIN_S, Gang, gang_scheduler
-from tfjob_operator.controller.tfjob.decide.held import plan_invalid
 from tfjob_operator.controller.tfjob.decide.plan import plan
 
 if TYPE_CHECKING:
@@ -190,11 +189,11 @@ def test_while_a_group_goes_nothing_is_created() -> None:
 def test_an_invalid_job_loses_its_group_when_its_end_is_written() -> None:
     """The specification was edited into a wrong one."""
     wrong = job({"tfReplicaSpecs": {}})
-    decided = plan_invalid(wrong, invalid_spec(wrong), [], [], LATER, gang=Gang(VOLCANO, group()))
+    decided = plan(wrong, invalid_spec(wrong), [], [], LATER, gang=Gang(VOLCANO, group()))
     assert decided.delete_pod_group is None
     assert decided.status is not None
     ended = msgspec.structs.replace(wrong, status=decided.status)
-    decided = plan_invalid(ended, invalid_spec(ended), [], [], LATER, gang=Gang(VOLCANO, group()))
+    decided = plan(ended, invalid_spec(ended), [], [], LATER, gang=Gang(VOLCANO, group()))
     assert decided.delete_pod_group == group()
 
 

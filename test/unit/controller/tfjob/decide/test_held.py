@@ -16,10 +16,10 @@ from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, Conta
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.children import Pod, Service
-from tfjob_operator.api.v1.types import Begun, JobCondition, JobStatus, ReplicaStatus, TFJob, TFJobSpec
+from tfjob_operator.api.v1.types import Begun, JobCondition, JobStatus, ReplicaStatus, TFJob
 from tfjob_operator.controller.tfjob.decide.actions import Plan
 from tfjob_operator.controller.tfjob.decide.gang import Gang
-from tfjob_operator.controller.tfjob.decide.held import plan_invalid, refused
+from tfjob_operator.controller.tfjob.decide.held import refused
 from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.controller.tfjob.decide.reading import in_force, read
 
@@ -43,10 +43,7 @@ def decide(
     tfjob: TFJob, *pods: Pod, services: tuple[Service, ...] = (), at_s: float = 60, gang: Gang | None = None
 ) -> Plan:
     """The plan for a job, as the controller has it made."""
-    spec, now = in_force(tfjob, read(tfjob)), EPOCH + timedelta(seconds=at_s)
-    if isinstance(spec, TFJobSpec):
-        return plan(tfjob, spec, pods, services, now, gang=gang)
-    return plan_invalid(tfjob, spec, pods, services, now, gang=gang)
+    return plan(tfjob, in_force(tfjob, read(tfjob)), pods, services, EPOCH + timedelta(seconds=at_s), gang=gang)
 
 
 def after(tfjob: TFJob, decided: Plan) -> TFJob:
@@ -229,7 +226,7 @@ def test_a_job_of_an_older_operator_is_held_too() -> None:
 def test_what_is_refused_after_an_edit_holds_the_job_until_the_next_one() -> None:
     """U4: in the API server's words; nothing is tried again at the same generation, also after a restart of the operator."""
     larger = edited(running(), {"tfReplicaSpecs": {"Worker": replica(3)}})
-    decided = plan_invalid(larger, refused(good_spec(larger), REFUSAL), RUNNING, [], EPOCH)
+    decided = plan(larger, refused(good_spec(larger), REFUSAL), RUNNING, [], EPOCH)
     held = after(larger, decided)
     assert told(held) == [c.CREATED, c.HELD, c.RUNNING]
     assert held_of(held).message == REFUSAL
@@ -245,7 +242,7 @@ def test_what_is_refused_after_an_edit_holds_the_job_until_the_next_one() -> Non
 def test_what_is_refused_without_ever_having_been_edited_fails_the_job() -> None:
     """B03: it would never have run, and some of its pods may not change that."""
     tfjob = running()
-    decided = plan_invalid(tfjob, refused(good_spec(tfjob), REFUSAL), RUNNING, [], EPOCH)
+    decided = plan(tfjob, refused(good_spec(tfjob), REFUSAL), RUNNING, [], EPOCH)
     assert told(after(tfjob, decided)) == [c.CREATED, c.FAILED]
     assert decided.events[0].message.endswith(f"the spec is invalid: {REFUSAL}")
 

@@ -16,9 +16,8 @@ from tfjob_operator.api import core
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.children import Pod, Service
-from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, ReplicaStatus, TFJob
+from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, Mistake, ReplicaStatus, TFJob
 from tfjob_operator.controller.tfjob.decide.actions import NOTHING, JobEvent, Plan
-from tfjob_operator.controller.tfjob.decide.held import plan_invalid
 from tfjob_operator.controller.tfjob.decide.plan import plan
 
 LATER = EPOCH + timedelta(seconds=60)
@@ -379,15 +378,15 @@ def test_a_job_that_is_being_deleted_is_left_to_the_garbage_collector() -> None:
     """B14: nothing is created or written for it, valid or not."""
     leaving = job(deletion_timestamp=EPOCH)
     assert decide(leaving, [pod("Worker", 0)]) == NOTHING
-    assert plan_invalid(leaving, InvalidSpec(("x",)), [], [], LATER) == NOTHING
+    assert plan(leaving, InvalidSpec((Mistake("", "x"),)), [], [], LATER) == NOTHING
 
 
 def test_an_invalid_job_is_removed_by_its_ttl_as_far_as_that_can_be_read() -> None:
     """B44: every end is an end."""
     wrong = job({"tfReplicaSpecs": {}, "runPolicy": {"ttlSecondsAfterFinished": 60}})
-    failed = with_status(wrong, plan_invalid(wrong, invalid_spec(wrong), [], [], LATER))
-    assert plan_invalid(failed, invalid_spec(failed), [], [], LATER).requeue_after_s == 60
-    assert plan_invalid(failed, invalid_spec(failed), [], [], LATER + timedelta(seconds=60)).delete_job
+    failed = with_status(wrong, plan(wrong, invalid_spec(wrong), [], [], LATER))
+    assert plan(failed, invalid_spec(failed), [], [], LATER).requeue_after_s == 60
+    assert plan(failed, invalid_spec(failed), [], [], LATER + timedelta(seconds=60)).delete_job
 
 
 def test_a_job_that_another_controller_manages_is_left_alone() -> None:
@@ -399,20 +398,20 @@ def test_a_job_that_another_controller_manages_is_left_alone() -> None:
 def test_the_mistakes_in_a_job_that_another_controller_manages_are_not_ours_to_tell() -> None:
     """B75: not a single write for an invalid specification either. The simulated world found one (seed 82)."""
     spec = {"tfReplicaSpecs": {}, "runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
-    assert plan_invalid(job(spec), invalid_spec(job(spec)), [pod("Worker", 0)], [], LATER) == NOTHING
+    assert plan(job(spec), invalid_spec(job(spec)), [pod("Worker", 0)], [], LATER) == NOTHING
 
 
 def test_an_invalid_job_fails_with_one_warning_and_no_children() -> None:
     """B02, B03: the condition and the event say the same; the second look finds nothing to do."""
     invalid = job({"foo": 1})
-    decided = plan_invalid(invalid, InvalidSpec(("spec.x: is wrong",)), [], [], LATER)
+    decided = plan(invalid, InvalidSpec((Mistake("spec.x", "is wrong"),)), [], [], LATER)
     text = "Failed to marshal the object to TFJob; the spec is invalid: spec.x: is wrong"
     assert told(decided.status) == [c.FAILED]
     assert decided.events == (JobEvent("Warning", "InvalidTFJobSpec", text),)
     assert decided.status is not None
     assert (decided.status.conditions[-1].reason, decided.status.conditions[-1].message) == ("InvalidTFJobSpec", text)
     assert decided.status.completion_time == LATER
-    assert plan_invalid(with_status(invalid, decided), InvalidSpec(("spec.x: is wrong",)), [], [], LATER) == NOTHING
+    assert plan(with_status(invalid, decided), InvalidSpec((Mistake("spec.x", "is wrong"),)), [], [], LATER) == NOTHING
 
 
 def test_a_lost_restart_policy_is_warned_of_once() -> None:

@@ -12,8 +12,8 @@ from fakes.jobs import good_spec, job, observed, pod, template
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api import core
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.tfjob.decide.observe import Outcome
 from tfjob_operator.controller.tfjob.decide.pod_end import has_ended, is_disrupted, was_stopped
+from tfjob_operator.controller.tfjob.decide.replicas import Outcome
 from tfjob_operator.controller.tfjob.decide.restarts import account, in_place_restarts, merged
 from tfjob_operator.controller.tfjob.decide.verdict import should_restart
 

@@ -17,8 +17,9 @@ from fakes.recordings import histories
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.children import ChildLabels, Pod
-from tfjob_operator.controller.tfjob.decide import status as statuses
+from tfjob_operator.api.v1.types import ReplicaStatus
 from tfjob_operator.controller.tfjob.decide.plan import plan
+from tfjob_operator.controller.tfjob.decide.status_draft import StatusDraft
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -258,9 +259,10 @@ def test_what_has_ended_is_not_cleaned_up_and_what_runs_is(
     What was stopped had not ended, though some of it was deleted between two runs.
     """
     tfjob = job_of(policy)
-    over = statuses.ended(tfjob.status, c.SUCCEEDED, c.REASON_SUCCEEDED, "", LATER)
-    over = msgspec.structs.replace(over, replica_statuses=statuses.counted([], ["Worker"], {}))
-    tfjob = msgspec.structs.replace(tfjob, status=over)
+    draft = StatusDraft(tfjob, LATER)
+    draft.end(c.SUCCEEDED, c.REASON_SUCCEEDED, "")
+    draft.replica_statuses = {"Worker": ReplicaStatus()}
+    tfjob = msgspec.structs.replace(tfjob, status=draft.freeze())
     ordinary = {each["name"] for each in (events[0].object or {})["spec"]["containers"]}
     end = len(events) if verdict == STOPPED else end_of(events, ordinary)
     for number, step in enumerate(events):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fakes.jobs import pod
 from tfjob_operator.api.core import ContainerStatus
 from tfjob_operator.api.v1.types import IndexRestarts
-from tfjob_operator.controller.tfjob.decide.observe import Outcome, Replica
+from tfjob_operator.controller.tfjob.decide.replicas import Outcome, Replica
 from tfjob_operator.controller.tfjob.decide.restarts import account, in_place_restarts, merged, taken_over
 
 

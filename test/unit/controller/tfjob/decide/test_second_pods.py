@@ -15,8 +15,9 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.children import ChildLabels, Pod
 from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, JobStatus
-from tfjob_operator.controller.tfjob.decide.observe import observe, place_of
+from tfjob_operator.controller.tfjob.decide.identity import place_of
 from tfjob_operator.controller.tfjob.decide.plan import plan
+from tfjob_operator.controller.tfjob.decide.replicas import replicas_of
 
 ONE = {"tfReplicaSpecs": {"Worker": replica(1, c.EXIT_CODE)}}
 TRUE = pod("Worker", 0)
@@ -30,7 +31,7 @@ def copy(name: str = "copy", *, age_s: float = 0.0, of: Pod = TRUE, **meta: Any)
 
 def chosen(*pods: Pod) -> list[str]:
     """The names of the pods that are replicas."""
-    return [each.pod.metadata.name for each in observe("mnist", pods)[0]]
+    return [each.pod.metadata.name for each in replicas_of("mnist", pods)[0]]
 
 
 def test_of_several_pods_of_a_replica_the_one_with_its_name_is_its_pod() -> None:

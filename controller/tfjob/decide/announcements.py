@@ -1,0 +1,52 @@
+"""What is said once of a specification: its warnings, and whether it is followed. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import InvalidSpec
+
+if TYPE_CHECKING:
+    from tfjob_operator.api.v1.types import TFJobSpec
+    from tfjob_operator.controller.tfjob.decide.status_draft import StatusDraft
+
+_HELD: Final = "is held: what runs runs on, and nothing is made, deleted or judged until the spec is mended"
+_WORDS: Final = {
+    c.REASON_INVALID: f"{_HELD}; the spec is invalid",
+    c.REASON_REFUSED: f"{_HELD}; the API server takes it no more",
+    c.REASON_TOO_LARGE: "keeps its number of replicas, and is otherwise looked after; what the spec asks for is too much",
+}
+
+
+def announce(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> None:
+    """Say what is new of a specification. The draft must have its Created condition."""
+    if isinstance(spec, InvalidSpec):
+        _say_that_it_is_held(draft, spec.reason, spec.text)
+        return
+    _warn(draft, spec)
+    if spec.too_large is not None:
+        _say_that_it_is_held(draft, c.REASON_TOO_LARGE, str(spec.too_large))
+    elif conditions.is_true(draft, c.HELD):
+        text = f"TFJob {draft.job.metadata.name} goes on: its spec is mended."
+        draft.set_held(conditions.FALSE, c.REASON_MENDED, text)
+        draft.emit(c.NORMAL, c.REASON_MENDED, text)
+
+
+def _say_that_it_is_held(draft: StatusDraft, reason: str, mistakes: str) -> None:
+    """Warn of it once for the same mistakes."""
+    if draft.set_held(conditions.TRUE, reason, mistakes):
+        draft.emit(c.WARNING, reason, f"TFJob {draft.job.metadata.name} {_WORDS[reason]}: {mistakes}")
+
+
+def _warn(draft: StatusDraft, spec: TFJobSpec) -> None:
+    """Warn of a specification when it is first seen, of the job's templates together with its Created condition (B56)."""
+    job = draft.job
+    if job.status.observed_generation != job.metadata.generation:
+        for reason, message in spec.warnings:
+            draft.emit(c.WARNING, reason, message)
+    is_new = conditions.find(job.status.conditions, c.CREATED) is None
+    if is_new and any(replica.overrides_template_policy for replica in spec.replicas.values()):
+        text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
+        draft.emit(c.WARNING, c.EVENT_RESTART_POLICY_OVERWRITTEN, text)

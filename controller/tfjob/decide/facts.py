@@ -1,0 +1,104 @@
+"""What a status remembers, since the pods that prove it may be gone: finished replicas, and that the job has begun. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import Begun
+from tfjob_operator.api.v1.validation import MAX_REPLICAS
+from tfjob_operator.controller.tfjob.decide.indices import format_indices, parse_indices
+from tfjob_operator.controller.tfjob.decide.replicas import Outcome, count
+from tfjob_operator.controller.tfjob.decide.restarts import merged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob, TFJobSpec
+    from tfjob_operator.controller.tfjob.decide.replicas import Replica
+
+Finished = dict[str, set[int]]
+"""Indices that have succeeded, by replica type."""
+
+
+def finished_indices(status: JobStatus, sizes: Mapping[str, int], replicas: Iterable[Replica]) -> Finished:
+    """Which replicas have succeeded, of a job of these sizes: those remembered, and those whose pods say so now (B42)."""
+    found = {name: parse_indices(status.finished_indices.get(name, ""), size) for name, size in sizes.items()}
+    for replica in replicas:
+        if replica.outcome is Outcome.SUCCEEDED:
+            found[replica.type].add(replica.index)
+    return found
+
+
+def remembered(status: JobStatus, finished: Finished) -> dict[str, str]:
+    """What to write about finished indices. What a scaled-down type has beyond its present size is kept."""
+    written = dict(status.finished_indices)
+    for name, indices in finished.items():
+        beyond = parse_indices(written.get(name, ""), below=MAX_REPLICAS)
+        if indices | beyond:
+            written[name] = format_indices(indices | beyond)
+    return written
+
+
+def has_begun(status: JobStatus, *, has_pods: bool) -> bool:
+    """Whether the job has ever had a pod, or the operator has set out to make one. Older operators did not note it.
+
+    `has_pods`: it has some now.
+    """
+    ran = any(each.type in {c.RUNNING, c.RESTARTING} for each in status.conditions)
+    return bool(status.begun is not None or has_pods or ran or status.finished_indices or status.restarts)
+
+
+def begun(job: TFJob, spec: TFJobSpec, *, has_pods: bool, makes_pods: bool) -> Begun | None:
+    """Return what to write about the job's beginning.
+
+    It is written with the first status, which comes before the first pod, so it costs no write and is there in time.
+    """
+    before = job.status.begun
+    if spec.too_large is not None:
+        return before  # which is what it was cut down to
+    if before is not None:
+        return msgspec.structs.replace(before, replicas=spec.sizes)
+    if has_begun(job.status, has_pods=has_pods):
+        # Where there is a status another operator has written it, and what was edited since nobody knows.
+        generation = 0 if job.status.conditions else job.metadata.generation
+        return Begun(generation=generation, replicas=spec.sizes)
+    return Begun(generation=job.metadata.generation, replicas=spec.sizes) if makes_pods else None
+
+
+def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
+    """The status with what `observed` knows of finished replicas, restarts and the beginning. Neither need be the newer one.
+
+    The memory may be of an older version of the job: another life of the operator may have written since.
+    """
+    finished = {
+        name: set().union(
+            *(parse_indices(each.finished_indices.get(name, ""), below=MAX_REPLICAS) for each in (status, observed))
+        )
+        for name in status.finished_indices | observed.finished_indices
+    }
+    return msgspec.structs.replace(
+        status,
+        finished_indices={name: format_indices(indices) for name, indices in finished.items()},
+        restarts=merged(status.restarts, observed.restarts),
+        begun=_merged_begun(status, observed),
+    )
+
+
+def _merged_begun(status: JobStatus, observed: JobStatus) -> Begun | None:
+    """It began at the earlier of the generations; the sizes are those of the later specification."""
+    if status.begun is None or observed.begun is None:
+        return status.begun or observed.begun
+    newer = observed if observed.observed_generation > status.observed_generation else status
+    generation = min(status.begun.generation, observed.begun.generation)
+    return msgspec.structs.replace(newer.begun or status.begun, generation=generation)
+
+
+def counted(replicas: Sequence[Replica], finished: Finished) -> dict[str, ReplicaStatus]:
+    """Counters of the types in `finished`; a replica that has succeeded stays counted when its pod is gone (B22)."""
+    return {
+        name: msgspec.structs.replace(found, succeeded=len(finished[name]))
+        for name, found in count(replicas, finished).items()
+    }

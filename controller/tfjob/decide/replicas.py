@@ -1,0 +1,160 @@
+"""What the pods of a job amount to: which replica each one is, and what has become of it. Pure.
+
+A replica has one pod; which one, where there are several, is decided here.
+
+A replica's outcome is that of its container `tensorflow`: a sidecar that still runs does not keep a finished replica alive, and
+a failed sidecar does not fail one whose `tensorflow` goes on.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api import core
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.children import NO_LABELS
+from tfjob_operator.api.v1.types import ReplicaStatus
+from tfjob_operator.api.v1.validation import child_name
+from tfjob_operator.controller.tfjob.decide.identity import NOWHERE, place_of
+from tfjob_operator.controller.tfjob.decide.pod_end import (
+    TERMINAL,
+    has_ended,
+    is_disrupted,
+    is_final,
+    was_left_by_its_own_policy,
+    was_stopped,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
+    from tfjob_operator.api.v1.children import Pod
+    from tfjob_operator.api.v1.types import IndexRestarts
+    from tfjob_operator.controller.tfjob.decide.identity import Place
+
+
+class Outcome(enum.StrEnum):
+    """What has become of one pod."""
+
+    WAITING = "waiting"
+    ACTIVE = "active"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One pod of the job, with its place and its fate. `ended` tells how `tensorflow` ended, where the pod says so."""
+
+    type: str
+    index: int
+    pod: Pod
+    outcome: Outcome
+    ended: ContainerStateTerminated | None = None
+
+    @property
+    def restart_policy(self) -> str:
+        """The policy of its replica when the pod was made, or "" where it bears no word of it: it is an older one (U15)."""
+        policy = (self.pod.metadata.labels or NO_LABELS).restart_policy
+        return policy if policy in c.RESTART_POLICIES else ""
+
+    @property
+    def terminating(self) -> bool:
+        """Whether the pod is on its way out: neither counted as failed nor replaced before it is gone (B43)."""
+        return self.pod.metadata.deletion_timestamp is not None
+
+    @property
+    def disrupted(self) -> bool:
+        """Whether the cluster ended this pod rather than its own process."""
+        return is_disrupted(self.pod)
+
+    @property
+    def was_stopped_in_order(self) -> bool:
+        """Whether it exited with 0 because the cluster took it away: no failure, though it is not done."""
+        failed = self.pod.status.phase == core.FAILED or (self.ended is not None and self.ended.exit_code != 0)
+        return self.disrupted and not failed and self.outcome is Outcome.FAILED
+
+    @property
+    def was_left_by_its_own_policy(self) -> bool:
+        """Whether its training container failed in a way that its own restart policy and rules call fatal."""
+        return self.ended is not None and was_left_by_its_own_policy(self.pod, c.CONTAINER_NAME, self.ended.exit_code)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of this pod runs or will run again, though its phase may not say so yet."""
+        return has_ended(self.pod)
+
+
+def replicas_of(
+    job: str, pods: Iterable[Pod], records: Iterable[IndexRestarts] = ()
+) -> tuple[list[Replica], list[Replica]]:
+    """Read the place and fate of each pod that the job of this name controls: one for each place, and all others.
+
+    The others are never judged, counted, or accounted for (D7). `records` are those of the job's status: they know what the
+    pods no longer tell.
+    """
+    stopped = {record.pod for record in records if record.stopped}
+    chosen: dict[Place, Replica] = {}
+    others: list[Replica] = []
+    for pod in pods:
+        place = place_of(job, pod.metadata) or NOWHERE
+        replica = Replica(*place, pod, *_outcome(pod, stopped=pod.metadata.uid in stopped))
+        held = chosen.get(place)
+        if place == NOWHERE or (held is not None and _comes_first(job, held) <= _comes_first(job, replica)):
+            others.append(replica)
+            continue
+        if held is not None:
+            others.append(held)
+        chosen[place] = replica
+    return list(chosen.values()), others
+
+
+_OLDEST: Final = datetime.min.replace(tzinfo=UTC)
+
+
+def _comes_first(job: str, replica: Replica) -> tuple[bool, datetime, str]:
+    """Which of several pods of a replica is the one: that with its name, also while that is on its way out.
+
+    The name is taken until it is gone, and what it ends with counts. After that the oldest, so that nothing that comes later
+    takes the place of what runs; the UID decides where both are of the same second.
+    """
+    meta = replica.pod.metadata
+    named = meta.name == child_name(job, replica.type, replica.index)
+    return not named, meta.creation_timestamp or _OLDEST, meta.uid
+
+
+def _outcome(pod: Pod, *, stopped: bool) -> tuple[Outcome, ContainerStateTerminated | None]:
+    training = _training(pod)
+    ended = training.state.terminated if training is not None else None
+    phase = pod.status.phase
+    if phase not in TERMINAL and (training is None or not is_final(pod, training)):
+        return (Outcome.ACTIVE if phase == core.RUNNING else Outcome.WAITING), None
+    # A sidecar's failure makes the pod Failed, but the replica did its work if `tensorflow` ended with 0. With a reason the pod
+    # was ended as a whole (its deadline, an eviction), and an end with 0 may be the answer to that.
+    did_its_work = phase == core.SUCCEEDED or (ended is not None and ended.exit_code == 0 and not pod.status.reason)
+    if did_its_work and not stopped and not was_stopped(pod, ended):
+        return Outcome.SUCCEEDED, ended
+    return Outcome.FAILED, ended
+
+
+def _training(pod: Pod) -> ContainerStatus | None:
+    return next((each for each in pod.status.container_statuses or () if each.name == c.CONTAINER_NAME), None)
+
+
+def count(replicas: Sequence[Replica], types: Iterable[str]) -> dict[str, ReplicaStatus]:
+    """Counters per replica type, in the types' order. Pods on their way out count nowhere unless they had ended before."""
+    tally: dict[str, dict[Outcome, int]] = {name: defaultdict(int) for name in types}
+    for replica in replicas:
+        if replica.type in tally and not (replica.terminating and replica.outcome is not Outcome.SUCCEEDED):
+            tally[replica.type][replica.outcome] += 1
+    return {
+        name: ReplicaStatus(
+            active=found[Outcome.ACTIVE], succeeded=found[Outcome.SUCCEEDED], failed=found[Outcome.FAILED]
+        )
+        for name, found in tally.items()
+    }

@@ -1,0 +1,149 @@
+"""What to do about a job that is to run: make what is missing, make failed pods again, and see whether it has ended. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.validation import child_name
+from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan, PodDeletion, Slot
+from tfjob_operator.controller.tfjob.decide.announcements import announce
+from tfjob_operator.controller.tfjob.decide.causes import most_restarts
+from tfjob_operator.controller.tfjob.decide.ending import Ending, conclude, past_deadline, until_deadline
+from tfjob_operator.controller.tfjob.decide.facts import begun, finished_indices
+from tfjob_operator.controller.tfjob.decide.mending import relabellings, reselections
+from tfjob_operator.controller.tfjob.decide.problems import problems_of
+from tfjob_operator.controller.tfjob.decide.verdict import judge, should_restart
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from tfjob_operator.api.v1.types import TFJobSpec
+    from tfjob_operator.controller.tfjob.decide.facts import Finished
+    from tfjob_operator.controller.tfjob.decide.identity import Place
+    from tfjob_operator.controller.tfjob.decide.observe import Observed
+    from tfjob_operator.controller.tfjob.decide.replicas import Replica
+    from tfjob_operator.controller.tfjob.decide.status_draft import StatusDraft
+    from tfjob_operator.controller.tfjob.decide.verdict import Verdict
+
+
+def run(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
+    """Decide about a job that lives. When it ends, the plan says so and nothing else."""
+    finished = finished_indices(draft.job.status, spec.sizes, seen.replicas)
+    restarting = [
+        replica
+        for replica in seen.replicas
+        if not replica.terminating and replica.index not in finished[replica.type] and should_restart(replica, spec)
+    ]
+    _begin(draft, spec)
+    by_own_doing = {replica.pod.metadata.uid for replica in restarting if not replica.disrupted}
+    draft.record(seen.replicas, finished, by_own_doing)
+    draft.begun = begun(draft.job, spec, has_pods=seen.has_pods, makes_pods=spec.total_replicas > 0)
+    verdict = judge(draft.job, spec, seen.replicas, finished, draft.replica_statuses)
+    ending = _ending(draft, spec, verdict, seen.replicas)
+    if ending is not None:
+        return conclude(draft, ending, spec.clean_pod_policy, seen.replicas)
+    return _go_on(draft, spec, seen, finished, restarting, running=verdict.running)
+
+
+def _go_on(
+    draft: StatusDraft,
+    spec: TFJobSpec,
+    seen: Observed,
+    finished: Finished,
+    restarting: Sequence[Replica],
+    *,
+    running: bool,
+) -> Plan:
+    """Make, make again, and mend what there is to be; take what is too many."""
+    name = draft.job.metadata.name
+    slots = _slots(name, spec, finished)
+    present = {(replica.type, replica.index) for replica in seen.replicas}
+    missing_pods = _missing(slots, present)
+    going = any(replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas)
+    _say_how_it_goes(draft, restarting, running=running, settled=not (missing_pods or going))
+    places = present.union((slot.type, slot.index) for slot in slots)
+    services = seen.services_of(places)
+    return Plan(
+        create_services=_missing(slots, {place for place, _ in services}),
+        create_pods=missing_pods,
+        status=draft.freeze(),
+        events=tuple(draft.events),
+        delete_pods=(
+            *(PodDeletion(replica.pod, _exit_event(replica)) for replica in restarting),
+            *(PodDeletion(replica.pod) for replica in seen.surplus if not replica.terminating),
+        ),
+        delete_services=seen.services_except(places),
+        relabel=tuple(relabellings(name, seen.replicas, services)),
+        reselect=tuple(reselections(name, services)),
+        problems=problems_of(seen.replicas),
+        requeue_after_s=until_deadline(draft, spec.active_deadline_s),
+    )
+
+
+def _begin(draft: StatusDraft, spec: TFJobSpec) -> None:
+    """Created, started, and resumed if it was suspended: then its time starts anew."""
+    draft.create()
+    announce(draft, spec)
+    if conditions.is_true(draft, c.SUSPENDED):
+        message = f"TFJob {draft.job.metadata.name} is resumed."
+        draft.set_false(c.SUSPENDED, c.REASON_RESUMED, message)
+        draft.emit(c.NORMAL, c.REASON_RESUMED, message)
+        draft.start_anew()
+    draft.start()
+
+
+def _ending(draft: StatusDraft, spec: TFJobSpec, verdict: Verdict, replicas: Sequence[Replica]) -> Ending | None:
+    """Whether and how the job ends now: its replicas decide, and where they do not its limits may."""
+    meta = draft.job.metadata
+    if verdict.succeeded:
+        message = f"TFJob {meta.namespace}/{meta.name} successfully completed."
+        return Ending(c.SUCCEEDED, c.REASON_SUCCEEDED, message)
+    if verdict.failed:
+        return Ending(c.FAILED, c.REASON_FAILED, verdict.failed)
+    if spec.backoff_limit is not None and sum(record.total for record in draft.restarts) > spec.backoff_limit:
+        reached = f"Job {meta.name} has failed because it has reached the specified backoff limit"
+        return Ending(c.FAILED, c.REASON_LIMIT, f"{reached}. {most_restarts(meta.name, draft.restarts, replicas)}")
+    return past_deadline(draft, spec.active_deadline_s)
+
+
+def _say_how_it_goes(draft: StatusDraft, restarting: Sequence[Replica], *, running: bool, settled: bool) -> None:
+    """Running or Restarting. A job that restarts is running again only when every replica has its pod back (B23)."""
+    name, was_restarting = draft.job.metadata.name, conditions.is_true(draft.job.status, c.RESTARTING)
+    if restarting:
+        kinds = ", ".join(sorted({replica.type for replica in restarting}))
+        message = f"TFJob {name} is restarting because {kinds} replica(s) failed."
+        draft.set_true(c.RESTARTING, c.REASON_RESTARTING, message)
+        if not was_restarting:
+            draft.emit(c.WARNING, c.REASON_RESTARTING, message)
+    elif running and (settled or not was_restarting):
+        draft.set_true(c.RUNNING, c.REASON_RUNNING, f"TFJob {name} is running.")
+
+
+def _exit_event(replica: Replica) -> JobEvent | None:
+    if replica.ended is None:
+        return None
+    meta, ended = replica.pod.metadata, replica.ended
+    # The pod's log goes with the pod: what it says of its end is all that stays (B57).
+    words = [ended.reason if ended.reason not in {"", "Error"} else "", ended.message.strip()]
+    detail = "".join(f": {word}" for word in words if word)
+    return JobEvent(
+        c.NORMAL,
+        c.EVENT_EXITED_WITH_CODE,
+        f"Pod: {meta.namespace}.{meta.name} exited with code {ended.exit_code}{detail}",
+    )
+
+
+def _slots(job: str, spec: TFJobSpec, finished: Finished) -> list[Slot]:
+    """The replicas that should have a pod: all that have not succeeded."""
+    return [
+        Slot(replica.type, index, child_name(job, replica.type, index))
+        for replica in spec.replicas.values()
+        for index in range(replica.replicas)
+        if index not in finished[replica.type]
+    ]
+
+
+def _missing(slots: Iterable[Slot], present: Collection[Place]) -> tuple[Slot, ...]:
+    return tuple(slot for slot in slots if (slot.type, slot.index) not in present)

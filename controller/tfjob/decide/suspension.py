@@ -1,0 +1,41 @@
+"""What to do about a job that is suspended. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.decide.actions import Plan, PodDeletion
+from tfjob_operator.controller.tfjob.decide.announcements import announce
+from tfjob_operator.controller.tfjob.decide.facts import begun, finished_indices
+
+if TYPE_CHECKING:
+    from tfjob_operator.api.v1.types import TFJobSpec
+    from tfjob_operator.controller.tfjob.decide.observe import Observed
+    from tfjob_operator.controller.tfjob.decide.status_draft import StatusDraft
+
+
+def suspend(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
+    """Decide about a job that is suspended; what has been reached (finished replicas, restarts) is kept."""
+    draft.create()
+    draft.record(seen.replicas, finished_indices(draft.job.status, spec.sizes, seen.replicas))
+    draft.begun = begun(draft.job, spec, has_pods=seen.has_pods, makes_pods=False)
+    announce(draft, spec)
+    return take_all(draft, seen)
+
+
+def take_all(draft: StatusDraft, seen: Observed) -> Plan:
+    """Say that the job is suspended, and take all that runs, whatever the clean-up policy."""
+    message = f"TFJob {draft.job.metadata.name} is suspended."
+    if not conditions.is_true(draft.job.status, c.SUSPENDED):
+        draft.emit(c.NORMAL, c.REASON_SUSPENDED, message)
+    draft.set_true(c.SUSPENDED, c.REASON_SUSPENDED, message)
+    return Plan(
+        status=draft.freeze(),
+        events=tuple(draft.events),
+        delete_pods=tuple(
+            PodDeletion(replica.pod) for replica in (*seen.replicas, *seen.surplus) if not replica.terminating
+        ),
+        delete_services=seen.services_except(()),
+    )

@@ -1,0 +1,31 @@
+"""Which statuses may wait before they are written, as far as that is a question of what they say. Pure.
+
+How long they wait, and for what, is the window's business (`controller.tfjob.window`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tfjob_operator.api.v1 import constants as c
+
+if TYPE_CHECKING:
+    from tfjob_operator.api.v1.types import JobStatus
+
+
+def only_starts(written: JobStatus, status: JobStatus) -> bool:
+    """Return whether `status` says no more than `written` but that more pods are active."""
+    before, after = written.replica_statuses, status.replica_statuses
+    if before.keys() != after.keys() or any(after[name].active < before[name].active for name in before):
+        return False
+    same = {name: msgspec.structs.replace(found, active=before[name].active) for name, found in after.items()}
+    return written == msgspec.structs.replace(
+        status, replica_statuses=same, last_reconcile_time=written.last_reconcile_time
+    )
+
+
+def is_beginning(status: JobStatus) -> bool:
+    """Return whether `status` says of a job's life no more than that it has begun."""
+    return all(each.type in {c.CREATED, c.RUNNING} for each in status.conditions)
