@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from tfjob_operator.api.client import HttpTransport, RestClient
-from tfjob_operator.api.client.origin import Origin
+from tfjob_operator.api.client.http.origin import Origin
 from tfjob_operator.api.core import CONFIG_MAPS, EVENT_NORMAL, EVENT_WARNING, PODS, SERVICES
 from tfjob_operator.api.v1.children import ConfigMap, Pod, Service
 from tfjob_operator.api.v1.constants import CHILD_SELECTOR, EVENT_SOURCE, TFJOBS

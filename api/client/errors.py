@@ -1,4 +1,4 @@
-"""The errors of talking to an API server. HTTP answers and socket failures become ours here and nowhere else.
+"""The errors of talking to an API server. Those of `http.errors` say that no answer came; answers become errors here alone.
 
 ApiError                            something went wrong between us and the API server
 +-- ConfigError                     the kubeconfig or the in-cluster environment can not be used
@@ -36,15 +36,58 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tfjob_operator.api.client.http.errors import (
+    ApiError,
+    ConfigError,
+    ConnectError,
+    ConnectionLostError,
+    CredentialsError,
+    RequestTimeoutError,
+    TLSError,
+    TransportError,
+)
 from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.text import clean, without_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+__all__ = [
+    "AlreadyExistsError",
+    "ApiError",
+    "BadRequestError",
+    "ConfigError",
+    "ConflictError",
+    "ConnectError",
+    "ConnectionLostError",
+    "CredentialsError",
+    "DecodeError",
+    "ExpiredError",
+    "ForbiddenError",
+    "InvalidError",
+    "NamespaceTerminatingError",
+    "NoStatusError",
+    "NotFoundError",
+    "RequestTimeoutError",
+    "ServerError",
+    "Status",
+    "StatusCause",
+    "StatusDetails",
+    "StatusError",
+    "TLSError",
+    "TooLargeResourceVersionError",
+    "TooManyRequestsError",
+    "TransportError",
+    "UnauthorizedError",
+    "error_from_answer",
+    "error_from_event",
+    "parse_http_date",
+    "parse_retry_after",
+]
 
 _BODY_EXCERPT: Final = 200
 """Characters of a body that is not a Status (a load balancer's HTML) that go into the message."""
@@ -75,47 +118,6 @@ class Status(Struct, frozen=True):
     reason: str = ""
     message: str = ""
     details: StatusDetails | None = None
-
-
-class ApiError(Exception):
-    """Something went wrong between us and the API server. `request` says what was asked ("POST /api/v1/...")."""
-
-    def __init__(self, message: str, *, request: str = "") -> None:
-        super().__init__(f"{request}: {message}" if request else message)
-        self.message = message
-        self.request = request
-
-
-class ConfigError(ApiError):
-    """The kubeconfig or the in-cluster environment can not be used. The message is for a person, and holds no secret."""
-
-
-class TransportError(ApiError):
-    """No usable answer arrived; the server may or may not have acted."""
-
-    def about(self, request: object) -> Self:
-        """The same error, naming the request: connections fail without knowing whom they serve."""
-        return type(self)(self.message, request=str(request))
-
-
-class ConnectError(TransportError):
-    """No connection could be made, so the server has not seen the request."""
-
-
-class TLSError(ConnectError):
-    """The TLS handshake failed."""
-
-
-class CredentialsError(ConnectError):
-    """There is nothing to prove who we are with: a token file can not be read, or a credential plugin failed."""
-
-
-class RequestTimeoutError(TransportError):
-    """The request's time limit passed."""
-
-
-class ConnectionLostError(TransportError):
-    """The connection broke before the whole answer was read."""
 
 
 class DecodeError(ApiError):

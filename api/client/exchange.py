@@ -26,9 +26,9 @@ from tfjob_operator.workqueue.clock import LoopClock
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from tfjob_operator.api.client.http import Request, Response, Transport
     from tfjob_operator.api.client.metrics import RequestMetrics
     from tfjob_operator.api.client.throttle import Limiter
-    from tfjob_operator.api.client.transport import Request, Response, Transport
     from tfjob_operator.workqueue.clock import Clock
 
 T = TypeVar("T")

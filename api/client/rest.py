@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from tfjob_operator.api.client.exchange import Exchange
-from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.client.watch_lines import WatchLines
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from tfjob_operator.api.client.http import Transport
     from tfjob_operator.api.client.metrics import RequestMetrics
     from tfjob_operator.api.client.throttle import Limiter
-    from tfjob_operator.api.client.transport import Transport
     from tfjob_operator.api.meta import Resource
     from tfjob_operator.workqueue.clock import Clock
 

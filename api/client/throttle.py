@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 if TYPE_CHECKING:
+    from tfjob_operator.api.client.http import Request
     from tfjob_operator.api.client.metrics import RequestMetrics
-    from tfjob_operator.api.client.transport import Request
     from tfjob_operator.workqueue.clock import Clock
 
 LONG_WAIT_S: Final = 0.05

@@ -7,7 +7,7 @@ which is told with each write how long it has.
 
 What no client can do: a process that is stopped between the question and the system call that sends the bytes sends them
 when it wakes, and packets may be late. Both windows are small (one step of the loop; one round trip, since what was given up
-goes with its connection, see `api.client.sockets`). That is why writes also
+goes with its connection, see `api.client.http.sockets`). That is why writes also
 carry what makes the server refuse them if the world has moved on: names that can only be taken once, UIDs on deletes,
 resourceVersions on status.
 """
@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.client.errors import ConnectError, RequestTimeoutError
+from tfjob_operator.api.client.http import OnLeave, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,10 +113,10 @@ class FencedTransport:
         self._transport = transport
         self._fence = fence
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         """See `Transport.send`. Raises FencedError instead of sending a write when the fence is shut."""
         if request.method in READS:
-            return await self._transport.send(request)
+            return await self._transport.send(request, on_leave)
         limit = asyncio.timeout(self._fence.check())
         sent_with_s: float | None = None
 
@@ -123,13 +124,14 @@ class FencedTransport:
             """The request with the time that it has now. Raises FencedError if that is none."""
             nonlocal sent_with_s
             sent_with_s = self._fence.leave_line(limit)
+            leaving = on_leave(leaving)
             return replace(leaving, query={**leaving.query, "timeout": _timeout_of(sent_with_s)})
 
         try:
             # The head of the answer comes after the deed, so reading the body needs no limit of ours.
             async with limit:
                 with self._fence.line(limit):
-                    return await self._transport.send(replace(request, at_send=leave))
+                    return await self._transport.send(request, leave)
         except ConnectError:
             raise  # the server has not seen it
         except BaseException as error:  # cancelled, too

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.controller.leaderelection.fence import READS
 
 if TYPE_CHECKING:
@@ -29,15 +30,15 @@ class GatedTransport:
         self._draining = False
         self._empty = asyncio.Event()
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         """See `Transport.send`. A write that comes after `drain` waits for ever."""
         if request.method in READS:
-            return await self._transport.send(request)
+            return await self._transport.send(request, on_leave)
         if self._draining:
             await asyncio.get_running_loop().create_future()
         self._under_way += 1
         try:
-            return await self._transport.send(request)
+            return await self._transport.send(request, on_leave)
         finally:
             self._under_way -= 1
             if not self._under_way:

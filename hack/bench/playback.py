@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
+from tfjob_operator.api.client.http import OnLeave, unchanged
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
@@ -22,7 +24,7 @@ class Player:
         self._playing = asyncio.Event()
         self._ended = asyncio.Event()
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         """See `Transport.send`."""
         return _Played(self._watch() if "watch" in request.query else None)
 

@@ -8,19 +8,20 @@ import msgspec
 
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import Status, StatusError
+from tfjob_operator.api.client.http import OnLeave, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tfjob_operator.api.client.http import Request, Response
     from tfjob_operator.api.client.rest import ListOptions
-    from tfjob_operator.api.client.transport import Request, Response
     from tfjob_operator.api.meta import Resource
 
     Failure = Callable[[], Exception | None]
 
 
 class _NoTransport:
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         raise AssertionError(f"the fake client must not reach the wire: {request}")
 
 

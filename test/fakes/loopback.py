@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from hack.control_plane.pki import Authority
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient
-from tfjob_operator.api.client.credentials import Credentials, FixedCredentials
-from tfjob_operator.api.client.tls import Trust
-from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.client.auth.tls import Trust
+from tfjob_operator.api.client.http import Credentials, FixedCredentials, OnLeave, Request, unchanged
 from tfjob_operator.api.meta import Resource
 
 if TYPE_CHECKING:
@@ -150,9 +149,9 @@ def get(total_s: float = 0.4) -> Request:
     return Request("GET", "/api/v1/pods", total_s=total_s)
 
 
-async def body_of(transport: HttpTransport, request: Request) -> bytes:
+async def body_of(transport: HttpTransport, request: Request, on_leave: OnLeave = unchanged) -> bytes:
     """Send a request and return the body of its response."""
-    response = await transport.send(request)
+    response = await transport.send(request, on_leave)
     try:
         return await response.body()
     finally:

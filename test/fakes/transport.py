@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from tfjob_operator.api.client.transport import Request, Response
+from tfjob_operator.api.client.http import OnLeave, Request, Response, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -57,9 +57,9 @@ class FakeTransport:
         """Go on with these when the script so far is used up."""
         self._script.extend(script)
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         """See `Transport.send`."""
-        self.requests.append(request)
+        self.requests.append(on_leave(request))
         self.sent_at.append(asyncio.get_running_loop().time())
         assert self._script, f"an unexpected request: {request}"
         step = self._script.pop(0)

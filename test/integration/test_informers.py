@@ -12,6 +12,7 @@ import pytest
 
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, load_settings
 from tfjob_operator.api.client.errors import NoStatusError, NotFoundError
+from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.meta import Object, ObjectMeta, Resource, Struct
 from tfjob_operator.informers import Codec, ListWatch, ReflectorOptions, SharedInformerFactory, Tombstone, object_of
 from tfjob_operator.informers.codec import Page
@@ -52,14 +53,14 @@ class FaultyTransport:
             stream.close()
         self._streams.clear()
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         watch = "watch" in request.query
         if request.method == "GET":
             self.reads.append("watch" if watch else "list")
         if watch and self.forget_once:
             self.forget_once = False
             request = replace(request, query={**request.query, "resourceVersion": "1"})
-        response = await self._inner.send(request)
+        response = await self._inner.send(request, on_leave)
         if watch:
             self._streams.append(response)
         return response

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hack.control_plane import ControlPlane
     from simulation.conformance.chapters import Chapter
     from tfjob_operator.api.client import Settings
-    from tfjob_operator.api.client.transport import Transport
+    from tfjob_operator.api.client.http import Transport
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pytest
 
     from hack.control_plane import ControlPlane
-    from tfjob_operator.api.client.transport import Transport
+    from tfjob_operator.api.client.http import Transport
 
 
 async def _answer(

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from hack.kubernetes_versions import STREAMING_LISTS
 from tfjob_operator.api.client import HttpTransport, Request, RestClient, load_settings
 from tfjob_operator.api.client.errors import ConnectionLostError
+from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.meta import Object, ObjectMeta, Resource, Struct
 from tfjob_operator.informers import (
     Codec,
@@ -64,11 +65,11 @@ class CountingTransport:
         self._inner = inner
         self._streams: list[Response] = []
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         watch = "watch" in request.query
         if request.method == "GET":
             self.reads.append("stream" if "sendInitialEvents" in request.query else "watch" if watch else "list")
-        response = await self._inner.send(request)
+        response = await self._inner.send(request, on_leave)
         if watch and response.status == 200:
             self._streams.append(response)
             if self.first_length:

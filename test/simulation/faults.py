@@ -14,6 +14,7 @@ from simulation.model.transport import ModelTransport, StreamResponse, WholeResp
 from simulation.weather import CONFLICT, REFUSALS
 from simulation.wire import Wire
 from tfjob_operator.api.client.errors import ConnectError, ConnectionLostError, RequestTimeoutError, TransportError
+from tfjob_operator.api.client.http import OnLeave, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from simulation.model.server import ModelServer
     from simulation.model.storage import Collection
     from simulation.weather import Weather
-    from tfjob_operator.api.client.transport import Request, Response
+    from tfjob_operator.api.client.http import Request, Response
 
 NEVER: Final = 1e9
 
@@ -113,14 +114,14 @@ class FaultyTransport:
         """The client's process dies: whatever its code still does, the server hears nothing of it."""
         self._killed = True
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         """See `Transport.send`."""
         if self._killed:
             raise ConnectError("the process is dead", request=str(request))
         if self._network.is_calm:
-            return await self._calm.send(request)
+            return await self._calm.send(request, on_leave)
         future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        _Exchange(self._network, self._client, request.leaving(), future).begin()
+        _Exchange(self._network, self._client, on_leave(request), future).begin()
         try:
             return await future
         except asyncio.CancelledError:

@@ -9,7 +9,7 @@ import msgspec
 
 from simulation.feed import Feed
 from simulation.model.network import NETWORK
-from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS
 
 if TYPE_CHECKING:

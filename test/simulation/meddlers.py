@@ -13,7 +13,7 @@ import msgspec
 from simulation.model.network import NETWORK
 from simulation.slots import Slot, labels_of, slot_of
 from simulation.wishes import wish_of
-from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.v1.constants import TFJOBS
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from hack.kubernetes_versions import DISRUPTION_TARGET
-from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS
 
 if TYPE_CHECKING:

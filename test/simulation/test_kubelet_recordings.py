@@ -25,7 +25,7 @@ from simulation.nodes import SHUTDOWN_GRACE_S
 from simulation.scripts import Answer, Run, Script
 from simulation.weather import CALM
 from simulation.world import World, run_seed
-from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS
 
 if TYPE_CHECKING:

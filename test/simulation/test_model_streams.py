@@ -13,7 +13,7 @@ from hack.kubernetes_versions import NEWEST, Kubernetes
 from simulation.model.kinds import CONFIG_MAPS, NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
-from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.client.http import Request
 
 if TYPE_CHECKING:
     from simulation.model.watches import Watch

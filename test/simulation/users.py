@@ -21,7 +21,7 @@ from simulation.holders import HELD
 from simulation.model.kinds import CONFIG_MAPS
 from simulation.model.network import NETWORK
 from simulation.wishes import FOREIGN, INVALID
-from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.v1.constants import TFJOBS
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from simulation.model.storage import Body, Change
     from simulation.slots import Slot
     from simulation.world import World
-    from tfjob_operator.api.client.transport import Request
+    from tfjob_operator.api.client.http import Request
 
 OPERATOR: Final = "operator-"
 """The names of operators as clients, which are also their names in the election, begin with this."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from simulation.faults import Network
     from simulation.model.transport import StreamResponse
     from simulation.model.watches import Watch
-    from tfjob_operator.api.client.transport import Request
+    from tfjob_operator.api.client.http import Request
 
 
 class Wire:

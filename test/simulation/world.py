@@ -24,12 +24,13 @@ from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
 from simulation.weather import Weather
 from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client.http import OnLeave, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from datetime import datetime
 
-    from tfjob_operator.api.client.transport import Request, Response, Transport
+    from tfjob_operator.api.client.http import Request, Response, Transport
 
     Scenario = Callable[["World"], Coroutine[object, object, None]]
 
@@ -154,10 +155,10 @@ class _TracedTransport:
         self._name = name
         self._inner = inner
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         what = f"{self._name} {request.method} {request.path} {_query(request)}"
         try:
-            response = await self._inner.send(request)
+            response = await self._inner.send(request, on_leave)
         except Exception as error:
             self._world.note(what, type(error).__name__)
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ MAY_IMPORT = {
     "api.scheduling": ("api.meta", "api.v1.children"),
     "api.v1": ("api.depth", "api.meta", "api.core", "api.text", "api.v1"),
     "api.client": ("api.client", "api.depth", "api.meta", "api.text", "workqueue"),
+    "api.client.auth": ("api.client.auth", "api.client.http"),
+    "api.client.http": ("api.client.http",),
     "informers": ("informers", "api.depth", "api.meta", "api.client", "workqueue"),
     "controller": ("controller", "informers", "api", "workqueue"),
     "controller.events": (
@@ -44,9 +47,10 @@ for pure in PURE:
     MAY_IMPORT[pure] = ("api.meta", "api.core", "api.scheduling", "api.text", "api.v1", *PURE)
 
 ONLY_IN = {
-    "kubernetes": ("api.client.config",),
+    "kubernetes": ("api.client.auth.kubeconfig",),
     "aiohttp": ("controller.observability.http_server",),
-    "httptools": ("api.client.answer_parser",),
+    "httptools": ("api.client.http.response_parser",),
+    "aiohappyeyeballs": ("api.client.http.sockets",),
     "prometheus_client": ("controller.observability",),
     "time": (),  # the clock is injected
 }
@@ -107,3 +111,10 @@ def test_tools_and_tests_import_the_product_by_its_one_name(folder: str) -> None
     for path in sorted((ROOT / folder).rglob("*.py")):
         found = {name for name in imports_of(path) if within(name, FOLDERS)}
         assert not found, f"{path.relative_to(ROOT)} imports {sorted(found)}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "api" / "client" / "http").glob("*.py")), ids=lambda path: path.stem)
+def test_the_http_client_has_no_word_of_kubernetes(path: Path) -> None:
+    """It is a floor of its own: whoever talks HTTP to one server could use it alone."""
+    words = set(re.findall(r"[a-z]+", path.read_text().lower()))
+    assert not words & {"kube", "kubernetes", "kubeconfig", "apiserver", "pod", "pods", "watch", "lease", "namespace"}

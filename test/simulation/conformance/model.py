@@ -12,13 +12,13 @@ from simulation.model.controllers import GarbageCollector
 from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
-from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.v1.constants import TFJOBS
 
 if TYPE_CHECKING:
     from hack.kubernetes_versions import Kubernetes
     from simulation.conformance.chapters import Chapter
-    from tfjob_operator.api.client.transport import Transport
+    from tfjob_operator.api.client.http import Transport
 
 
 WARM_S: Final = 0.5

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 from simulation.conformance.session import EMPTY, HIDDEN, SHOWN, shown
 from simulation.model.kinds import Kind
 from simulation.model.transport import ModelTransport
-from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.meta import Resource
 
 if TYPE_CHECKING:

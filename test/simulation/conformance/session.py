@@ -12,12 +12,12 @@ import re
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.client.http import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tfjob_operator.api.client.transport import Transport
+    from tfjob_operator.api.client.http import Transport
     from tfjob_operator.api.meta import Resource
 
 SHOWN: Final = {

@@ -12,7 +12,7 @@ import msgspec
 
 from simulation.model.network import NETWORK
 from simulation.model.rules import FOREGROUND, ORPHAN
-from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.client.http import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

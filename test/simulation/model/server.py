@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from simulation.model.kinds import Kind
     from simulation.model.reads import Lag
     from simulation.model.storage import Collection
-    from tfjob_operator.api.client.transport import Request
+    from tfjob_operator.api.client.http import Request
 
 INITIALIZING_S: Final = 0.1
 """How long the watch cache of a custom resource takes to be filled; at 1.36.3 a watch was taken 0.11 s after it was refused."""

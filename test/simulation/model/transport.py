@@ -6,13 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING, Self
 
 from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError, TransportError
+from tfjob_operator.api.client.http import OnLeave, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from simulation.model.server import Answer, ModelServer
     from simulation.model.watches import Watch
-    from tfjob_operator.api.client.transport import Request, Response
+    from tfjob_operator.api.client.http import Request, Response
 
 
 class WholeResponse:
@@ -125,10 +126,10 @@ class ModelTransport:
         self._server = server
         self._client = client
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         """See `Transport.send`."""
         await asyncio.sleep(0)
-        answer = self._server.exchange(request.leaving(), self._client)
+        answer = self._server.exchange(on_leave(request), self._client)
         if answer.delay_s:
             await asyncio.sleep(answer.delay_s)
         if answer.watch is None:

@@ -17,6 +17,7 @@ from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectError
+from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.app import Metrics, Transports, build
 from tfjob_operator.controller.leaderelection import LeadershipLostError
@@ -27,7 +28,7 @@ from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tfjob_operator.api.client.transport import Request, Response
+    from tfjob_operator.api.client.http import Request, Response
     from tfjob_operator.controller.operator import Operator
 
 HOME = "team"
@@ -47,14 +48,14 @@ class Line:
         self.methods: list[str] = []
         self.cut_off: list[str] = []
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         if self.cut:
             raise ConnectError("connection refused", request=str(request))
         if self.silent_for is not None and self.silent_for in request.path:
             await asyncio.sleep(request.total_s)
             raise ConnectError("nobody answers", request=str(request))
         self.methods.append(request.method)
-        answer = await self._inner.send(request)
+        answer = await self._inner.send(request, on_leave)
         try:
             await asyncio.sleep(self.delay_s)
         except asyncio.CancelledError:

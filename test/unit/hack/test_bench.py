@@ -133,7 +133,7 @@ import time:      2000 |       2000 |         pydantic.main
 import time:      3000 |       5000 |       kubernetes.client.models
 {"event":"operator_starting"}
 import time:      1000 |       6000 |     kubernetes.client
-import time:       400 |       6400 |   tfjob_operator.api.client.config
+import time:       400 |       6400 |   tfjob_operator.api.client.auth.settings
 import time:       700 |        700 |     multidict
 import time:       800 |       1500 |   aiohttp
 import time:       600 |       8500 | tfjob_operator.api.client

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import PODS, SERVICES, Pod, Service
 from tfjob_operator.api.meta import ObjectMeta, Struct
@@ -21,7 +22,7 @@ from tfjob_operator.informers import (
 )
 
 if TYPE_CHECKING:
-    from tfjob_operator.api.client.transport import Request
+    from tfjob_operator.api.client.http import Request
 
 
 class Named(Struct, frozen=True):
@@ -67,7 +68,7 @@ class Server:
         self.requests: list[Request] = []
         self.stuck = False
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Answer:
         self.requests.append(request)
         services = "services" in request.path
         if services and self.stuck:

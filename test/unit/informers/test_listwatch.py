@@ -10,6 +10,7 @@ import pytest
 
 from fakes.source import running, settle
 from tfjob_operator.api.client.errors import ConnectionLostError, DecodeError, ExpiredError, ForbiddenError
+from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.client.rest import ListOptions, RestClient
 from tfjob_operator.api.core import PODS, Pod
 from tfjob_operator.informers.codec import Codec
@@ -19,7 +20,7 @@ from tfjob_operator.informers.listwatch import Batch, ListWatch
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from tfjob_operator.api.client.transport import Request
+    from tfjob_operator.api.client.http import Request
 
 
 class ScriptedResponse:
@@ -54,7 +55,7 @@ class ScriptedTransport:
         self.response = response
         self.requests: list[Request] = []
 
-    async def send(self, request: Request) -> ScriptedResponse:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> ScriptedResponse:
         self.requests.append(request)
         return self.response
 
@@ -103,8 +104,8 @@ async def test_a_list_is_decoded_while_it_arrives_and_a_broken_one_is_read_anew(
     broken = ScriptedResponse(body[:1_000_000], ConnectionLostError("cut"))
 
     class Server(ScriptedTransport):
-        async def send(self, request: Request) -> ScriptedResponse:
-            await super().send(request)
+        async def send(self, request: Request, on_leave: OnLeave = unchanged) -> ScriptedResponse:
+            await super().send(request, on_leave)
             return broken if len(self.requests) == 1 else response
 
     transport = Server(response)

@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from email.utils import format_datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -34,7 +35,11 @@ from tfjob_operator.api.client.errors import (
     error_from_event,
     parse_retry_after,
 )
+from tfjob_operator.api.client.http import errors as http_errors
 from tfjob_operator.api.text import MAX_BYTES
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -214,22 +219,27 @@ def test_the_header_wins_over_the_seconds_in_the_status() -> None:
     assert error_from_answer(429, body("TooManyRequests"), request="").retry_after_s is None
 
 
-def test_the_drawing_of_the_tree_is_the_tree() -> None:
-    """The module's docstring draws it; nobody else checks that it stays true."""
+def errors_of(module: ModuleType) -> list[str]:
+    """The names of the error classes that a module defines."""
+    tree = ast.parse(Path(module.__file__ or "").read_text())
+    return [node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.name.endswith("Error")]
+
+
+@pytest.mark.parametrize(("module", "below"), [(http_errors, []), (errors, [http_errors])])
+def test_the_drawing_of_the_tree_is_the_tree(module: ModuleType, below: list[ModuleType]) -> None:
+    """The module's docstring draws it, with what comes from below; nobody else checks that it stays true."""
     drawn: list[tuple[str, str]] = []
     above: list[str] = []
-    for line in (errors.__doc__ or "").splitlines():
+    for line in (module.__doc__ or "").splitlines():
         match = re.match(r"(?P<indent>[| +-]*)(?P<name>\w+Error)\b {2,}", line)
         if match:
             depth = len(match["indent"]) // 4
             above[depth:] = [match["name"]]
             drawn.append((match["name"], above[depth - 1] if depth else "Exception"))
-    tree = ast.parse(Path(errors.__file__).read_text())
-    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.name.endswith("Error")]
-    assert sorted(name for name, _ in drawn) == sorted(classes)
+    assert sorted(name for name, _ in drawn) == sorted(name for each in (module, *below) for name in errors_of(each))
     for name, parent in drawn:
-        assert getattr(errors, name).__base__.__name__ == parent
-    assert issubclass(errors.CredentialsError, ApiError)
+        assert getattr(module, name).__base__.__name__ == parent
+    assert issubclass(module.CredentialsError, ApiError)
 
 
 def test_a_refusal_is_told_without_values_and_cut() -> None:

@@ -27,8 +27,8 @@ from tfjob_operator.api.client.errors import (
     TooManyRequestsError,
 )
 from tfjob_operator.api.client.exchange import MAX_RETRIES, Exchange
+from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.client.metrics import Attempt
-from tfjob_operator.api.client.transport import Request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

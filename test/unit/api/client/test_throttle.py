@@ -6,9 +6,9 @@ import asyncio
 
 from structlog.testing import capture_logs
 
+from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.client.metrics import Attempt
 from tfjob_operator.api.client.throttle import Throttle
-from tfjob_operator.api.client.transport import Request
 from tfjob_operator.workqueue import LoopClock, TokenBucket
 
 REQUEST = Request("POST", "/api/v1/namespaces/ns/pods")

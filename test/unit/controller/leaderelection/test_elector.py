@@ -12,6 +12,7 @@ from fakes.api import status_error
 from fakes.virtual_loop import EPOCH, VirtualTimeLoop
 from tfjob_operator.api.client import Request, Response
 from tfjob_operator.api.client.errors import ConflictError, ConnectionLostError, DecodeError, RequestTimeoutError
+from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.controller.leaderelection import (
     FencedError,
     FencedTransport,
@@ -268,8 +269,8 @@ async def test_the_lease_is_kept_when_a_write_was_cut_off(bench: Bench) -> None:
     """LE-11: it may take effect after the release, and so under another leader."""
 
     class Silent:
-        async def send(self, request: Request) -> Response:
-            request.leaving()
+        async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
+            on_leave(request)
             return await asyncio.Future()
 
     async def write() -> None:

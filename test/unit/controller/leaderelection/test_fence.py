@@ -11,6 +11,7 @@ import pytest
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import Request, Response, RestClient
 from tfjob_operator.api.client.errors import ApiError, ConnectError, ConnectionLostError, RequestTimeoutError
+from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.core import PODS
 from tfjob_operator.controller.leaderelection import Fence, FencedError, FencedTransport
 
@@ -51,9 +52,9 @@ class SlowTransport:
     def note(self, what: str) -> None:
         self.seen.append((asyncio.get_running_loop().time(), what))
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         await asyncio.sleep(self.line_s)
-        self.requests.append(request.leaving())
+        self.requests.append(on_leave(request))
         self.note("begun")
         try:
             await asyncio.sleep(self.delay_s)
@@ -181,9 +182,9 @@ async def test_a_write_that_never_arrived_needs_no_settling(fence: Fence, error:
     """LE-11: where there was no connection there is no deed."""
 
     class Failing(SlowTransport):
-        async def send(self, request: Request) -> Response:
+        async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
             if not isinstance(error, ConnectError):
-                request.leaving()
+                on_leave(request)
             raise error
 
     fence.open_until(10.0)
@@ -218,7 +219,7 @@ async def test_cancelling_and_foreign_timeouts_pass_through(fence: Fence) -> Non
     assert sending.cancelled()
 
     class Impatient(SlowTransport):
-        async def send(self, request: Request) -> Response:
+        async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
             raise TimeoutError("not the lease")
 
     with pytest.raises(TimeoutError, match="not the lease"):
@@ -232,9 +233,9 @@ class Line(SlowTransport):
         super().__init__(delay_s)
         self.places = asyncio.Semaphore(connections)
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         async with self.places:
-            return await super().send(request)
+            return await super().send(request, on_leave)
 
 
 async def renew(fence: Fence) -> None:

@@ -16,6 +16,7 @@ from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import ForbiddenError, StatusError
+from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.core import LEASES
 from tfjob_operator.controller.leaderelection import LeaseLock, LeaseWatch
 from tfjob_operator.controller.leaderelection.lease_watch import AGAIN_S
@@ -102,11 +103,11 @@ class Failing:
         self.errors = list(errors)
         self.asked = 0
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         self.asked += 1
         if self.errors:
             raise self.errors.pop(0)
-        return await self._inner.send(request)
+        return await self._inner.send(request, on_leave)
 
 
 async def test_a_watch_that_breaks_is_opened_again() -> None:
@@ -140,7 +141,7 @@ async def test_what_is_no_lease_frees_none(line: bytes) -> None:
     """D24: an error in the stream, or no stream of events at all."""
 
     class Odd:
-        async def send(self, _request: Request) -> Response:
+        async def send(self, _request: Request, on_leave: OnLeave = unchanged) -> Response:
             return OddAnswer()
 
     class OddAnswer:

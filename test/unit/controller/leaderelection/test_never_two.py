@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from fakes.virtual_loop import EPOCH, VirtualTimeLoop
 from tfjob_operator.api.client import Request, Response
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, ConflictError, ConnectionLostError, Status
+from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.controller.leaderelection import (
     Fence,
     FencedTransport,
@@ -246,9 +247,9 @@ class WireTransport:
     wire: Wire
     name: str
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         world = self.wire.world
-        limit = request.leaving().query.get("timeout", "inf").removesuffix("ms")
+        limit = on_leave(request).query.get("timeout", "inf").removesuffix("ms")
         await self.wire.ask(lambda: world.writes.append((world.now, self.name)), server_limit_s=float(limit) / 1000)
         return _Created()  # type: ignore[return-value]  # nobody looks
 

@@ -11,6 +11,7 @@ from fakes.recorder import FakeRecorder
 from fakes.transport import Answer, FakeTransport
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.controller.leaderelection import Fence, FencedTransport
 from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
 from tfjob_operator.controller.tfjob.executor import Executor
@@ -33,7 +34,7 @@ class SlowServer:
         self.most_at_once = self._at_once = 0
         self._places = asyncio.Semaphore(32)
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         loop = asyncio.get_running_loop()
         came = loop.time()
         self._at_once += 1
@@ -42,7 +43,7 @@ class SlowServer:
             self.waiting.append(loop.time() - came)
             await asyncio.sleep(1.0)
         self._at_once -= 1
-        request.leaving()
+        on_leave(request)
         return await FakeTransport(Answer(body=b'{"metadata":{"resourceVersion":"2"}}')).send(request)
 
 

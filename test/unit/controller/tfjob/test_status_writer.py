@@ -16,6 +16,7 @@ from fakes.transport import Answer, FakeTransport, refusal
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client import Request, Response, RestClient
 from tfjob_operator.api.client.errors import ConflictError, NotFoundError
+from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
 from tfjob_operator.controller.tfjob.status_writer import StaleViewError, StatusWriter
@@ -110,7 +111,7 @@ class SlowServer:
         self.asked: list[str] = []
         self.in_work = self.most_in_work = 0
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
         name = request.path.rpartition("/")[2]
         self.asked.append(name)
         self.in_work += 1

@@ -25,7 +25,7 @@ from fakes.loopback import (
 from hack.control_plane.pki import Authority
 from tfjob_operator.api.client import HttpTransport, Settings
 from tfjob_operator.api.client.errors import ConnectError, RequestTimeoutError, TransportError
-from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.client.http import Request
 
 
 async def test_a_request_that_waits_for_a_connection_is_written_when_it_leaves() -> None:
@@ -41,15 +41,15 @@ async def test_a_request_that_waits_for_a_connection_is_written_when_it_leaves()
 
     left = ["first"]
 
-    def at_send(request: Request) -> Request:
+    def leave(request: Request) -> Request:
         if not left:
             raise ConnectError("withdrawn")
         return replace(request, query={"left": left[0]})
 
     async with serving(behave) as server, HttpTransport(Settings(server.url), max_connections=1) as transport:
-        first = asyncio.create_task(body_of(transport, replace(get(5.0), at_send=at_send)))
+        first = asyncio.create_task(body_of(transport, get(5.0), leave))
         await until(lambda: server.heard)
-        second = asyncio.create_task(body_of(transport, replace(get(5.0), at_send=at_send)))
+        second = asyncio.create_task(body_of(transport, get(5.0), leave))
         third = asyncio.create_task(body_of(transport, get(5.0)))
         await asyncio.sleep(0.01)
         left.clear()

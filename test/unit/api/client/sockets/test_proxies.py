@@ -12,8 +12,8 @@ import pytest
 from fakes.loopback import Peer, body_of, fine_for_ever, forward, get, never_answers, serving, trusting, until
 from hack.control_plane.pki import Authority
 from tfjob_operator.api.client import HttpTransport, Settings
-from tfjob_operator.api.client.credentials import Credentials, FixedCredentials
 from tfjob_operator.api.client.errors import ConnectError, TLSError
+from tfjob_operator.api.client.http import Credentials, FixedCredentials
 
 SECRET = "s3cret-s3cret"
 

@@ -10,8 +10,9 @@ import pytest
 
 from fakes.loopback import CONFIG_MAPS, Peer, fine_for_ever, get, serving
 from tfjob_operator.api.client import HttpTransport, RestClient, Settings
-from tfjob_operator.api.client.credentials import Credentials, RefreshedCredentials
+from tfjob_operator.api.client.auth.credentials import RefreshedCredentials
 from tfjob_operator.api.client.errors import CredentialsError, UnauthorizedError
+from tfjob_operator.api.client.http import Credentials
 
 
 async def test_a_server_that_refuses_our_token_makes_us_look_for_a_new_one() -> None:

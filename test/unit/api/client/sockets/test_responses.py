@@ -8,8 +8,8 @@ import pytest
 
 from fakes.loopback import AT_ONCE_S, CONFIG_MAPS, Peer, serving
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, Settings
-from tfjob_operator.api.client.credentials import Credentials, FixedCredentials
 from tfjob_operator.api.client.errors import DecodeError, ServerError, StatusError
+from tfjob_operator.api.client.http import Credentials, FixedCredentials
 
 SECRET = "s3cret-s3cret"
 

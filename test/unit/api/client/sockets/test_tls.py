@@ -11,9 +11,9 @@ import pytest
 from fakes.loopback import Peer, body_of, fine_for_ever, get, serving, trusting, until
 from hack.control_plane.pki import Authority
 from tfjob_operator.api.client import HttpTransport, Settings
-from tfjob_operator.api.client.credentials import Credentials, FixedCredentials
+from tfjob_operator.api.client.auth.tls import Trust
 from tfjob_operator.api.client.errors import ConnectError, TLSError
-from tfjob_operator.api.client.tls import Trust
+from tfjob_operator.api.client.http import Credentials, FixedCredentials
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tfjob_operator.api.client.errors import CredentialsError
+from tfjob_operator.api.client.http.errors import CredentialsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

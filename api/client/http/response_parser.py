@@ -6,14 +6,14 @@ from typing import Final
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from tfjob_operator.api.client.errors import TransportError
+from tfjob_operator.api.client.http.errors import TransportError
 
 MAX_HEAD_BYTES: Final = 64 * 1024
-"""Longest head, or trailer. API servers send half a kilobyte; without a limit a head that never ends would fill the memory.
+"""Longest head, or trailer. Servers send half a kilobyte; without a limit a head that never ends would fill the memory.
 What came in one read with the end of the head is not counted."""
 
 
-class AnswerParser:
+class ResponseParser:
     """Parses the answers of one connection, one after the other.
 
     `status` is 0 until the head is complete, `ended` says that the answer is whole. Then `reusable` says whether another one
@@ -69,7 +69,7 @@ class AnswerParser:
                 raise TransportError(f"the answer is not HTTP: its head is longer than {MAX_HEAD_BYTES} bytes")
 
     def feed_eof(self) -> bool:
-        """Hear that nothing more comes; answers whether that is how this answer ends."""
+        """Hear that nothing more comes; return whether that is how this answer ends."""
         if not self.status or self.ended:
             return False
         lower = {name.lower(): value for name, value in self.head.items()}

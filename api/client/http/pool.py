@@ -6,13 +6,13 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from tfjob_operator.api.client.errors import ConnectError, ConnectionLostError, RequestTimeoutError
+from tfjob_operator.api.client.http.errors import ConnectError, ConnectionLostError, RequestTimeoutError
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Awaitable, Callable
 
-    from tfjob_operator.api.client.http1 import Connection
+    from tfjob_operator.api.client.http.connection import Connection
 
 
 class Pool:

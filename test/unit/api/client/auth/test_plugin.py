@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tfjob_operator.api.client.credential_plugin import PLUGIN_LIMIT_S, Plugin
-from tfjob_operator.api.client.credential_readers import PluginReader
-from tfjob_operator.api.client.credentials import READ_LIMIT_S, RETRY_S, Credentials, RefreshedCredentials
+from tfjob_operator.api.client.auth.credentials import READ_LIMIT_S, RETRY_S, RefreshedCredentials
+from tfjob_operator.api.client.auth.plugin import PLUGIN_LIMIT_S, Plugin
+from tfjob_operator.api.client.auth.readers import PluginReader
 from tfjob_operator.api.client.errors import CredentialsError
+from tfjob_operator.api.client.http import Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable

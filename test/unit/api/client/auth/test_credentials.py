@@ -8,14 +8,9 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
-from tfjob_operator.api.client.credentials import (
-    READ_LIMIT_S,
-    RETRY_S,
-    Credentials,
-    FixedCredentials,
-    RefreshedCredentials,
-)
+from tfjob_operator.api.client.auth.credentials import READ_LIMIT_S, RETRY_S, RefreshedCredentials
 from tfjob_operator.api.client.errors import CredentialsError
+from tfjob_operator.api.client.http import Credentials, FixedCredentials
 
 
 class Reads:

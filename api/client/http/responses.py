@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError
+from tfjob_operator.api.client.http.errors import ConnectionLostError, RequestTimeoutError
 
 if TYPE_CHECKING:
-    from tfjob_operator.api.client.errors import TransportError
-    from tfjob_operator.api.client.http1 import Connection
-    from tfjob_operator.api.client.transport import Request
+    from tfjob_operator.api.client.http.errors import TransportError
+    from tfjob_operator.api.client.http.messages import Request
 
 HELD_BYTES: Final = 256 * 1024
-"""What is taken from a stream before its reader is waited for: some fifty pods, so that a burst is one batch."""
+"""What is taken from a stream before its reader is waited for: some fifty objects of 5 KB, so that a burst is one batch."""
 
 
 class Headers(Mapping[str, str]):
@@ -35,9 +34,7 @@ class Headers(Mapping[str, str]):
         return self._lower
 
     def __getitem__(self, name: str) -> str:
-        exact = self._came.get(
-            name.encode("latin-1")
-        )  # API servers write names as we do, and nothing need be translated
+        exact = self._came.get(name.encode("latin-1"))  # most servers write names as we do: nothing to translate
         return self._by_name()[name.lower()] if exact is None else exact.decode("latin-1")
 
     def __iter__(self) -> Iterator[str]:
@@ -47,7 +44,7 @@ class Headers(Mapping[str, str]):
         return len(self._by_name())
 
 
-class WholeAnswer:
+class WholeResponse:
     """`Response` whose body is here. It holds no connection."""
 
     __slots__ = ("_body", "_unread", "headers", "status")
@@ -79,20 +76,36 @@ class WholeAnswer:
         """See `Response.close`."""
 
 
-class StreamAnswer:
+class Source(Protocol):
+    """What a stream needs of its connection."""
+
+    def pause(self) -> None:
+        """Read no more for now."""
+        ...
+
+    def resume(self) -> None:
+        """Go on reading."""
+        ...
+
+    def abort(self) -> None:
+        """Close it at once."""
+        ...
+
+
+class StreamResponse:
     """`Response` whose body is still arriving on a connection of its own. For one reader.
 
     What has arrived and was not read is at most `HELD_BYTES` and what one look at the socket brings; then the connection is
     not read from until the reader has taken it.
     """
 
-    __slots__ = ("_chunks", "_connection", "_failure", "_held", "_paused", "_request", "_waiter", "headers", "status")
+    __slots__ = ("_chunks", "_failure", "_held", "_paused", "_request", "_source", "_waiter", "headers", "status")
 
-    def __init__(self, status: int, headers: Headers, connection: Connection, request: Request) -> None:
+    def __init__(self, status: int, headers: Headers, source: Source, request: Request) -> None:
         self.status = status
         self.headers = headers
         self._request = request
-        self._connection: Connection | None = connection
+        self._source: Source | None = source
         self._chunks: list[bytes] = []
         self._held = 0
         self._paused = False
@@ -121,7 +134,7 @@ class StreamAnswer:
         while not self._chunks:
             if self._failure is not None:
                 raise self._failure
-            if self._connection is None:
+            if self._source is None:
                 raise StopAsyncIteration
             self._waiter = asyncio.get_running_loop().create_future()
             try:
@@ -131,17 +144,17 @@ class StreamAnswer:
         chunk = b"".join(self._chunks)
         self._chunks.clear()
         self._held = 0
-        if self._paused and self._connection is not None:
+        if self._paused and self._source is not None:
             self._paused = False
-            self._connection.resume()
+            self._source.resume()
         return chunk
 
     def close(self) -> None:
         """See `Response.close`. The connection of a stream that has not ended is cut."""
-        connection = self._connection
-        if connection is not None:
+        source = self._source
+        if source is not None:
             self.fail(ConnectionLostError("the stream was closed"))
-            connection.abort()
+            source.abort()
 
     # What the connection does
 
@@ -149,21 +162,21 @@ class StreamAnswer:
         """Take a piece of the body."""
         self._chunks.append(chunk)
         self._held += len(chunk)
-        if self._held >= HELD_BYTES and not self._paused and self._connection is not None:
+        if self._held >= HELD_BYTES and not self._paused and self._source is not None:
             self._paused = True
-            self._connection.pause()
+            self._source.pause()
         self._wake()
 
     def end(self) -> None:
         """Note that the body is whole. The connection may serve others from now on."""
-        self._connection = None
+        self._source = None
         self._wake()
 
     def fail(self, error: TransportError) -> None:
         """Note that nothing more comes; what has arrived can still be read."""
-        self._connection = None
-        self._failure = error.about(self._request)
-        self._failure.__cause__ = error.__cause__
+        self._source = None
+        error.request = str(self._request)
+        self._failure = error
         self._wake()
 
     def _wake(self) -> None:

@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api.client.credentials import FILE_REFRESH_S, Credentials
-from tfjob_operator.api.client.errors import CredentialsError
+from tfjob_operator.api.client.auth.credentials import FILE_REFRESH_S
+from tfjob_operator.api.client.http.credentials import Credentials
+from tfjob_operator.api.client.http.errors import CredentialsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tfjob_operator.api.client.tls import Trust
+    from tfjob_operator.api.client.auth.tls import Trust
 
 PLUGIN_SHARE: Final = 0.8
 """A plugin's credentials are asked for again after this part of their life: early enough for a few failed attempts, and never
@@ -80,9 +81,9 @@ class FileReader:
 
 @dataclass(frozen=True, slots=True)
 class PluginReader:
-    """A credential plugin: `run` answers the `status` of its ExecCredential, as `credential_plugin.Plugin` does.
+    """A credential plugin: `run` returns the `status` of its ExecCredential, as `credential_plugin.Plugin` does.
 
-    A plugin may answer a token, a certificate, or both; `context` is for those that answer no certificate.
+    A plugin may give a token, a certificate, or both; `context` is for those that give no certificate.
     """
 
     name: str

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from tfjob_operator.api.client.daemon_thread import call_in_daemon_thread
-from tfjob_operator.api.client.errors import CredentialsError
+from tfjob_operator.api.client.http.daemon_thread import call_in_daemon_thread
+from tfjob_operator.api.client.http.errors import CredentialsError
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable
+
+    from tfjob_operator.api.client.http.credentials import Credentials
 
 FILE_REFRESH_S: Final = 60.0
 """Age at which a file is read again. The kubelet replaces a token when a fifth of its life is left, at least two minutes;
@@ -34,44 +34,6 @@ STALE: Final = 1.25
 """Times `fresh_s`, which is four fifths of a token's life where that is known: by then it has expired."""
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    """What goes with a request. A new certificate is a new `ssl_context`, so that no connection of the old one is reused.
-
-    `authorization` is the whole header; `fresh_s` says for how many seconds there is no need to look again.
-    """
-
-    authorization: str | None = field(default=None, repr=False)
-    ssl_context: ssl.SSLContext | None = None
-    fresh_s: float = math.inf
-
-
-class CredentialSource(Protocol):
-    """Where a transport gets credentials, before each request."""
-
-    async def get(self) -> Credentials:
-        """Answer what to send now. Raises CredentialsError when there is nothing."""
-        ...
-
-    def refused(self) -> None:
-        """Hear that the server answered 401, so that whatever can be read again is."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class FixedCredentials:
-    """Credentials that never change."""
-
-    credentials: Credentials = field(default_factory=Credentials)
-
-    async def get(self) -> Credentials:
-        """See `CredentialSource.get`."""
-        return self.credentials
-
-    def refused(self) -> None:
-        """Do nothing: there is nothing else to send."""
 
 
 class RefreshedCredentials:

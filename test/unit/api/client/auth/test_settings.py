@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import ssl
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -18,9 +19,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from hack.control_plane.pki import Authority
-from tfjob_operator.api.client.config import Settings, load_settings
-from tfjob_operator.api.client.credentials import Credentials
+from tfjob_operator.api.client.auth import in_cluster, load_settings
 from tfjob_operator.api.client.errors import ConfigError, CredentialsError
+from tfjob_operator.api.client.http import Credentials, Settings
 
 SECRET = "s3cret-s3cret-s3cret"
 
@@ -351,14 +352,11 @@ def test_a_proxy_that_is_not_spoken_to_by_http_is_refused_by_name(tmp_path: Path
 @pytest.fixture
 def service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Authority) -> Path:
     """A pod's service account; the folder with its files."""
-    from kubernetes.config import incluster_config
-
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     (tmp_path / "token").write_text("old\n")
     (tmp_path / "ca.crt").write_bytes(authority.certificate.read_bytes())
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setattr(in_cluster, "SERVICE_ACCOUNT", tmp_path)
     return tmp_path
 
 
@@ -387,8 +385,54 @@ def test_in_a_cluster_a_token_that_is_gone_or_empty_leaves_the_last_one(service_
 
 def test_in_a_cluster_without_a_service_account_the_error_says_what_is_missing(service_account: Path) -> None:
     (service_account / "token").unlink()
-    with pytest.raises(ConfigError, match="service account of this pod can not be used: Service token file"):
+    with pytest.raises(ConfigError, match=f"service account of this pod can not be used: .*{service_account}/token"):
         load_settings()
+    (service_account / "ca.crt").unlink()
+    with pytest.raises(ConfigError, match=f"service account of this pod can not be used: .*{service_account}/ca.crt"):
+        load_settings()
+
+
+def test_in_a_cluster_an_authority_that_is_empty_does_not_mean_all_of_the_world(service_account: Path) -> None:
+    """Without an authority, OpenSSL would believe whom the system believes."""
+    (service_account / "ca.crt").write_text("\n")
+    with pytest.raises(ConfigError, match=r"ca\.crt is empty"):
+        load_settings()
+
+
+@pytest.mark.parametrize("missing", ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"])
+def test_in_a_cluster_both_parts_of_the_address_are_needed(
+    service_account: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    monkeypatch.setenv(missing, "")
+    with pytest.raises(ConfigError, match="KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not both set"):
+        load_settings()
+
+
+def test_in_a_cluster_master_overrides_the_server(service_account: Path) -> None:
+    assert load_settings(master="https://10.0.0.1:443/").server == "https://10.0.0.1:443"
+    plain = load_settings(master="http://127.0.0.1:8001")
+    assert (credentials_of(plain).ssl_context, header_of(plain)) == (None, "Bearer old")
+    with pytest.raises(ConfigError, match="must be like https://host:port"):
+        load_settings(master="elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"HTTPS_PROXY": "http://p:3128"}, "http://p:3128"),
+        ({"all_proxy": "http://p:3128"}, "http://p:3128"),
+        ({"HTTPS_PROXY": "http://p:3128", "NO_PROXY": "fd00::/8"}, None),
+        ({"HTTP_PROXY": "http://p:3128"}, None),
+        ({"HTTPS_PROXY": ""}, None),
+    ],
+)
+def test_in_a_cluster_the_proxy_of_the_environment_counts(
+    service_account: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: str | None
+) -> None:
+    """By the same rules as for a kubeconfig."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert load_settings().proxy == expected
 
 
 def test_a_kubeconfig_that_was_named_wins_over_the_cluster(service_account: Path) -> None:
@@ -507,9 +551,20 @@ def test_settings_can_be_loaded_beside_a_running_loop(tmp_path: Path, authority:
     assert {settings.server for settings in asyncio.run(load())} == {"https://127.0.0.1:6443"}
 
 
-def test_the_kubernetes_package_is_not_imported_before_settings_are_loaded() -> None:
-    """It costs 40 MB and 0.3 s, which a process that gets its settings elsewhere must not pay."""
-    import subprocess
-
+def test_the_kubernetes_package_is_not_imported_before_a_kubeconfig_is_read() -> None:
+    """It costs 19 MB and 0.3 s, which a process that gets its settings elsewhere must not pay."""
     code = "import sys, tfjob_operator.api.client; sys.exit('kubernetes' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_kubernetes_package_is_not_imported_in_a_pod(service_account: Path) -> None:
+    """It would be the half of what an idle operator weighs."""
+    code = f"""
+import sys
+from pathlib import Path
+from tfjob_operator.api.client.auth import in_cluster, load_settings
+in_cluster.SERVICE_ACCOUNT = Path({str(service_account)!r})
+assert load_settings().server == "https://[fd00::1]:443"
+sys.exit("kubernetes" in sys.modules)
+"""
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,16 +8,16 @@ from functools import cache
 from mmap import mmap
 from typing import TYPE_CHECKING, Final, cast
 
-from tfjob_operator.api.client.errors import ConnectError, TLSError
-from tfjob_operator.api.client.http1 import BUFFER_BYTES, Connection
-from tfjob_operator.api.client.request_bytes import tunnel_request
-from tfjob_operator.api.client.sockets import connect, look_up
+from tfjob_operator.api.client.http.connection import BUFFER_BYTES, Connection
+from tfjob_operator.api.client.http.errors import ConnectError, TLSError
+from tfjob_operator.api.client.http.request_bytes import tunnel_request
+from tfjob_operator.api.client.http.sockets import connect, look_up
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from tfjob_operator.api.client.origin import Origin
+    from tfjob_operator.api.client.http.origin import Origin
 
 _MAX_TUNNEL_HEAD: Final = 16 * 1024
 """Longest answer of a proxy to CONNECT."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api.client.credentials import Credentials
-from tfjob_operator.api.client.errors import CredentialsError
+from tfjob_operator.api.client.http.credentials import Credentials
+from tfjob_operator.api.client.http.errors import CredentialsError
 
 if TYPE_CHECKING:
-    from tfjob_operator.api.client.origin import Origin
-    from tfjob_operator.api.client.transport import Request
+    from tfjob_operator.api.client.http.messages import Request
+    from tfjob_operator.api.client.http.origin import Origin
 
 _BODY_EXPECTED: Final = frozenset({"POST", "PUT", "PATCH"})
 """With these a request without a body says so."""
@@ -22,7 +22,7 @@ class RequestWriter:
         """Raises ValueError for a server or a user agent that can not go into a head."""
         absolute = proxy is not None and not server.tls  # of what is encrypted a proxy sees nothing but the tunnel
         self._prefix = f"http://{server.host_header}{server.path}" if absolute else server.path
-        # No compression: an API server on the same network sends plain JSON faster than gzip.
+        # No compression: a server on the same network sends plain JSON faster than gzip.
         self._fixed = (
             _header("Host", server.host_header)
             + _header("User-Agent", user_agent)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from fakes.socket import FakeSocket
 from fakes.virtual_loop import VirtualTimeLoop
-from tfjob_operator.api.client.answer_parser import MAX_HEAD_BYTES
 from tfjob_operator.api.client.errors import ApiError, ConnectionLostError, RequestTimeoutError, TransportError
-from tfjob_operator.api.client.http1 import BUFFER_BYTES, Connection
-from tfjob_operator.api.client.responses import HELD_BYTES, StreamAnswer, WholeAnswer
-from tfjob_operator.api.client.transport import Request
+from tfjob_operator.api.client.http import Request
+from tfjob_operator.api.client.http.connection import BUFFER_BYTES, Connection
+from tfjob_operator.api.client.http.response_parser import MAX_HEAD_BYTES
+from tfjob_operator.api.client.http.responses import HELD_BYTES, StreamResponse, WholeResponse
 
 GET = Request("GET", "/x")
 WATCH = Request("GET", "/x", total_s=10.0, idle_s=80.0)
@@ -49,20 +49,22 @@ class Line:
         self.connection.owner = self.books
         self.socket = FakeSocket(self.connection)
 
-    def ask(self, request: Request = GET, *, until: float = 40.0) -> asyncio.Task[WholeAnswer | StreamAnswer]:
+    def ask(self, request: Request = GET, *, until: float = 40.0) -> asyncio.Task[WholeResponse | StreamResponse]:
         return asyncio.create_task(self.connection.exchange(request, b"bytes", until))
 
-    async def asked(self, request: Request = GET, *, until: float = 40.0) -> asyncio.Task[WholeAnswer | StreamAnswer]:
+    async def asked(
+        self, request: Request = GET, *, until: float = 40.0
+    ) -> asyncio.Task[WholeResponse | StreamResponse]:
         task = self.ask(request, until=until)
         await asyncio.sleep(0)
         return task
 
-    async def opened(self) -> StreamAnswer:
+    async def opened(self) -> StreamResponse:
         """A stream whose head has come."""
         asked = await self.asked(WATCH)
         self.socket.say(OPEN)
         answer = await asked
-        assert isinstance(answer, StreamAnswer)
+        assert isinstance(answer, StreamResponse)
         return answer
 
 
@@ -498,6 +500,9 @@ async def test_the_short_answer_to_a_stream_is_read_like_any() -> None:
     assert line.books.told == ["released"]
 
 
-def test_errors_name_the_request_only_where_it_is_known() -> None:
-    error: ApiError = ConnectionLostError("broke").about(GET)
-    assert (type(error), str(error)) == (ConnectionLostError, "GET /x: broke")
+def test_an_error_names_the_request_once_it_is_known() -> None:
+    """A connection does not know whom it serves; the error that it raised is not made again for that."""
+    error: ApiError = ConnectionLostError("broke")
+    assert str(error) == "broke"
+    error.request = str(GET)
+    assert (str(error), error.message) == ("GET /x: broke", "broke")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from tfjob_operator.api.client.errors import ConnectError, ConnectionLostError, RequestTimeoutError
-from tfjob_operator.api.client.pool import Pool
+from tfjob_operator.api.client.http.pool import Pool
 
 if TYPE_CHECKING:
-    from tfjob_operator.api.client.http1 import Connection
+    from tfjob_operator.api.client.http.connection import Connection
 
 FAR = 1000.0
 

@@ -6,15 +6,15 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from tfjob_operator.api.client.answer_parser import AnswerParser
-from tfjob_operator.api.client.deadline import Deadline
-from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError, TransportError
-from tfjob_operator.api.client.responses import Headers, StreamAnswer, WholeAnswer
+from tfjob_operator.api.client.http.deadline import Deadline
+from tfjob_operator.api.client.http.errors import ConnectionLostError, RequestTimeoutError, TransportError
+from tfjob_operator.api.client.http.response_parser import ResponseParser
+from tfjob_operator.api.client.http.responses import Headers, StreamResponse, WholeResponse
 
 if TYPE_CHECKING:
     import ssl
 
-    from tfjob_operator.api.client.transport import Request
+    from tfjob_operator.api.client.http.messages import Request
 
 PLAIN_READ_BYTES: Final = 256 * 1024
 """Most that is read at once without TLS, which asyncio too reads in pieces of this size."""
@@ -46,10 +46,10 @@ class _Exchange:
 
     __slots__ = ("answer", "request", "stream")
 
-    def __init__(self, request: Request, answer: asyncio.Future[WholeAnswer | StreamAnswer]) -> None:
+    def __init__(self, request: Request, answer: asyncio.Future[WholeResponse | StreamResponse]) -> None:
         self.request = request
         self.answer = answer
-        self.stream: StreamAnswer | None = None
+        self.stream: StreamResponse | None = None
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -87,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._used_before = False
         self._exchange: _Exchange | None = None
         self._heard = False
-        self._parser = AnswerParser()
+        self._parser = ResponseParser()
 
     # What the owner does
 
@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         return self._used_before and not self._heard
 
-    async def exchange(self, request: Request, data: bytes, until: float) -> WholeAnswer | StreamAnswer:
+    async def exchange(self, request: Request, data: bytes, until: float) -> WholeResponse | StreamResponse:
         """Send `data`, and wait for the answer until the loop's clock shows `until`: for its end, of a stream for its head.
 
         Raises TransportError, which does not name the request. Cancelling it closes the connection at once.
@@ -111,7 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or self._exchange is not None:
             raise RuntimeError("the connection is not made yet, or busy")
-        answer: asyncio.Future[WholeAnswer | StreamAnswer] = self._loop.create_future()
+        answer: asyncio.Future[WholeResponse | StreamResponse] = self._loop.create_future()
         exchange = self._exchange = _Exchange(request, answer)
         self._heard = False
         self._deadline.set(until)
@@ -210,12 +210,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # The rest
 
-    def _feed_stream(self, exchange: _Exchange) -> StreamAnswer:
+    def _feed_stream(self, exchange: _Exchange) -> StreamResponse:
         """Hand on what has arrived of a stream."""
         stream = exchange.stream
         if stream is None:
             parser = self._parser
-            stream = StreamAnswer(parser.status, Headers(parser.head), self, exchange.request)
+            stream = StreamResponse(parser.status, Headers(parser.head), self, exchange.request)
             exchange.stream = stream
             if not exchange.answer.done():
                 exchange.answer.set_result(stream)
@@ -238,7 +238,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._transport is not None:
                 self._transport.resume_reading()  # whoever is next must not wait for the reader of this one
         elif not exchange.answer.done():
-            exchange.answer.set_result(WholeAnswer(parser.status, Headers(parser.head), parser.take_body()))
+            exchange.answer.set_result(WholeResponse(parser.status, Headers(parser.head), parser.take_body()))
         if not parser.reusable:
             self.abort()
             return

@@ -1,0 +1,162 @@
+"""Settings from a kubeconfig, read by the `kubernetes` package.
+
+That package is imported here alone, and only when a kubeconfig is read: it costs 19 MB and 0.3 s. Its objects do not leave
+this module; what leaves is `Settings`. Whoever shows its messages has to cut them: they quote whole kubeconfig entries.
+"""
+
+# mypy: disallow-untyped-calls=False
+from __future__ import annotations
+
+import ipaddress
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from tfjob_operator.api.client.auth.addresses import address_of, usable_proxy
+from tfjob_operator.api.client.auth.credentials import FILE_REFRESH_S, RefreshedCredentials
+from tfjob_operator.api.client.auth.plugin import Plugin
+from tfjob_operator.api.client.auth.readers import FileReader, PluginReader, authorization
+from tfjob_operator.api.client.auth.tls import Trust
+from tfjob_operator.api.client.http.credentials import Credentials, FixedCredentials
+from tfjob_operator.api.client.http.errors import ConfigError
+from tfjob_operator.api.client.http.origin import Origin
+from tfjob_operator.api.client.http.settings import Settings
+
+if TYPE_CHECKING:
+    from tfjob_operator.api.client.http.credentials import CredentialSource
+
+_LOADING: Final = threading.Lock()
+"""The `kubernetes` package remembers the files it made by what is in them, for the whole process."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the `kubernetes` package found, and beside it what changes while we run and is therefore ours to look after."""
+
+    configuration: Any
+    token_file: Path | None = None
+    plugin: Plugin | None = None
+    auth_provider: bool = False
+    names_proxy: bool = False
+
+
+def read_kubeconfig(path: str, master: str | None = None) -> Settings:
+    """Read the settings from a kubeconfig, or from several with a colon between; `master` overrides the server's URL.
+
+    Raises ConfigError, CredentialsError, OSError, and whatever the parsing of a file meets that was written by hand.
+    """
+    with _LOADING, TemporaryDirectory(prefix="tfjob-operator-") as scratch:
+        return _settings(_find(path, scratch), master, Path(scratch))
+
+
+def proxy_of_environment(server: str) -> str | None:
+    """The proxy that the environment names for a server, if any: not for this machine, and not for what NO_PROXY lists."""
+    from kubernetes.client import Configuration
+    from kubernetes.client.rest import should_bypass_proxies
+
+    configuration = Configuration()
+    configuration.host = server
+    if not configuration.proxy or _is_this_machine(server):
+        return None
+    if should_bypass_proxies(server, configuration.no_proxy or ""):
+        return None
+    return str(configuration.proxy)
+
+
+def _find(path: str, scratch: str) -> _Found:
+    """Let the package read a kubeconfig, with a plugin and a token file taken out of its sight.
+
+    It would run the plugin at once, hide its failure and forget when its certificate expires, and read the file once.
+    """
+    from kubernetes.client import Configuration
+    from kubernetes.config.exec_provider import ExecProvider
+    from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
+
+    document = KubeConfigMerger(path).config
+    if document is None:
+        raise ConfigError("there is no such file")
+    found = _Found(Configuration())
+    context = document["contexts"].get_with_name(document["current-context"])["context"]
+    cluster = document["clusters"].get_with_name(context["cluster"])["cluster"]
+    found.names_proxy = "proxy-url" in cluster
+    entry = document["users"].get_with_name(context.safe_get("user"), safe=True)
+    if entry is not None and entry.safe_get("user"):
+        user = entry["user"]
+        base = Path(user.path).resolve().parent
+        found.auth_provider = "auth-provider" in user
+        if user.safe_get("exec"):
+            read = ExecProvider(user["exec"], str(base), cluster)
+            about = read.cluster.value if read.cluster is not None else None
+            found.plugin = Plugin(tuple(read.args), read.api_version, read.env, read.cwd, about)
+        elif user.safe_get("tokenFile"):
+            found.token_file = base / user["tokenFile"]  # wins over a token, as in client-go
+        for name in ("exec", "tokenFile"):
+            user.value.pop(name, None)
+    loader = KubeConfigLoader(document, config_base_path=None, temp_file_path=scratch)
+    loader.load_and_set(found.configuration)
+    if "server" not in cluster:
+        raise ConfigError("the cluster has no server")
+    return found
+
+
+def _settings(found: _Found, master: str | None, scratch: Path) -> Settings:
+    configuration = found.configuration
+    if master:
+        configuration.host = master
+    server = configuration.host.rstrip("/")
+    address = address_of(server)
+    trust = None
+    if address.tls:
+        authority = configuration.ssl_ca_cert
+        trust = Trust(Path(authority).read_text("utf-8") if authority else None, verify=configuration.verify_ssl)
+        if not trust.verify:
+            log.warning("server_not_verified", server=str(address), because="insecure-skip-tls-verify")
+    return Settings(
+        server=server,
+        credentials=_credentials(found, trust, scratch),
+        tls_server_name=configuration.tls_server_name or None,
+        # A proxy that the kubeconfig names always applies.
+        proxy=usable_proxy(configuration.proxy if found.names_proxy else proxy_of_environment(server)),
+    )
+
+
+def _credentials(found: _Found, trust: Trust | None, scratch: Path) -> CredentialSource:
+    """Choose how credentials are kept true. Files in `scratch` hold what the kubeconfig embeds, and vanish after this."""
+    configuration = found.configuration
+    certificate, key = (
+        Path(name) if name and trust else None for name in (configuration.cert_file, configuration.key_file)
+    )
+    context = trust.context(certificate, key) if trust else None
+
+    def read_header() -> Credentials:
+        value = configuration.get_api_key_with_prefix(
+            "BearerToken"
+        )  # asks an auth provider again when its token expired
+        return Credentials(authorization(value, "the user") if value else None, context, FILE_REFRESH_S)
+
+    if found.plugin is not None:
+        return RefreshedCredentials(PluginReader(found.plugin.command[0], found.plugin, trust, context))
+    first = read_header()
+    if found.auth_provider:
+        return RefreshedCredentials(read_header, first=first)
+    if any(file is not None and scratch in file.parents for file in (certificate, key)):
+        certificate = key = None
+    if found.token_file is None and certificate is None:
+        return FixedCredentials(first)
+    reader = FileReader(found.token_file, certificate, key, trust, context, first.authorization)
+    return RefreshedCredentials(reader, first=reader())
+
+
+def _is_this_machine(server: str) -> bool:
+    """Whether a URL leads to loopback. Go's clients never use a proxy of the environment for that."""
+    host = Origin.of(server).host
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
