@@ -1,7 +1,7 @@
 """Slices of the core API: what a controller reads of pods, services, events and leases, as frozen structs.
 
 A cached pod costs about 2 KB this way, against 49 KB as the official client's model. Fields that nobody reads are not here. The
-slices `Pod` and `Service` have all labels, for controllers that select by them; those of TFJobs are in `api.v1.children`.
+slices `Pod` and `Service` have all labels, for controllers that select by them; TFJobs have their own (`tfjob.children`).
 """
 
 from __future__ import annotations

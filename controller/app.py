@@ -13,10 +13,8 @@ import structlog
 
 from tfjob_operator.api.client import HttpTransport, RestClient
 from tfjob_operator.api.client.http.origin import Origin
-from tfjob_operator.api.core import CONFIG_MAPS, EVENT_NORMAL, EVENT_WARNING, PODS, SERVICES
-from tfjob_operator.api.v1.children import ConfigMap, Pod, Service
-from tfjob_operator.api.v1.constants import CHILD_SELECTOR, EVENT_SOURCE, TFJOBS
-from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
+from tfjob_operator.api.core import EVENT_NORMAL, EVENT_WARNING
+from tfjob_operator.api.v1.constants import EVENT_SOURCE
 from tfjob_operator.controller.crd_check import tell_of_missing_fields
 from tfjob_operator.controller.events import Drop, EventRecorder
 from tfjob_operator.controller.leaderelection import (
@@ -37,20 +35,11 @@ from tfjob_operator.controller.observability.metrics import SeriesProvider, new_
 from tfjob_operator.controller.observability.request_metrics import PrometheusRequestMetrics
 from tfjob_operator.controller.operator import Operator
 from tfjob_operator.controller.options import program_version
-from tfjob_operator.controller.tfjob.adoption import RefManager
-from tfjob_operator.controller.tfjob.controller import TFJobController
-from tfjob_operator.controller.tfjob.decide.gang import gang_scheduler
-from tfjob_operator.controller.tfjob.executor import Executor
-from tfjob_operator.controller.tfjob.expectations import Expectations
-from tfjob_operator.controller.tfjob.hindrances import Hindrances
+from tfjob_operator.controller.tfjob.assembly import new_controller
+from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
-from tfjob_operator.controller.tfjob.mender import Mender
 from tfjob_operator.controller.tfjob.metrics import NoJobMetrics, NoReconcileMetrics
-from tfjob_operator.controller.tfjob.ownership import CHILD_INDEXERS
-from tfjob_operator.controller.tfjob.pod_group_cache import PodGroupCache
-from tfjob_operator.controller.tfjob.retries import Retries
-from tfjob_operator.controller.tfjob.status_writer import StatusWriter
-from tfjob_operator.informers import Codec, SharedInformerFactory
+from tfjob_operator.informers import SharedInformerFactory
 from tfjob_operator.workqueue import LoopClock, RateLimitingQueue, TokenBucket, default_controller_rate_limiter
 
 if TYPE_CHECKING:
@@ -123,41 +112,24 @@ def build(
     reader = RestClient(transports.watches, limiter=limiter, metrics=metrics.requests, clock=clock)
     factory = SharedInformerFactory(reader, clock=clock, metrics=metrics.series)
     namespace = options.namespace
-    gang = gang_scheduler(options.gang_scheduler_name) if options.enable_gang_scheduling else None
-    jobs = factory.informer(
-        Codec(TFJOBS, TFJob, on_undecodable=tfjob_with_unreadable_status),
-        namespace=namespace,
-        resync_s=options.resync_s,
-    )
     recorder = EventRecorder(writing(event_gate), component=EVENT_SOURCE, clock=clock, metrics=metrics.events)
-    expectations, hindrances = Expectations(clock), Hindrances(clock)
     queue: RateLimitingQueue[str] = RateLimitingQueue(
         default_controller_rate_limiter(), name=NAME, metrics=metrics.series, clock=clock
     )
-    executor = Executor(writer, recorder, expectations, hindrances, domain=options.cluster_domain, gang=gang)
-    retries = Retries(clock)
-    controller = TFJobController(
-        jobs=jobs,
-        pods=factory.informer(
-            Codec(PODS, Pod), namespace=namespace, label_selector=CHILD_SELECTOR, indexers=CHILD_INDEXERS
-        ),
-        services=factory.informer(
-            Codec(SERVICES, Service), namespace=namespace, label_selector=CHILD_SELECTOR, indexers=CHILD_INDEXERS
-        ),
-        config_maps=factory.informer(
-            Codec(CONFIG_MAPS, ConfigMap), namespace=namespace, label_selector=CHILD_SELECTOR, indexers=CHILD_INDEXERS
-        ),
-        pod_groups=PodGroupCache.of(gang, factory, namespace) if gang is not None else None,
-        queue=queue,
-        executor=executor,
-        ref_manager=RefManager(writer, executor.record, expectations, retries),
-        mender=Mender(writer, executor.record, retries),
-        status_writer=StatusWriter(writer, recorder, metrics.jobs),
-        expectations=expectations,
-        hindrances=hindrances,
+    caches = Caches.of(
+        factory,
+        namespace,
+        gang_scheduler_name=options.gang_scheduler_name if options.enable_gang_scheduling else "",
+        resync_s=options.resync_s,
+    )
+    controller = new_controller(
+        caches,
+        writer,
+        recorder,
+        queue,
+        clock=clock,
         metrics=metrics.jobs,
         reconciles=metrics.reconciles,
-        clock=clock,
         leadership_term=LeadershipTerm(reader, namespace) if options.election is not None else None,
         domain=options.cluster_domain,
     )
@@ -188,7 +160,7 @@ def build(
         event_gate=event_gate,
         workers=options.threadiness,
         stop=stop,
-        on_synced=lambda: metrics.jobs.expect({job.metadata.namespace for job in jobs.indexer.list()}),
+        on_synced=lambda: metrics.jobs.expect({job.metadata.namespace for job in caches.jobs.indexer.list()}),
         elect=functools.partial(elector, options.election) if options.election is not None else None,
     )
 

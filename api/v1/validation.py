@@ -95,11 +95,6 @@ def _warnings(reader: Reader, replicas: Mapping[str, ReplicaSpec]) -> Iterator[S
         )
 
 
-def child_name(job: str, replica_type: str, index: int) -> str:
-    """The name of a replica's pod and of its service."""
-    return f"{job}-{replica_type.lower()}-{index}"
-
-
 def _decode(reader: Reader, raw: bytes | msgspec.Raw) -> JSON:
     if is_deeper_than(raw, MAX_DEPTH):
         reader.error("spec", "is nested too deeply")

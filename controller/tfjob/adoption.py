@@ -1,26 +1,28 @@
-"""Which children a job owns: orphans that match it are adopted.
+"""Adopts orphans: writes the controller reference that their labels say should be there. Which ones decides `decide/claims.py`.
 
-As client-go's ControllerRefManager does it, but that nothing is released. Only the controller reference counts for everything
-else; labels say no more than which reference should be there. A child that another object controls is never touched (RM-01).
+Invariants:
+
+- Nothing is adopted before the job itself was read from the server (RM-02).
+- Every adoption carries the UID of its child, so that another one of the same name is not touched (RM-03).
+- An adoption is expected until the cache has seen it; one that fails costs an event, and stops nothing (D14).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
 from tfjob_operator.api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from tfjob_operator.api.client.rest import STRATEGIC_MERGE_PATCH
+from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import NO_LABELS, Pod, Service
-from tfjob_operator.api.v1.validation import child_name
+from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.controller.tfjob.build.pod import owner_reference
-from tfjob_operator.controller.tfjob.decide.identity import names_no_other, place_of, place_of_labels, place_of_name
-from tfjob_operator.controller.tfjob.decide.pod_end import has_ended
-from tfjob_operator.controller.tfjob.ownership import owner_key
-from tfjob_operator.controller.tfjob.retries import FIRST_DELAY_S
+from tfjob_operator.controller.tfjob.children import Pod, owner_key
+from tfjob_operator.controller.tfjob.decide.claims import claims
+from tfjob_operator.controller.tfjob.delays import FIRST_DELAY_S
+from tfjob_operator.controller.tfjob.kinds import POD, SERVICE
 from tfjob_operator.workqueue.parallel import parallelize_until
 
 if TYPE_CHECKING:
@@ -28,18 +30,18 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.api.v1.children import ChildMeta
     from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.tfjob.decide.identity import Place
-    from tfjob_operator.controller.tfjob.executor import Record
+    from tfjob_operator.controller.tfjob.children import ChildMeta, Service
+    from tfjob_operator.controller.tfjob.delays import Delays
     from tfjob_operator.controller.tfjob.expectations import Expectations
+    from tfjob_operator.controller.tfjob.job_events import JobEvents
     from tfjob_operator.controller.tfjob.kinds import ChildKind
-    from tfjob_operator.controller.tfjob.retries import Retries
+    from tfjob_operator.controller.tfjob.view import View
 
 MAX_AT_ONCE: Final = 16
-"""As many patches as the executor sends deletes."""
+"""As many patches as creates (`creator.MAX_AT_ONCE`)."""
 
-C = TypeVar("C", Pod, Service)
+_FAILED: Final = {POD.name: c.EVENT_FAILED_ADOPT_POD, SERVICE.name: c.EVENT_FAILED_ADOPT_SERVICE}
 
 log = structlog.get_logger(__name__)
 
@@ -52,102 +54,61 @@ class Adoptions(NamedTuple):
     wait_s: float | None
 
 
-def is_adoptable(job: str, child: Pod | Service) -> bool:
-    """Whether an orphan that stays is by all its labels a replica, or a replica's service, of the job of this name.
-
-    A pod that has ended is none: it is the outcome of another job (D15). A service is of use under its replica's name alone.
-    """
-    meta = child.metadata
-    labels = meta.labels or NO_LABELS
-    place, by_name = place_of_labels(meta), place_of_name(job, meta.name)
-    return (
-        meta.deletion_timestamp is None
-        and labels.group_name == c.GROUP_NAME
-        and labels.operator_name == c.OPERATOR_NAME
-        and labels.job_name == job
-        and names_no_other(job, meta)
-        and place is not None
-        and (by_name == place or (by_name is None and isinstance(child, Pod)))
-        and not (isinstance(child, Pod) and has_ended(child))
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Claims(Generic[C]):
-    """The orphans of one kind that are to be adopted."""
-
-    kind: ChildKind
-    adopt: tuple[C, ...] = ()
-
-
-def claims(job: str, kind: ChildKind, owned: Sequence[C], orphans: Sequence[C]) -> Claims[C]:
-    """Decide for a job that lives (RM-01); `owned` are the children that it controls, `orphans` those of `ORPHAN_INDEX`.
-
-    Of several orphans for one replica one is adopted, that with the replica's name if there is one; none if the replica has
-    its child already. What a job controls it never lets go: whatever its labels say, it goes with the job (U9). Pure.
-    """
-    if not orphans:
-        return Claims(kind)
-    held = {place_of(job, child.metadata) for child in owned}
-    adopt: dict[Place, C] = {}
-    for child in orphans:
-        place = place_of_labels(child.metadata)
-        if place is None or place in held or not is_adoptable(job, child):
-            continue
-        if place not in adopt or child.metadata.name == child_name(job, *place):
-            adopt[place] = child
-    return Claims(kind, tuple(adopt.values()))
-
-
 class RefManager:
-    """Writes controller references.
+    """Writes controller references."""
 
-    Invariants: nothing is adopted before the job itself was read from the server (RM-02); every patch carries the UID of its
-    child, so that another one of the same name is not touched (RM-03); an adoption is expected until the cache has seen it;
-    one that fails costs an event, and stops nothing (D14).
-    """
-
-    def __init__(self, client: RestClient, record: Record, expectations: Expectations, retries: Retries) -> None:
-        """`record` records an event on a job; `retries` may be shared."""
+    def __init__(self, client: RestClient, events: JobEvents, expectations: Expectations, delays: Delays) -> None:
         self._client = client
-        self._record = record
+        self._events = events
         self._expectations = expectations
-        self._retries = retries
+        self._delays = delays
 
-    async def carry_out(
-        self, job: TFJob, claimed: Sequence[Claims[Pod] | Claims[Service]], confirm: Callable[[], Awaitable[None]]
+    async def claim(self, view: View) -> Adoptions:
+        """Adopt the orphans that a job claims, if it lives, its specification is good and its expectations are met."""
+        meta = view.job.metadata
+        ends = meta.deletion_timestamp is not None or conditions.is_finished(view.job.status)
+        if ends or not view.may_act or not isinstance(view.spec, TFJobSpec):
+            return Adoptions(any=False, wait_s=None)
+        claimed: tuple[Pod | Service, ...] = (
+            *claims(meta.name, view.pods, view.orphan_pods),
+            *claims(meta.name, view.services, view.orphan_services),
+        )
+        return await self.adopt(view.job, claimed, view.confirm)
+
+    async def adopt(
+        self, job: TFJob, children: Sequence[Pod | Service], confirm: Callable[[], Awaitable[None]]
     ) -> Adoptions:
-        """Adopt what is due.
+        """Adopt those of these children that are due.
 
         `confirm` reads the job live, once for all adoptions, and raises ApiError when it is not what the cache shows.
         """
         owner = owner_key(job.metadata)
         due: list[tuple[ChildKind, ChildMeta]] = []
         waits: list[float] = []
-        for kind, child in ((each.kind, child.metadata) for each in claimed for child in each.adopt):
-            wait_s = self._retries.wait_s(owner, _what(child))
+        for child in children:
+            wait_s = self._delays.wait_s(owner, _what(child.metadata))
             if wait_s > 0:
                 waits.append(wait_s)
             else:
-                due.append((kind, child))
+                due.append((POD if isinstance(child, Pod) else SERVICE, child.metadata))
         changed: list[bool] = []
 
-        async def adopt(number: int) -> None:
+        async def try_one(number: int) -> None:
             kind, child = due[number]
             try:
                 changed.append(await self._adopt(job.metadata, kind, child))
             except ApiError as error:
-                wait_s = self._retries.tried(owner, _what(child))
+                wait_s = self._delays.tried(owner, _what(child))
                 waits.append(wait_s)
                 # Another controller was faster, say, and the cache will show it: that is told only if it comes again.
                 if wait_s > FIRST_DELAY_S or not isinstance(error, (ConflictError, InvalidError)):
-                    self._record(
+                    self._events.record(
                         job, c.WARNING, _FAILED[kind.name], f"Error adopting {kind.name} {child.name}: {error}"
                     )
 
         if due:
             await confirm()
-            await parallelize_until(MAX_AT_ONCE, len(due), adopt)
+            await parallelize_until(MAX_AT_ONCE, len(due), try_one)
         return Adoptions(any(changed), min(waits, default=None))
 
     async def _adopt(self, job: ObjectMeta, kind: ChildKind, child: ChildMeta) -> bool:
@@ -166,9 +127,6 @@ class RefManager:
             raise
         log.info("child_adopted", kind=kind.name, name=child.name)
         return True
-
-
-_FAILED: Final = {"pod": c.EVENT_FAILED_ADOPT_POD, "service": c.EVENT_FAILED_ADOPT_SERVICE}
 
 
 def _what(child: ChildMeta) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tfjob_operator.controller.tfjob.ownership import OwnerKey
+    from tfjob_operator.controller.tfjob.children import OwnerKey
     from tfjob_operator.workqueue.clock import Clock
 
 EXPIRY_S: Final = 300.0

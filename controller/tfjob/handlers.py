@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tfjob_operator.api.meta import controller_of, meta_key, object_key
-from tfjob_operator.api.scheduling import PodGroup
-from tfjob_operator.api.v1.children import ConfigMap, Pod, Service
 from tfjob_operator.api.v1.constants import TFJOBS
-from tfjob_operator.controller.tfjob.ownership import job_of_orphan, key_of_owner
+from tfjob_operator.controller.tfjob.children import ConfigMap, Pod, PodGroup, Service, job_of_orphan, key_of_owner
 from tfjob_operator.informers import object_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.api.v1.children import ChildMeta
     from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.tfjob.blocked import BlockedChildren
+    from tfjob_operator.controller.tfjob.children import ChildMeta
     from tfjob_operator.controller.tfjob.expectations import Expectations
-    from tfjob_operator.controller.tfjob.hindrances import Hindrances
     from tfjob_operator.controller.tfjob.kinds import ChildKind
     from tfjob_operator.informers import Tombstone
     from tfjob_operator.workqueue import RateLimitingQueue
@@ -47,6 +45,17 @@ class Feed:
         """Queue a key, if this process works."""
         if self._open:
             self._queue.add(key, low_priority=low_priority)
+
+    def after(self, key: str, *waits_s: float | None) -> None:
+        """Queue a key when the first of these waits is over, each in seconds; None is no wait."""
+        for wait_s in waits_s:
+            if wait_s is not None:
+                self._queue.add_after(key, wait_s)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether jobs wait for a worker."""
+        return len(self._queue) > 0
 
 
 class JobHandler:
@@ -79,11 +88,11 @@ class ChildHandler(Generic[C]):
     labels name, which may adopt it (RM-01).
     """
 
-    def __init__(self, kind: ChildKind, feed: Feed, expectations: Expectations, hindrances: Hindrances) -> None:
+    def __init__(self, kind: ChildKind, feed: Feed, expectations: Expectations, blocked: BlockedChildren) -> None:
         self._kind = kind.name
         self._feed = feed
         self._expectations = expectations
-        self._hindrances = hindrances
+        self._blocked = blocked
 
     def on_add(self, child: C, _is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - as above
         """A child is there."""
@@ -123,5 +132,5 @@ class ChildHandler(Generic[C]):
         else:
             return
         if key is not None:
-            self._hindrances.freed(key, meta.name)
+            self._blocked.freed(key, meta.name)
             self._feed.add(key)

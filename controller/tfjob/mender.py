@@ -12,26 +12,24 @@ from typing import TYPE_CHECKING, Any, Final
 from tfjob_operator.api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from tfjob_operator.api.client.rest import JSON_PATCH, MERGE_PATCH
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import Pod
 from tfjob_operator.controller.tfjob.build.pod import labels_of, selector_of
+from tfjob_operator.controller.tfjob.children import Pod, owner_key
+from tfjob_operator.controller.tfjob.delays import FIRST_DELAY_S
 from tfjob_operator.controller.tfjob.kinds import POD, SERVICE
-from tfjob_operator.controller.tfjob.ownership import owner_key
-from tfjob_operator.controller.tfjob.retries import FIRST_DELAY_S
 from tfjob_operator.workqueue.parallel import parallelize_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tfjob_operator.api.client import RestClient
-    from tfjob_operator.api.meta import ObjectMeta
     from tfjob_operator.api.v1.types import TFJob, TFJobSpec
     from tfjob_operator.controller.tfjob.decide.actions import Mending, Plan
-    from tfjob_operator.controller.tfjob.executor import Record
+    from tfjob_operator.controller.tfjob.delays import Delays
+    from tfjob_operator.controller.tfjob.job_events import JobEvents
     from tfjob_operator.controller.tfjob.kinds import ChildKind
-    from tfjob_operator.controller.tfjob.retries import Retries
 
 MAX_AT_ONCE: Final = 16
-"""As many patches as the executor sends deletes."""
+"""As many patches as creates (`creator.MAX_AT_ONCE`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +57,13 @@ class Mender:
     server refuses is told and not raised.
     """
 
-    def __init__(self, client: RestClient, record: Record, retries: Retries) -> None:
+    def __init__(self, client: RestClient, events: JobEvents, delays: Delays) -> None:
         self._client = client
-        self._record = record
-        self._retries = retries
+        self._events = events
+        self._delays = delays
 
     async def carry_out(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> float | None:
-        """Relabel and reselect what is due. Answers in how many seconds there is more to do, or None.
+        """Relabel and reselect what is due. Return in how many seconds there is more to do, or None.
 
         What was patched comes back through the cache; if it is wrong again by then it is patched again, a while later.
         """
@@ -73,23 +71,19 @@ class Mender:
         due: list[_Patch] = []
         waits: list[float] = []
         for patch in _patches(job, spec, plan):
-            wait_s = self._retries.wait_s(owner, patch.what)
+            wait_s = self._delays.wait_s(owner, patch.what)
             if wait_s > 0:
                 waits.append(wait_s)
             else:
                 due.append(patch)
 
         async def send(number: int) -> None:
-            wait_s = self._retries.tried(owner, due[number].what)
+            wait_s = self._delays.tried(owner, due[number].what)
             if not await self._send(job, due[number], wait_s):
                 waits.append(wait_s)
 
         await parallelize_until(MAX_AT_ONCE, len(due), send)
         return min(waits, default=None)
-
-    def forget(self, job: ObjectMeta) -> None:
-        """The job is gone."""
-        self._retries.forget(owner_key(job))
 
     async def _send(self, job: TFJob, patch: _Patch, wait_s: float) -> bool:
         """Answers whether nothing is left to do, as far as we know; else it is tried again in `wait_s` seconds."""
@@ -103,9 +97,11 @@ class Mender:
         except ApiError as error:
             # Another child has this name, say, and the cache will show it: that is told only if it comes again.
             if wait_s > FIRST_DELAY_S or not isinstance(error, (ConflictError, InvalidError)):
-                self._record(job, c.WARNING, patch.failed, f"Error patching {kind.name} {meta.name}: {error}")
+                self._events.record(job, c.WARNING, patch.failed, f"Error patching {kind.name} {meta.name}: {error}")
             return False
-        self._record(job, c.WARNING, patch.done, f"{patch.told} of {kind.name} {meta.name}, which somebody had edited")
+        self._events.record(
+            job, c.WARNING, patch.done, f"{patch.told} of {kind.name} {meta.name}, which somebody had edited"
+        )
         return True
 
 

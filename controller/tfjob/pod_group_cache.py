@@ -8,7 +8,7 @@ import structlog
 
 from tfjob_operator.api.client.errors import StatusError
 from tfjob_operator.api.meta import controller_of, meta_key
-from tfjob_operator.api.scheduling import PodGroup
+from tfjob_operator.controller.tfjob.children import PodGroup
 from tfjob_operator.controller.tfjob.decide.gang import Gang
 from tfjob_operator.controller.tfjob.handlers import ChildHandler
 from tfjob_operator.controller.tfjob.kinds import pod_group_kind
@@ -17,10 +17,10 @@ from tfjob_operator.informers import Codec
 if TYPE_CHECKING:
     from tfjob_operator.api.client.errors import ApiError
     from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.controller.tfjob.blocked import BlockedChildren
     from tfjob_operator.controller.tfjob.decide.gang import GangScheduler
     from tfjob_operator.controller.tfjob.expectations import Expectations
     from tfjob_operator.controller.tfjob.handlers import Feed
-    from tfjob_operator.controller.tfjob.hindrances import Hindrances
     from tfjob_operator.informers import SharedIndexInformer, SharedInformerFactory
 
 
@@ -34,7 +34,7 @@ class PodGroupCache:
     """
 
     def __init__(self, scheduler: GangScheduler, informer: SharedIndexInformer[PodGroup]) -> None:
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._informer = informer
         self._failure = ""
         informer.set_watch_error_handler(self._note)
@@ -45,10 +45,10 @@ class PodGroupCache:
         codec = Codec(scheduler.pod_groups, PodGroup)
         return cls(scheduler, factory.informer(codec, namespace=namespace, required=False))
 
-    def tell(self, feed: Feed, expectations: Expectations, hindrances: Hindrances) -> None:
+    def tell(self, feed: Feed, expectations: Expectations, blocked: BlockedChildren) -> None:
         """Queue the job of every PodGroup that changes, and meet its expectations."""
-        kind = pod_group_kind(self._scheduler)
-        self._informer.add_event_handler(ChildHandler[PodGroup](kind, feed, expectations, hindrances))
+        kind = pod_group_kind(self.scheduler)
+        self._informer.add_event_handler(ChildHandler[PodGroup](kind, feed, expectations, blocked))
 
     def gang_of(self, job: ObjectMeta) -> Gang:
         """What is known of a job's gang. A group of its name that it does not control is none of its own (B13)."""
@@ -56,14 +56,14 @@ class PodGroupCache:
         owner = controller_of(group.metadata) if group is not None else None
         if owner is None or owner.uid != job.uid:
             group = None
-        return Gang(self._scheduler, group, known=self._informer.has_synced, failure=self._failure)
+        return Gang(self.scheduler, group, known=self._informer.has_synced, failure=self._failure)
 
     def _note(self, error: ApiError) -> None:
         """Remember why the first list fails, and say it once; what comes after that is the reflector's to tell."""
         if self._informer.has_synced:
             return
         if not self._failure:
-            log.warning("pod_groups_unavailable", resource=str(self._scheduler.pod_groups), error=str(error))
+            log.warning("pod_groups_unavailable", resource=str(self.scheduler.pod_groups), error=str(error))
         missing = isinstance(error, StatusError) and error.code == 404  # of an unknown API it is not said in a Status
-        hint = f"; is the CRD {self._scheduler.pod_groups} installed, with {self._scheduler.pod_groups.version}?"
+        hint = f"; is the CRD {self.scheduler.pod_groups} installed, with {self.scheduler.pod_groups.version}?"
         self._failure = f"{error}{hint if missing else ''}"

@@ -1,41 +1,42 @@
-"""Writes a job's status, and tells of what it says: log lines, counters, events, each once per transition."""
+"""Writes the status of jobs: decides when, writes it, and tells of what it says in log lines, counters and events.
+
+A status write costs the API server as much as two pods. So a condition that changed is written at once, and what says less
+waits for what more there may be to say: mere counters for each other, and in a burst a job's first status for the pods of other
+jobs, since they come first and mostly Created and Running can be said in one write.
+
+Invariant: nothing is told of a transition that is not on the server. A write that lost a race tells nothing.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
 
 from tfjob_operator.api.client.decoding import decode_answer
-from tfjob_operator.api.client.errors import ApiError, NotFoundError
+from tfjob_operator.api.client.errors import NotFoundError
 from tfjob_operator.api.client.rest import JSON_PATCH
-from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import ObjectMeta, Struct
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import JobStatus
 from tfjob_operator.controller.tfjob.build.references import reference_to
-from tfjob_operator.controller.tfjob.unkept import UnkeptStatus
-from tfjob_operator.workqueue.parallel import parallelize_until
+from tfjob_operator.controller.tfjob.decide.urgency import is_beginning, only_starts
+from tfjob_operator.controller.tfjob.window import COUNTER_WINDOW_S, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.v1.types import TFJob
     from tfjob_operator.controller.events.recorder import EventRecorder
-    from tfjob_operator.controller.tfjob.decide.actions import JobEvent
+    from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan
+    from tfjob_operator.controller.tfjob.handlers import Feed
     from tfjob_operator.controller.tfjob.metrics import JobMetrics
-
-MAX_LOOKS_AT_ONCE: Final = 16
-"""As many as a job's creates and deletes: five hundred pods that restart together delay the status by thirty round trips."""
+    from tfjob_operator.controller.tfjob.unkept import UnkeptStatus
+    from tfjob_operator.controller.tfjob.view import View
+    from tfjob_operator.workqueue import Clock
 
 log = structlog.get_logger(__name__)
-
-
-class _Answer(Struct, frozen=True):
-    metadata: ObjectMeta
 
 
 class _Written(Struct, frozen=True):
@@ -43,24 +44,47 @@ class _Written(Struct, frozen=True):
     status: JobStatus = JobStatus()
 
 
-class StaleViewError(ApiError):
-    """The job, or a pod of it, is no longer what the cache showed. What is new will come, and with it another sync."""
-
-
 class StatusWriter:
-    """Replaces the status of jobs on the server.
+    """Replaces the status of jobs on the server. Reads nothing from it: what it writes over is known from the view."""
 
-    Invariant: nothing is told of a transition that is not on the server, so a write that lost a race tells nothing.
-    """
-
-    def __init__(self, client: RestClient, recorder: EventRecorder, metrics: JobMetrics) -> None:
-        self.unkept = UnkeptStatus(recorder)
+    def __init__(
+        self,
+        client: RestClient,
+        recorder: EventRecorder,
+        metrics: JobMetrics,
+        unkept: UnkeptStatus,
+        *,
+        feed: Feed,
+        clock: Clock,
+    ) -> None:
+        """`feed` brings back the jobs whose status waits, and says whether others are waiting."""
         self._client = client
         self._recorder = recorder
         self._metrics = metrics
+        self._unkept = unkept
+        self._feed = feed
+        self._clock = clock
+        self._windows: dict[str, Window] = {}
+
+    async def settle(self, view: View, plan: Plan, *, at_once: bool) -> None:
+        """Write what the plan's status says beyond what the server has, now or when it is due; `at_once` wants it now.
+
+        A status that waits is kept in the view, and its job comes back when it is due. Raises ApiError; ConflictError when
+        the view is not the newest version.
+        """
+        status = plan.status
+        if status is None and view.job.status != view.written:
+            status = view.job.status
+        view.keep(status)
+        if status is not None:
+            if not (at_once or self._is_due(view, status)):
+                return
+            view.writing()
+            view.wrote(await self.write(view.job, status, plan.events))
+        self.forget(view.job.metadata.uid)
 
     async def write(self, job: TFJob, status: JobStatus, events: tuple[JobEvent, ...]) -> TFJob | None:
-        """Write `status` over that of `job`. Answers the job as the server has it now, or None when it is gone.
+        """Write `status` over that of `job`. Return the job as the server has it now, or None when it is gone.
 
         What the server dropped of it is in `unkept`, and in the answer.
 
@@ -80,7 +104,7 @@ class StatusWriter:
         except NotFoundError:
             return None
         answer = decode_answer(raw, _Written, request=f"PATCH status of TFJob {meta.name}")
-        self.unkept.compare(job, status, answer.status)
+        self._unkept.compare(job, status, answer.status)
         self._tell(job, status)
         for event in events:
             self._recorder.event(reference_to(job), event.type, event.reason, event.message)
@@ -91,44 +115,23 @@ class StatusWriter:
             status=status,
         )
 
-    async def confirm(self, job: TFJob) -> None:
-        """Ask the server whether `job` is its newest version. Raises StaleViewError if it is not, or is gone."""
-        meta = job.metadata
-        try:
-            raw = await self._client.get(c.TFJOBS, meta.namespace, meta.name)
-        except NotFoundError as error:
-            raise StaleViewError("the job is gone") from error
-        answer = decode_answer(raw, _Answer, request=f"GET TFJob {meta.name}").metadata
-        if answer.resource_version != meta.resource_version:
-            raise StaleViewError("the job has changed since the cache saw it")
+    def forget(self, uid: str) -> None:
+        """The status of this job waits no more: all is written, or it is gone."""
+        self._windows.pop(uid, None)
 
-    async def confirm_pods(self, namespace: str, pods: Sequence[tuple[str, str]]) -> None:
-        """Ask the server whether these pods, by name and UID, are there: `MAX_LOOKS_AT_ONCE` at a time.
-
-        Raises StaleViewError if one is gone, or another one has its name, else any ApiError; after the first one no more are
-        asked for.
-        """
-        failures: list[ApiError] = []
-
-        async def look(number: int) -> None:
-            if failures:
-                return
-            try:
-                await self._confirm_pod(namespace, *pods[number])
-            except ApiError as error:
-                failures.append(error)
-
-        await parallelize_until(MAX_LOOKS_AT_ONCE, len(pods), look)
-        if failures:
-            raise failures[0]
-
-    async def _confirm_pod(self, namespace: str, name: str, uid: str) -> None:
-        try:
-            raw = await self._client.get(PODS, namespace, name)
-        except NotFoundError as error:
-            raise StaleViewError(f"pod {name} is gone") from error
-        if decode_answer(raw, _Answer, request=f"GET pod {name}").metadata.uid != uid:
-            raise StaleViewError(f"pod {name} is another one than the cache saw")
+    def _is_due(self, view: View, status: JobStatus) -> bool:
+        busy = self._feed.is_busy
+        waits_for_pods = view.may_wait and busy and is_beginning(status)
+        if status.conditions != view.written.conditions and not waits_for_pods:
+            return True
+        starts = waits_for_pods or only_starts(view.written, status)
+        window = self._windows.setdefault(view.job.metadata.uid, Window())
+        left_s = window.left_s(self._clock.monotonic(), starts=starts, busy=busy)
+        if left_s <= 0:
+            return True
+        # By then the queue may be empty, and nothing left that would wake the job.
+        self._feed.after(view.key, min(left_s, COUNTER_WINDOW_S))
+        return False
 
     def _tell(self, job: TFJob, status: JobStatus) -> None:
         counters = {

@@ -19,11 +19,10 @@ from hack.bench.pods import BEGAN, PODS_PER_JOB, job, job_meta, job_spec, pod_bo
 from hack.bench.result import Result
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.core import EVENT_NORMAL, ObjectReference
-from tfjob_operator.api.v1.children import Pod, Service
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
-from tfjob_operator.api.v1.validation import child_name
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder, build_service
+from tfjob_operator.controller.tfjob.children import Pod, Service, child_name
 from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
 from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.workqueue import LoopClock

@@ -14,8 +14,9 @@ import msgspec
 
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
-from tfjob_operator.api.v1.validation import child_name, read_spec
+from tfjob_operator.api.v1.validation import read_spec
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
+from tfjob_operator.controller.tfjob.children import child_name
 from tfjob_operator.controller.tfjob.decide.actions import Slot
 
 REPLICAS: Final = (("PS", 4), ("Worker", 16))

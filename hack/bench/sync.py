@@ -114,8 +114,7 @@ def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
 async def _sync(settings: Any, count: int, *, stream_lists: bool) -> Numbers:
     from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient
     from tfjob_operator.api.core import PODS
-    from tfjob_operator.api.v1.children import Pod
-    from tfjob_operator.controller.tfjob.ownership import OWNER_INDEX, index_by_owner
+    from tfjob_operator.controller.tfjob.children import OWNER_INDEX, Pod, index_by_owner
     from tfjob_operator.informers import Codec, EventHandlerFuncs, ReflectorOptions, SharedInformerFactory
 
     told: list[None] = []

@@ -106,8 +106,7 @@ def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
 async def _play(chunks: list[bytes], last: str, count: int) -> float:
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.core import PODS as RESOURCE
-    from tfjob_operator.api.v1.children import Pod
-    from tfjob_operator.controller.tfjob.ownership import OWNER_INDEX, index_by_owner
+    from tfjob_operator.controller.tfjob.children import OWNER_INDEX, Pod, index_by_owner
     from tfjob_operator.informers import Codec, ListWatch, ReflectorOptions, SharedIndexInformer
 
     player = Player(chunks)

@@ -12,8 +12,9 @@ from hack.hollow_node.script import RUN
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
-from tfjob_operator.api.v1.validation import child_name, read_spec
+from tfjob_operator.api.v1.validation import read_spec
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder, build_service
+from tfjob_operator.controller.tfjob.children import child_name
 from tfjob_operator.controller.tfjob.decide.actions import Slot
 from tfjob_operator.controller.tfjob.decide.config_maps import build_config_map
 

@@ -12,9 +12,9 @@ from hack.demo.errors import DemoError
 from hack.demo.states import state_of_job, state_of_pod
 from hack.demo.teller import Teller, ToldHandler
 from tfjob_operator.api.core import PODS, SERVICES
-from tfjob_operator.api.v1.children import Pod, Service
 from tfjob_operator.api.v1.constants import CHILD_SELECTOR, TFJOBS
 from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.controller.tfjob.children import Pod, Service
 from tfjob_operator.informers import Codec, SharedInformerFactory
 
 if TYPE_CHECKING:

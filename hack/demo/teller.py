@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tfjob_operator.api.meta import meta_key
-from tfjob_operator.api.v1.children import Pod
 from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.controller.tfjob.children import Pod
 from tfjob_operator.informers import object_of
 
 if TYPE_CHECKING:

@@ -11,29 +11,28 @@ from fakes.jobs import pod, service
 from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.meta import meta_key
-from tfjob_operator.api.scheduling import PodGroup
-from tfjob_operator.api.v1.children import ConfigMap, Pod, Service
 from tfjob_operator.api.v1.types import JobStatus, TFJob
-from tfjob_operator.controller.tfjob.adoption import RefManager
-from tfjob_operator.controller.tfjob.controller import TFJobController
-from tfjob_operator.controller.tfjob.executor import Executor
+from tfjob_operator.controller.tfjob.assembly import new_controller
+from tfjob_operator.controller.tfjob.caches import Caches
+from tfjob_operator.controller.tfjob.children import CHILD_INDEXERS, ConfigMap, Pod, PodGroup, Service
 from tfjob_operator.controller.tfjob.expectations import Expectations
-from tfjob_operator.controller.tfjob.hindrances import Hindrances
+from tfjob_operator.controller.tfjob.handlers import Feed
 from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
-from tfjob_operator.controller.tfjob.mender import Mender
 from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
-from tfjob_operator.controller.tfjob.ownership import CHILD_INDEXERS
 from tfjob_operator.controller.tfjob.pod_group_cache import PodGroupCache
-from tfjob_operator.controller.tfjob.retries import Retries
 from tfjob_operator.controller.tfjob.status_writer import StatusWriter
+from tfjob_operator.controller.tfjob.unkept import UnkeptStatus
 from tfjob_operator.informers import Indexer
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.client.errors import ApiError
+    from tfjob_operator.controller.events import EventRecorder
     from tfjob_operator.controller.tfjob.decide.gang import GangScheduler
+    from tfjob_operator.controller.tfjob.metrics import JobMetrics
     from tfjob_operator.informers import EventHandler, SharedIndexInformer
 
 KEY = "ns/mnist"
@@ -78,33 +77,30 @@ class World:
         self.client = FakeClient()
         self.leadership_term = LeadershipTerm(self.client, "") if alone else None
         self.recorder = FakeRecorder()
-        self.expectations, self.hindrances = Expectations(clock), Hindrances(clock)
+        self.expectations = Expectations(clock)
         self.jobs = StubInformer(Indexer())
         self.pods = StubInformer(Indexer(CHILD_INDEXERS))
         self.services = StubInformer(Indexer(CHILD_INDEXERS))
         self.config_maps = StubInformer(Indexer(CHILD_INDEXERS))
         self.pod_groups = StubInformer(Indexer())
         self.queue: RateLimitingQueue[str] = RateLimitingQueue(ItemExponentialFailureRateLimiter())
-        informer = cast("SharedIndexInformer[PodGroup]", self.pod_groups)
-        groups = PodGroupCache(gang, informer) if gang is not None else None
-        executor = Executor(self.client, self.recorder, self.expectations, self.hindrances, gang=gang)
-        retries = Retries(clock)
-        self.controller = TFJobController(
+        groups = cast("SharedIndexInformer[PodGroup]", self.pod_groups)
+        self.caches = Caches(
             jobs=cast("SharedIndexInformer[TFJob]", self.jobs),
             pods=cast("SharedIndexInformer[Pod]", self.pods),
             services=cast("SharedIndexInformer[Service]", self.services),
             config_maps=cast("SharedIndexInformer[ConfigMap]", self.config_maps),
-            queue=self.queue,
-            executor=executor,
-            ref_manager=RefManager(self.client, executor.record, self.expectations, retries),
-            mender=Mender(self.client, executor.record, retries),
-            status_writer=StatusWriter(self.client, self.recorder, NoJobMetrics()),
-            expectations=self.expectations,
-            hindrances=self.hindrances,
-            metrics=NoJobMetrics(),
+            pod_groups=PodGroupCache(gang, groups) if gang is not None else None,
+        )
+        self.controller = new_controller(
+            self.caches,
+            self.client,
+            self.recorder,
+            self.queue,
             clock=clock,
-            pod_groups=groups,
+            metrics=NoJobMetrics(),
             leadership_term=self.leadership_term,
+            expectations=self.expectations,
         )
         self.controller.feed()
 
@@ -130,3 +126,10 @@ class World:
         held = cast("TFJob", self.jobs.indexer.get(KEY))
         meta = msgspec.structs.replace(held.metadata, resource_version=self.client.given_version)
         self.jobs.put(msgspec.structs.replace(held, metadata=meta, status=status))
+
+
+def status_writer(client: RestClient, recorder: EventRecorder, metrics: JobMetrics | None = None) -> StatusWriter:
+    """A status writer by itself."""
+    feed: Feed = Feed(RateLimitingQueue(ItemExponentialFailureRateLimiter()))
+    unkept = UnkeptStatus(recorder)
+    return StatusWriter(client, recorder, metrics or NoJobMetrics(), unkept, feed=feed, clock=VirtualClock())

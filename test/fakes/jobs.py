@@ -18,14 +18,12 @@ from tfjob_operator.api.core import (
     PodStatus,
 )
 from tfjob_operator.api.meta import ObjectMeta, OwnerReference
-from tfjob_operator.api.v1.children import ChildMeta, Pod, Service
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
-from tfjob_operator.api.v1.validation import child_name
+from tfjob_operator.controller.tfjob.children import ChildMeta, OwnerKey, Pod, Service, child_name
 from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
 from tfjob_operator.controller.tfjob.decide.mending import labels_wanted
 from tfjob_operator.controller.tfjob.decide.reading import in_force, read
 from tfjob_operator.controller.tfjob.decide.replicas import replicas_of
-from tfjob_operator.controller.tfjob.ownership import OwnerKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

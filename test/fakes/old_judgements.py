@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
-    from tfjob_operator.api.v1.children import Pod
+    from tfjob_operator.controller.tfjob.children import Pod
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 

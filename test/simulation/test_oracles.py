@@ -16,7 +16,8 @@ from simulation.world import OracleError, run_seed
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import Fence
-from tfjob_operator.controller.tfjob import ownership
+from tfjob_operator.controller.tfjob import children
+from tfjob_operator.controller.tfjob.confirmation import Confirmer
 from tfjob_operator.controller.tfjob.decide import (
     clean_up,
     config_maps,
@@ -31,7 +32,6 @@ from tfjob_operator.controller.tfjob.decide import (
     status_draft,
     verdict,
 )
-from tfjob_operator.controller.tfjob.status_writer import StatusWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ def _play(scenario: Scenario, weather: Weather | None = None, kubernetes: Kubern
         run_seed(scenario, seed, weather=weather, kubernetes=kubernetes)
 
 
-async def _believe(_writer: StatusWriter, _job: object) -> None:
+async def _believe(_confirmer: Confirmer, _job: object) -> None:
     """Act on whatever the cache shows."""
 
 
@@ -71,7 +71,7 @@ def _pile_up(*given: Any, **named: Any) -> Plan:
 @pytest.mark.parametrize(
     ("place", "name", "bug", "found"),
     [
-        pytest.param(StatusWriter, "confirm", _believe, "never confirmed", id="a view is not confirmed"),
+        pytest.param(Confirmer, "confirm", _believe, "never confirmed", id="a view is not confirmed"),
         pytest.param(
             EventRecorder, "write", _tell_later, "events say that", id="U13: an end is told when it may be late"
         ),
@@ -108,7 +108,7 @@ def _every_pod(*args: Any) -> Any:
     ("place", "name", "bug", "found"),
     [
         pytest.param(
-            ownership,
+            children,
             "OwnerKey",
             lambda key: key.rpartition("/")[2],
             "is in another namespace|has no pods|never",

@@ -27,16 +27,11 @@ from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.events.recorder import EventRecorder
-from tfjob_operator.controller.tfjob.adoption import RefManager
-from tfjob_operator.controller.tfjob.controller import TFJobController
-from tfjob_operator.controller.tfjob.executor import Executor
-from tfjob_operator.controller.tfjob.expectations import Expectations
-from tfjob_operator.controller.tfjob.hindrances import Hindrances
-from tfjob_operator.controller.tfjob.mender import Mender
+from tfjob_operator.controller.tfjob.assembly import new_controller
+from tfjob_operator.controller.tfjob.caches import Caches
+from tfjob_operator.controller.tfjob.children import CHILD_INDEXERS
+from tfjob_operator.controller.tfjob.delays import Delays
 from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
-from tfjob_operator.controller.tfjob.ownership import CHILD_INDEXERS
-from tfjob_operator.controller.tfjob.retries import Retries
-from tfjob_operator.controller.tfjob.status_writer import StatusWriter
 from tfjob_operator.informers import Indexer, Tombstone
 from tfjob_operator.workqueue import RateLimitingQueue
 from worlds.frozen import Freezer
@@ -62,6 +57,7 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.meta import Resource
     from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.tfjob.controller import TFJobController
     from tfjob_operator.informers import EventHandler
     from tfjob_operator.workqueue import Clock
 
@@ -441,8 +437,7 @@ class Operator:
         return None if not timers else 1 if min(timers) <= 1.0 else LONG_S
 
     def _build(self, office: Office | None) -> _Body:
-        client, metrics = self._client, NoJobMetrics()
-        expectations, hindrances = Expectations(self._clock), Hindrances(self._clock, cast("Any", _OneSecond()))
+        client = self._client
         queue = _GatedQueue(busy=office == "busy")
         leadership_term = None if office is None else _Tenure()
         indices: tuple[dict[str, Any], ...] = ({}, dict(CHILD_INDEXERS), dict(CHILD_INDEXERS))
@@ -451,22 +446,16 @@ class Operator:
             for resource, index in zip(RESOURCES, indices, strict=True)
         }
         jobs, pods, services = (cast("Any", store) for store in stores.values())
-        executor, retries = Executor(client, self._recorder, expectations, hindrances), Retries(self._clock)
-        controller = TFJobController(
-            jobs=jobs,
-            pods=pods,
-            services=services,
-            config_maps=cast("Any", _Store("configmaps", Indexer(CHILD_INDEXERS), client)),
-            queue=queue,
-            executor=executor,
-            ref_manager=RefManager(client, executor.record, expectations, retries),
-            mender=Mender(client, executor.record, retries),
-            status_writer=StatusWriter(client, self._recorder, metrics),
-            expectations=expectations,
-            hindrances=hindrances,
-            metrics=metrics,
+        config_maps = cast("Any", _Store("configmaps", Indexer(CHILD_INDEXERS), client))
+        controller = new_controller(
+            Caches(jobs, pods, services, config_maps),
+            client,
+            self._recorder,
+            queue,
             clock=self._clock,
+            metrics=NoJobMetrics(),
             leadership_term=cast("Any", leadership_term),
+            delays=Delays(self._clock, cast("Any", _OneSecond())),
         )
         return _Body(controller, queue, leadership_term, stores)
 

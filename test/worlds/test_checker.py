@@ -12,13 +12,14 @@ from hack.kubernetes_versions import NEWEST
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import TFJobSpec
-from tfjob_operator.controller.tfjob import controller
+from tfjob_operator.controller.tfjob import view
+from tfjob_operator.controller.tfjob.confirmation import Confirmer
 from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.decide import clean_up, held, pod_end, replicas, restarts, status_draft
 from tfjob_operator.controller.tfjob.decide.pod_end import is_final
+from tfjob_operator.controller.tfjob.executor import Executor
 from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.handlers import ChildHandler
-from tfjob_operator.controller.tfjob.status_writer import StatusWriter
 from worlds.kubelet import RESTART, RESTART_ALL
 from worlds.search import search
 from worlds.settings import BESIDE, BREAK, ONE, SUSPEND, TWO, VIEWS_OF_PODS, Setting, with_policy, with_rule
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.tfjob.decide.actions import Plan
+    from tfjob_operator.controller.tfjob.view import View
 
     Bug = Callable[[pytest.MonkeyPatch], None]
 
@@ -52,20 +55,19 @@ def views_are_not_proved(patch: pytest.MonkeyPatch) -> None:
     async def confirm(*_: Any) -> None:
         """Believe it."""
 
-    patch.setattr(StatusWriter, "confirm", confirm)
+    patch.setattr(Confirmer, "confirm", confirm)
 
 
 def the_status_comes_last(patch: pytest.MonkeyPatch) -> None:
     """Children are made before the write that would have shown the view to be old."""
-    write = TFJobController._write_status
+    carry_out = Executor.carry_out
 
-    async def late(self: Any, *arguments: Any, at_once: bool, **options: Any) -> bool:
-        _key, _known, job, memory, decided = arguments
-        if at_once:
-            await self._executor.create_children(job, memory.spec, decided)
-        return await write(self, *arguments, at_once=at_once, **options)
+    async def early(self: Any, seen: View, decided: Plan) -> None:
+        if seen.may_act and isinstance(seen.spec, TFJobSpec):
+            await self._creator.create(seen.job, seen.spec, decided)
+        await carry_out(self, seen, decided)
 
-    patch.setattr(TFJobController, "_write_status", late)
+    patch.setattr(Executor, "carry_out", early)
 
 
 def successes_are_not_written(patch: pytest.MonkeyPatch) -> None:
@@ -75,7 +77,7 @@ def successes_are_not_written(patch: pytest.MonkeyPatch) -> None:
 
 def successes_are_not_kept_in_memory(patch: pytest.MonkeyPatch) -> None:
     """What was seen while the window for counters is open is forgotten with the pod."""
-    patch.setattr(controller, "_with_unwritten", lambda job, _unwritten: job)
+    patch.setattr(view, "_with_unwritten", lambda job, _unwritten: job)
 
 
 def failures_are_not_counted(patch: pytest.MonkeyPatch) -> None:
@@ -136,7 +138,7 @@ def rejections_are_a_list(patch: pytest.MonkeyPatch) -> None:
 
 def an_edit_ends_what_has_begun(patch: pytest.MonkeyPatch) -> None:
     """U4: a wrong specification fails its job, whatever runs."""
-    patch.setattr(held, "_is_spared", lambda *_: False)
+    patch.setattr(held, "_is_spared", lambda *_, **__: False)
 
 
 def what_is_held_is_looked_after(patch: pytest.MonkeyPatch) -> None:
@@ -148,7 +150,7 @@ def what_is_held_is_looked_after(patch: pytest.MonkeyPatch) -> None:
             good.setdefault(job.metadata.uid, spec) if isinstance(spec, TFJobSpec) else good.get(job.metadata.uid, spec)
         )
 
-    patch.setattr(controller, "in_force", kept)
+    patch.setattr(view, "in_force", kept)
 
 
 def a_deadline_waits_for_the_mending(patch: pytest.MonkeyPatch) -> None:

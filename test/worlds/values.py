@@ -27,9 +27,9 @@ from tfjob_operator.api.core import (
 )
 from tfjob_operator.api.meta import ObjectMeta, OwnerReference
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import ChildLabels, ChildMeta, Pod, Service
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
+from tfjob_operator.controller.tfjob.children import ChildLabels, ChildMeta, Pod, Service
 from worlds.kubelet import has_sidecar, spec_of_pod
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tfjob_operator.api.v1.constants import FAILED, MANAGED_BY_US, SUCCEEDED
-from tfjob_operator.api.v1.validation import child_name
+from tfjob_operator.controller.tfjob.children import child_name
 from worlds.kubelet import OWN_GRACE, asked_to_go, last_delete, stored_spec
 from worlds.values import JOB, NO_STATUS, Answer, Call, Child, Event, Job, Rv, policy_of, spec_of, status_of
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final
 from tfjob_operator.api.v1.conditions import is_finished
 
 if TYPE_CHECKING:
-    from tfjob_operator.api.scheduling import PodGroup
-    from tfjob_operator.api.v1.children import ConfigMap, Pod, Service
     from tfjob_operator.api.v1.types import JobStatus, TFJob
+    from tfjob_operator.controller.tfjob.children import ConfigMap, Pod, PodGroup, Service
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.meta import MAX_NAME_LENGTH
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake
-from tfjob_operator.api.v1.validation import MAX_REPLICAS, child_name
+from tfjob_operator.api.v1.validation import MAX_REPLICAS
+from tfjob_operator.controller.tfjob.children import child_name
 
 if TYPE_CHECKING:
     from tfjob_operator.api.meta import ObjectMeta

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import NO_LABELS
 from tfjob_operator.api.v1.types import InvalidSpec
 from tfjob_operator.controller.tfjob.build.pod import labels_of_all, owner_reference
 from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec, config_map_name
+from tfjob_operator.controller.tfjob.children import NO_LABELS
 from tfjob_operator.controller.tfjob.decide.pod_end import has_ended
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.api.v1.children import ConfigMap, Pod
     from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.tfjob.children import ConfigMap, Pod
     from tfjob_operator.controller.tfjob.decide.actions import Plan
 
 _DIGEST: Final = re.compile("[0-9a-f]{16}")

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tfjob_operator.api.meta import Resource
-    from tfjob_operator.api.scheduling import PodGroup
     from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.tfjob.children import PodGroup
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 VOLCANO: Final = "volcano"

@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import NO_LABELS
-from tfjob_operator.api.v1.validation import child_name
+from tfjob_operator.controller.tfjob.children import NO_LABELS, child_name
 
 if TYPE_CHECKING:
-    from tfjob_operator.api.v1.children import ChildMeta
+    from tfjob_operator.controller.tfjob.children import ChildMeta
 
 Place = tuple[str, int]
 """A replica's type and index."""

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import NO_LABELS, ChildLabels
-from tfjob_operator.api.v1.validation import child_name
 from tfjob_operator.controller.tfjob.build.pod import selector_of
+from tfjob_operator.controller.tfjob.children import NO_LABELS, ChildLabels, child_name
 from tfjob_operator.controller.tfjob.decide.actions import Mending, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tfjob_operator.api.v1.children import Pod, Service
+    from tfjob_operator.controller.tfjob.children import Pod, Service
     from tfjob_operator.controller.tfjob.decide.identity import Place
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
 

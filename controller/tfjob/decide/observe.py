@@ -11,8 +11,8 @@ from tfjob_operator.controller.tfjob.decide.replicas import replicas_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from tfjob_operator.api.v1.children import Pod, Service
     from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.tfjob.children import Pod, Service
     from tfjob_operator.controller.tfjob.decide.identity import Place
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
 

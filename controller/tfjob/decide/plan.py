@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from tfjob_operator.api.v1.children import ConfigMap, Pod, Service
     from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.tfjob.children import ConfigMap, Pod, Service
     from tfjob_operator.controller.tfjob.decide.actions import Plan
     from tfjob_operator.controller.tfjob.decide.gang import Gang
     from tfjob_operator.controller.tfjob.decide.observe import Observed

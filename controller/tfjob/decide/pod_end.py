@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         PodCondition,
         PodSpec,
     )
-    from tfjob_operator.api.v1.children import Pod
+    from tfjob_operator.controller.tfjob.children import Pod
 
 TERMINAL: Final = frozenset({core.SUCCEEDED, core.FAILED})
 

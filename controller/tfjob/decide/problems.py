@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from tfjob_operator.api.v1.children import Pod
+    from tfjob_operator.controller.tfjob.children import Pod
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 WAITING_REASONS: Final = frozenset(

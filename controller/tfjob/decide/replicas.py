@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api import core
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import NO_LABELS
 from tfjob_operator.api.v1.types import ReplicaStatus
-from tfjob_operator.api.v1.validation import child_name
+from tfjob_operator.controller.tfjob.children import NO_LABELS, child_name
 from tfjob_operator.controller.tfjob.decide.identity import NOWHERE, place_of
 from tfjob_operator.controller.tfjob.decide.pod_end import (
     TERMINAL,
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
-    from tfjob_operator.api.v1.children import Pod
     from tfjob_operator.api.v1.types import IndexRestarts
+    from tfjob_operator.controller.tfjob.children import Pod
     from tfjob_operator.controller.tfjob.decide.identity import Place
 
 

@@ -19,7 +19,7 @@ from tfjob_operator.controller.tfjob.decide.pod_end import goes_with_more_grace,
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from tfjob_operator.api.v1.children import Pod
+    from tfjob_operator.controller.tfjob.children import Pod
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 

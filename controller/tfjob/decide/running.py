@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.validation import child_name
+from tfjob_operator.controller.tfjob.children import child_name
 from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan, PodDeletion, Slot
 from tfjob_operator.controller.tfjob.decide.announcements import announce
 from tfjob_operator.controller.tfjob.decide.causes import most_restarts

@@ -24,8 +24,8 @@ from hack.hollow_node.timing import Timing
 from hack.kubernetes_versions import DELETION_TIMESTAMP_MOVES, NEWEST, OLDEST, Kubernetes
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import Pod
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
+from tfjob_operator.controller.tfjob.children import Pod
 from tfjob_operator.controller.tfjob.decide import clean_up, replicas
 from tfjob_operator.controller.tfjob.decide import plan as plans
 

@@ -13,7 +13,7 @@ from fakes.jobs import good_spec, invalid_spec, job, mistakes, replica, template
 from tfjob_operator.api.depth import levelled
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
-from tfjob_operator.api.v1.validation import MAX_DEPTH, child_name, read_spec
+from tfjob_operator.api.v1.validation import MAX_DEPTH, read_spec
 from tfjob_operator.controller.tfjob.decide.held import invalid_message
 
 
@@ -275,11 +275,6 @@ def test_a_policy_in_the_spec_itself_counts_and_one_in_run_policy_wins() -> None
     both = good_spec(job(workers() | {"cleanPodPolicy": "None", "runPolicy": {"cleanPodPolicy": "All"}}))
     assert both.clean_pod_policy == c.CLEAN_ALL
     assert both.warnings[0][1] == "spec.cleanPodPolicy and spec.runPolicy.cleanPodPolicy differ; the latter is used"
-
-
-def test_a_childs_name_is_made_of_job_type_and_index() -> None:
-    """Users find pods by it: ${JOBNAME}-${REPLICA-TYPE}-${INDEX}."""
-    assert child_name("mnist", c.PS, 3) == "mnist-ps-3"
 
 
 json_values = st.recursive(

@@ -14,17 +14,15 @@ from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import ChildLabels, Pod, Service
-from tfjob_operator.controller.tfjob.adoption import Adoptions, Claims, RefManager, claims
+from tfjob_operator.controller.tfjob.adoption import Adoptions, RefManager
 from tfjob_operator.controller.tfjob.build.pod import labels_of
+from tfjob_operator.controller.tfjob.children import ChildLabels, Pod, Service, index_orphans
+from tfjob_operator.controller.tfjob.confirmation import StaleViewError
 from tfjob_operator.controller.tfjob.decide.actions import Slot
-from tfjob_operator.controller.tfjob.executor import Executor
+from tfjob_operator.controller.tfjob.decide.claims import claims
+from tfjob_operator.controller.tfjob.delays import FIRST_DELAY_S, LONGEST_DELAY_S, Delays
 from tfjob_operator.controller.tfjob.expectations import Expectations
-from tfjob_operator.controller.tfjob.hindrances import Hindrances
-from tfjob_operator.controller.tfjob.kinds import POD, SERVICE
-from tfjob_operator.controller.tfjob.ownership import index_orphans
-from tfjob_operator.controller.tfjob.retries import FIRST_DELAY_S, LONGEST_DELAY_S, Retries
-from tfjob_operator.controller.tfjob.status_writer import StaleViewError
+from tfjob_operator.controller.tfjob.job_events import JobEvents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,15 +54,15 @@ def labelled(child: Pod, **labels: str | None) -> Pod:
     return msgspec.structs.replace(child, metadata=msgspec.structs.replace(child.metadata, labels=read(kept)))
 
 
-def claim(owned: list[Pod], orphans: list[Pod]) -> Claims[Pod]:
+def claim(owned: list[Pod], orphans: list[Pod]) -> tuple[Pod, ...]:
     """What is claimed for the job."""
-    return claims("mnist", POD, owned, orphans)
+    return claims("mnist", owned, orphans)
 
 
 def test_an_orphan_that_matches_is_adopted() -> None:
     """RM-01, controller_ref_manager_test.go:TestClaimPods."""
     orphan = worker(0, orphan=True)
-    assert claim([worker(1)], [orphan]) == Claims(POD, (orphan,))
+    assert claim([worker(1)], [orphan]) == (orphan,)
 
 
 @pytest.mark.parametrize(
@@ -84,20 +82,20 @@ def test_an_orphan_that_matches_is_adopted() -> None:
 )
 def test_an_orphan_that_does_not_match_or_leaves_is_left_alone(orphan: Pod) -> None:
     """RM-01: all labels must say so, and it must be going to stay."""
-    assert claim([], [orphan]) == Claims(POD)
+    assert claim([], [orphan]) == ()
 
 
 def test_an_orphan_is_not_adopted_for_a_replica_that_has_its_pod() -> None:
     """Two pods for one replica would both be counted."""
-    assert claim([worker(0)], [worker(0, orphan=True, name="copy", uid="2")]) == Claims(POD)
+    assert claim([worker(0)], [worker(0, orphan=True, name="copy", uid="2")]) == ()
 
 
 @pytest.mark.parametrize("turn", [1, -1])
 def test_of_several_orphans_for_a_replica_the_one_with_its_name_is_adopted(turn: int) -> None:
     """In whatever order they come."""
     true, copy = worker(0, orphan=True), worker(0, orphan=True, name="copy", uid="2")
-    assert claim([], [true, copy][::turn]).adopt == (true,)
-    assert claim([], [copy]).adopt == (copy,)
+    assert claim([], [true, copy][::turn]) == (true,)
+    assert claim([], [copy]) == (copy,)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +111,7 @@ def test_of_several_orphans_for_a_replica_the_one_with_its_name_is_adopted(turn:
 )
 def test_a_child_whose_labels_deny_the_job_still_holds_its_place(child: Pod) -> None:
     """U9, RM-01: its name says which replica it is; no orphan is adopted in its stead."""
-    assert claim([child], [worker(0, orphan=True, name="copy", uid="2")]) == Claims(POD)
+    assert claim([child], [worker(0, orphan=True, name="copy", uid="2")]) == ()
 
 
 def test_a_pod_that_has_ended_is_not_adopted() -> None:
@@ -121,12 +119,12 @@ def test_a_pod_that_has_ended_is_not_adopted() -> None:
     for phase, code in (("Succeeded", 0), ("Failed", 1), ("Running", 0)):
         meta = worker(0, orphan=True).metadata
         ended = msgspec.structs.replace(pod(c.WORKER, 0, phase, code), metadata=meta)
-        assert claim([], [ended]) == Claims(POD), phase
+        assert claim([], [ended]) == (), phase
 
 
 def test_an_orphan_whose_name_is_that_of_another_replica_is_not_adopted() -> None:
     """U9: it would not be what its labels say."""
-    assert claim([], [worker(0, orphan=True, name="mnist-worker-1")]) == Claims(POD)
+    assert claim([], [worker(0, orphan=True, name="mnist-worker-1")]) == ()
 
 
 def test_a_service_is_adopted_under_the_name_of_its_replica_alone() -> None:
@@ -134,15 +132,15 @@ def test_a_service_is_adopted_under_the_name_of_its_replica_alone() -> None:
     meta = worker(0, orphan=True).metadata
     named = Service(metadata=meta)
     copy = Service(metadata=msgspec.structs.replace(meta, name="copy"))
-    assert claims("mnist", SERVICE, [], [copy, named]).adopt == (named,)
-    assert claims("mnist", SERVICE, [], [copy]).adopt == ()
+    assert claims("mnist", [], [copy, named]) == (named,)
+    assert claims("mnist", [], [copy]) == ()
 
 
 def test_children_with_one_family_of_labels_stay() -> None:
     """Other operators for TFJob set but one of the two; taking over from them must not cost a job its pods."""
     short = labelled(worker(0), __job_name=None, __replica_type=None, __replica_index=None)
     prefixed = labelled(worker(1), job_name=None, replica_type=None, replica_index=None, group_name=None)
-    assert claim([short, prefixed], []) == Claims(POD)
+    assert claim([short, prefixed], []) == ()
 
 
 def test_the_index_holds_orphans_under_the_job_that_their_labels_name() -> None:
@@ -160,14 +158,13 @@ class World:
         self.clock = FakeClock()
         self.recorder = FakeRecorder()
         self.expectations = Expectations(self.clock)
-        record = Executor(self.client, self.recorder, self.expectations, Hindrances(self.clock)).record
-        self.manager = RefManager(self.client, record, self.expectations, Retries(self.clock))
+        self.manager = RefManager(self.client, JobEvents(self.recorder), self.expectations, Delays(self.clock))
         self.confirmed = 0
         self.refusal: ApiError | None = None
 
-    async def carry_out(self, *claimed: Claims[Any]) -> Adoptions:
+    async def adopt(self, *children: Pod | Service) -> Adoptions:
         """Adopt."""
-        return await self.manager.carry_out(JOB, claimed, self._confirm)
+        return await self.manager.adopt(JOB, children, self._confirm)
 
     async def _confirm(self) -> None:
         self.confirmed += 1
@@ -178,7 +175,7 @@ class World:
 async def test_where_nothing_is_claimed_nothing_is_called() -> None:
     """The common case costs neither a read nor a write."""
     world = World()
-    assert await world.carry_out(Claims(POD), Claims(SERVICE)) == (False, None)
+    assert await world.adopt() == (False, None)
     assert world.client.actions == []
     assert world.confirmed == 0
 
@@ -187,11 +184,7 @@ async def test_an_adoption_carries_the_uid_and_a_whole_reference_after_one_look_
     """RM-02, RM-03, RM-04, TestGetPodsForJobAdopt."""
     world = World()
     child = service(c.WORKER, 0)
-    adopted: list[Claims[Any]] = [
-        Claims(POD, (worker(0, orphan=True), worker(1, orphan=True))),
-        Claims(SERVICE, (child,)),
-    ]
-    assert await world.carry_out(*adopted) == (True, None)
+    assert await world.adopt(worker(0, orphan=True), worker(1, orphan=True), child) == (True, None)
     assert world.confirmed == 1
     assert world.client.actions == [
         ("patch", "pods", "mnist-worker-0"),
@@ -214,7 +207,7 @@ async def test_an_adoption_carries_the_uid_and_a_whole_reference_after_one_look_
 async def test_an_adoption_is_expected_until_the_cache_has_seen_it() -> None:
     """EX-04: no second sync adopts it again meanwhile."""
     world = World()
-    await world.carry_out(Claims(POD, (worker(0, orphan=True),)))
+    await world.adopt(worker(0, orphan=True))
     assert not world.expectations.satisfied(OWNER)
     world.expectations.creation_observed(OWNER, "pod", "mnist-worker-0")
     assert world.expectations.satisfied(OWNER)
@@ -225,7 +218,7 @@ async def test_nothing_is_adopted_when_the_job_is_not_what_the_cache_shows() -> 
     world = World()
     world.refusal = StaleViewError("the job is gone")
     with pytest.raises(StaleViewError):
-        await world.carry_out(Claims(POD, (worker(0, orphan=True),)))
+        await world.adopt(worker(0, orphan=True))
     assert world.client.actions == []
     assert world.expectations.satisfied(OWNER)
 
@@ -234,7 +227,7 @@ async def test_an_orphan_that_is_gone_needs_no_adoption() -> None:
     """RM-03: 404; nothing is expected of it."""
     world = World()
     world.client.fail["patch", "pods", "mnist-worker-0"] = status_error(NotFoundError, 404)
-    assert await world.carry_out(Claims(POD, (worker(0, orphan=True),))) == (False, None)
+    assert await world.adopt(worker(0, orphan=True)) == (False, None)
     assert world.expectations.satisfied(OWNER)
 
 
@@ -248,16 +241,16 @@ async def test_an_adoption_that_fails_costs_an_event_and_is_tried_again_later(er
     """D14, RM-03, TestPatchPodFails: the others are adopted. Another was faster, perhaps: no news at once."""
     world = World()
     world.client.fail[ADOPT] = status_error(*error)
-    both = Claims(POD, (worker(0, orphan=True), worker(1, orphan=True)))
-    assert await world.carry_out(both) == (True, FIRST_DELAY_S)
+    both = worker(0, orphan=True), worker(1, orphan=True)
+    assert await world.adopt(*both) == (True, FIRST_DELAY_S)
     assert not world.expectations.satisfied(OWNER)  # the other one was adopted, and is awaited
     world.expectations.creation_observed(OWNER, "pod", "mnist-worker-1")
     assert world.expectations.satisfied(OWNER)
-    left = Claims(POD, (worker(0, orphan=True),))
-    assert await world.carry_out(left) == (False, FIRST_DELAY_S), "too early"
+    left = worker(0, orphan=True)
+    assert await world.adopt(left) == (False, FIRST_DELAY_S), "too early"
     assert world.client.actions.count(ADOPT) == world.confirmed == 1
     world.clock.step(FIRST_DELAY_S)
-    assert await world.carry_out(left) == (False, 2 * FIRST_DELAY_S)
+    assert await world.adopt(left) == (False, 2 * FIRST_DELAY_S)
     assert world.client.actions.count(ADOPT) == world.confirmed == 2
     assert world.recorder.reasons == ["FailedAdoptPod"] * told
 
@@ -266,9 +259,9 @@ async def test_an_adoption_that_fails_for_ever_is_tried_every_five_minutes_at_la
     """D14: neither given up nor a load."""
     world = World()
     world.client.fail[ADOPT] = status_error(ForbiddenError, 403)
-    left = Claims(POD, (worker(0, orphan=True),))
+    left = worker(0, orphan=True)
     for _ in range(20):
-        wait_s = (await world.carry_out(left)).wait_s
+        wait_s = (await world.adopt(left)).wait_s
         assert wait_s is not None
         world.clock.step(wait_s)
     assert world.client.actions.count(ADOPT) == 20

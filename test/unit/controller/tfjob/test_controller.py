@@ -22,8 +22,8 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.api.core import PodCondition
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus
-from tfjob_operator.controller.tfjob.ownership import CHILD_INDEXERS, ORPHAN_INDEX, OWNER_INDEX
-from tfjob_operator.controller.tfjob.status_writer import StaleViewError
+from tfjob_operator.controller.tfjob.children import CHILD_INDEXERS, ORPHAN_INDEX, OWNER_INDEX
+from tfjob_operator.controller.tfjob.confirmation import StaleViewError
 from tfjob_operator.controller.tfjob.window import COUNTER_WINDOW_S, START_WINDOW_S
 from tfjob_operator.informers import Indexer, Tombstone
 

@@ -23,11 +23,14 @@ from tfjob_operator.api.client.errors import (
     StatusError,
 )
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.blocked import TOLD_FOR_S, BlockedChildren
 from tfjob_operator.controller.tfjob.build.pod import labels_of
+from tfjob_operator.controller.tfjob.creator import Creator, RefusedError
 from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan, PodDeletion, Slot
-from tfjob_operator.controller.tfjob.executor import Executor, RefusedError
+from tfjob_operator.controller.tfjob.delays import Delays
+from tfjob_operator.controller.tfjob.deleter import Deleter
 from tfjob_operator.controller.tfjob.expectations import Expectations
-from tfjob_operator.controller.tfjob.hindrances import TOLD_FOR_S, Hindrances
+from tfjob_operator.controller.tfjob.job_events import JobEvents
 
 JOB = job({"tfReplicaSpecs": {"Worker": replica(8)}})
 SPEC = good_spec(JOB)
@@ -41,12 +44,14 @@ class World:
         self.client = FakeClient()
         self.recorder = FakeRecorder()
         self.clock = FakeClock()
-        self.expectations, self.hindrances = Expectations(self.clock), Hindrances(self.clock)
-        self.executor = Executor(self.client, self.recorder, self.expectations, self.hindrances)
+        self.expectations, self.blocked = Expectations(self.clock), BlockedChildren(self.clock, Delays(self.clock))
+        events = JobEvents(self.recorder)
+        self.creator = Creator(self.client, events, self.expectations, self.blocked)
+        self.deleter = Deleter(self.client, events, self.expectations)
 
     async def create(self, slots: tuple[Slot, ...]) -> None:
         """Create pod and service of these replicas."""
-        await self.executor.create_children(JOB, SPEC, Plan(create_pods=slots, create_services=slots))
+        await self.creator.create(JOB, SPEC, Plan(create_pods=slots, create_services=slots))
 
 
 async def test_a_replicas_service_is_created_before_its_pod() -> None:
@@ -141,7 +146,7 @@ async def test_what_exists_already_and_is_not_ours_is_left_alone(metadata: dict[
     assert ("create", "pods", "mnist-worker-0") not in world.client.actions
     assert ("FailedCreateService" in world.recorder.reasons) is warned
     assert world.expectations.satisfied(OWNER)
-    assert world.hindrances.next_due_in_s(JOB.metadata) is not None
+    assert world.blocked.next_due_in_s(JOB.metadata) is not None
 
 
 @pytest.mark.parametrize("kind", ["services", "pods"])
@@ -202,7 +207,7 @@ async def test_what_a_policy_refuses_waits_by_itself_and_a_quota_holds_all_up(me
     assert [name for verb, kind, name in world.client.actions if (verb, kind) == ("create", "pods")] == [
         "mnist-worker-0"
     ]
-    assert (world.hindrances.next_due_in_s(JOB.metadata) is not None) is waits
+    assert (world.blocked.next_due_in_s(JOB.metadata) is not None) is waits
 
 
 async def test_a_child_of_ours_that_our_watch_can_not_see_gets_its_label_back() -> None:
@@ -227,7 +232,7 @@ async def test_a_label_that_can_not_be_given_back_is_told() -> None:
     world.client.fail["patch", "pods", "mnist-worker-0"] = status_error(ForbiddenError, 403, "no patches today")
     world.client.objects["pods", "mnist-worker-0"] = existing(labels={}, **owned_by(JOB_UID))
     await world.create(SLOTS[:1])
-    assert world.hindrances.next_due_in_s(JOB.metadata) is not None
+    assert world.blocked.next_due_in_s(JOB.metadata) is not None
     assert "FailedRelabelPod" in world.recorder.reasons
     assert "no patches today" in world.recorder.events[-1][-1]
 
@@ -239,7 +244,7 @@ async def test_an_ended_orphan_that_stands_in_the_way_is_told_of() -> None:
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["pods", "mnist-worker-0"] = existing(labels=labels) | {"status": {"phase": "Succeeded"}}
     await world.create(SLOTS[:1])
-    assert world.hindrances.next_due_in_s(JOB.metadata) is not None
+    assert world.blocked.next_due_in_s(JOB.metadata) is not None
     assert world.recorder.events[-1][:2] == ("Warning", "FailedCreatePod")
     assert "pod mnist-worker-0 exists already" in world.recorder.events[-1][-1]
     assert "it has ended, and belongs to nobody" in world.recorder.events[-1][-1]
@@ -291,7 +296,7 @@ async def test_deletes_carry_the_uid_and_are_expected() -> None:
     world = World()
     exited = JobEvent("Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited with code 137")
     plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0), exited),), delete_services=(service("Worker", 0),))
-    await world.executor.delete_children(JOB, plan)
+    await world.deleter.delete(JOB, plan)
     assert world.client.bodies["delete", "pods", "mnist-worker-0"] == {
         "uid": "uid-mnist-worker-0",
         "resource_version": "5",
@@ -312,7 +317,7 @@ async def test_what_is_gone_already_is_deleted(error: ApiError) -> None:
     """B14: 404, or another object under the name, is success without an event."""
     world = World()
     world.client.fail["delete", "pods", "mnist-worker-0"] = error
-    await world.executor.delete_children(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0)),)))
+    await world.deleter.delete(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0)),)))
     assert world.recorder.events == []
     assert world.expectations.satisfied(OWNER)
 
@@ -323,7 +328,7 @@ async def test_a_delete_that_fails_stops_no_other_and_is_told() -> None:
     world.client.fail["delete", "pods", "mnist-worker-0"] = RequestTimeoutError("no answer")
     plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0)), PodDeletion(pod("Worker", 1))))
     with pytest.raises(RequestTimeoutError):
-        await world.executor.delete_children(JOB, plan)
+        await world.deleter.delete(JOB, plan)
     assert ("delete", "pods", "mnist-worker-1") in world.client.actions
     assert world.recorder.reasons == ["FailedDeletePod", "SuccessfulDeletePod"]
     world.expectations.deletion_observed(OWNER, "pod", "uid-mnist-worker-1")
@@ -344,7 +349,7 @@ async def test_what_a_pod_proves_is_told_before_it_is_deleted() -> None:
     """U13: of 24 restarts six had no ExitedWithCode when the operator was killed between the delete and the event."""
     world = World()
     told = recorded_before(world)
-    await world.executor.delete_children(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0), EXITED),)))
+    await world.deleter.delete(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0), EXITED),)))
     assert told == [["ExitedWithCode"]]
 
 
@@ -354,7 +359,7 @@ async def test_a_pod_whose_end_can_not_be_told_now_stays() -> None:
     world.recorder.refuses = RequestTimeoutError("no answer")
     plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0), EXITED), PodDeletion(pod("Worker", 1))))
     with pytest.raises(RequestTimeoutError):
-        await world.executor.delete_children(JOB, plan)
+        await world.deleter.delete(JOB, plan)
     assert world.client.actions == [("delete", "pods", "mnist-worker-1")]
     world.expectations.deletion_observed(OWNER, "pod", "uid-mnist-worker-1")
     assert world.expectations.satisfied(OWNER)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fakes.clock import FakeClock
+from tfjob_operator.controller.tfjob.children import OwnerKey
 from tfjob_operator.controller.tfjob.expectations import EXPIRY_S, Expectations
-from tfjob_operator.controller.tfjob.ownership import OwnerKey
 
 JOB = OwnerKey("ns/job")
 

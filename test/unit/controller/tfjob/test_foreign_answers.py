@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from fakes.clock import FakeClock
+from fakes.controller import status_writer
 from fakes.jobs import OWNER, good_spec, job, pod, replica
 from fakes.recorder import FakeRecorder
 from fakes.transport import Answer, FakeTransport, refusal
@@ -16,16 +17,17 @@ from tfjob_operator.api.client.errors import ApiError, ConflictError, DecodeErro
 from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import LeaseLock
-from tfjob_operator.controller.tfjob.adoption import Claims, RefManager
+from tfjob_operator.controller.tfjob.adoption import RefManager
+from tfjob_operator.controller.tfjob.blocked import BlockedChildren
+from tfjob_operator.controller.tfjob.confirmation import Confirmer, StaleViewError
+from tfjob_operator.controller.tfjob.creator import Creator, RefusedError
 from tfjob_operator.controller.tfjob.decide.actions import Plan, PodDeletion, Slot
-from tfjob_operator.controller.tfjob.executor import Executor, NameTakenError, RefusedError
+from tfjob_operator.controller.tfjob.delays import Delays
+from tfjob_operator.controller.tfjob.deleter import Deleter
 from tfjob_operator.controller.tfjob.expectations import Expectations
-from tfjob_operator.controller.tfjob.hindrances import Hindrances
-from tfjob_operator.controller.tfjob.kinds import POD
+from tfjob_operator.controller.tfjob.job_events import JobEvents
 from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
-from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
-from tfjob_operator.controller.tfjob.retries import Retries
-from tfjob_operator.controller.tfjob.status_writer import StaleViewError, StatusWriter
+from tfjob_operator.controller.tfjob.name_conflicts import NameTakenError
 from tfjob_operator.workqueue import LoopClock
 
 if TYPE_CHECKING:
@@ -68,23 +70,30 @@ class World:
         self.transport = FakeTransport(*before, last)
         self.client = RestClient(self.transport)
         self.recorder = FakeRecorder()
-        self.expectations, self.hindrances = Expectations(FakeClock()), Hindrances(FakeClock())
-        self.executor = Executor(self.client, self.recorder, self.expectations, self.hindrances)
-        self.writer = StatusWriter(self.client, self.recorder, NoJobMetrics())
+        self.expectations, self.delays, self.events = (
+            Expectations(FakeClock()),
+            Delays(FakeClock()),
+            JobEvents(self.recorder),
+        )
+        blocked = BlockedChildren(FakeClock(), self.delays)
+        self.creator = Creator(self.client, self.events, self.expectations, blocked)
+        self.deleter = Deleter(self.client, self.events, self.expectations)
+        self.writer = status_writer(self.client, self.recorder)
+        self.confirmer = Confirmer(self.client)
         self.lock = LeaseLock(self.client, "ns", "lock", identity="me")
 
 
 Effect = tuple["Callable[[World], Awaitable[object]]", tuple[Answer, ...]]
 WRITES: Final[dict[str, Effect]] = {
-    "create": (lambda w: w.executor.create_children(JOB, good_spec(JOB), Plan(create_pods=(SLOT,))), ()),
-    "delete": (lambda w: w.executor.delete_children(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0, "Failed", 1)),))), ()),
-    "delete the job": (lambda w: w.executor.delete_job(JOB), ()),
+    "create": (lambda w: w.creator.create(JOB, good_spec(JOB), Plan(create_pods=(SLOT,))), ()),
+    "delete": (lambda w: w.deleter.delete(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0, "Failed", 1)),))), ()),
+    "delete the job": (lambda w: w.deleter.delete_job(JOB), ()),
     "write the status": (lambda w: w.writer.write(JOB, JOB.status, ()), ()),
 }  # fmt: skip
 READS: Final[dict[str, Effect]] = {
     "look who has the name": (WRITES["create"][0], (TAKEN,)),
-    "confirm the job": (lambda w: w.writer.confirm(JOB), ()),
-    "confirm a pod": (lambda w: w.writer.confirm_pods("ns", [("mnist-worker-0", "uid")]), ()),
+    "confirm the job": (lambda w: w.confirmer.confirm(JOB), ()),
+    "confirm a pod": (lambda w: w.confirmer.confirm_pods("ns", [("mnist-worker-0", "uid")]), ()),
     "read the lease": (lambda w: w.lock.get(), ()),
 }
 
@@ -117,12 +126,12 @@ async def test_a_success_that_is_not_the_api_servers_is_none(effect: Effect, ans
 async def test_an_adoption_that_the_api_server_did_not_answer_is_tried_again(answer: Answer) -> None:
     """D4, D14, D19: it is told on the job, and nothing is expected of it."""
     world = World(answer)
-    refs = RefManager(world.client, world.executor.record, world.expectations, Retries(FakeClock()))
+    refs = RefManager(world.client, world.events, world.expectations, world.delays)
 
     async def confirm() -> None:
         """The job is as the cache shows it."""
 
-    adoptions = await refs.carry_out(JOB, [Claims(POD, (pod("Worker", 0),))], confirm)
+    adoptions = await refs.adopt(JOB, [pod("Worker", 0)], confirm)
     assert not adoptions.any
     assert adoptions.wait_s is not None
     assert world.expectations.satisfied(OWNER)

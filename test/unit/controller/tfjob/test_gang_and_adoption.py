@@ -19,18 +19,17 @@ from tfjob_operator.api.client.errors import (
     NotFoundError,
 )
 from tfjob_operator.api.meta import OwnerReference
-from tfjob_operator.api.scheduling import PodGroup, PodGroupSpec, PodGroupStatus
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import ChildLabels, ChildMeta
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
 from tfjob_operator.controller.tfjob.build.pod import labels_of
+from tfjob_operator.controller.tfjob.children import ChildLabels, ChildMeta, PodGroup, PodGroupSpec, PodGroupStatus
+from tfjob_operator.controller.tfjob.confirmation import StaleViewError
 from tfjob_operator.controller.tfjob.decide.actions import Slot
 from tfjob_operator.controller.tfjob.decide.gang import gang_scheduler
-from tfjob_operator.controller.tfjob.executor import NameTakenError
-from tfjob_operator.controller.tfjob.status_writer import StaleViewError
+from tfjob_operator.controller.tfjob.name_conflicts import NameTakenError
 
 if TYPE_CHECKING:
-    from tfjob_operator.api.v1.children import Pod
+    from tfjob_operator.controller.tfjob.children import Pod
 
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
 CREATE_GROUP = ("create", "podgroups", "mnist")

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from fakes.clock import FakeClock
+from fakes.controller import status_writer
 from fakes.jobs import good_spec, job, replica
 from fakes.recorder import FakeRecorder
 from fakes.transport import Answer, FakeTransport
@@ -13,12 +14,12 @@ from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.controller.leaderelection import Fence, FencedTransport
+from tfjob_operator.controller.tfjob.blocked import BlockedChildren
+from tfjob_operator.controller.tfjob.creator import Creator
 from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
-from tfjob_operator.controller.tfjob.executor import Executor
+from tfjob_operator.controller.tfjob.delays import Delays
 from tfjob_operator.controller.tfjob.expectations import Expectations
-from tfjob_operator.controller.tfjob.hindrances import Hindrances
-from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
-from tfjob_operator.controller.tfjob.status_writer import StatusWriter
+from tfjob_operator.controller.tfjob.job_events import JobEvents
 
 if TYPE_CHECKING:
     from tfjob_operator.api.client import Request, Response
@@ -56,8 +57,9 @@ async def test_a_job_of_a_thousand_leaves_room_for_the_writes_of_others() -> Non
         job({"tfReplicaSpecs": {"Worker": replica(WORKERS)}}),
         job({"tfReplicaSpecs": {"Worker": replica(1)}}),
     )
-    executor = Executor(client, FakeRecorder(), Expectations(FakeClock()), Hindrances(FakeClock()))
-    writer = StatusWriter(client, FakeRecorder(), NoJobMetrics())
+    blocked = BlockedChildren(FakeClock(), Delays(FakeClock()))
+    creator = Creator(client, JobEvents(FakeRecorder()), Expectations(FakeClock()), blocked)
+    writer = status_writer(client, FakeRecorder())
     slots = tuple(Slot("Worker", index, f"mnist-worker-{index}") for index in range(WORKERS))
 
     async def renew() -> None:
@@ -67,7 +69,7 @@ async def test_a_job_of_a_thousand_leaves_room_for_the_writes_of_others() -> Non
 
     renewing = asyncio.create_task(renew())
     await asyncio.sleep(0)
-    creating = asyncio.create_task(executor.create_children(large, good_spec(large), Plan(create_pods=slots)))
+    creating = asyncio.create_task(creator.create(large, good_spec(large), Plan(create_pods=slots)))
     while not creating.done():
         await asyncio.sleep(3.5)
         began = loop.time()

@@ -8,18 +8,16 @@ import msgspec
 import pytest
 
 from fakes.api import status_error
-from fakes.clock import FakeClock
 from fakes.controller import KEY, World
-from fakes.jobs import OWNER, good_spec, job, observed, pod, replica, service
+from fakes.jobs import good_spec, job, observed, pod, replica, service
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, ForbiddenError, NotFoundError
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import ChildLabels, Pod, Service, ServiceSpec
 from tfjob_operator.controller.tfjob.build.pod import build_service, labels_of
+from tfjob_operator.controller.tfjob.children import ChildLabels, Pod, Service, ServiceSpec
 from tfjob_operator.controller.tfjob.decide.actions import Mending, Plan, Slot
 from tfjob_operator.controller.tfjob.decide.mending import labels_wanted, relabellings, reselections
 from tfjob_operator.controller.tfjob.decide.plan import plan
-from tfjob_operator.controller.tfjob.retries import FIRST_DELAY_S, FORGIVEN_S, LONGEST_DELAY_S, Retries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -202,25 +200,6 @@ async def test_a_child_that_is_gone_needs_no_mending() -> None:
     world.pods.put(labelled(POD, replica_index="abc"))
     await world.sync()
     assert world.recorder.events == []
-
-
-async def test_the_delays_of_what_is_tried_grow_and_are_forgiven() -> None:
-    """U9, D14: whoever edits a label again and again costs one patch in five minutes; an edit in a month is mended at once."""
-    clock = FakeClock()
-    retries = Retries(clock)
-    waits = []
-    for _ in range(12):
-        assert retries.wait_s(OWNER, "this") == 0
-        waits.append(retries.tried(OWNER, "this"))
-        assert retries.wait_s(OWNER, "that") == 0
-        assert retries.wait_s(OWNER, "this") == waits[-1]
-        clock.step(waits[-1])
-    assert waits[:3] == [FIRST_DELAY_S, 2 * FIRST_DELAY_S, 4 * FIRST_DELAY_S]
-    assert waits[-1] == LONGEST_DELAY_S
-    clock.step(FORGIVEN_S + 1)
-    assert retries.tried(OWNER, "this") == FIRST_DELAY_S
-    retries.forget(OWNER)
-    assert retries.wait_s(OWNER, "this") == 0
 
 
 def test_a_plan_that_only_mends_makes_and_deletes_nothing() -> None:

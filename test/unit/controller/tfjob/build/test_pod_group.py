@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.jobs import good_spec, job, replica, template
-from tfjob_operator.api.scheduling import PodGroup
-from tfjob_operator.api.v1.children import ChildMeta
 from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
 from tfjob_operator.controller.tfjob.build.pod_group import build_pod_group, min_resources, resize_patch
 from tfjob_operator.controller.tfjob.build.quantities import format_quantity, parse_quantity
+from tfjob_operator.controller.tfjob.children import ChildMeta, PodGroup
 from tfjob_operator.controller.tfjob.decide.actions import PodGroupResize, Slot
 from tfjob_operator.controller.tfjob.decide.gang import gang_scheduler
 

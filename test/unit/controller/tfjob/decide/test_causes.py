@@ -20,7 +20,7 @@ from tfjob_operator.api.core import (
     PodSpec,
     PodStatus,
 )
-from tfjob_operator.api.v1.children import Pod
+from tfjob_operator.controller.tfjob.children import Pod
 from tfjob_operator.controller.tfjob.decide.plan import plan
 
 

@@ -17,20 +17,23 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, ForbiddenError, InvalidError
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import NO_LABELS, ChildMeta, ConfigMap
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
+from tfjob_operator.controller.tfjob.blocked import BlockedChildren
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
 from tfjob_operator.controller.tfjob.build.tf_config import INLINE_BYTES, ClusterSpec, config_map_name
+from tfjob_operator.controller.tfjob.children import NO_LABELS, ChildMeta, ConfigMap
+from tfjob_operator.controller.tfjob.creator import Creator
 from tfjob_operator.controller.tfjob.decide.actions import NOTHING, Plan, PodDeletion, Slot
 from tfjob_operator.controller.tfjob.decide.config_maps import build_config_map, with_config_maps
 from tfjob_operator.controller.tfjob.decide.plan import plan
-from tfjob_operator.controller.tfjob.executor import Executor, NameTakenError
+from tfjob_operator.controller.tfjob.delays import Delays
 from tfjob_operator.controller.tfjob.expectations import Expectations
-from tfjob_operator.controller.tfjob.hindrances import Hindrances
+from tfjob_operator.controller.tfjob.job_events import JobEvents
+from tfjob_operator.controller.tfjob.name_conflicts import NameTakenError
 
 if TYPE_CHECKING:
-    from tfjob_operator.api.v1.children import Pod
     from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.tfjob.children import Pod
 
 LARGE = 200
 
@@ -254,19 +257,20 @@ def test_a_label_that_is_no_hash_names_no_config_map(label: str) -> None:
 
 
 class Hands:
-    """An executor and what surrounds it."""
+    """A creator and what surrounds it."""
 
     def __init__(self) -> None:
         self.client = FakeClient()
         self.recorder = FakeRecorder()
         self.expectations = Expectations(FakeClock())
-        self.executor = Executor(self.client, self.recorder, self.expectations, Hindrances(FakeClock()))
+        blocked = BlockedChildren(FakeClock(), Delays(FakeClock()))
+        self.creator = Creator(self.client, JobEvents(self.recorder), self.expectations, blocked)
         self.job = large()
 
     async def create(self, *slots: Slot, digest: str = DIGEST) -> None:
         """Create a ConfigMap, and service and pod of these replicas."""
         plan = Plan(create_pods=slots, create_services=slots, create_config_maps=(digest,))
-        await self.executor.create_children(self.job, good_spec(self.job), plan)
+        await self.creator.create(self.job, good_spec(self.job), plan)
 
 
 async def test_a_config_map_is_made_before_the_pods_that_read_it() -> None:
@@ -358,6 +362,6 @@ async def test_the_whole_cluster_is_put_together_once_for_all_pods(monkeypatch: 
 
     monkeypatch.setattr(text, "func", counted)
     slots = tuple(slot(index) for index in range(50))
-    await hands.executor.create_children(hands.job, good_spec(hands.job), Plan(create_pods=slots))
+    await hands.creator.create(hands.job, good_spec(hands.job), Plan(create_pods=slots))
     assert len(hands.client.actions) == 50
     assert len(asked) == 1

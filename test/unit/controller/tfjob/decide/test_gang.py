@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 from fakes.jobs import JOB_UID, good_spec, invalid_spec, job, names, pod, replica, service, template
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.meta import OwnerReference
-from tfjob_operator.api.scheduling import PodGroup, PodGroupSpec, PodGroupStatus
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import ChildMeta
 from tfjob_operator.api.v1.types import JobStatus
+from tfjob_operator.controller.tfjob.children import ChildMeta, PodGroup, PodGroupSpec, PodGroupStatus
 from tfjob_operator.controller.tfjob.decide.gang import FIRST_LOOK_S, LOOK_AGAIN_S, Gang, gang_scheduler
 from tfjob_operator.controller.tfjob.decide.plan import plan
 
 if TYPE_CHECKING:
-    from tfjob_operator.api.v1.children import Pod
     from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.tfjob.children import Pod
     from tfjob_operator.controller.tfjob.decide.actions import Plan
 
 VOLCANO = gang_scheduler("volcano")

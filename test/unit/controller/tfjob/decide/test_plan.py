@@ -15,8 +15,8 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api import core
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import Pod, Service
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, Mistake, ReplicaStatus, TFJob
+from tfjob_operator.controller.tfjob.children import Pod, Service
 from tfjob_operator.controller.tfjob.decide.actions import NOTHING, JobEvent, Plan
 from tfjob_operator.controller.tfjob.decide.plan import plan
 

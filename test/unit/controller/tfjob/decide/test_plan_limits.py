@@ -12,8 +12,8 @@ from fakes.jobs import good_spec, job, names, pod, replica, service
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import ContainerState, ContainerStateTerminated
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import Pod, Service
 from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob
+from tfjob_operator.controller.tfjob.children import Pod, Service
 from tfjob_operator.controller.tfjob.decide.actions import NOTHING, JobEvent, Plan
 from tfjob_operator.controller.tfjob.decide.plan import plan
 

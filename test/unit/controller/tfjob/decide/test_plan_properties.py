@@ -17,8 +17,8 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.tfjob.decide.plan import plan
 
 if TYPE_CHECKING:
-    from tfjob_operator.api.v1.children import Pod, Service
     from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.tfjob.children import Pod, Service
     from tfjob_operator.controller.tfjob.decide.actions import Plan
 
 LATER = EPOCH + timedelta(seconds=60)

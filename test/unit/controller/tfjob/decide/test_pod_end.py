@@ -18,8 +18,8 @@ from tfjob_operator.controller.tfjob.decide.restarts import account, in_place_re
 from tfjob_operator.controller.tfjob.decide.verdict import should_restart
 
 if TYPE_CHECKING:
-    from tfjob_operator.api.v1.children import Pod
     from tfjob_operator.api.v1.types import IndexRestarts
+    from tfjob_operator.controller.tfjob.children import Pod
 
 
 def with_status(found: Pod, **fields: Any) -> Pod:

@@ -11,8 +11,8 @@ from fakes.jobs import good_spec, job, names, pod, replica
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api import core
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import ChildLabels, Pod
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
+from tfjob_operator.controller.tfjob.children import ChildLabels, Pod
 from tfjob_operator.controller.tfjob.decide.plan import plan
 
 

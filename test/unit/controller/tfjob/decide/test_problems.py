@@ -7,7 +7,7 @@ import pytest
 
 from fakes.jobs import observed, pod
 from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus, PodCondition
-from tfjob_operator.api.v1.children import Pod
+from tfjob_operator.controller.tfjob.children import Pod
 from tfjob_operator.controller.tfjob.decide.actions import JobEvent
 from tfjob_operator.controller.tfjob.decide.problems import MOST_PER_REASON, problems_of, unreported
 

@@ -16,8 +16,8 @@ from fakes.jobs import good_spec, job, names, replica
 from fakes.recordings import histories
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import ChildLabels, Pod
 from tfjob_operator.api.v1.types import ReplicaStatus
+from tfjob_operator.controller.tfjob.children import ChildLabels, Pod
 from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.controller.tfjob.decide.status_draft import StatusDraft
 

@@ -13,8 +13,8 @@ from fakes.controller import STATUS, World
 from fakes.jobs import good_spec, job, names, pod, replica, service
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import ChildLabels, Pod
 from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, JobStatus
+from tfjob_operator.controller.tfjob.children import ChildLabels, Pod
 from tfjob_operator.controller.tfjob.decide.identity import place_of
 from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.controller.tfjob.decide.replicas import replicas_of

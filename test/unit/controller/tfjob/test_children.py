@@ -1,4 +1,7 @@
-"""Children that name a job from elsewhere: whoever may create pods in one namespace can write any UID into them."""
+"""Names of children, and children that name a job from elsewhere.
+
+Whoever may create pods in one namespace can write any UID into them.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,9 @@ import pytest
 from fakes.controller import KEY, STATUS, World
 from fakes.jobs import OWNER, good_spec, job, pod, replica, service
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.children import ChildLabels, Pod, Service
 from tfjob_operator.controller.tfjob.build.pod import labels_of
+from tfjob_operator.controller.tfjob.children import ChildLabels, Pod, Service, child_name, index_by_owner, owner_key
 from tfjob_operator.controller.tfjob.decide.actions import Slot
-from tfjob_operator.controller.tfjob.ownership import index_by_owner, owner_key
 
 if TYPE_CHECKING:
     from fakes.controller import StubInformer
@@ -35,6 +37,11 @@ def elsewhere(child: Any) -> Any:
 def stores(world: World) -> list[tuple[StubInformer, Pod | Service, str]]:
     """The stores of children, with a child of the job and the name of its kind."""
     return [(world.pods, pod("Worker", 0), "pod"), (world.services, service("Worker", 0), "service")]
+
+
+def test_a_childs_name_is_made_of_job_type_and_index() -> None:
+    """Users find pods by it: ${JOBNAME}-${REPLICA-TYPE}-${INDEX}."""
+    assert child_name("mnist", c.PS, 3) == "mnist-ps-3"
 
 
 def test_a_child_is_found_under_the_owner_of_its_own_namespace() -> None:

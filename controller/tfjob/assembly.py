@@ -1,0 +1,84 @@
+"""Puts a TFJob controller together out of its parts: all that those who run one need of this package, beside `Caches`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfjob_operator.controller.tfjob.adoption import RefManager
+from tfjob_operator.controller.tfjob.blocked import BlockedChildren
+from tfjob_operator.controller.tfjob.build.tf_config import too_long
+from tfjob_operator.controller.tfjob.confirmation import Confirmer
+from tfjob_operator.controller.tfjob.controller import TFJobController
+from tfjob_operator.controller.tfjob.creator import Creator
+from tfjob_operator.controller.tfjob.decide.bounds import BOUNDS
+from tfjob_operator.controller.tfjob.delays import Delays
+from tfjob_operator.controller.tfjob.deleter import Deleter
+from tfjob_operator.controller.tfjob.executor import Executor
+from tfjob_operator.controller.tfjob.expectations import Expectations
+from tfjob_operator.controller.tfjob.handlers import Feed
+from tfjob_operator.controller.tfjob.job_events import JobEvents
+from tfjob_operator.controller.tfjob.mender import Mender
+from tfjob_operator.controller.tfjob.status_writer import StatusWriter
+from tfjob_operator.controller.tfjob.unkept import UnkeptStatus
+from tfjob_operator.controller.tfjob.view import Views
+
+if TYPE_CHECKING:
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.controller.events.recorder import EventRecorder
+    from tfjob_operator.controller.tfjob.caches import Caches
+    from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
+    from tfjob_operator.controller.tfjob.metrics import JobMetrics, ReconcileMetrics
+    from tfjob_operator.workqueue import Clock, RateLimitingQueue
+
+
+def new_controller(
+    caches: Caches,
+    client: RestClient,
+    recorder: EventRecorder,
+    queue: RateLimitingQueue[str],
+    *,
+    clock: Clock,
+    metrics: JobMetrics,
+    reconciles: ReconcileMetrics | None = None,
+    leadership_term: LeadershipTerm | None = None,
+    domain: str = "",
+    expectations: Expectations | None = None,
+    delays: Delays | None = None,
+) -> TFJobController:
+    """Return a controller that works on these caches, writes through `client`, and takes its keys from `queue`.
+
+    `leadership_term` is None where others may work on jobs at the same time; `domain` is the cluster's DNS domain where
+    TF_CONFIG needs it. `expectations` and `delays` are new and
+    empty unless they are given.
+    """
+    expectations = expectations or Expectations(clock)
+    delays = delays or Delays(clock)
+    blocked = BlockedChildren(clock, delays)
+    feed, events, unkept = Feed(queue), JobEvents(recorder), UnkeptStatus(recorder)
+    gang = caches.pod_groups.scheduler if caches.pod_groups is not None else None
+    bounds = (*BOUNDS, lambda meta, spec: too_long(meta, spec, domain))
+    return TFJobController(
+        caches=caches,
+        queue=queue,
+        feed=feed,
+        views=Views(caches, expectations, Confirmer(client), unkept, leadership_term=leadership_term, bounds=bounds),
+        ref_manager=RefManager(client, events, expectations, delays),
+        executor=Executor(
+            status_writer=StatusWriter(client, recorder, metrics, unkept, feed=feed, clock=clock),
+            creator=Creator(client, events, expectations, blocked, domain=domain, gang=gang),
+            deleter=Deleter(client, events, expectations, gang=gang),
+            mender=Mender(client, events, delays),
+            events=events,
+            expectations=expectations,
+            blocked=blocked,
+            feed=feed,
+        ),
+        expectations=expectations,
+        delays=delays,
+        blocked=blocked,
+        metrics=metrics,
+        reconciles=reconciles,
+        clock=clock,
+        leadership_term=leadership_term,
+        domain=domain,
+    )

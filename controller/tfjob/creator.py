@@ -1,0 +1,251 @@
+"""Creates the children that a plan says are missing, each call answered for whatever comes back.
+
+Decides nothing about jobs. What it knows is the API: which answers mean that a child is there already (`name_conflicts.py`),
+which that it must be tried again, and which that it never can be created.
+
+Invariants:
+
+- The PodGroup comes before all else (B65), then the ConfigMaps, then the replicas, a replica's service before its pod (B63).
+- An expectation is set before its create leaves, and is lowered when that fails or is never made; what is left is met by what
+  the informers see (EX-04).
+- A replica whose name is taken waits by itself, and no other waits for it (U2).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from structlog.contextvars import bound_contextvars
+
+from tfjob_operator.api.client.errors import (
+    AlreadyExistsError,
+    ApiError,
+    BadRequestError,
+    ForbiddenError,
+    InvalidError,
+    NamespaceTerminatingError,
+)
+from tfjob_operator.api.client.rest import JSON_PATCH
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.templates import templates_of
+from tfjob_operator.controller.tfjob.build.pod import PodBuilder, build_service
+from tfjob_operator.controller.tfjob.build.pod_group import build_pod_group, resize_patch
+from tfjob_operator.controller.tfjob.build.tf_config import config_map_name
+from tfjob_operator.controller.tfjob.children import owner_key
+from tfjob_operator.controller.tfjob.decide.config_maps import build_config_map
+from tfjob_operator.controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE, ChildKind, pod_group_kind
+from tfjob_operator.controller.tfjob.name_conflicts import NameConflicts, NameTakenError
+from tfjob_operator.workqueue.parallel import slow_start_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.tfjob.blocked import BlockedChildren
+    from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
+    from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
+    from tfjob_operator.controller.tfjob.decide.gang import GangScheduler
+    from tfjob_operator.controller.tfjob.expectations import Expectations
+    from tfjob_operator.controller.tfjob.job_events import JobEvents
+
+MAX_AT_ONCE: Final = 16
+"""Creates of one job under way together. So many keep an API server on two cores busy; more would only queue there, and in the
+line for our connections, of which half stay free for what other jobs have to write."""
+
+_DENIED: Final = re.compile(r"\bdenied (the )?request\b")
+"""How admission webhooks and policies say no, with whatever code: what they think may change, and the job is not wrong."""
+
+_OF_ALL: Final = re.compile(r"exceeded quota|is forbidden: User ")
+"""How quotas and RBAC say no: to every child of the job alike."""
+
+log = structlog.get_logger(__name__)
+
+
+class RefusedError(ApiError):
+    """The API server calls a child invalid. It would say so again: the job's specification must change."""
+
+
+class Creator:
+    """Creates the children of jobs."""
+
+    def __init__(
+        self,
+        client: RestClient,
+        events: JobEvents,
+        expectations: Expectations,
+        blocked: BlockedChildren,
+        *,
+        domain: str = "",
+        gang: GangScheduler | None = None,
+    ) -> None:
+        """`domain` is the cluster's DNS domain where TF_CONFIG needs it; `gang` the gang scheduler in use, if there is one."""
+        self._client = client
+        self._events = events
+        self._expectations = expectations
+        self._blocked = blocked
+        self._conflicts = NameConflicts(client, events)
+        self._domain = domain
+        self._gang = gang
+
+    async def create(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> None:
+        """Create what the plan says is missing, many replicas at once in growing batches (SB-01).
+
+        Raises the first ApiError but that of a taken name, after which nothing more is begun; RefusedError when the API server
+        calls a child invalid. A namespace that is being deleted is no error (SB-03): its refusal leaves an expectation behind,
+        so that no sync asks again (D12).
+        """
+        try:
+            if self._gang is not None:
+                await self._gather(job, spec, plan, self._gang)
+            if not (plan.create_services or plan.create_pods or plan.create_config_maps):
+                return
+            builder = PodBuilder(job, spec, domain=self._domain, gang=self._gang)
+            plan, failure = await self._share(job, plan, builder.cluster)
+            await self._create_replicas(job, spec, plan, builder)
+        except NamespaceTerminatingError:
+            log.info("namespace_terminating")
+        else:
+            if failure is not None:
+                raise failure
+
+    async def _create_replicas(self, job: TFJob, spec: TFJobSpec, plan: Plan, builder: PodBuilder) -> None:
+        services = {slot.name: slot for slot in plan.create_services}
+        pods = {slot.name: slot for slot in plan.create_pods}
+        slots = list((services | pods).values())
+        owner = owner_key(job.metadata)
+        self._expectations.expect_creations(owner, SERVICE.name, services)
+        self._expectations.expect_creations(owner, POD.name, pods)
+
+        async def create_child(kind: ChildKind, missing: dict[str, Slot], slot: Slot) -> None:
+            if slot.name not in missing:
+                return
+            body = builder.build(slot) if kind is POD else build_service(job.metadata, spec, slot)
+            try:
+                await self._create(job, kind, slot.name, body)
+            except NamespaceTerminatingError:
+                del missing[slot.name]  # what stays expected
+                raise
+            del missing[slot.name]
+
+        async def create_both(slot: Slot) -> None:
+            await create_child(SERVICE, services, slot)
+            await create_child(POD, pods, slot)
+
+        async def create(number: int) -> None:
+            slot = slots[number]
+            with bound_contextvars(replica_type=slot.type.lower(), pod=slot.name):
+                await self._attempt(job.metadata, slot.name, create_both(slot))
+
+        try:
+            _, error = await slow_start_batch(len(slots), create, at_once=MAX_AT_ONCE)
+        finally:
+            # What is left in the two was refused, failed, or was never begun.
+            for kind, left in ((SERVICE, services), (POD, pods)):
+                for name in left:
+                    self._expectations.creation_observed(owner, kind.name, name)
+        if error is not None:
+            raise error
+
+    async def _attempt(self, job: ObjectMeta, name: str, creating: Awaitable[None]) -> None:
+        """Await the creation of one replica, and let the replica wait if that fails for a reason that may be its own.
+
+        Raises ApiError but where the name is taken, which concerns no other replica.
+        """
+        try:
+            await creating
+        except ApiError as error:
+            if _may_be_its_own(error):
+                self._blocked.refused(job, name)
+            if not isinstance(error, NameTakenError):
+                raise
+        else:
+            self._blocked.created(job, name)
+
+    async def _share(self, job: TFJob, plan: Plan, cluster: ClusterSpec) -> tuple[Plan, ApiError | None]:
+        """Create the ConfigMaps that are missing. Return the plan without the pods that wait for one, and why they wait."""
+        failures: dict[str, ApiError] = {}
+        for digest in plan.create_config_maps:
+            body = build_config_map(job.metadata, cluster, digest)
+            try:
+                await self._create_awaited(job, CONFIG_MAP, config_map_name(job.metadata.name, digest), body)
+            except NamespaceTerminatingError:
+                raise
+            except ApiError as error:
+                failures[digest] = error
+        if cluster.digest in failures:
+            able = tuple(slot for slot in plan.create_pods if not cluster.is_shared_with(slot.type))
+            plan = replace(plan, create_pods=able)
+        return plan, next(iter(failures.values()), None)
+
+    async def _gather(self, job: TFJob, spec: TFJobSpec, plan: Plan, gang: GangScheduler) -> None:
+        """Create or resize the PodGroup. Raises ApiError, as for any child."""
+        meta, kind = job.metadata, pod_group_kind(gang)
+        if plan.create_pod_group is not None:
+            body = build_pod_group(meta, spec, templates_of(job.spec), gang, plan.create_pod_group)
+            await self._create_awaited(job, kind, meta.name, body)
+        if plan.resize_pod_group is not None:
+            patch = resize_patch(spec, templates_of(job.spec), plan.resize_pod_group)
+            await self._client.patch(kind.resource, meta.namespace, meta.name, patch, content_type=JSON_PATCH)
+            log.info("pod_group_resized", min_member=plan.resize_pod_group.min_member)
+
+    async def _create_awaited(self, job: TFJob, kind: ChildKind, name: str, body: dict[str, Any]) -> None:
+        """Create a child that pods wait for, and expect to see it: also where its namespace is going (D12)."""
+        owner = owner_key(job.metadata)
+        self._expectations.expect_creations(owner, kind.name, [name])
+        try:
+            await self._create(job, kind, name, body)
+        except NamespaceTerminatingError:
+            raise
+        except BaseException:
+            self._expectations.creation_observed(owner, kind.name, name)
+            raise
+        self._blocked.created(job.metadata, name)
+
+    async def _create(self, job: TFJob, kind: ChildKind, name: str, body: dict[str, Any]) -> None:
+        """Create one child. Returns when it exists and is ours; else raises ApiError."""
+        meta = job.metadata
+        try:
+            await self._client.create(kind.resource, meta.namespace, body)
+        except NamespaceTerminatingError:
+            raise  # no event (SB-03)
+        except AlreadyExistsError:
+            # Whether the cache has seen it already can not be known, so it must not be waited for (B76).
+            self._expectations.creation_observed(owner_key(meta), kind.name, name)
+            await self._settle(job, kind, name)
+        except ApiError as error:
+            if isinstance(error, kind.refusals) and not _DENIED.search(error.status_message):
+                raise RefusedError(f"{kind.name} {name} was refused: {error.status_message}") from error
+            self._warn(job, kind, name, str(error))
+            raise
+        else:
+            self._events.record(job, c.NORMAL, kind.created, f"Created {kind.name}: {name}")
+
+    async def _settle(self, job: TFJob, kind: ChildKind, name: str) -> None:
+        """Return when the object that bears this name is ours. Raises NameTakenError, of which people are told."""
+        try:
+            await self._conflicts.settle(job, kind, name)
+        except NameTakenError as error:
+            if error.why:
+                self._warn(job, kind, name, f"{error}: {error.why}")
+            raise
+
+    def _warn(self, job: TFJob, kind: ChildKind, name: str, why: str) -> None:
+        """Tell why a child could not be created, unless that was told lately."""
+        if self._blocked.is_news(job.metadata, name, f"{kind.name}: {why}"):
+            self._events.record(job, c.WARNING, kind.failed_create, f"Error creating: {why}")
+
+
+def _may_be_its_own(error: ApiError) -> bool:
+    """Whether another replica may well be taken where this one was refused: its name is, or a policy of admission says no.
+
+    The latter is a guess: it ends the batch all the same, and lets others be tried first.
+    """
+    if isinstance(error, NameTakenError):
+        return True
+    refused = isinstance(error, (BadRequestError, ForbiddenError, InvalidError))
+    return refused and not _OF_ALL.search(error.message)

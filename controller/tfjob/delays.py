@@ -1,0 +1,66 @@
+"""Growing delays for what others refuse or undo, each thing by itself, so that none keeps another waiting.
+
+This is the only bookkeeper of delays in the controller, beside the work queue's, which is about whole jobs: of children that
+can not be created (`blocked.py`), of orphans that can not be adopted (`adoption.py`), and of what users have edited and edit
+again (`mender.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.workqueue.rate_limiters import ItemExponentialFailureRateLimiter
+
+if TYPE_CHECKING:
+    from tfjob_operator.controller.tfjob.children import OwnerKey
+    from tfjob_operator.workqueue import Clock
+    from tfjob_operator.workqueue.rate_limiters import RateLimiter
+
+FIRST_DELAY_S: Final = 1.0
+LONGEST_DELAY_S: Final = 300.0
+"""As long as a kubelet lets a crashing container wait, and as an expectation may stay unmet (EX-02): what waits for longer
+looks forgotten."""
+FORGIVEN_S: Final = LONGEST_DELAY_S
+"""What has not been tried for so long, though it might have been, begins anew."""
+
+
+class Delays:
+    """When a thing may be tried again, by the job that it is for and by what it is. All of it can be lost: it only paces.
+
+    Invariant: what is known of an owner goes with it (`forget`), and that of a thing when it is cleared or forgiven.
+    """
+
+    def __init__(self, clock: Clock, limiter: RateLimiter[tuple[OwnerKey, str]] | None = None) -> None:
+        """`limiter` says how long a thing waits."""
+        self._clock = clock
+        self._limiter = limiter or ItemExponentialFailureRateLimiter(FIRST_DELAY_S, LONGEST_DELAY_S)
+        self._due: dict[OwnerKey, dict[str, float]] = {}
+
+    def wait_s(self, owner: OwnerKey, what: str) -> float:
+        """Return for how many seconds this must not be tried yet; 0 when it may be."""
+        due = self._due.get(owner, {}).get(what)
+        return 0.0 if due is None else max(0.0, due - self._clock.monotonic())
+
+    def tried(self, owner: OwnerKey, what: str) -> float:
+        """Note a try, however it ended. Return in how many seconds the next may come."""
+        now = self._clock.monotonic()
+        known = self._due.setdefault(owner, {})
+        for each in [each for each, due in known.items() if now > due + FORGIVEN_S]:
+            self._limiter.forget((owner, each))
+            del known[each]
+        wait_s = self._limiter.when((owner, what))
+        known[what] = now + wait_s
+        return wait_s
+
+    def clear(self, owner: OwnerKey, what: str) -> None:
+        """Let this be tried at once, and begin anew: it has succeeded, or what stood in its way is gone."""
+        known = self._due.get(owner)
+        if known is not None and known.pop(what, None) is not None:
+            self._limiter.forget((owner, what))
+            if not known:
+                del self._due[owner]
+
+    def forget(self, owner: OwnerKey) -> None:
+        """Drop what is known of an owner: it is gone."""
+        for what in self._due.pop(owner, {}):
+            self._limiter.forget((owner, what))

@@ -1,0 +1,110 @@
+"""Deletes children, and jobs that have outlived their TTL, each call answered for whatever comes back.
+
+Invariants:
+
+- What only a pod proves is on the server before the pod is deleted: its last event is written, past the recorder's queue (U13);
+  where that fails for now, so does the delete.
+- A delete carries the UID of what it is about, so another object of that name is not touched (WR-08). That of a pod, or a job,
+  also carries the version that was looked at: a newer pod may hold a success, or a failure, that nobody has written down yet.
+  That version is on its way into the cache, and a sync comes with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from structlog.contextvars import bound_contextvars
+
+from tfjob_operator.api.client.errors import ApiError, ConflictError, NotFoundError
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.children import NO_LABELS, owner_key
+from tfjob_operator.controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE, pod_group_kind
+from tfjob_operator.workqueue.parallel import parallelize_until
+
+if TYPE_CHECKING:
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.tfjob.children import ChildMeta
+    from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan
+    from tfjob_operator.controller.tfjob.decide.gang import GangScheduler
+    from tfjob_operator.controller.tfjob.expectations import Expectations
+    from tfjob_operator.controller.tfjob.job_events import JobEvents
+    from tfjob_operator.controller.tfjob.kinds import ChildKind
+
+MAX_AT_ONCE: Final = 16
+"""As many deletes of one job under way together as creates (`creator.MAX_AT_ONCE`)."""
+
+
+class Deleter:
+    """Deletes the children of jobs, and jobs."""
+
+    def __init__(
+        self, client: RestClient, events: JobEvents, expectations: Expectations, *, gang: GangScheduler | None = None
+    ) -> None:
+        """`gang` is the gang scheduler in use, if there is one."""
+        self._client = client
+        self._events = events
+        self._expectations = expectations
+        self._gang = gang
+
+    async def delete(self, job: TFJob, plan: Plan) -> None:
+        """Delete what the plan says must go. Raises the first ApiError, after all have been tried."""
+        targets: list[tuple[ChildKind, ChildMeta, JobEvent | None]] = [
+            (POD, deletion.pod.metadata, deletion.event) for deletion in plan.delete_pods
+        ]
+        targets += [(SERVICE, service.metadata, None) for service in plan.delete_services]
+        targets += [(CONFIG_MAP, config_map.metadata, None) for config_map in plan.delete_config_maps]
+        if self._gang is not None and plan.delete_pod_group is not None:
+            targets.append((pod_group_kind(self._gang), plan.delete_pod_group.metadata, None))
+        failures: list[ApiError] = []
+        owner = owner_key(job.metadata)
+        for kind, meta, _ in targets:
+            self._expectations.expect_deletions(owner, kind.name, [meta.uid])
+
+        async def delete_one(number: int) -> None:
+            kind, meta, event = targets[number]
+            replica_type = (meta.labels or NO_LABELS).replica_type
+            with bound_contextvars(replica_type=replica_type, pod=meta.name):
+                try:
+                    await self._delete(job, kind, meta, event)
+                except ApiError as error:
+                    self._expectations.deletion_observed(owner, kind.name, meta.uid)
+                    self._events.record(job, c.WARNING, kind.failed_delete, f"Error deleting: {error}")
+                    failures.append(error)
+
+        await parallelize_until(MAX_AT_ONCE, len(targets), delete_one)
+        if failures:
+            raise failures[0]
+
+    async def _delete(self, job: TFJob, kind: ChildKind, meta: ChildMeta, event: JobEvent | None) -> None:
+        """Delete one child, or find it gone (B14), or find another one under its name."""
+        if event is not None:
+            await self._events.write(job, event, fact=f"{event.reason} {meta.uid}")
+        seen = meta.resource_version if kind is POD else None
+        try:
+            await self._client.delete(kind.resource, meta.namespace, meta.name, uid=meta.uid, resource_version=seen)
+        except (NotFoundError, ConflictError):
+            self._expectations.deletion_observed(owner_key(job.metadata), kind.name, meta.uid)
+            return
+        self._events.record(job, c.NORMAL, kind.deleted, f"Deleted {kind.name}: {meta.name}")
+
+    async def delete_job(self, job: TFJob) -> None:
+        """Delete the job itself, as it is known; its children go with it. Raises ConflictError when it has changed since."""
+        meta = job.metadata
+        try:
+            await self._client.delete(
+                c.TFJOBS,
+                meta.namespace,
+                meta.name,
+                uid=meta.uid,
+                resource_version=meta.resource_version,
+                propagation="Background",
+            )
+        except NotFoundError:
+            return
+        except ConflictError:
+            raise  # its TTL may have been edited: not an event, the next sync sees what is true
+        except ApiError as error:
+            self._events.record(job, c.WARNING, c.EVENT_FAILED_DELETE_JOB, f"Error deleting: {error}")
+            raise
+        self._events.record(job, c.NORMAL, c.EVENT_DELETED_JOB, f"Deleted job: {meta.name}")

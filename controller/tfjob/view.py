@@ -1,0 +1,259 @@
+"""A job as we may act on it: its newest version, its children, and whether anything may be created or deleted for it.
+
+A cache lags behind the server, and may lag behind ourselves: an operator that has just started may have listed from an API
+server's cache that shows a job which another leader has ended, without the pods that were cleaned up; it would run them again.
+
+Invariants:
+
+- No child is created or deleted on a view that is not confirmed: by the status write of the same sync, or else by a read. No
+  confirmation is needed for a job that has finished, since an end is final; nor for the first act on a job whose
+  resourceVersion is newer than our leadership term, whose status is empty, and to which we never tried to write one.
+- Expectations are asked before the caches are read, and while they are unmet nothing is created or deleted (EX-04, EX-09). A
+  child that arrives in between delays us, and is never made twice.
+- Our own status write stands in for the cache until the watch brings it. Resource versions are compared for equality only,
+  except to tell whether one is from our leadership term.
+- What was observed and is not written yet is part of the view: a replica has succeeded, though its pod may be gone by now.
+- No restart is newly counted of a pod that the server does not have (B36).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
+from tfjob_operator.controller.tfjob.children import ORPHAN_INDEX, OWNER_INDEX, owner_key
+from tfjob_operator.controller.tfjob.decide import restarts
+from tfjob_operator.controller.tfjob.decide.facts import with_memory_of
+from tfjob_operator.controller.tfjob.decide.held import refused
+from tfjob_operator.controller.tfjob.decide.reading import in_force, read, reading_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1.types import JobStatus, TFJob
+    from tfjob_operator.controller.tfjob.caches import Caches
+    from tfjob_operator.controller.tfjob.children import ConfigMap, Pod, Service
+    from tfjob_operator.controller.tfjob.confirmation import Confirmer
+    from tfjob_operator.controller.tfjob.decide.bounds import Bound
+    from tfjob_operator.controller.tfjob.decide.gang import Gang
+    from tfjob_operator.controller.tfjob.expectations import Expectations
+    from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
+    from tfjob_operator.controller.tfjob.unkept import UnkeptStatus
+
+_UNREAD: Final = InvalidSpec(())
+
+
+class Permission(enum.Enum):
+    """Whether children may be created and deleted on a view, and why."""
+
+    EXPECTING = "no: what was created or deleted before has not been seen yet"
+    UNCONFIRMED = "when the server has confirmed that the view is new"
+    CONFIRMED = "yes: a status write has shown that the view is new"
+    FIRST = "yes: nobody can have worked on the job yet"
+    FINAL = "yes: the job has finished, and an end is final"
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is remembered of a job between syncs. All of it can be lost: it saves work, it decides nothing.
+
+    `spec`, as it was read, is valid for `reading`. `ours` says that no other controller manages the job. `written` is the job
+    as our last status write left it, and stands in for the versions in `superseded`. `unwritten` is the last status that was
+    computed and is not known to be written: its write failed, or waits. `touched` says that a status write was tried, `acted`
+    that children were created or deleted.
+    """
+
+    reading: tuple[int, bool] | None = None
+    spec: TFJobSpec | InvalidSpec = _UNREAD
+    ours: bool = False
+    written: TFJob | None = None
+    superseded: set[str] = field(default_factory=set)
+    unwritten: JobStatus | None = None
+    touched: bool = False
+    acted: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class View:
+    """One job in one sync.
+
+    `job` has what was observed and is not written yet in its status; `written` is the status that the server has. `permission`
+    is about children; a status may always be written, since the server refuses it on an old view. `may_wait` says that a first
+    status may wait: nobody has written one before. `gang` is None where no gang scheduler is in use. The orphans are those
+    that the job may adopt by the job's name in their labels.
+    """
+
+    key: str
+    job: TFJob
+    written: JobStatus
+    spec: TFJobSpec | InvalidSpec
+    pods: Sequence[Pod]
+    services: Sequence[Service]
+    config_maps: Sequence[ConfigMap]
+    orphan_pods: Sequence[Pod]
+    orphan_services: Sequence[Service]
+    gang: Gang | None
+    permission: Permission
+    may_wait: bool
+    _memory: _Memory
+    _confirmer: Confirmer
+
+    @property
+    def may_act(self) -> bool:
+        """Whether children may be created and deleted, once `before_acting` has returned."""
+        return self.permission is not Permission.EXPECTING
+
+    @property
+    def unwritten(self) -> JobStatus | None:
+        """The last status that was computed and is not known to be written."""
+        return self._memory.unwritten
+
+    async def confirm(self) -> None:
+        """Ask the server whether this is the job's newest version. Raises StaleViewError if not."""
+        await self._confirmer.confirm(self.job)
+
+    async def confirm_restarts(self, status: JobStatus | None) -> None:
+        """Confirm the pods of which `status` newly counts restarts: on an old view they may be counted long since.
+
+        Raises StaleViewError if one of them is not there any more.
+        """
+        if status is None:
+            return
+        counted = {record.pod for record in restarts.taken_over(self.job.status.restarts, status.restarts)}
+        found = [(pod.metadata.name, pod.metadata.uid) for pod in self.pods if pod.metadata.uid in counted]
+        await self._confirmer.confirm_pods(self.job.metadata.namespace, found)
+
+    async def before_acting(self) -> None:
+        """Make sure that children may be created and deleted now, by a read if need be. Raises StaleViewError if not."""
+        if self.permission is Permission.UNCONFIRMED:
+            await self.confirm()
+        # Once: on a view that stays old we would make again and again what the garbage collector takes away.
+        self._memory.acted = True
+
+    def keep(self, status: JobStatus | None) -> None:
+        """Keep a status that is not written yet; its pods may be gone at the next sync. None: there is nothing to write."""
+        self._memory.unwritten = status
+
+    def writing(self) -> None:
+        """A status write is about to be tried: from now on the job may bear a status, whatever is answered."""
+        self._memory.touched = True
+
+    def wrote(self, job: TFJob | None) -> None:
+        """A status write went through, which left `job`; None when the server says that the job is gone."""
+        self._memory.unwritten = None
+        self._memory.superseded.add(self.job.metadata.resource_version)
+        self._memory.written = job
+        if job is not None:
+            self.job, self.written = job, job.status
+            if self.permission is Permission.UNCONFIRMED:
+                self.permission = Permission.CONFIRMED
+
+    def refused(self, words: str) -> View:
+        """The same view after the API server has refused a child for good, in these words."""
+        job = self.job if self.unwritten is None else msgspec.structs.replace(self.job, status=self.unwritten)
+        return replace(self, job=job, spec=refused(self.spec, words))
+
+
+class Views:
+    """Opens views, and remembers of each job what the caches do not show."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        expectations: Expectations,
+        confirmer: Confirmer,
+        unkept: UnkeptStatus,
+        *,
+        leadership_term: LeadershipTerm | None = None,
+        bounds: Sequence[Bound] = (),
+    ) -> None:
+        """`leadership_term` is None where others may work on jobs at the same time; `bounds` are those of specifications."""
+        self._caches = caches
+        self._expectations = expectations
+        self._confirmer = confirmer
+        self._unkept = unkept
+        self._leadership_term = leadership_term
+        self._bounds = bounds
+        self._memory: dict[str, _Memory] = {}
+
+    def open(self, key: str) -> View | None:
+        """Return the view of the job of this key; None if there is no such job, or another controller manages it."""
+        cached = self._caches.jobs.indexer.get(key)
+        if cached is None:
+            return None
+        memory = self._memory.setdefault(cached.metadata.uid, _Memory())
+        newest = self._newest(cached, memory)
+        job = _with_unwritten(newest, memory.unwritten)
+        spec = self._spec_of(job, memory)
+        if not memory.ours:
+            return None
+        owner, caches = owner_key(job.metadata), self._caches
+        untouched = self._leadership_term is not None and not memory.touched and self._leadership_term.is_untouched(job)
+        satisfied = self._expectations.satisfied(owner)  # before the caches are read
+        return View(
+            key=key,
+            job=job,
+            written=newest.status,
+            spec=spec,
+            pods=caches.pods.indexer.by_index(OWNER_INDEX, owner),
+            services=caches.services.indexer.by_index(OWNER_INDEX, owner),
+            config_maps=caches.config_maps.indexer.by_index(OWNER_INDEX, owner),
+            orphan_pods=caches.pods.indexer.by_index(ORPHAN_INDEX, key),
+            orphan_services=caches.services.indexer.by_index(ORPHAN_INDEX, key),
+            gang=caches.pod_groups.gang_of(job.metadata) if caches.pod_groups is not None else None,
+            permission=_permission(job, satisfied=satisfied, first=untouched and not memory.acted),
+            may_wait=untouched,
+            _memory=memory,
+            _confirmer=self._confirmer,
+        )
+
+    def forget(self, job: ObjectMeta) -> bool:
+        """Drop what is remembered of a job that is gone. Return whether this process has worked on it."""
+        memory = self._memory.pop(job.uid, None)
+        self._unkept.forget(job.uid)
+        return memory is not None and memory.ours
+
+    def _newest(self, cached: TFJob, memory: _Memory) -> TFJob:
+        """The cached job, or what our own last write made of it while the cache still shows what we wrote over."""
+        if memory.written is not None and cached.metadata.resource_version in memory.superseded:
+            return memory.written
+        memory.written = None
+        memory.superseded.clear()
+        return self._unkept.as_sent(cached)
+
+    def _spec_of(self, job: TFJob, memory: _Memory) -> TFJobSpec | InvalidSpec:
+        """The specification that is in force. It is read once per generation, and not kept beyond the job's end (D17)."""
+        spec, reading = memory.spec, reading_of(job)
+        if memory.reading != reading:
+            spec = read(job)
+            memory.ours = spec.managed_by in c.MANAGED_BY_US
+            memory.spec, memory.reading = spec, reading
+        if conditions.is_finished(job.status):
+            memory.spec, memory.reading = _UNREAD, None
+        return in_force(job, spec, self._bounds)
+
+
+def _with_unwritten(job: TFJob, unwritten: JobStatus | None) -> TFJob:
+    """The job with what was observed but is not written yet.
+
+    The server may know more by now, from a write of ours whose answer was lost; that counts as well. A job that is about to go
+    is left as it is: nobody is concerned with what it has come to.
+    """
+    if unwritten is None or job.metadata.deletion_timestamp is not None:
+        return job
+    return msgspec.structs.replace(job, status=with_memory_of(job.status, unwritten))
+
+
+def _permission(job: TFJob, *, satisfied: bool, first: bool) -> Permission:
+    if not satisfied:
+        return Permission.EXPECTING
+    if conditions.is_finished(job.status):
+        return Permission.FINAL
+    return Permission.FIRST if first else Permission.UNCONFIRMED

@@ -1,0 +1,99 @@
+"""What is remembered of children that could not be created."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.clock import FakeClock
+from tfjob_operator.api.meta import ObjectMeta
+from tfjob_operator.controller.tfjob.blocked import TOLD_FOR_S, BlockedChildren
+from tfjob_operator.controller.tfjob.children import owner_key
+from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
+from tfjob_operator.controller.tfjob.delays import FIRST_DELAY_S, LONGEST_DELAY_S, Delays
+from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter
+
+META = ObjectMeta(name="mnist", namespace="ns", uid="uid-1")
+AGAIN = ObjectMeta(name="mnist", namespace="ns", uid="uid-2")
+PS = Slot("PS", 0, "mnist-ps-0")
+WORKERS = tuple(Slot("Worker", index, f"mnist-worker-{index}") for index in range(3))
+PLAN = Plan(create_services=(PS, *WORKERS), create_pods=(PS, *WORKERS))
+
+
+def names(plan: Plan) -> list[str]:
+    """Of which replicas something is to be created."""
+    assert plan.create_services == plan.create_pods
+    return [slot.name for slot in plan.create_pods]
+
+
+def test_a_replica_that_was_refused_waits_longer_each_time_and_the_others_do_not() -> None:
+    """U2: doubled from a second to five minutes."""
+    clock = FakeClock()
+    blocked = BlockedChildren(clock, Delays(clock))
+    waits = []
+    for _ in range(12):
+        blocked.refused(META, "mnist-worker-1")
+        wait = blocked.next_due_in_s(META)
+        assert wait is not None
+        waits.append(wait)
+        clock.step(wait - 0.01)
+        assert "mnist-worker-1" not in names(blocked.due(META, PLAN))
+        clock.step(0.02)
+        assert sorted(names(blocked.due(META, PLAN))) == sorted(names(PLAN))
+        assert blocked.next_due_in_s(META) is None
+    assert waits == pytest.approx([min(FIRST_DELAY_S * 2**failures, LONGEST_DELAY_S) for failures in range(12)])
+    assert waits[-1] == pytest.approx(LONGEST_DELAY_S)
+
+
+def test_types_of_which_nothing_was_refused_come_first() -> None:
+    """U2: a policy that refuses parameter servers ends the batch; the workers are not to pay for it."""
+    clock = FakeClock()
+    blocked = BlockedChildren(clock, Delays(clock))
+    blocked.refused(META, "mnist-ps-0")
+    clock.step(FIRST_DELAY_S)
+    assert names(blocked.due(META, PLAN))[-1] == "mnist-ps-0"
+
+
+def test_a_name_that_becomes_free_is_taken_at_once() -> None:
+    """B12, U2: nobody waits for five minutes for a name whose holder was seen to go."""
+    blocked = BlockedChildren(FakeClock(), Delays(FakeClock()))
+    for _ in range(8):
+        blocked.refused(META, "mnist-worker-0")
+    blocked.freed("ns/mnist", "mnist-worker-1")
+    assert "mnist-worker-0" not in names(blocked.due(META, PLAN))
+    blocked.freed("ns/mnist", "mnist-worker-0")
+    assert "mnist-worker-0" in names(blocked.due(META, PLAN))
+    blocked.refused(META, "mnist-worker-0")
+    assert blocked.next_due_in_s(META) == pytest.approx(FIRST_DELAY_S)
+
+
+def test_the_same_news_of_a_child_is_told_once_in_ten_minutes() -> None:
+    """U2: it was told 13 times in 30 s."""
+    clock = FakeClock()
+    blocked = BlockedChildren(clock, Delays(clock))
+    assert blocked.is_news(META, "mnist-worker-0", "it is web's")
+    assert blocked.is_news(META, "mnist-worker-1", "it is web's")
+    clock.step(TOLD_FOR_S - 1)
+    assert not blocked.is_news(META, "mnist-worker-0", "it is web's")
+    assert blocked.is_news(META, "mnist-worker-0", "it is mail's")
+    assert not blocked.is_news(META, "mnist-worker-0", "it is mail's")
+    clock.step(TOLD_FOR_S)
+    assert blocked.is_news(META, "mnist-worker-0", "it is mail's")
+
+
+def test_nothing_is_kept_of_what_is_created_or_gone() -> None:
+    """U2: memory is bounded by the replicas that wait; a job made again under the name starts afresh."""
+    limiter = ItemExponentialFailureRateLimiter()
+    blocked = BlockedChildren(FakeClock(), Delays(FakeClock(), limiter))
+    for name in ("mnist-worker-0", "mnist-worker-1"):
+        blocked.refused(META, name)
+        blocked.is_news(META, name, "taken")
+    blocked.created(META, "mnist-worker-0")
+    assert "mnist-worker-0" in names(blocked.due(META, PLAN))
+    assert blocked.is_news(META, "mnist-worker-0", "taken")
+    blocked.refused(AGAIN, "mnist-worker-2")
+    assert "mnist-worker-1" in names(blocked.due(AGAIN, PLAN))
+    blocked.forget(META)  # of the earlier life; the news of its deletion may come late
+    assert "mnist-worker-2" not in names(blocked.due(AGAIN, PLAN))
+    blocked.forget(AGAIN)
+    assert all(not limiter.num_requeues((owner_key(meta), slot.name)) for meta in (META, AGAIN) for slot in WORKERS)
+    assert names(blocked.due(AGAIN, PLAN)) == names(PLAN)
