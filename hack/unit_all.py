@@ -1,4 +1,5 @@
-"""The unit tests on each Python that the project is for and this machine has: `python -m hack.unit_all [pytest's arguments]`.
+"""The unit tests on each Python that the project is for and this machine has: `python -m hack.unit_all [--others] [pytest's
+arguments]`. With --others the Python that runs this is left out: `make test` has run them there.
 
 Interpreters are looked for on the path and in pyenv's folder. Each gets a virtual environment in the cache of this machine's
 user, with the packages of setup.cfg as hack/constraints.txt pins them, named by a hash of both, so that a change makes a new
@@ -29,6 +30,7 @@ ROOT: Final = Path(__file__).parents[1]
 SETTINGS: Final = ROOT / "setup.cfg"
 CONSTRAINTS: Final = ROOT / "hack" / "constraints.txt"
 _VERSION: Final = "Programming Language :: Python :: 3."
+_EVERY_UNIT_TEST: Final = ("-n", "auto", "--dist", "worksteal", "test/unit")
 _INSTALL_LIMIT_S: Final = 600.0  # 60 MB; ten seconds with a fast index
 
 
@@ -70,7 +72,7 @@ def environment_of(version: str, python: Path) -> Path:
 
     That is this one, if it is of the version. Raises ControlPlaneError.
     """
-    if version == f"{sys.version_info[0]}.{sys.version_info[1]}":
+    if version == _this_version():
         return Path(sys.executable)
     settings = read_settings()
     wanted = requirements(settings)
@@ -92,6 +94,10 @@ def environment_of(version: str, python: Path) -> Path:
     return target / "bin" / "python"
 
 
+def _this_version() -> str:
+    return f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
 def read_settings() -> configparser.ConfigParser:
     """The project's setup.cfg."""
     settings = configparser.ConfigParser()
@@ -103,7 +109,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run the unit tests on each Python; the last lines say how it went on which."""
     told: list[str] = []
     failed = False
+    others, given = "--others" in arguments, [each for each in arguments if each != "--others"]
     for version in versions(read_settings()):
+        if others and version == _this_version():
+            continue
         python = find(version)
         if python is None:
             told.append(f"Python {version}: left out, there is none on this machine")
@@ -114,7 +123,7 @@ def main(arguments: Sequence[str]) -> int:
             told.append(f"Python {version}: no environment for {python}: {error}")
             failed = True
             continue
-        command = [str(inside), "-m", "pytest", "-q", "-p", "no:cacheprovider", *(arguments or ["test/unit"])]
+        command = [str(inside), "-m", "pytest", "-q", "-p", "no:cacheprovider", *(given or _EVERY_UNIT_TEST)]
         code = subprocess.run(
             command, cwd=ROOT, check=False, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         ).returncode

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
+from fakes.manifests import read_documents
 
 ACCOUNT = "system:serviceaccount:kubeflow:tf-job-operator"
 
@@ -76,10 +76,7 @@ def fact_of(reference: dict[str, str], verb: str) -> Fact:
 def allowed(*files: Path) -> set[Fact]:
     """Return what the roles in manifests allow."""
     roles = [
-        document
-        for file in files
-        for document in yaml.safe_load_all(file.read_text())
-        if document["kind"] in {"Role", "ClusterRole"}
+        document for file in files for document in read_documents(file) if document["kind"] in {"Role", "ClusterRole"}
     ]
     return {
         Fact(group, resource, verb)

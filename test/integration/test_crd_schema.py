@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-import yaml
 
+from fakes.manifests import read_document
 from hack.control_plane import ControlPlane
 from hack.crd_schema.__main__ import CRD, definitions
 from hack.kubernetes_versions import NUMBERS_ARE_EXACT
@@ -179,7 +179,7 @@ def plane() -> Iterator[ControlPlane]:
 
 def install(plane: ControlPlane, **schemas: dict[str, Any]) -> None:
     """Apply our CRD, with other schemas for `spec` or `status`."""
-    crd = yaml.safe_load(CRD.read_text())
+    crd = read_document(CRD)
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"] |= schemas
     plane.run_kubectl("apply", "-f", "-", input=json.dumps(crd))
     plane.wait_for_crd("tfjobs.kubeflow.org")
@@ -217,7 +217,7 @@ def test_a_job_from_before_the_schema_harms_no_other(plane: ControlPlane, tmp_pa
 
 def test_a_crd_that_lacks_our_fields_costs_a_warning_and_no_writes(plane: ControlPlane, tmp_path: Path) -> None:
     """D3: the Go operators' CRD: every job was rewritten once a second, finished ones too, without a word."""
-    status = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    status = read_document(CRD)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
     del status["x-kubernetes-preserve-unknown-fields"]
     kept = {"conditions", "replicaStatuses", "startTime", "completionTime", "lastReconcileTime"}
     status["properties"] = {name: schema for name, schema in status["properties"].items() if name in kept}

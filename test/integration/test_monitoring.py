@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
+from fakes.manifests import read_document
 from hack.control_plane.ports import choose
 from hack.prometheus import Prometheus, promtool
 
@@ -31,7 +31,7 @@ VARIABLES = {"$__rate_interval": "30s", "$__range": "1m", "$job_namespace": ".*"
 @pytest.fixture
 def rules(tmp_path: Path) -> Path:
     """The rules as a file of Prometheus' own, out of the object that its operator reads."""
-    spec = yaml.safe_load((MONITORING / "rules.yaml").read_text())["spec"]
+    spec = read_document(MONITORING / "rules.yaml")["spec"]
     file = tmp_path / "rules.yaml"
     file.write_text(json.dumps(spec))
     return file
@@ -39,7 +39,7 @@ def rules(tmp_path: Path) -> Path:
 
 def alerts() -> list[dict[str, Any]]:
     """All alerts."""
-    groups = yaml.safe_load((MONITORING / "rules.yaml").read_text())["spec"]["groups"]
+    groups = read_document(MONITORING / "rules.yaml")["spec"]["groups"]
     return [rule for group in groups for rule in group["rules"]]
 
 
@@ -62,7 +62,7 @@ def test_the_alerts_are_valid_and_fire_when_they_should(rules: Path, tmp_path: P
     """
     checked = promtool("check", "rules", str(rules))
     assert checked.returncode == 0, checked.stderr
-    cases = yaml.safe_load((ROOT / "test" / "integration" / "alerts.yaml").read_text())
+    cases = read_document(ROOT / "test" / "integration" / "alerts.yaml")
     names = {rule["alert"] for rule in alerts()}
     expected = [test for case in cases["tests"] for test in case["alert_rule_test"]]
     assert {test["alertname"] for test in expected if "exp_alerts" in test} == names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
+from fakes.manifests import read_document, read_documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ def test_references_to_fields_name_their_version() -> None:
     documents = [
         each
         for path in MANIFESTS.rglob("*.yaml")
-        for each in yaml.safe_load_all(path.read_text())
+        for each in read_documents(path)
         if each["kind"] != "CustomResourceDefinition"  # it names fields, and has none of them
     ]
     references = [found for document in documents for found in objects_under("fieldRef", document)]
@@ -40,7 +40,7 @@ def test_references_to_fields_name_their_version() -> None:
 
 def test_no_rule_of_the_network_policy_lets_in_whoever_comes() -> None:
     """D11: pods of this namespace, and Prometheus, may ask for the pages."""
-    policy = yaml.safe_load((MANIFESTS / "base" / "network-policy.yaml").read_text())["spec"]
+    policy = read_document(MANIFESTS / "base" / "network-policy.yaml")["spec"]
     assert policy["policyTypes"] == ["Ingress"]
     for rule in policy["ingress"]:
         assert [port["port"] for port in rule["ports"]] == ["http-metrics"]

@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
+from fakes.manifests import read_document
 from hack.crd_schema.__main__ import CRD, definitions
 from hack.crd_schema.schema import QUANTITY_PATTERN, ROOT, TIME_PATTERN, reduced, spliced, template
 
@@ -34,7 +34,7 @@ RANGE_OF_INT32 = {"minimum": -(2**31), "maximum": 2**31 - 1}
 @pytest.fixture(scope="module")
 def crd() -> dict[str, Any]:
     """The manifest."""
-    found: dict[str, Any] = yaml.safe_load(CRD.read_text())
+    found: dict[str, Any] = read_document(CRD)
     return found
 
 

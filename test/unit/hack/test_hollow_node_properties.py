@@ -58,6 +58,10 @@ RUN = st.sampled_from(
 )
 RESTART = (RestartRule(action="Restart", exit_codes=ExitCodes(operator="In", values=(1,))),)
 RESTART_ALL = (RestartRule(action="RestartAllContainers", exit_codes=ExitCodes(operator="NotIn", values=(0,))),)
+LOOKS = st.binary(min_size=40, max_size=40).map(
+    lambda drawn: [(byte % 2 == 1, (0.5, 1.0, 1.0, 1.0, 3.0)[byte // 2 % 5]) for byte in drawn]
+)
+"""Of each look whether the server has stored what was told before it, and how late it comes; drawn at once."""
 FATE = st.sampled_from(["1s:evicted", "1s:node-lost", "1s:node-shutdown"])
 RUNS = st.lists(RUN, min_size=1, max_size=3).map(", ".join)
 
@@ -119,18 +123,19 @@ def walks(draw: st.DrawFn, *, fates: bool = False, rules: bool = False) -> tuple
     place = dataclasses.replace(PLACE, kubernetes=draw(VERSIONS), timing=timing)
     status, looks = pod.status, []
     deleted_at = draw(st.none() | st.integers(0, 20))
-    for number in range(40):
+    script = parse_script(pod)
+    for number, (is_stored, late) in enumerate(draw(LOOKS)):
         if number == deleted_at:
             deadline = (now + timedelta(seconds=GRACE)).replace(microsecond=0)
             meta = replace(pod.metadata, deletion_timestamp=deadline, deletion_grace_period_seconds=GRACE)
             pod = replace(pod, metadata=meta)
-        step = advance(pod, parse_script(pod), status, now, place)
+        step = advance(pod, script, status, now, place)
         looks.append(Look(place.kubernetes, now, status, step))
-        status = stored(step.status) if draw(st.booleans()) else step.status
+        status = stored(step.status) if is_stored else step.status
         if step.removal is Removal.FINAL:
             break
         wait = (step.look_at - now).total_seconds() if step.look_at is not None else 1.0
-        now += timedelta(seconds=max(0.0, wait) * draw(st.sampled_from([0.5, 1.0, 1.0, 1.0, 3.0])))
+        now += timedelta(seconds=max(0.0, wait) * late)
     return pod, looks
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
+
+from fakes.manifests import read_documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +32,7 @@ def test_no_field_is_left_to_a_default_over_which_two_ways_to_apply_would_fall_o
 
     A port's protocol is a part of its list's key, and 1.20 refuses `apply --server-side` of one that does not say it.
     """
-    for document in yaml.safe_load_all(file.read_text()):
+    for document in read_documents(file):
         if document["kind"] == "CustomResourceDefinition":  # it names fields, and has none of them
             continue
         for part in parts_of(document):

@@ -52,6 +52,17 @@ def test_a_python_that_is_not_there_is_told_and_fails_nothing(
     assert "Python 3.12: left out, there is none on this machine" in capsys.readouterr().out
 
 
+def test_the_python_that_ran_them_already_can_be_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--others`: where `make test` has been, nothing has to be proved again."""
+    monkeypatch.setattr(unit_all, "find", lambda _: None)
+    assert unit_all.main(["--others"]) == 0
+    told = capsys.readouterr().out
+    assert f"Python 3.{sys.version_info[1]}:" not in told
+    assert told.count("left out") == 2
+
+
 @pytest.mark.parametrize(("code", "word"), [(0, "passed"), (1, "FAILED")])
 def test_what_came_of_each_is_told(
     code: int, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -81,8 +81,8 @@ class World:
         """Let whatever is due next happen next, wherever it is."""
         while True:
             server = self._due[0][0] if self._due else math.inf
-            process = min(self.processes, key=Process.next_step)
-            self.now = max(self.now, min(server, process.next_step()))
+            due, _, process = min((each.next_step(), number, each) for number, each in enumerate(self.processes))
+            self.now = max(self.now, min(server, due))
             if self.now >= until:
                 return
             if server <= self.now:
@@ -115,9 +115,13 @@ class Process:
         if self.main.done():
             return math.inf
         loop: Any = self.loop
-        waiting = [handle.when() for handle in loop._scheduled if not handle.cancelled()]
-        due = self.world.now if loop._ready else min(waiting, default=math.inf)
-        return max(due, self.frozen_until)
+        if loop._ready:
+            return max(self.world.now, self.frozen_until)
+        waiting = loop._scheduled
+        while waiting and waiting[0].cancelled():  # as the loop does itself: its timers are a heap
+            heapq.heappop(waiting)._scheduled = False
+            loop._timer_cancelled_count -= 1
+        return max(waiting[0].when() if waiting else math.inf, self.frozen_until)
 
     def step(self) -> None:
         """Run one iteration of the loop, at the world's time."""

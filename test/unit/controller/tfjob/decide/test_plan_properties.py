@@ -9,6 +9,7 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fakes.draws import one_of_each
 from fakes.jobs import good_spec, job, pod, replica, service
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api import core
@@ -27,7 +28,28 @@ MOST_ROUNDS = 5
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a job with a past takes plans to draw
 
-places = st.tuples(st.sampled_from(c.REPLICA_TYPES), st.integers(0, 3))
+places = one_of_each(c.REPLICA_TYPES, range(4))
+SEVERAL = one_of_each(range(4), c.RESTART_POLICIES)
+ONE_AT_MOST = one_of_each(range(2), c.RESTART_POLICIES)
+RUN_POLICIES = one_of_each(
+    c.CLEAN_POD_POLICIES,
+    (False, False, True),
+    ("", "", "kueue.x-k8s.io/multikueue"),
+    (None, None, None, None, 0, 1, 2, 3),
+    (None, None, 30, 1000),
+    (None, None, 0, 1000),
+    c.SUCCESS_POLICIES,
+)
+POD_STATES = one_of_each(
+    (core.PENDING, core.RUNNING, core.SUCCEEDED, core.FAILED, "Unknown"),
+    (None, None, None, 0, 1, 137),
+    c.POD_RESTART_POLICIES,
+    ("", "Evicted"),
+    range(3),
+    (False, True),
+    (30, 30, 0, 5, 60),
+    (None, -1, 0, 5),
+)
 
 
 @st.composite
@@ -36,20 +58,19 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
     types = draw(st.lists(st.sampled_from(c.REPLICA_TYPES), min_size=1, max_size=3, unique=True))
     if c.CHIEF in types and c.MASTER in types:
         types.remove(c.MASTER)
-    policies = st.sampled_from(c.RESTART_POLICIES)
+    clean, suspend, managed_by, backoff, deadline, ttl, success = draw(RUN_POLICIES)
     policy: dict[str, Any] = {
-        "cleanPodPolicy": draw(st.sampled_from(c.CLEAN_POD_POLICIES)),
-        "suspend": draw(st.sampled_from([False, False, True])),
-        "managedBy": draw(st.sampled_from(["", "", "kueue.x-k8s.io/multikueue"])),
-        "backoffLimit": draw(st.none() | st.integers(0, 3)),
-        "activeDeadlineSeconds": draw(st.none() | st.sampled_from([30, 1000])),
-        "ttlSecondsAfterFinished": draw(st.none() | st.sampled_from([0, 1000])),
+        "cleanPodPolicy": clean,
+        "suspend": suspend,
+        "managedBy": managed_by,
+        "backoffLimit": backoff,
+        "activeDeadlineSeconds": deadline,
+        "ttlSecondsAfterFinished": ttl,
     }
+    sizes = {name: draw(ONE_AT_MOST if name in c.CHIEF_TYPES else SEVERAL) for name in types}
     return {
-        "tfReplicaSpecs": {
-            name: replica(draw(st.integers(0, 1 if name in c.CHIEF_TYPES else 3)), draw(policies)) for name in types
-        },
-        "successPolicy": draw(st.sampled_from(c.SUCCESS_POLICIES)),
+        "tfReplicaSpecs": {name: replica(count, restart) for name, (count, restart) in sizes.items()},
+        "successPolicy": success,
         "runPolicy": {name: value for name, value in policy.items() if value is not None},
     }
 
@@ -57,21 +78,24 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
 @st.composite
 def some_pods(draw: st.DrawFn) -> list[Pod]:
     """Pods in any state, at most one for each name, as the server sees to."""
-    return [
-        pod(
-            name,
-            index,
-            draw(st.sampled_from([core.PENDING, core.RUNNING, core.SUCCEEDED, core.FAILED, "Unknown"])),
-            draw(st.none() | st.sampled_from([0, 1, 137])),
-            policy=draw(st.sampled_from(c.POD_RESTART_POLICIES)),
-            reason=draw(st.sampled_from(["", "Evicted"])),
-            restarts=draw(st.integers(0, 2)),
-            terminating=draw(st.booleans()),
-            grace_s=draw(st.sampled_from([30, 30, 0, 5, 60])),
-            ended_s=draw(st.sampled_from([None, -1, 0, 5])),
+    found = []
+    for name, index in draw(st.lists(places, max_size=6, unique=True)):
+        phase, code, policy, reason, restarts, terminating, grace_s, ended_s = draw(POD_STATES)
+        found.append(
+            pod(
+                name,
+                index,
+                phase,
+                code,
+                policy=policy,
+                reason=reason,
+                restarts=restarts,
+                terminating=terminating,
+                grace_s=grace_s,
+                ended_s=ended_s,
+            )
         )
-        for name, index in draw(st.lists(places, max_size=6, unique=True))
-    ]
+    return found
 
 
 @st.composite

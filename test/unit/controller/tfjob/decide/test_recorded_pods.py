@@ -7,6 +7,7 @@ told by the tables here, and by hindsight: an end is one if nothing ran afterwar
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fakes.recordings import History, Step
-    from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
     from tfjob_operator.controller.tfjob.decide.actions import Plan
 
 LATER: Final = datetime(2026, 12, 1, tzinfo=UTC)
@@ -165,9 +166,15 @@ def pod_of(step: Step) -> list[Pod]:
     return [msgspec.structs.replace(found, metadata=meta)]
 
 
-def decide(tfjob: TFJob, pods: list[Pod]) -> tuple[TFJob, Plan]:
+@cache
+def spec_of(policy: str) -> TFJobSpec:
+    """What the job asks for, whatever has become of it."""
+    return good_spec(job_of(policy))
+
+
+def decide(tfjob: TFJob, pods: list[Pod], policy: str) -> tuple[TFJob, Plan]:
     """The plan, and the job with its status."""
-    decided = plan(tfjob, good_spec(tfjob), pods, [], LATER)
+    decided = plan(tfjob, spec_of(policy), pods, [], LATER)
     return (tfjob if decided.status is None else msgspec.structs.replace(tfjob, status=decided.status)), decided
 
 
@@ -215,7 +222,7 @@ def test_a_job_is_where_a_person_would_say(
     tfjob = job_of(policy)
     end = end_of(events, {"main"})
     for number, step in enumerate(events):
-        tfjob, decided = decide(tfjob, pod_of(step))
+        tfjob, decided = decide(tfjob, pod_of(step), policy)
         done, failed = (conditions.is_true(tfjob.status, each) for each in (c.SUCCEEDED, c.FAILED))
         told = f"{version}, event {number} at {step.t} s"
         assert done is (verdict == DONE and number >= end), told
@@ -238,16 +245,20 @@ def test_whatever_a_watch_leaves_out_nothing_wrong_is_said(
     It is missed when the pod's last state is all that is seen: by then the time of the deletion is no longer known.
     """
     tfjob = job_of(policy)
-    for number, step in enumerate(events):
-        for later in events[number + 1 :]:
-            after, _ = decide(tfjob, pod_of(later))
-            told = f"{version}, from event {number} to {later.t} s"
+    seen = [pod_of(step) for step in events]
+    before = None
+    for number in range(len(events)):
+        # Most events change nothing of the job: then whatever can be missed after this one was judged after the last.
+        for later in range(number + 1, len(events) if tfjob is not before else 0):
+            after, _ = decide(tfjob, seen[later], policy)
+            told = f"{version}, from event {number} to {events[later].t} s"
             if verdict != DONE:
                 assert not conditions.is_true(after.status, c.SUCCEEDED), told
                 assert after.status.finished_indices == {}, told
             if verdict in {DONE, STOPPED, ORDERLY}:
                 assert not conditions.is_true(after.status, c.FAILED), told
-        tfjob, _ = decide(tfjob, pod_of(step))
+        before = tfjob
+        tfjob, _ = decide(tfjob, seen[number], policy)
 
 
 @every_life
@@ -267,6 +278,6 @@ def test_what_has_ended_is_not_cleaned_up_and_what_runs_is(
     end = len(events) if verdict == STOPPED else end_of(events, ordinary)
     for number, step in enumerate(events):
         if step.type != "DELETED" and "deletionTimestamp" not in meta_of(step):
-            _, decided = decide(tfjob, pod_of(step))
+            _, decided = decide(tfjob, pod_of(step), policy)
             taken = names(decided)["delete pods"] != []
             assert taken is (number < end), f"{version}, event {number} at {step.t} s"
