@@ -36,6 +36,8 @@ from tfjob_operator.controller.tfjob.decide import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_mock import MockerFixture
+
     from hack.kubernetes_versions import Kubernetes
     from simulation.weather import Weather
     from simulation.world import Scenario
@@ -90,10 +92,10 @@ def _pile_up(*given: Any, **named: Any) -> Plan:
     ],
 )
 def test_a_bug_is_found(
-    monkeypatch: pytest.MonkeyPatch, place: object, name: str, bug: Callable[..., object], found: str
+    mocker: MockerFixture, place: object, name: str, bug: Callable[..., object], found: str
 ) -> None:
     """Mutants of the operator die; U13: so does one that deletes a pod before its end is told."""
-    monkeypatch.setattr(place, name, bug)
+    mocker.patch.object(place, name, bug)
     with pytest.raises(OracleError, match=found):
         _play(operators_keep_their_promises)
 
@@ -121,10 +123,10 @@ def _every_pod(*args: Any) -> Any:
     ],
 )
 def test_what_the_operator_once_did_with_what_others_meddle_with_is_found(
-    monkeypatch: pytest.MonkeyPatch, place: object, name: str, bug: Callable[..., object], found: str
+    mocker: MockerFixture, place: object, name: str, bug: Callable[..., object], found: str
 ) -> None:
     """D2, D7, U9, U17: in the same worlds, second pods, edited labels and selectors, and forged owners."""
-    monkeypatch.setattr(place, name, bug)
+    mocker.patch.object(place, name, bug)
     with pytest.raises(OracleError, match=found):
         _play(operators_keep_their_promises)
 
@@ -142,33 +144,33 @@ def test_what_the_operator_once_did_with_what_others_meddle_with_is_found(
     ],
 )
 def test_what_the_operator_once_did_is_found_on_the_newest_kubernetes(
-    monkeypatch: pytest.MonkeyPatch, place: object, name: str, bug: Callable[..., object], found: str
+    mocker: MockerFixture, place: object, name: str, bug: Callable[..., object], found: str
 ) -> None:
     """M1, M2, M3, M7: the simulated nodes do what made each of these wrong."""
-    monkeypatch.setattr(place, name, bug)
+    mocker.patch.object(place, name, bug)
     with pytest.raises(OracleError, match=found):
         _play(operators_keep_their_promises, kubernetes=NEWEST)
 
 
 @pytest.mark.usefixtures("logged_errors")
-def test_writes_without_the_lease_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_without_the_lease_are_found(mocker: MockerFixture) -> None:
     """In the scenario in which leaders do little else than stall and write: operators are rarely so unlucky (B32)."""
-    monkeypatch.setattr(Fence, "check", lambda _: 60.0)
+    mocker.patch.object(Fence, "check", return_value=60.0)
     with pytest.raises(OracleError, match="while the lease names"):
         _play(one_leader_writes)
 
 
 @pytest.mark.usefixtures("logged_errors")
-def test_a_deadline_that_nobody_heeds_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deadline_that_nobody_heeds_is_found(mocker: MockerFixture) -> None:
     """Of jobs that are looked after, and of those that are held."""
     for place in (ending, running, held):
-        monkeypatch.setattr(place, "until_deadline", lambda *_: None)
+        mocker.patch.object(place, "until_deadline", return_value=None)
     with pytest.raises(OracleError, match="until its deadline"):
         _play(operators_keep_their_promises)
 
 
 @pytest.mark.usefixtures("logged_errors")
-def test_dawdling_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dawdling_is_found(mocker: MockerFixture) -> None:
     """A deadline that nothing wakes the job for is noticed too late (B46)."""
     until_deadline = ending.until_deadline
 
@@ -176,6 +178,6 @@ def test_dawdling_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         left = until_deadline(*args)
         return left if left is None or left <= 0 else left + 10.0
 
-    monkeypatch.setattr(running, "until_deadline", forgotten)
+    mocker.patch.object(running, "until_deadline", forgotten)
     with pytest.raises(OracleError, match="too late"):
         _play(operators_are_in_time, CALM)

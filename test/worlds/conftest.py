@@ -7,9 +7,14 @@ pytest test/worlds --deep 1    and with one surprise more (minutes to hours, gig
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tfjob_operator.controller.tfjob.window import COUNTER_WINDOW_S
+
+if TYPE_CHECKING:
+    from pytest_mock import MockerFixture
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,6 +31,6 @@ def deep(request: pytest.FixtureRequest) -> int | None:
 
 
 @pytest.fixture(autouse=True)
-def one_window(monkeypatch: pytest.MonkeyPatch) -> None:
+def one_window(mocker: MockerFixture) -> None:
     """Let both windows for counters be a second: the worlds know no other period, and which it is decides nothing."""
-    monkeypatch.setattr("tfjob_operator.controller.tfjob.window.START_WINDOW_S", COUNTER_WINDOW_S)
+    mocker.patch("tfjob_operator.controller.tfjob.window.START_WINDOW_S", COUNTER_WINDOW_S)

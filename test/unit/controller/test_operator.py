@@ -28,6 +28,8 @@ from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from pytest_mock import MockerFixture
+
     from tfjob_operator.api.client.http import Request, Response
     from tfjob_operator.controller.operator import Operator
 
@@ -449,7 +451,7 @@ async def test_a_job_that_another_controller_manages_is_not_counted() -> None:
         assert not a.writes.methods
 
 
-async def test_a_crash_of_a_part_ends_the_process_and_gives_the_lease_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_crash_of_a_part_ends_the_process_and_gives_the_lease_back(mocker: MockerFixture) -> None:
     """A bug must be seen; another replica need not wait for the lease to run out."""
     async with a_cluster() as cluster:
         a = cluster.start("a")
@@ -457,7 +459,7 @@ async def test_a_crash_of_a_part_ends_the_process_and_gives_the_lease_back(monke
         async def broken() -> None:
             raise ZeroDivisionError
 
-        monkeypatch.setattr(a.operator._recorder, "run", broken)
+        mocker.patch.object(a.operator._recorder, "run", broken)
         with pytest.raises(ExceptionGroup) as caught:
             await a.running
         assert caught.group_contains(ZeroDivisionError)

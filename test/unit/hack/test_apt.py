@@ -13,6 +13,8 @@ from hack.control_plane.debian_build import upstream_version
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pytest_mock import MockerFixture
+
 DEB822 = """\
 # the archive
 Types: deb
@@ -33,8 +35,8 @@ def target(origin: str = "Debian", created_by: str = "Packages", release: str = 
 
 
 @pytest.fixture(autouse=True)
-def _no_keyring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apt, "DEBIAN_KEYRING", tmp_path / "none.gpg")
+def _no_keyring(tmp_path: Path, mocker: MockerFixture) -> None:
+    mocker.patch.object(apt, "DEBIAN_KEYRING", tmp_path / "none.gpg")
 
 
 def test_only_debians_own_package_indexes_count_and_each_once() -> None:
@@ -66,14 +68,14 @@ def test_a_source_gives_a_line_for_binaries_and_one_for_sources() -> None:
     assert AptSource("http://m.example/debian/", "bookworm", "main").lines()[1].startswith("deb-src http:")
 
 
-def test_the_keyring_is_that_of_the_entry_and_else_debians_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_keyring_is_that_of_the_entry_and_else_debians_own(tmp_path: Path, mocker: MockerFixture) -> None:
     """A mirror that is signed anew names its key; everybody else's Debian is signed by Debian."""
     listed = tmp_path / "debian.sources"
     listed.write_text(DEB822)
     assert parse_index_targets(target(entry=f"{listed}:1"))[0].signed_by == "/keys/debian.gpg"
     own = tmp_path / "debian-archive-keyring.gpg"
     own.touch()
-    monkeypatch.setattr(apt, "DEBIAN_KEYRING", own)
+    mocker.patch.object(apt, "DEBIAN_KEYRING", own)
     assert parse_index_targets(target(entry=f"{listed}:2"))[0].signed_by == str(own)
     assert parse_index_targets(target(entry="$(SOURCESENTRY)"))[0].signed_by == str(own)
 
@@ -109,11 +111,13 @@ def test_the_keyring_of_a_line_is_found(text: str, number: int, expected: str) -
     assert keyring_of_line(text, number) == expected
 
 
-def test_root_runs_a_command_as_it_is_and_others_need_sudo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_root_runs_a_command_as_it_is_and_others_need_sudo(
+    mocker: MockerFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Who can become root in no way reads what root would have to do."""
-    monkeypatch.setattr("os.geteuid", lambda: 0)
+    mocker.patch("os.geteuid", return_value=0)
     assert as_root(["apt-get", "update"], "update") == ["apt-get", "update"]
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    mocker.patch("os.geteuid", return_value=1000)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ControlPlaneError, match="root is needed to install rsync, and there is no sudo"):
         as_root(["apt-get", "install", "rsync"], "install rsync")

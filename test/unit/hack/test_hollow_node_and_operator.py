@@ -30,6 +30,8 @@ from tfjob_operator.controller.tfjob.decide import clean_up, replicas
 from tfjob_operator.controller.tfjob.decide import plan as plans
 
 if TYPE_CHECKING:
+    from pytest_mock import MockerFixture
+
     from tfjob_operator.api.v1.types import TFJob
     from tfjob_operator.controller.tfjob.decide.actions import Plan
 
@@ -177,16 +179,16 @@ def test_a_rule_of_restart_is_the_kubelets_affair() -> None:
     lets_the_kubelet_restart(NEWEST)
 
 
-def test_old_judgements_die_on_the_newest_hollow_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_judgements_die_on_the_newest_hollow_node(mocker: MockerFixture) -> None:
     """M1, M2, M3: on the oldest they were right, and nobody could see what was wrong with them."""
     for place, name, scenario, found in (
         (clean_up, "to_clean_up", keeps_what_has_ended, "the pod is gone"),
         (replicas, "was_stopped", goes_on_after_an_orderly_stop, "has become a success"),
         (replicas, "is_final", lets_the_kubelet_restart, "has failed"),
     ):
-        with monkeypatch.context() as patch:
-            patch.setattr(place, name, getattr(old_judgements, name))
-            with pytest.raises(AssertionError, match=found):
-                scenario(NEWEST)
-            if scenario is not lets_the_kubelet_restart:
-                scenario(OLDEST)
+        old = mocker.patch.object(place, name, getattr(old_judgements, name))
+        with pytest.raises(AssertionError, match=found):
+            scenario(NEWEST)
+        if scenario is not lets_the_kubelet_restart:
+            scenario(OLDEST)
+        mocker.stop(old)

@@ -13,7 +13,7 @@ from hack.image import archive, layers
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
+    from pytest_mock import MockerFixture
 
 
 def a_tree(folder: Path, *, modified: float) -> Path:
@@ -37,9 +37,9 @@ def test_the_same_content_is_the_same_layer(tmp_path: Path) -> None:
         assert packed.getmember("bin/alias").linkname == "tool"
 
 
-def test_every_blob_of_an_archive_is_named_by_its_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_blob_of_an_archive_is_named_by_its_digest(tmp_path: Path, mocker: MockerFixture) -> None:
     """OCI image specification 1.0: from the index to the manifest, from there to the configuration and the layers."""
-    monkeypatch.setattr(archive, "output_of", lambda *_: "amd64\n")
+    mocker.patch.object(archive, "output_of", return_value="amd64\n")
     layer = layers.pack(a_tree(tmp_path / "a", modified=1.0), tmp_path / "a.tar")
     target = tmp_path / "image.tar"
     archive.write(target, "example/tool:7", [layer], {"User": "65532:65532"})

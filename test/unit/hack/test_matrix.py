@@ -31,6 +31,8 @@ from hack.matrix.sdks import SDKS, Sdk, environment_name, parse_steps
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pytest_mock import MockerFixture
+
 SERVER = Kubernetes(20)
 ROW = Difference("wait", "unrecognized", "of 1.23", clients=frozenset({"kubectl 1.22"}), servers=range(20, 23))
 
@@ -280,10 +282,10 @@ def test_a_client_of_the_other_matrix_is_a_wrong_argument(
 
 
 def test_an_sdk_that_is_too_old_for_this_python_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    mocker: MockerFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """numpy 1.23.5 has no wheel for 3.12. It is said, nothing is fetched or started for it, and it is no failure."""
-    monkeypatch.setattr(sys, "version_info", (3, 12, 1))
+    mocker.patch.object(sys, "version_info", (3, 12, 1))
     report = Report([])
     sdk_matrix.run([SDKS[0]], report)
     assert "kubeflow-tfjob 0.1.3" in (line := capsys.readouterr().out)
@@ -293,9 +295,7 @@ def test_an_sdk_that_is_too_old_for_this_python_is_left_out(
 
 
 @pytest.mark.parametrize("reason", ["the disk is full", "no folder"])
-def test_an_environment_that_can_not_be_kept_can_not_be_had(
-    reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_that_can_not_be_kept_can_not_be_had(reason: str, tmp_path: Path, mocker: MockerFixture) -> None:
     """Whatever the file system has against it; else the matrix would start a Python that is not there."""
 
     def installs(_sdk: Sdk, venv: Path, _runner: object) -> None:
@@ -303,15 +303,13 @@ def test_an_environment_that_can_not_be_kept_can_not_be_had(
             raise OSError(reason)
         assert not venv.exists()  # so it can not be renamed
 
-    monkeypatch.setattr(packages, "root", lambda: tmp_path)
-    monkeypatch.setattr(sdks, "_install", installs)
+    mocker.patch.object(packages, "root", return_value=tmp_path)
+    mocker.patch.object(sdks, "_install", installs)
     with pytest.raises(FetchError, match=r"cannot get kubeflow-training 1\.7\.0"):
         sdks.python_of(SDKS[1])
 
 
-def test_an_environment_that_a_neighbour_made_meanwhile_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_that_a_neighbour_made_meanwhile_is_taken(tmp_path: Path, mocker: MockerFixture) -> None:
     """It has the same packages."""
 
     def installs(sdk: Sdk, venv: Path, _runner: object) -> None:
@@ -319,8 +317,8 @@ def test_an_environment_that_a_neighbour_made_meanwhile_is_taken(
         for folder in (venv, tmp_path / name):
             (folder / "bin").mkdir(parents=True)
 
-    monkeypatch.setattr(packages, "root", lambda: tmp_path)
-    monkeypatch.setattr(sdks, "_install", installs)
+    mocker.patch.object(packages, "root", return_value=tmp_path)
+    mocker.patch.object(sdks, "_install", installs)
     assert sdks.python_of(SDKS[1]).parent.is_dir()
 
 

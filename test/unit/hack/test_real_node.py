@@ -22,6 +22,8 @@ from tfjob_operator.api.meta import ObjectMeta
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pytest_mock import MockerFixture
+
 PLACES = parts.Places(Path("/node"))
 
 
@@ -84,13 +86,13 @@ def test_pods_leave_a_lost_node_in_every_version(version: Kubernetes, own: bool)
     assert ("taint-eviction-controller" in controllers) is own
 
 
-def test_control_groups_of_a_neighbour_may_go_while_we_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_groups_of_a_neighbour_may_go_while_we_look(tmp_path: Path, mocker: MockerFixture) -> None:
     """Two nodes at once: the search goes on without what has just been removed. Inner groups come before outer ones."""
     for group in ("k8s.io/kept/inner", "k8s.io/going"):
         (tmp_path / group).mkdir(parents=True)
     for group in ("", "k8s.io", "k8s.io/kept", "k8s.io/kept/inner", "k8s.io/going"):
         (tmp_path / group / "cgroup.procs").touch()
-    monkeypatch.setattr(sandbox, "CGROUPS", tmp_path)
+    mocker.patch.object(sandbox, "CGROUPS", tmp_path)
     scan = os.scandir
 
     def remove_and_scan(folder: str | os.PathLike[str] | int) -> Iterator[os.DirEntry[str]]:
@@ -98,7 +100,7 @@ def test_control_groups_of_a_neighbour_may_go_while_we_look(tmp_path: Path, monk
             shutil.rmtree(folder)  # it scans too, by a descriptor
         return scan(folder)
 
-    monkeypatch.setattr(os, "scandir", remove_and_scan)
+    mocker.patch.object(os, "scandir", remove_and_scan)
     found = [str(path.relative_to(tmp_path)) for path in sandbox._groups()]
     assert found == ["k8s.io/kept/inner", "k8s.io/kept", "k8s.io", "."]
 
@@ -117,9 +119,9 @@ def test_tools_are_the_same_on_the_other_side_of_the_sandbox() -> None:
     assert Tools.from_json(tools.to_json()) == tools
 
 
-def test_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_not_root_is_told_so(mocker: MockerFixture) -> None:
     """In words, and before anything is tried."""
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    mocker.patch.object(os, "geteuid", return_value=1000)
     (complaint,) = machine.lacking()
     assert "root" in complaint or "Debian" in complaint
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hack import unit_all
 from hack.control_plane import ControlPlaneError
+
+if TYPE_CHECKING:
+    from pytest_mock import MockerFixture
 
 
 def interpreter(path: Path, version: str) -> Path:
@@ -44,19 +48,19 @@ def test_an_interpreter_is_taken_from_the_path_or_from_pyenv(tmp_path: Path) -> 
 
 
 def test_a_python_that_is_not_there_is_told_and_fails_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    mocker: MockerFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A machine has what it has."""
-    monkeypatch.setattr(unit_all, "find", lambda _: None)
+    mocker.patch.object(unit_all, "find", return_value=None)
     assert unit_all.main([]) == 0
     assert "Python 3.12: left out, there is none on this machine" in capsys.readouterr().out
 
 
 def test_the_python_that_ran_them_already_can_be_left_out(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    mocker: MockerFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`--others`: where `make test` has been, nothing has to be proved again."""
-    monkeypatch.setattr(unit_all, "find", lambda _: None)
+    mocker.patch.object(unit_all, "find", return_value=None)
     assert unit_all.main(["--others"]) == 0
     told = capsys.readouterr().out
     assert f"Python 3.{sys.version_info[1]}:" not in told
@@ -65,13 +69,13 @@ def test_the_python_that_ran_them_already_can_be_left_out(
 
 @pytest.mark.parametrize(("code", "word"), [(0, "passed"), (1, "FAILED")])
 def test_what_came_of_each_is_told(
-    code: int, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    code: int, word: str, tmp_path: Path, mocker: MockerFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One failure fails the whole."""
     python = interpreter(tmp_path / "python", "3.11")
     python.write_text(f"#!/bin/sh\nexit {code}\n")
-    monkeypatch.setattr(unit_all, "find", lambda _: python)
-    monkeypatch.setattr(unit_all, "environment_of", lambda _, found: found)
+    mocker.patch.object(unit_all, "find", return_value=python)
+    mocker.patch.object(unit_all, "environment_of", return_value=python)
     assert unit_all.main(["test/unit/api"]) == code
     assert f"Python 3.13: {word}" in capsys.readouterr().out
 
@@ -83,14 +87,14 @@ def test_the_python_that_asks_needs_no_other_environment(tmp_path: Path) -> None
 
 
 def test_an_environment_that_can_not_be_made_is_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, mocker: MockerFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Else nobody would see that nothing was tested."""
 
     def refuse(_version: str, _python: Path) -> Path:
         raise ControlPlaneError("no index")
 
-    monkeypatch.setattr(unit_all, "find", lambda _: tmp_path)
-    monkeypatch.setattr(unit_all, "environment_of", refuse)
+    mocker.patch.object(unit_all, "find", return_value=tmp_path)
+    mocker.patch.object(unit_all, "environment_of", refuse)
     assert unit_all.main([]) == 1
     assert "no index" in capsys.readouterr().out

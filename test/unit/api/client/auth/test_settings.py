@@ -13,7 +13,7 @@ import textwrap
 import threading
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -23,11 +23,14 @@ from tfjob_operator.api.client.auth import in_cluster, load_settings
 from tfjob_operator.api.client.errors import ConfigError, CredentialsError
 from tfjob_operator.api.client.http import Credentials, Settings
 
+if TYPE_CHECKING:
+    from pytest_mock import MockerFixture
+
 SECRET = "s3cret-s3cret-s3cret"
 
 
 @pytest.fixture(autouse=True)
-def outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def outside(mocker: MockerFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No cluster, no kubeconfig and no proxy of the machine that runs the tests; temporary files where they are counted."""
     for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "KUBECONFIG"):
         monkeypatch.delenv(name, raising=False)
@@ -35,7 +38,7 @@ def outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
     (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    mocker.patch.object(tempfile, "tempdir", str(tmp_path / "temporary"))
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
@@ -350,13 +353,15 @@ def test_a_proxy_that_is_not_spoken_to_by_http_is_refused_by_name(tmp_path: Path
 
 
 @pytest.fixture
-def service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, authority: Authority) -> Path:
+def service_account(
+    tmp_path: Path, mocker: MockerFixture, monkeypatch: pytest.MonkeyPatch, authority: Authority
+) -> Path:
     """A pod's service account; the folder with its files."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     (tmp_path / "token").write_text("old\n")
     (tmp_path / "ca.crt").write_bytes(authority.certificate.read_bytes())
-    monkeypatch.setattr(in_cluster, "SERVICE_ACCOUNT", tmp_path)
+    mocker.patch.object(in_cluster, "SERVICE_ACCOUNT", tmp_path)
     return tmp_path
 
 

@@ -7,6 +7,7 @@ import contextlib
 import socket
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,8 +15,11 @@ from fakes.loopback import AT_ONCE_S, Peer, body_of, fine_for_ever, get, never_a
 from tfjob_operator.api.client import HttpTransport, Settings
 from tfjob_operator.api.client.errors import ConnectError
 
+if TYPE_CHECKING:
+    from pytest_mock import MockerFixture
 
-async def test_the_first_address_that_can_be_reached_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+
+async def test_the_first_address_that_can_be_reached_is_taken(mocker: MockerFixture) -> None:
     """A name has an address that refuses and one that swallows what is sent there: neither costs more than a moment."""
     with socket.socket() as refuses, socket.socket() as swallows:
         refuses.bind(("127.0.0.1", 0))
@@ -29,7 +33,7 @@ async def test_the_first_address_that_can_be_reached_is_taken(monkeypatch: pytes
             async with serving(fine_for_ever) as server:
                 places = [refuses.getsockname(), swallows.getsockname(), ("127.0.0.1", server.port)]
                 found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
-                monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: found)
+                mocker.patch.object(socket, "getaddrinfo", return_value=found)
                 async with HttpTransport(Settings("http://api.example:1")) as transport:
                     started = time.monotonic()
                     assert await body_of(transport, get(total_s=30.0)) == b"{}"
@@ -85,10 +89,10 @@ async def test_the_wait_for_a_free_connection_has_its_own_limit() -> None:
         assert len(server.heard) == 1
 
 
-async def test_a_name_server_that_hangs_delays_neither_the_error_nor_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_server_that_hangs_delays_neither_the_error_nor_the_stop(mocker: MockerFixture) -> None:
     """The loop's own look-up would make the end of the process wait for its thread."""
     hang = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_more: hang.wait(10) and [])
+    mocker.patch.object(socket, "getaddrinfo", side_effect=lambda *_args, **_more: hang.wait(10) and [])
     try:
         started = time.monotonic()
         async with HttpTransport(Settings("http://api.example:1"), pool_s=0.2) as transport:

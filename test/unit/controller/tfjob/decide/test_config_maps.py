@@ -32,6 +32,8 @@ from tfjob_operator.controller.tfjob.job_events import JobEvents
 from tfjob_operator.controller.tfjob.name_conflicts import NameTakenError
 
 if TYPE_CHECKING:
+    from pytest_mock import MockerFixture
+
     from tfjob_operator.api.v1.types import TFJob
     from tfjob_operator.controller.tfjob.children import Pod
 
@@ -349,7 +351,7 @@ async def test_a_config_map_that_is_deleted_is_made_again_at_once() -> None:
     ]
 
 
-async def test_the_whole_cluster_is_put_together_once_for_all_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_whole_cluster_is_put_together_once_for_all_pods(mocker: MockerFixture) -> None:
     """U1: for each pod anew it would take the square of the job's size."""
     hands, asked = Hands(), list[ClusterSpec]()
     hands.job = job({"tfReplicaSpecs": {"Worker": replica(50, template=template())}})
@@ -360,7 +362,7 @@ async def test_the_whole_cluster_is_put_together_once_for_all_pods(monkeypatch: 
         asked.append(cluster)
         return str(made(cluster))
 
-    monkeypatch.setattr(text, "func", counted)
+    mocker.patch.object(text, "func", counted)
     slots = tuple(slot(index) for index in range(50))
     await hands.creator.create(hands.job, good_spec(hands.job), Plan(create_pods=slots))
     assert len(hands.client.actions) == 50
