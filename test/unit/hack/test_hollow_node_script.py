@@ -132,6 +132,17 @@ def test_annotations_of_others_are_not_our_business() -> None:
 
 @settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(["run", "run__main", "on_stop", "runs_before", "x"]), st.text(max_size=20)))
-def test_no_annotation_whatever_raises(annotations: dict[str, str]) -> None:
-    """A malformed script is a result."""
-    assert script(**annotations).run("main", 0) is not None
+def test_whatever_the_annotations_say_a_run_is_in_bounds_or_names_the_one_that_is_wrong(
+    annotations: dict[str, str],
+) -> None:
+    """A malformed script is a result, for all containers at once."""
+    found = script(**annotations)
+    runs = [found.run(name, 0) for name in ("setup", "main", "side")]
+    if any(run.outcome is Outcome.CONFIG_ERROR for run in runs):
+        assert all(run.message.startswith(f"annotation {PREFIX}") for run in runs)
+        return
+    assert "x" not in annotations
+    for run in runs:
+        assert run.lasts >= 0.0
+        assert 0 <= run.exit_code <= 255
+        assert run.message == ""
