@@ -7,6 +7,7 @@ slices `Pod` and `Service` have all labels, for controllers that select by them;
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 
 from msgspec import field
 
@@ -18,15 +19,29 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 EVENTS = Resource("", "v1", "events", "Event")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 
-PENDING = "Pending"
-RUNNING = "Running"
-SUCCEEDED = "Succeeded"
-FAILED = "Failed"
+
+class PodPhase(StrEnum):
+    """The phases of a pod that are told apart here."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
 
 
-ALWAYS = "Always"
-ON_FAILURE = "OnFailure"
-NEVER = "Never"
+class PodRestartPolicy(StrEnum):
+    """What a kubelet does with containers that have ended."""
+
+    ALWAYS = "Always"
+    ON_FAILURE = "OnFailure"
+    NEVER = "Never"
+
+
+class EventType(StrEnum):
+    """The two types of events."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
 
 
 class ContainerExitCodes(Struct, frozen=True):
@@ -57,7 +72,7 @@ class Container(Struct, frozen=True):
 class PodSpec(Struct, frozen=True):
     """What decides how a pod ends. The defaults are those that an API server fills in."""
 
-    restart_policy: str = ALWAYS
+    restart_policy: str = PodRestartPolicy.ALWAYS
     termination_grace_period_seconds: int = 30
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
@@ -113,7 +128,7 @@ class PodCondition(Struct, frozen=True):
 class PodStatus(Struct, frozen=True):
     """What the kubelet reports."""
 
-    phase: str = PENDING
+    phase: str = PodPhase.PENDING
     reason: str = ""
     message: str = ""
     conditions: tuple[PodCondition, ...] | None = None
@@ -132,10 +147,6 @@ class Service(Struct, frozen=True, tag_field="kind", tag=SERVICES.kind):
     """A service: only its identity matters to us."""
 
     metadata: ObjectMeta
-
-
-EVENT_NORMAL = "Normal"
-EVENT_WARNING = "Warning"
 
 
 class ObjectReference(Struct, frozen=True):

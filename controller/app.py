@@ -13,7 +13,7 @@ import structlog
 
 from tfjob_operator.api.client import HttpTransport, RestClient
 from tfjob_operator.api.client.http.origin import Origin
-from tfjob_operator.api.core import EVENT_NORMAL, EVENT_WARNING
+from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1.constants import EVENT_SOURCE
 from tfjob_operator.controller.crd_check import tell_of_missing_fields
 from tfjob_operator.controller.events import Drop, EventRecorder
@@ -57,7 +57,7 @@ NAME: Final = "tfjob"
 
 FRAMEWORK: Final = "tensorflow"
 """The label that tells our jobs from those of other kinds in the family `training_operator_jobs_*`."""
-EVENT_TYPES: Final = (EVENT_NORMAL, EVENT_WARNING, "Unknown")
+EVENT_TYPES: Final = (EventType.NORMAL, EventType.WARNING, "Unknown")
 
 log = structlog.get_logger(__name__)
 

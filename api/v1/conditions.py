@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from tfjob_operator.api.text import clean
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobCondition
 
 if TYPE_CHECKING:
@@ -22,15 +22,26 @@ if TYPE_CHECKING:
 TRUE: Final = "True"
 FALSE: Final = "False"
 
+_ENDS: Final = frozenset({ConditionType.SUCCEEDED, ConditionType.FAILED})
 _OVER: Final = {
-    c.SUCCEEDED: {c.RUNNING, c.RESTARTING, c.SUSPENDED, c.HELD},
-    c.FAILED: {c.RUNNING, c.RESTARTING, c.SUSPENDED, c.HELD},
-    c.SUSPENDED: {c.RUNNING, c.RESTARTING},
+    ConditionType.SUCCEEDED: {
+        ConditionType.RUNNING,
+        ConditionType.RESTARTING,
+        ConditionType.SUSPENDED,
+        ConditionType.HELD,
+    },
+    ConditionType.FAILED: {
+        ConditionType.RUNNING,
+        ConditionType.RESTARTING,
+        ConditionType.SUSPENDED,
+        ConditionType.HELD,
+    },
+    ConditionType.SUSPENDED: {ConditionType.RUNNING, ConditionType.RESTARTING},
 }
 """Conditions under which nothing runs, and what becomes False with them: whatever said that something does, or may again. It
 says why in their words (U14): clients of training-operator look there for TFJobSuspended."""
 
-_REPLACES: Final = {c.RUNNING: c.RESTARTING, c.RESTARTING: c.RUNNING}
+_REPLACES: Final = {ConditionType.RUNNING: ConditionType.RESTARTING, ConditionType.RESTARTING: ConditionType.RUNNING}
 
 Conditions = tuple[JobCondition, ...]
 
@@ -60,7 +71,9 @@ def is_finished(status: HasConditions) -> bool:
     return _has_ended(status.conditions)
 
 
-def set_true(conditions: Conditions, condition_type: str, reason: str, message: str, now: datetime) -> Conditions:
+def set_true(
+    conditions: Conditions, condition_type: ConditionType, reason: str, message: str, now: datetime
+) -> Conditions:
     """Make a condition True. Answers the very same tuple when nothing changes.
 
     The transition time moves only when the status does; a new reason or message moves the update time alone.
@@ -86,14 +99,18 @@ def set_true(conditions: Conditions, condition_type: str, reason: str, message: 
     return (*kept, _new(condition_type, TRUE, reason, message, now))
 
 
-def set_false(conditions: Conditions, condition_type: str, reason: str, message: str, now: datetime) -> Conditions:
+def set_false(
+    conditions: Conditions, condition_type: ConditionType, reason: str, message: str, now: datetime
+) -> Conditions:
     """Make a condition that is True False; the newest that is still True then stands last (B35). Others stay as they are."""
     present = find(conditions, condition_type)
     if present is None or present.status != TRUE or _has_ended(conditions):
         return conditions
     kept = [condition for condition in conditions if condition is not present]
     off = _new(condition_type, FALSE, reason, clean(message), now)
-    states = (condition for condition in reversed(kept) if condition.status == TRUE and condition.type != c.HELD)
+    states = (
+        condition for condition in reversed(kept) if condition.status == TRUE and condition.type != ConditionType.HELD
+    )
     still_true = next(states, None)
     if still_true is None:
         return (*kept, off)
@@ -109,7 +126,7 @@ def set_held(conditions: Conditions, status: str, reason: str, message: str, now
     if _has_ended(conditions):
         return conditions
     message = clean(message)
-    present, new = find(conditions, c.HELD), _new(c.HELD, status, reason, message, now)
+    present, new = find(conditions, ConditionType.HELD), _new(ConditionType.HELD, status, reason, message, now)
     if present is None:
         return (*conditions[:-1], new, conditions[-1])
     if (present.status, present.reason, present.message) == (status, reason, message):
@@ -120,7 +137,7 @@ def set_held(conditions: Conditions, status: str, reason: str, message: str, now
 
 
 def _has_ended(conditions: Conditions) -> bool:
-    return any(condition.type in {c.SUCCEEDED, c.FAILED} and condition.status == TRUE for condition in conditions)
+    return any(condition.type in _ENDS and condition.status == TRUE for condition in conditions)
 
 
 def _off(condition: JobCondition, reason: str, message: str, now: datetime) -> JobCondition:

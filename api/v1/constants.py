@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 from tfjob_operator.api.meta import Resource
@@ -34,88 +35,9 @@ MAX_VARIABLE: Final = 131_071
 """Bytes of the longest environment string, name and all, that Linux hands to a process (MAX_ARG_STRLEN is 32 pages of 4 KiB,
 and the string ends with a zero)."""
 
-# Restart policies of a replica. ExitCode is ours: the pod runs with Never and we look at how it ended.
-ALWAYS: Final = "Always"
-ON_FAILURE: Final = "OnFailure"
-NEVER: Final = "Never"
-EXIT_CODE: Final = "ExitCode"
-RESTART_POLICIES: Final = (ALWAYS, ON_FAILURE, NEVER, EXIT_CODE)
-POD_RESTART_POLICIES: Final = (ALWAYS, ON_FAILURE, NEVER)
-
-CLEAN_ALL: Final = "All"
-CLEAN_RUNNING: Final = "Running"
-CLEAN_NONE: Final = "None"
-CLEAN_POD_POLICIES: Final = (CLEAN_ALL, CLEAN_RUNNING, CLEAN_NONE)
-
-ALL_WORKERS: Final = "AllWorkers"
-SUCCESS_POLICIES: Final = ("", ALL_WORKERS)
-
 RETRYABLE_EXIT_CODES: Final = frozenset({130, 137, 138, 143})
 """Ended by SIGINT, SIGKILL, SIGUSR1 (reserved for users) or SIGTERM. Every other code but 0 is permanent."""
-
-# Condition types and their reasons.
-CREATED: Final = "Created"
-RUNNING: Final = "Running"
-RESTARTING: Final = "Restarting"
-SUCCEEDED: Final = "Succeeded"
-FAILED: Final = "Failed"
-SUSPENDED: Final = "Suspended"
-HELD: Final = "Held"
-"""No state of the job: it says that the specification is not followed (any more), and is never the last condition."""
-
-REASON_CREATED: Final = "TFJobCreated"
-REASON_RUNNING: Final = "TFJobRunning"
-REASON_RESTARTING: Final = "TFJobRestarting"
-REASON_SUCCEEDED: Final = "TFJobSucceeded"
-REASON_FAILED: Final = "TFJobFailed"
-REASON_INVALID: Final = "InvalidTFJobSpec"
-REASON_REFUSED: Final = "RefusedTFJobSpec"
-REASON_TOO_LARGE: Final = "TFJobTooLarge"
-REASON_MENDED: Final = "TFJobSpecMended"
-REASON_LIMIT: Final = "JobFailed"
-"""The job ran into a limit of its own (deadline, back-off limit): then nothing of it goes on, whatever the clean-up policy."""
-REASON_SUSPENDED: Final = "TFJobSuspended"
-REASON_RESUMED: Final = "TFJobResumed"
-
-# Events.
 EVENT_SOURCE: Final = "tf-operator"
-EVENT_CREATED_POD: Final = "SuccessfulCreatePod"
-EVENT_FAILED_CREATE_POD: Final = "FailedCreatePod"
-EVENT_DELETED_POD: Final = "SuccessfulDeletePod"
-EVENT_FAILED_DELETE_POD: Final = "FailedDeletePod"
-EVENT_CREATED_SERVICE: Final = "SuccessfulCreateService"
-EVENT_FAILED_CREATE_SERVICE: Final = "FailedCreateService"
-EVENT_DELETED_SERVICE: Final = "SuccessfulDeleteService"
-EVENT_FAILED_DELETE_SERVICE: Final = "FailedDeleteService"
-EVENT_FAILED_ADOPT_POD: Final = "FailedAdoptPod"
-EVENT_FAILED_ADOPT_SERVICE: Final = "FailedAdoptService"
-EVENT_RELABELLED_POD: Final = "RelabelledPod"
-EVENT_FAILED_RELABEL_POD: Final = "FailedRelabelPod"
-EVENT_RELABELLED_SERVICE: Final = "RelabelledService"
-EVENT_FAILED_RELABEL_SERVICE: Final = "FailedRelabelService"
-EVENT_RESELECTED_SERVICE: Final = "ReselectedService"
-EVENT_FAILED_RESELECT_SERVICE: Final = "FailedReselectService"
-EVENT_EXITED_WITH_CODE: Final = "ExitedWithCode"
-EVENT_RESTART_POLICY_OVERWRITTEN: Final = "SettedPodTemplateRestartPolicy"
-EVENT_DELETED_JOB: Final = "SuccessfulDeleteJob"
-EVENT_FAILED_DELETE_JOB: Final = "FailedDeleteJob"
-EVENT_STATUS_NOT_KEPT: Final = "StatusNotKept"
-EVENT_POLICY_CONFLICT: Final = "ConflictingRunPolicy"
-EVENT_NO_WORKERS: Final = "NoWorkersToScale"
-EVENT_UNKNOWN_FIELD: Final = "UnknownField"
-EVENT_NO_REPLICAS: Final = "NoReplicas"
-EVENT_CREATED_POD_GROUP: Final = "SuccessfulCreatePodGroup"
-EVENT_FAILED_CREATE_POD_GROUP: Final = "FailedCreatePodGroup"
-EVENT_DELETED_POD_GROUP: Final = "SuccessfulDeletePodGroup"
-EVENT_FAILED_DELETE_POD_GROUP: Final = "FailedDeletePodGroup"
-EVENT_POD_GROUPS_UNKNOWN: Final = "PodGroupsUnavailable"
-EVENT_OTHER_SCHEDULER: Final = "SettedPodTemplateSchedulerName"
-EVENT_CREATED_CONFIG_MAP: Final = "SuccessfulCreateConfigMap"
-EVENT_FAILED_CREATE_CONFIG_MAP: Final = "FailedCreateConfigMap"
-EVENT_DELETED_CONFIG_MAP: Final = "SuccessfulDeleteConfigMap"
-EVENT_FAILED_DELETE_CONFIG_MAP: Final = "FailedDeleteConfigMap"
-NORMAL: Final = "Normal"
-WARNING: Final = "Warning"
 
 # Labels. Two families: the short names are read by older SDKs and by scripts, the prefixed ones by the newer SDK and Kueue.
 # Those with `tf-` are the names of before 2021, by which kubeflow-tfjob 0.1 looks for pods.
@@ -148,3 +70,98 @@ CHILD_SELECTOR: Final = f"{LABEL_OPERATOR_NAME}={OPERATOR_NAME}"
 
 MANAGED_BY_US: Final = ("", "kubeflow.org/training-operator", "kubeflow.org/tfjob-operator")
 """Values of `spec.runPolicy.managedBy` under which this operator acts; any other belongs to somebody else."""
+
+
+class RestartPolicy(StrEnum):
+    """Restart policies of a replica. ExitCode is ours: the pod runs with Never and we look at how it ended."""
+
+    ALWAYS = "Always"
+    ON_FAILURE = "OnFailure"
+    NEVER = "Never"
+    EXIT_CODE = "ExitCode"
+
+
+class CleanPodPolicy(StrEnum):
+    """Which pods go when the job has ended."""
+
+    ALL = "All"
+    RUNNING = "Running"
+    NONE = "None"
+
+
+class SuccessPolicy(StrEnum):
+    """When a job without a chief has succeeded: with worker 0, or with all workers."""
+
+    DEFAULT = ""
+    ALL_WORKERS = "AllWorkers"
+
+
+class ConditionType(StrEnum):
+    """The conditions of a job."""
+
+    CREATED = "Created"
+    RUNNING = "Running"
+    RESTARTING = "Restarting"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    SUSPENDED = "Suspended"
+    HELD = "Held"
+    """No state of the job: it says that the specification is not followed (any more), and is never the last condition."""
+
+
+class ConditionReason(StrEnum):
+    """Why a condition is as it is; events that tell of it have the same reason."""
+
+    CREATED = "TFJobCreated"
+    RUNNING = "TFJobRunning"
+    RESTARTING = "TFJobRestarting"
+    SUCCEEDED = "TFJobSucceeded"
+    FAILED = "TFJobFailed"
+    INVALID = "InvalidTFJobSpec"
+    REFUSED = "RefusedTFJobSpec"
+    TOO_LARGE = "TFJobTooLarge"
+    MENDED = "TFJobSpecMended"
+    LIMIT = "JobFailed"
+    """The job ran into a limit of its own (deadline, back-off limit): then nothing goes on, whatever the clean-up policy."""
+    SUSPENDED = "TFJobSuspended"
+    RESUMED = "TFJobResumed"
+
+
+class EventReason(StrEnum):
+    """What events on a job are about, beside the reasons of its conditions."""
+
+    CREATED_POD = "SuccessfulCreatePod"
+    FAILED_CREATE_POD = "FailedCreatePod"
+    DELETED_POD = "SuccessfulDeletePod"
+    FAILED_DELETE_POD = "FailedDeletePod"
+    CREATED_SERVICE = "SuccessfulCreateService"
+    FAILED_CREATE_SERVICE = "FailedCreateService"
+    DELETED_SERVICE = "SuccessfulDeleteService"
+    FAILED_DELETE_SERVICE = "FailedDeleteService"
+    FAILED_ADOPT_POD = "FailedAdoptPod"
+    FAILED_ADOPT_SERVICE = "FailedAdoptService"
+    RELABELLED_POD = "RelabelledPod"
+    FAILED_RELABEL_POD = "FailedRelabelPod"
+    RELABELLED_SERVICE = "RelabelledService"
+    FAILED_RELABEL_SERVICE = "FailedRelabelService"
+    RESELECTED_SERVICE = "ReselectedService"
+    FAILED_RESELECT_SERVICE = "FailedReselectService"
+    EXITED_WITH_CODE = "ExitedWithCode"
+    RESTART_POLICY_OVERWRITTEN = "SettedPodTemplateRestartPolicy"
+    DELETED_JOB = "SuccessfulDeleteJob"
+    FAILED_DELETE_JOB = "FailedDeleteJob"
+    STATUS_NOT_KEPT = "StatusNotKept"
+    POLICY_CONFLICT = "ConflictingRunPolicy"
+    NO_WORKERS = "NoWorkersToScale"
+    UNKNOWN_FIELD = "UnknownField"
+    NO_REPLICAS = "NoReplicas"
+    CREATED_POD_GROUP = "SuccessfulCreatePodGroup"
+    FAILED_CREATE_POD_GROUP = "FailedCreatePodGroup"
+    DELETED_POD_GROUP = "SuccessfulDeletePodGroup"
+    FAILED_DELETE_POD_GROUP = "FailedDeletePodGroup"
+    POD_GROUPS_UNKNOWN = "PodGroupsUnavailable"
+    OTHER_SCHEDULER = "SettedPodTemplateSchedulerName"
+    CREATED_CONFIG_MAP = "SuccessfulCreateConfigMap"
+    FAILED_CREATE_CONFIG_MAP = "FailedCreateConfigMap"
+    DELETED_CONFIG_MAP = "SuccessfulDeleteConfigMap"
+    FAILED_DELETE_CONFIG_MAP = "FailedDeleteConfigMap"

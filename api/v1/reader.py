@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tfjob_operator.api.text import quoted
 from tfjob_operator.api.v1.types import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+
+E = TypeVar("E", bound=StrEnum)
 
 LARGEST: Final = 2**63 - 1
 """The largest int64: who asks for more in a limit of ours means for ever."""
@@ -144,15 +147,16 @@ class Reader:
         self.wrong_type(path, "a string", value)
         return default
 
-    def choice(self, value: object, path: Path | str, allowed: Iterable[str], default: str) -> str:
-        """One of the allowed strings; absent, null and "" give the default."""
+    def choice(self, value: object, path: Path | str, allowed: type[E]) -> E | None:
+        """One of the allowed strings; None for what is absent, null, "" or a mistake."""
         found = self.text(value, path)
         if not found:
-            return default
-        if found in allowed:
-            return found
-        self.error(path, f"must be one of {', '.join(each for each in allowed if each)}")
-        return default
+            return None
+        try:
+            return allowed(found)
+        except ValueError:
+            self.error(path, f"must be one of {', '.join(each for each in allowed if each)}")
+            return None
 
 
 def is_whole(value: object) -> bool:

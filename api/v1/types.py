@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from tfjob_operator.api.meta import ObjectMeta, Struct
-from tfjob_operator.api.v1.constants import CLEAN_NONE, DEFAULT_PORT, PORT_NAME, REASON_INVALID, TCP, TFJOBS
+from tfjob_operator.api.v1.constants import (
+    DEFAULT_PORT,
+    PORT_NAME,
+    TCP,
+    TFJOBS,
+    CleanPodPolicy,
+    ConditionReason,
+    EventReason,
+    RestartPolicy,
+    SuccessPolicy,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -156,7 +166,7 @@ class ReplicaSpec:
 
     type: str
     replicas: int
-    restart_policy: str
+    restart_policy: RestartPolicy
     template: TemplateFacts = TemplateFacts()
     overrides_template_policy: bool = False
 
@@ -178,7 +188,7 @@ class SchedulingPolicy:
 class SpecWarning(NamedTuple):
     """What is no mistake, but hardly what its author meant: the reason of the event that tells it, and its words."""
 
-    reason: str
+    reason: EventReason
     message: str
 
 
@@ -204,8 +214,8 @@ class TFJobSpec:
     """
 
     replicas: Mapping[str, ReplicaSpec]
-    clean_pod_policy: str
-    success_policy: str
+    clean_pod_policy: CleanPodPolicy
+    success_policy: SuccessPolicy
     managed_by: str
     backoff_limit: int | None = None
     active_deadline_s: int | None = None
@@ -241,8 +251,8 @@ class InvalidSpec:
     suspend: bool = False
     active_deadline_s: int | None = None
     ttl_s: int | None = None
-    clean_pod_policy: str = CLEAN_NONE
-    reason: str = REASON_INVALID
+    clean_pod_policy: CleanPodPolicy = CleanPodPolicy.NONE
+    reason: ConditionReason = ConditionReason.INVALID
 
     @property
     def text(self) -> str:
@@ -251,7 +261,9 @@ class InvalidSpec:
         return "; ".join([*map(str, self.mistakes), *rest])
 
     @classmethod
-    def of(cls, spec: TFJobSpec | InvalidSpec, mistake: Mistake, reason: str = REASON_INVALID) -> InvalidSpec:
+    def of(
+        cls, spec: TFJobSpec | InvalidSpec, mistake: Mistake, reason: ConditionReason = ConditionReason.INVALID
+    ) -> InvalidSpec:
         """A specification that can be read, and asks for what can not be."""
         return cls(
             (mistake,),

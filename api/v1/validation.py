@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tfjob_operator.api.core import PodRestartPolicy
 from tfjob_operator.api.depth import is_deeper_than
 from tfjob_operator.api.text import quoted
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import CleanPodPolicy, EventReason, RestartPolicy, SuccessPolicy
 from tfjob_operator.api.v1.pod_fields import POD_TEMPLATE
 from tfjob_operator.api.v1.reader import Path, Reader, some
 from tfjob_operator.api.v1.shapes import QUANTITY, MapOf, check
@@ -58,8 +60,8 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
     replicas, ignored = _read_replicas(reader, spec, was_good=was_good)
     policy, conflicts = _read_run_policies(reader, spec)
     dynamic_workers = reader.boolean(spec.get("enableDynamicWorker"), "spec.enableDynamicWorker")
-    success_policy = reader.choice(spec.get("successPolicy"), "spec.successPolicy", c.SUCCESS_POLICIES, "")
-    clean_pod_policy = policy.clean_pod_policy or c.CLEAN_RUNNING
+    success_policy = reader.choice(spec.get("successPolicy"), "spec.successPolicy", SuccessPolicy)
+    clean_pod_policy = policy.clean_pod_policy or CleanPodPolicy.RUNNING
     if reader.mistakes:
         return InvalidSpec(
             tuple(reader.mistakes),
@@ -73,7 +75,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
     return TFJobSpec(
         replicas=replicas,
         clean_pod_policy=clean_pod_policy,
-        success_policy=success_policy,
+        success_policy=success_policy or SuccessPolicy.DEFAULT,
         managed_by=policy.managed_by,
         backoff_limit=policy.backoff_limit,
         active_deadline_s=policy.active_deadline_s,
@@ -88,10 +90,10 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
 def _warnings(reader: Reader, replicas: Mapping[str, ReplicaSpec]) -> Iterator[SpecWarning]:
     """What is no mistake, but hardly what its author meant."""
     for unknown in reader.unknown_fields:
-        yield SpecWarning(c.EVENT_UNKNOWN_FIELD, unknown)
+        yield SpecWarning(EventReason.UNKNOWN_FIELD, unknown)
     if all(replica.replicas == 0 for replica in replicas.values()):
         yield SpecWarning(
-            c.EVENT_NO_REPLICAS, "every replica type has replicas: 0, so nothing runs and the job will not end"
+            EventReason.NO_REPLICAS, "every replica type has replicas: 0, so nothing runs and the job will not end"
         )
 
 
@@ -140,7 +142,7 @@ def _read_replicas(
     if was_good and len(entries) > 1 and _is_size_alone(entries.get(c.WORKER, {})):
         del entries[c.WORKER]
         text = f"{path}.{c.WORKER} is a number of replicas alone, and the job has no workers: there is nothing to scale"
-        ignored = (SpecWarning(c.EVENT_NO_WORKERS, text),)
+        ignored = (SpecWarning(EventReason.NO_WORKERS, text),)
     found = {name: _read_entries(reader, name, spellings, path) for name, spellings in entries.items()}
     _check_chiefs(reader, found, path)
     return {name: found[name] for name in c.REPLICA_TYPES if name in found}, ignored
@@ -188,22 +190,22 @@ def _read_replica(reader: Reader, replica_type: str, value: object, path: str) -
     if isinstance(value, dict) and given is None:
         reader.error(f"{path}.template", "is required")
     template = reader.mapping(given, f"{path}.template")
-    template_policy = _read_template(reader, template, f"{path}.template") if isinstance(given, dict) else ""
-    own_policy = reader.choice(fields.get("restartPolicy"), f"{path}.restartPolicy", c.RESTART_POLICIES, "")
+    template_policy = _read_template(reader, template, f"{path}.template") if isinstance(given, dict) else None
+    own_policy = reader.choice(fields.get("restartPolicy"), f"{path}.restartPolicy", RestartPolicy)
     return ReplicaSpec(
         type=replica_type,
         replicas=reader.integer(fields.get("replicas"), f"{path}.replicas", 1) or 0,
-        restart_policy=own_policy or template_policy or c.NEVER,
+        restart_policy=own_policy or template_policy or RestartPolicy.NEVER,
         # With mistakes anywhere the job has no specification, so nobody asks.
         template=TemplateFacts() if reader.mistakes else facts_of(template),
         # ExitCode is carried out by a pod that never restarts, so a template that says Never does not disagree with it.
         overrides_template_policy=bool(own_policy and template_policy)
-        and template_policy != (c.NEVER if own_policy == c.EXIT_CODE else own_policy),
+        and template_policy != (RestartPolicy.NEVER if own_policy == RestartPolicy.EXIT_CODE else own_policy),
     )
 
 
-def _read_template(reader: Reader, template: JSON, path: str) -> str:
-    """Check the types of all fields that we know, and what we need. Answers the pods' restart policy.
+def _read_template(reader: Reader, template: JSON, path: str) -> RestartPolicy | None:
+    """Check the types of all fields that we know, and what we need. Return the pods' restart policy.
 
     The API server checks what they say when the pod is created.
     """
@@ -215,7 +217,8 @@ def _read_template(reader: Reader, template: JSON, path: str) -> str:
     elif not containers:
         reader.error(f"{path}.spec.containers", "must be a list of at least one container")
     policy = spec.get("restartPolicy") if isinstance(spec, dict) else None
-    return reader.choice(policy, f"{path}.spec.restartPolicy", c.POD_RESTART_POLICIES, "")
+    found = reader.choice(policy, f"{path}.spec.restartPolicy", PodRestartPolicy)
+    return None if found is None else RestartPolicy(found)
 
 
 def _read_containers(reader: Reader, containers: list[object], path: str) -> None:
@@ -240,7 +243,7 @@ def _read_containers(reader: Reader, containers: list[object], path: str) -> Non
 class _RunPolicy:
     """A run policy as it was given; None and "" stand for what was left out."""
 
-    clean_pod_policy: str = ""
+    clean_pod_policy: CleanPodPolicy | None = None
     backoff_limit: int | None = None
     active_deadline_s: int | None = None
     ttl_s: int | None = None
@@ -270,7 +273,7 @@ def _read_run_policies(reader: Reader, spec: JSON) -> tuple[_RunPolicy, tuple[Sp
     given = spec.get("runPolicy")
     nested = _read_run_policy(reader, reader.mapping(given, "spec.runPolicy"), "spec.runPolicy")
     if not (given is None or isinstance(given, dict)):
-        nested = replace(nested, clean_pod_policy=c.CLEAN_NONE)
+        nested = replace(nested, clean_pod_policy=CleanPodPolicy.NONE)
     inline = _read_run_policy(reader, {name: spec.get(name) for name in _INLINE_POLICY}, "spec")
     merged = nested
     warnings = []
@@ -282,7 +285,7 @@ def _read_run_policies(reader: Reader, spec: JSON) -> tuple[_RunPolicy, tuple[Sp
             merged = replace(merged, **{attribute: above})
         elif above != below:
             message = f"spec.{name} and spec.runPolicy.{name} differ; the latter is used"
-            warnings.append(SpecWarning(c.EVENT_POLICY_CONFLICT, message))
+            warnings.append(SpecWarning(EventReason.POLICY_CONFLICT, message))
     return merged, tuple(warnings)
 
 
@@ -294,9 +297,9 @@ def _read_run_policy(reader: Reader, given: JSON, path: str) -> _RunPolicy:
 
     clean = given.get("cleanPodPolicy")
     # Nothing is cleaned up by a policy that can not be read.
-    otherwise = "" if clean is None or clean == "" else c.CLEAN_NONE
+    otherwise = None if clean is None or clean == "" else CleanPodPolicy.NONE
     return _RunPolicy(
-        clean_pod_policy=reader.choice(clean, f"{path}.cleanPodPolicy", c.CLEAN_POD_POLICIES, otherwise),
+        clean_pod_policy=reader.choice(clean, f"{path}.cleanPodPolicy", CleanPodPolicy) or otherwise,
         backoff_limit=number("backoffLimit"),
         active_deadline_s=number("activeDeadlineSeconds"),
         ttl_s=number("ttlSecondsAfterFinished"),

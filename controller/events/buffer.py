@@ -11,7 +11,7 @@ from collections import deque
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
-from tfjob_operator.api.core import EVENT_WARNING
+from tfjob_operator.api.core import EventType
 
 
 class Typed(Protocol):
@@ -46,7 +46,7 @@ class EventBuffer(Generic[E]):
         """Add an event. Return the one that found no place: it, or a Normal event that it drove out; mostly None."""
         if self._closed:
             return event
-        is_warning = event.type == EVENT_WARNING
+        is_warning = event.type == EventType.WARNING
         driven_out = None
         if len(self) >= self._size:
             if not (is_warning and self._normal):

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from tfjob_operator.api.core import EVENT_NORMAL, EVENT_WARNING
+from tfjob_operator.api.core import EventType
 
 if TYPE_CHECKING:
     from tfjob_operator.api.core import ObjectReference
 
-EVENT_TYPES = frozenset({EVENT_NORMAL, EVENT_WARNING})
+EVENT_TYPES = frozenset({EventType.NORMAL, EventType.WARNING})
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +61,7 @@ class Drops:
         """Count an event as dropped."""
         self._metrics.event_dropped(event_type if event_type in EVENT_TYPES else "Unknown", why)
         # A Normal event was logged by whoever recorded it; of a Warning it must be seen that it is not on the server.
-        tell = log.debug if event_type == EVENT_NORMAL else log.warning
+        tell = log.debug if event_type == EventType.NORMAL else log.warning
         tell(
             "event_dropped",
             why=why.value,

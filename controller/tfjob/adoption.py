@@ -15,8 +15,9 @@ import structlog
 
 from tfjob_operator.api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from tfjob_operator.api.client.rest import STRATEGIC_MERGE_PATCH
+from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.controller.tfjob.build.pod import owner_reference
 from tfjob_operator.controller.tfjob.children import Pod, owner_key
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 MAX_AT_ONCE: Final = 16
 """As many patches as creates (`creator.MAX_AT_ONCE`)."""
 
-_FAILED: Final = {POD.name: c.EVENT_FAILED_ADOPT_POD, SERVICE.name: c.EVENT_FAILED_ADOPT_SERVICE}
+_FAILED: Final = {POD.name: EventReason.FAILED_ADOPT_POD, SERVICE.name: EventReason.FAILED_ADOPT_SERVICE}
 
 log = structlog.get_logger(__name__)
 
@@ -103,7 +104,7 @@ class RefManager:
                 # Another controller was faster, say, and the cache will show it: that is told only if it comes again.
                 if wait_s > FIRST_DELAY_S or not isinstance(error, (ConflictError, InvalidError)):
                     self._events.record(
-                        job, c.WARNING, _FAILED[kind.name], f"Error adopting {kind.name} {child.name}: {error}"
+                        job, EventType.WARNING, _FAILED[kind.name], f"Error adopting {kind.name} {child.name}: {error}"
                     )
 
         if due:

@@ -29,7 +29,7 @@ from tfjob_operator.api.client.errors import (
     NamespaceTerminatingError,
 )
 from tfjob_operator.api.client.rest import JSON_PATCH
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder, build_service
 from tfjob_operator.controller.tfjob.build.pod_group import build_pod_group, resize_patch
@@ -223,7 +223,7 @@ class Creator:
             self._warn(job, kind, name, str(error))
             raise
         else:
-            self._events.record(job, c.NORMAL, kind.created, f"Created {kind.name}: {name}")
+            self._events.record(job, EventType.NORMAL, kind.created, f"Created {kind.name}: {name}")
 
     async def _settle(self, job: TFJob, kind: ChildKind, name: str) -> None:
         """Return when the object that bears this name is ours. Raises NameTakenError, of which people are told."""
@@ -237,7 +237,7 @@ class Creator:
     def _warn(self, job: TFJob, kind: ChildKind, name: str, why: str) -> None:
         """Tell why a child could not be created, unless that was told lately."""
         if self._blocked.is_news(job.metadata, name, f"{kind.name}: {why}"):
-            self._events.record(job, c.WARNING, kind.failed_create, f"Error creating: {why}")
+            self._events.record(job, EventType.WARNING, kind.failed_create, f"Error creating: {why}")
 
 
 def _may_be_its_own(error: ApiError) -> bool:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Final
 from structlog.contextvars import bound_contextvars
 
 from tfjob_operator.api.client.errors import ApiError, ConflictError, NotFoundError
+from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.controller.tfjob.children import NO_LABELS, owner_key
 from tfjob_operator.controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE, pod_group_kind
 from tfjob_operator.workqueue.parallel import parallelize_until
@@ -69,7 +71,7 @@ class Deleter:
                     await self._delete(job, kind, meta, event)
                 except ApiError as error:
                     self._expectations.deletion_observed(owner, kind.name, meta.uid)
-                    self._events.record(job, c.WARNING, kind.failed_delete, f"Error deleting: {error}")
+                    self._events.record(job, EventType.WARNING, kind.failed_delete, f"Error deleting: {error}")
                     failures.append(error)
 
         await parallelize_until(MAX_AT_ONCE, len(targets), delete_one)
@@ -86,7 +88,7 @@ class Deleter:
         except (NotFoundError, ConflictError):
             self._expectations.deletion_observed(owner_key(job.metadata), kind.name, meta.uid)
             return
-        self._events.record(job, c.NORMAL, kind.deleted, f"Deleted {kind.name}: {meta.name}")
+        self._events.record(job, EventType.NORMAL, kind.deleted, f"Deleted {kind.name}: {meta.name}")
 
     async def delete_job(self, job: TFJob) -> None:
         """Delete the job itself, as it is known; its children go with it. Raises ConflictError when it has changed since."""
@@ -105,6 +107,6 @@ class Deleter:
         except ConflictError:
             raise  # its TTL may have been edited: not an event, the next sync sees what is true
         except ApiError as error:
-            self._events.record(job, c.WARNING, c.EVENT_FAILED_DELETE_JOB, f"Error deleting: {error}")
+            self._events.record(job, EventType.WARNING, EventReason.FAILED_DELETE_JOB, f"Error deleting: {error}")
             raise
-        self._events.record(job, c.NORMAL, c.EVENT_DELETED_JOB, f"Deleted job: {meta.name}")
+        self._events.record(job, EventType.NORMAL, EventReason.DELETED_JOB, f"Deleted job: {meta.name}")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.tfjob.build.references import reference_to
 from tfjob_operator.controller.tfjob.decide.problems import unreported
 
@@ -58,5 +58,5 @@ class JobEvents:
 
 
 def _log(event_type: str, reason: str, message: str) -> None:
-    write = log.info if event_type == c.NORMAL else log.warning
+    write = log.info if event_type == EventType.NORMAL else log.warning
     write("tfjob_event", reason=reason, message=message)

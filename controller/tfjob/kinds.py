@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tfjob_operator.api.client.errors import BadRequestError, InvalidError, StatusError
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
 from tfjob_operator.api.meta import Resource
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import EventReason
 
 if TYPE_CHECKING:
     from tfjob_operator.controller.tfjob.decide.gang import GangScheduler
@@ -35,30 +35,30 @@ class ChildKind:
 POD: Final = ChildKind(
     "pod",
     PODS,
-    c.EVENT_CREATED_POD,
-    c.EVENT_FAILED_CREATE_POD,
-    c.EVENT_DELETED_POD,
-    c.EVENT_FAILED_DELETE_POD,
-    c.EVENT_RELABELLED_POD,
-    c.EVENT_FAILED_RELABEL_POD,
+    EventReason.CREATED_POD,
+    EventReason.FAILED_CREATE_POD,
+    EventReason.DELETED_POD,
+    EventReason.FAILED_DELETE_POD,
+    EventReason.RELABELLED_POD,
+    EventReason.FAILED_RELABEL_POD,
 )
 SERVICE: Final = ChildKind(
     "service",
     SERVICES,
-    c.EVENT_CREATED_SERVICE,
-    c.EVENT_FAILED_CREATE_SERVICE,
-    c.EVENT_DELETED_SERVICE,
-    c.EVENT_FAILED_DELETE_SERVICE,
-    c.EVENT_RELABELLED_SERVICE,
-    c.EVENT_FAILED_RELABEL_SERVICE,
+    EventReason.CREATED_SERVICE,
+    EventReason.FAILED_CREATE_SERVICE,
+    EventReason.DELETED_SERVICE,
+    EventReason.FAILED_DELETE_SERVICE,
+    EventReason.RELABELLED_SERVICE,
+    EventReason.FAILED_RELABEL_SERVICE,
 )
 CONFIG_MAP: Final = ChildKind(
     "ConfigMap",
     CONFIG_MAPS,
-    c.EVENT_CREATED_CONFIG_MAP,
-    c.EVENT_FAILED_CREATE_CONFIG_MAP,
-    c.EVENT_DELETED_CONFIG_MAP,
-    c.EVENT_FAILED_DELETE_CONFIG_MAP,
+    EventReason.CREATED_CONFIG_MAP,
+    EventReason.FAILED_CREATE_CONFIG_MAP,
+    EventReason.DELETED_CONFIG_MAP,
+    EventReason.FAILED_DELETE_CONFIG_MAP,
     # There is nothing of the user's in it that he could mend, so it is tried again whatever the answer.
     refusals=(),
 )
@@ -69,10 +69,10 @@ def pod_group_kind(scheduler: GangScheduler) -> ChildKind:
     return ChildKind(
         "PodGroup",
         scheduler.pod_groups,
-        c.EVENT_CREATED_POD_GROUP,
-        c.EVENT_FAILED_CREATE_POD_GROUP,
-        c.EVENT_DELETED_POD_GROUP,
-        c.EVENT_FAILED_DELETE_POD_GROUP,
+        EventReason.CREATED_POD_GROUP,
+        EventReason.FAILED_CREATE_POD_GROUP,
+        EventReason.DELETED_POD_GROUP,
+        EventReason.FAILED_DELETE_POD_GROUP,
         # Not a bad request: that is what a webhook answers when the queue is closed, say, and it will be opened.
         refusals=(InvalidError,),
     )

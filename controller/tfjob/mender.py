@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tfjob_operator.api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from tfjob_operator.api.client.rest import JSON_PATCH, MERGE_PATCH
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.core import EventType
+from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.controller.tfjob.build.pod import labels_of, selector_of
 from tfjob_operator.controller.tfjob.children import Pod, owner_key
 from tfjob_operator.controller.tfjob.delays import FIRST_DELAY_S
@@ -97,10 +98,12 @@ class Mender:
         except ApiError as error:
             # Another child has this name, say, and the cache will show it: that is told only if it comes again.
             if wait_s > FIRST_DELAY_S or not isinstance(error, (ConflictError, InvalidError)):
-                self._events.record(job, c.WARNING, patch.failed, f"Error patching {kind.name} {meta.name}: {error}")
+                self._events.record(
+                    job, EventType.WARNING, patch.failed, f"Error patching {kind.name} {meta.name}: {error}"
+                )
             return False
         self._events.record(
-            job, c.WARNING, patch.done, f"{patch.told} of {kind.name} {meta.name}, which somebody had edited"
+            job, EventType.WARNING, patch.done, f"{patch.told} of {kind.name} {meta.name}, which somebody had edited"
         )
         return True
 
@@ -123,6 +126,6 @@ def _patches(job: TFJob, spec: TFJobSpec, plan: Plan) -> Iterator[_Patch]:
             JSON_PATCH,
             operations,
             "Restored the selector",
-            c.EVENT_RESELECTED_SERVICE,
-            c.EVENT_FAILED_RESELECT_SERVICE,
+            EventReason.RESELECTED_SERVICE,
+            EventReason.FAILED_RESELECT_SERVICE,
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from tfjob_operator.api.client.decoding import decode_answer
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
 from tfjob_operator.api.client.rest import MERGE_PATCH
+from tfjob_operator.api.core import EventType
 from tfjob_operator.api.meta import Struct, controller_of
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.tfjob.children import NO_LABELS, ChildMeta, Pod, Service
@@ -73,9 +74,9 @@ class NameConflicts:
         try:
             await self._client.patch(kind.resource, meta.namespace, meta.name, body, content_type=MERGE_PATCH)
         except ApiError as error:
-            self._events.record(job, c.WARNING, kind.failed_relabel, f"Error restoring {what}: {error}")
+            self._events.record(job, EventType.WARNING, kind.failed_relabel, f"Error restoring {what}: {error}")
             raise NameTakenError(f"{kind.name} {meta.name} exists already and can not be seen") from error
-        self._events.record(job, c.WARNING, kind.relabelled, f"Restored {what}")
+        self._events.record(job, EventType.WARNING, kind.relabelled, f"Restored {what}")
 
 
 def _why(job: TFJob, found: Pod | Service | _Identity) -> str:

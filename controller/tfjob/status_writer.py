@@ -20,12 +20,15 @@ from tfjob_operator.api.client.rest import JSON_PATCH
 from tfjob_operator.api.meta import ObjectMeta, Struct
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobStatus
 from tfjob_operator.controller.tfjob.build.references import reference_to
 from tfjob_operator.controller.tfjob.decide.urgency import is_beginning, only_starts
 from tfjob_operator.controller.tfjob.window import COUNTER_WINDOW_S, Window
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.v1.types import TFJob
     from tfjob_operator.controller.events.recorder import EventRecorder
@@ -134,16 +137,16 @@ class StatusWriter:
         return False
 
     def _tell(self, job: TFJob, status: JobStatus) -> None:
-        counters = {
-            c.CREATED: self._metrics.job_created,
-            c.SUCCEEDED: self._metrics.job_succeeded,
-            c.FAILED: self._metrics.job_failed,
-            c.RESTARTING: self._metrics.job_restarted,
+        counters: dict[str, Callable[[str], None]] = {
+            ConditionType.CREATED: self._metrics.job_created,
+            ConditionType.SUCCEEDED: self._metrics.job_succeeded,
+            ConditionType.FAILED: self._metrics.job_failed,
+            ConditionType.RESTARTING: self._metrics.job_restarted,
         }
         for condition in status.conditions:
             if condition.status != conditions.TRUE or conditions.is_true(job.status, condition.type):
                 continue
             if condition.type in counters:
                 counters[condition.type](job.metadata.namespace)
-            tell = log.warning if condition.type in {c.FAILED, c.RESTARTING} else log.info
+            tell = log.warning if condition.type in {ConditionType.FAILED, ConditionType.RESTARTING} else log.info
             tell("tfjob_condition", condition=condition.type, reason=condition.reason, message=condition.message)

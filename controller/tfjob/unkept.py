@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import structlog
 
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.core import EventType
+from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import JobStatus
 from tfjob_operator.controller.tfjob.build.references import reference_to
 
@@ -52,7 +53,7 @@ class UnkeptStatus:
             message = (
                 f"The API server drops {', '.join(fields)} of the status: its CRD is another operator's, or an old one"
             )
-            self._recorder.event(reference_to(job), c.WARNING, c.EVENT_STATUS_NOT_KEPT, message)
+            self._recorder.event(reference_to(job), EventType.WARNING, EventReason.STATUS_NOT_KEPT, message)
         self._sent[uid] = lost
 
     def as_sent(self, job: TFJob) -> TFJob:

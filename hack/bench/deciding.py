@@ -18,7 +18,7 @@ from hack.bench.playback import Player
 from hack.bench.pods import BEGAN, PODS_PER_JOB, job, job_meta, job_spec, pod_body, running_status
 from hack.bench.result import Result
 from tfjob_operator.api.client import RestClient
-from tfjob_operator.api.core import EVENT_NORMAL, ObjectReference
+from tfjob_operator.api.core import EventType, ObjectReference
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder, build_service
@@ -127,7 +127,7 @@ async def _record() -> float:
         for kind, count in REPLICAS:
             for index in range(count):
                 name = child_name(meta.name, kind, index)
-                recorder.event(regarding, EVENT_NORMAL, "SuccessfulCreatePod", f"Created pod: {name}")
+                recorder.event(regarding, EventType.NORMAL, "SuccessfulCreatePod", f"Created pod: {name}")
     recorder.stop()
     await recorder.run()
     return time.thread_time() - began

@@ -12,7 +12,7 @@ from hack.audit import AuditLog
 from hack.bench.result import Result, at_most
 from hack.bench_operator.field import AGENT, Field
 from hack.bench_operator.jobs import job_requests, ps_and_workers
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:
     from hack.bench.bench import Bench
@@ -30,7 +30,11 @@ def measure(bench: Bench) -> list[Result]:
         with Field("bench-operator", ["idle"], audit.flags) as field, field.operator() as operator, field.node():
             bench.say("1,000 jobs run to their end")
             field.send(job_requests(field.target, "idle", names, spec))
-            field.until(lambda: field.in_condition("idle", c.SUCCEEDED) == len(names), "all have succeeded", tick_s=1.0)
+            field.until(
+                lambda: field.in_condition("idle", ConditionType.SUCCEEDED) == len(names),
+                "all have succeeded",
+                tick_s=1.0,
+            )
             time.sleep(SETTLE_S)
             bench.say("a minute of idleness")
             before, cpu = audit.calls(AGENT), operator.cpu_s()

@@ -11,7 +11,7 @@ from hack.audit import AuditLog
 from hack.bench.result import Result, at_most
 from hack.bench_operator.field import AGENT, Field
 from hack.bench_operator.jobs import job_requests, ps_and_workers
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:
     from hack.bench.bench import Bench
@@ -34,10 +34,14 @@ def measure(bench: Bench) -> list[Result]:
             began = time.perf_counter()
             field.send(job_requests(field.target, namespace, names, spec))
             running = field.until(
-                lambda: field.in_condition(namespace, c.RUNNING) == JOBS, "all jobs are Running", tick_s=0.25
+                lambda: field.in_condition(namespace, ConditionType.RUNNING) == JOBS,
+                "all jobs are Running",
+                tick_s=0.25,
             )
             succeeded = field.until(
-                lambda: field.in_condition(namespace, c.SUCCEEDED) == JOBS, "all jobs have succeeded", tick_s=0.25
+                lambda: field.in_condition(namespace, ConditionType.SUCCEEDED) == JOBS,
+                "all jobs have succeeded",
+                tick_s=0.25,
             )
             field.until(lambda: field.count(f"pods/{namespace}") == JOBS * 4, "the parameter servers are gone")
             time.sleep(SETTLE_S)

@@ -23,10 +23,10 @@ from hack.demo.policies import FILES, Policies
 from hack.demo.stage import Stage
 from hack.demo.teller import Teller
 from hack.kubernetes_versions import NEWEST, OLDEST
-from tfjob_operator.api import core
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
+from tfjob_operator.api.core import PodPhase
 from tfjob_operator.api.meta import meta_key
-from tfjob_operator.api.v1.constants import FAILED, SUCCEEDED
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.informers import SharedInformerFactory
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[2]
 EXPECTED: Final = {
-    "01-mnist.yaml": SUCCEEDED,
-    "02-ps-workers.yaml": SUCCEEDED,
-    "03-gcp-credentials.yaml": SUCCEEDED,
-    "04-smoke-gpu.yaml": SUCCEEDED,
-    "05-master-ps-worker.yaml": SUCCEEDED,
-    "06-invalid.yaml": FAILED,
+    "01-mnist.yaml": ConditionType.SUCCEEDED,
+    "02-ps-workers.yaml": ConditionType.SUCCEEDED,
+    "03-gcp-credentials.yaml": ConditionType.SUCCEEDED,
+    "04-smoke-gpu.yaml": ConditionType.SUCCEEDED,
+    "05-master-ps-worker.yaml": ConditionType.SUCCEEDED,
+    "06-invalid.yaml": ConditionType.FAILED,
 }
 NAMESPACES: Final = ("kubeflow", "default")
 LIFE_LIMIT_S: Final = 60.0  # the longest example takes three seconds; a busy machine may be ten times slower
@@ -71,13 +71,14 @@ class Demo:
         return {
             job.metadata.name: job.status.conditions[-1].type
             for job in self._stage.jobs.indexer.list()
-            if job.status.conditions and job.status.conditions[-1].type in {SUCCEEDED, FAILED}
+            if job.status.conditions
+            and job.status.conditions[-1].type in {ConditionType.SUCCEEDED, ConditionType.FAILED}
         }
 
     def _is_cleaned_up(self) -> bool:
         """Whether every pod that is left has ended: the default clean-up policy takes the others with the job's end."""
         return all(
-            pod.status.phase in {core.SUCCEEDED, core.FAILED} and pod.metadata.deletion_timestamp is None
+            pod.status.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED} and pod.metadata.deletion_timestamp is None
             for pod in self._stage.pods.indexer.list()
         )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hack.demo.errors import DemoError
-from tfjob_operator.api import core
+from tfjob_operator.api.core import PodPhase
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.controller.tfjob.decide.identity import place_of_labels
 
 if TYPE_CHECKING:
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from tfjob_operator.api.v1.types import TFJob
 
 ENDS: Final = {
-    "killed-once": c.SUCCEEDED,
-    "fails": c.FAILED,
-    "all-workers": c.SUCCEEDED,
-    "sleeper": c.SUCCEEDED,
-    "elastic": c.SUCCEEDED,
+    "killed-once": ConditionType.SUCCEEDED,
+    "fails": ConditionType.FAILED,
+    "all-workers": ConditionType.SUCCEEDED,
+    "sleeper": ConditionType.SUCCEEDED,
+    "elastic": ConditionType.SUCCEEDED,
 }
 FILES: Final = (
     "07-exit-code.yaml",
@@ -46,7 +47,7 @@ class Policies:
         for file in FILES:
             await self._stage.create(file)
         await self._until(
-            "sleeper", lambda job: conditions.is_true(job.status, c.SUSPENDED), "suspended from the start"
+            "sleeper", lambda job: conditions.is_true(job.status, ConditionType.SUSPENDED), "suspended from the start"
         )
         await self._suspend("sleeper", suspend=False)
         await self._until_running("elastic", 2)
@@ -56,7 +57,7 @@ class Policies:
         await self._until_running("elastic", 1)
         await self._until_running("sleeper", 2)
         await self._suspend("sleeper", suspend=True)
-        await self._until("sleeper", lambda job: conditions.is_true(job.status, c.SUSPENDED), "suspended")
+        await self._until("sleeper", lambda job: conditions.is_true(job.status, ConditionType.SUSPENDED), "suspended")
         await self._until_running("sleeper", 0)
         await self._suspend("sleeper", suspend=False)
         for name, end in ENDS.items():
@@ -90,7 +91,7 @@ class Policies:
             (slot := place_of_labels(pod.metadata)) is not None
             and slot[0] == c.WORKER
             and pod.metadata.label_map().get(c.LABEL_JOB_NAME) == name
-            and pod.status.phase == core.RUNNING
+            and pod.status.phase == PodPhase.RUNNING
             for pod in self._stage.pods.indexer.list()
         )
 

@@ -11,6 +11,7 @@ from e2e.cluster import RUNS, job, replica, runs, script
 from hack.kubernetes_versions import CONTAINER_RESTART_RULES, ORDINARY_POLICIES_REFUSED
 from hack.real_node.parts import NODE
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:
     from e2e.cluster import Cluster
@@ -52,7 +53,7 @@ def test_replicas_find_each_other_by_the_names_in_tf_config(cluster: Cluster) ->
     talks = job("talks", {"PS": servers, "Worker": workers}, cleanPodPolicy="Running")
     talks["spec"]["successPolicy"] = "AllWorkers"  # else the first worker's end is the job's, and a slower one goes
     cluster.create(talks)
-    cluster.wait_for("talks", c.SUCCEEDED)
+    cluster.wait_for("talks", ConditionType.SUCCEEDED)
     for index in (0, 1):
         log = cluster.kubectl("logs", f"talks-worker-{index}")
         assert [line for line in log.splitlines() if line.startswith("worker")] == [
@@ -81,7 +82,7 @@ def test_a_process_of_a_large_job_sees_the_whole_tf_config_whenever_it_is_starte
     cluster.eventually(lambda: _config_maps(cluster, name).keys() == first.keys(), "the ConfigMap is made again")
     assert _config_maps(cluster, name) != first
     cluster.kill_container(pod)
-    cluster.wait_for(name, c.SUCCEEDED)
+    cluster.wait_for(name, ConditionType.SUCCEEDED)
     evaluators = ",".join(f'"{name}-evaluator-{index}.default.svc:2222"' for index in range(100))
     whole = f'{{"evaluator":[{evaluators}],"worker":["{name}-worker-0.default.svc:2222"]}}'
     expected = f'{{"cluster":{whole},"task":{{"type":"worker","index":0}},"environment":"cloud"}}'
@@ -113,19 +114,24 @@ class Ending(NamedTuple):
 
 
 ENDINGS = (
-    Ending("never-0", "Never", "exit 0", c.SUCCEEDED),
-    Ending("never-1", "Never", "exit 1", c.FAILED),
-    Ending("never-137", "Never", "exit 137", c.FAILED),
-    Ending("onfailure-1", "OnFailure", "test $RUN -ge 2", c.SUCCEEDED, starts=2),
-    Ending("onfailure-137", "OnFailure", "test $RUN -ge 2 || exit 137", c.SUCCEEDED, starts=2),
-    Ending("exitcode-0", "ExitCode", "exit 0", c.SUCCEEDED),
-    Ending("exitcode-1", "ExitCode", "exit 1", c.FAILED),
-    Ending("exitcode-137", "ExitCode", "test $RUN -ge 2 || exit 137", c.SUCCEEDED, starts=2, pods=2),
-    Ending("exitcode-138", "ExitCode", "test $RUN -ge 2 || exit 138", c.SUCCEEDED, starts=2, pods=2),
+    Ending("never-0", "Never", "exit 0", ConditionType.SUCCEEDED),
+    Ending("never-1", "Never", "exit 1", ConditionType.FAILED),
+    Ending("never-137", "Never", "exit 137", ConditionType.FAILED),
+    Ending("onfailure-1", "OnFailure", "test $RUN -ge 2", ConditionType.SUCCEEDED, starts=2),
+    Ending("onfailure-137", "OnFailure", "test $RUN -ge 2 || exit 137", ConditionType.SUCCEEDED, starts=2),
+    Ending("exitcode-0", "ExitCode", "exit 0", ConditionType.SUCCEEDED),
+    Ending("exitcode-1", "ExitCode", "exit 1", ConditionType.FAILED),
+    Ending("exitcode-137", "ExitCode", "test $RUN -ge 2 || exit 137", ConditionType.SUCCEEDED, starts=2, pods=2),
+    Ending("exitcode-138", "ExitCode", "test $RUN -ge 2 || exit 138", ConditionType.SUCCEEDED, starts=2, pods=2),
     Ending(
-        "exitcode-sigterm", "ExitCode", f"test $RUN -ge 2 || {{ {DIE.format(15)}; }}", c.SUCCEEDED, starts=2, pods=2
+        "exitcode-sigterm",
+        "ExitCode",
+        f"test $RUN -ge 2 || {{ {DIE.format(15)}; }}",
+        ConditionType.SUCCEEDED,
+        starts=2,
+        pods=2,
     ),
-    Ending("exitcode-sigsegv", "ExitCode", DIE.format(11), c.FAILED),
+    Ending("exitcode-sigsegv", "ExitCode", DIE.format(11), ConditionType.FAILED),
 )
 
 
@@ -146,7 +152,7 @@ def test_always_runs_a_process_again_that_ended_well(cluster: Cluster) -> None:
     cluster.create(job("always", {"PS": replica(script("always", then="sleep 1"), policy="Always"),
                                   "Worker": replica(["sh", "-c", FOREVER])}))  # fmt: skip
     cluster.eventually(lambda: runs("always") >= 3, "it runs again and again")
-    assert cluster.state("always") == c.RUNNING
+    assert cluster.state("always") == ConditionType.RUNNING
     cluster.delete("always")
 
 
@@ -157,7 +163,7 @@ def test_a_killed_container_is_restarted_in_its_pod(cluster: Cluster) -> None:
     uid, _ = cluster.pod("shot-worker-0")
     cluster.kill_container("shot-worker-0")
     cluster.eventually(lambda: cluster.pod("shot-worker-0") == (uid, 1), "it was restarted in place")
-    cluster.wait_for("shot", c.RUNNING)
+    cluster.wait_for("shot", ConditionType.RUNNING)
     cluster.delete("shot")
 
 
@@ -167,7 +173,7 @@ def test_a_killed_container_gets_a_new_pod_by_its_exit_code(cluster: Cluster) ->
     cluster.create(job("replaced", {"Worker": replica(script("replaced", then=then), policy="ExitCode")}))
     cluster.eventually(lambda: runs("replaced") == 1 and cluster.is_running("replaced-worker-0"), "it runs")
     cluster.kill_container("replaced-worker-0")
-    cluster.wait_for("replaced", c.SUCCEEDED)
+    cluster.wait_for("replaced", ConditionType.SUCCEEDED)
     assert runs("replaced") == 2
     cluster.delete("replaced")
 
@@ -178,7 +184,7 @@ def test_a_deleted_pod_is_made_again(cluster: Cluster) -> None:
     cluster.create(job("robbed", {"Worker": replica(script("robbed", then=then), policy="OnFailure")}))
     cluster.eventually(lambda: runs("robbed") == 1 and cluster.is_running("robbed-worker-0"), "it runs")
     cluster.kubectl("delete", "pod", "robbed-worker-0")
-    cluster.wait_for("robbed", c.SUCCEEDED)
+    cluster.wait_for("robbed", ConditionType.SUCCEEDED)
     assert runs("robbed") == 2
     cluster.delete("robbed")
 
@@ -190,9 +196,9 @@ def test_a_job_that_saves_its_work_when_it_is_suspended_goes_on_when_it_is_resum
     cluster.eventually(lambda: runs("saves") == 1 and cluster.is_running("saves-worker-0"), "it runs")
     _suspend(cluster, "saves", suspend=True)
     cluster.eventually(lambda: not cluster.get("pod", "saves-worker-0"), "its pod is gone")
-    assert cluster.state("saves") == c.SUSPENDED
+    assert cluster.state("saves") == ConditionType.SUSPENDED
     _suspend(cluster, "saves", suspend=False)
-    cluster.wait_for("saves", c.SUCCEEDED)
+    cluster.wait_for("saves", ConditionType.SUCCEEDED)
     assert runs("saves") == 2
     cluster.delete("saves")
 
@@ -209,7 +215,7 @@ def test_a_pod_that_saves_its_work_when_it_is_told_to_go_is_not_done(cluster: Cl
     else:
         cluster.kubectl("drain", NODE, f"--pod-selector=job-name={name}", "--force")
         cluster.kubectl("uncordon", NODE)
-    cluster.wait_for(name, c.SUCCEEDED)
+    cluster.wait_for(name, ConditionType.SUCCEEDED)
     assert runs(name) == 2
     cluster.delete(name)
 
@@ -225,7 +231,7 @@ def test_the_rules_of_restart_in_a_container_are_followed(cluster: Cluster) -> N
     cluster.create(job("ruled", {"Worker": worker}, cleanPodPolicy="None"))
     version = cluster.node.plane.version
     knows_rules = version.has(CONTAINER_RESTART_RULES)
-    cluster.wait_for("ruled", c.SUCCEEDED if knows_rules else c.FAILED)
+    cluster.wait_for("ruled", ConditionType.SUCCEEDED if knows_rules else ConditionType.FAILED)
     if version.has(ORDINARY_POLICIES_REFUSED):
         assert (runs("ruled"), cluster.pods_of("ruled")) == (0, [])
     else:
@@ -242,7 +248,7 @@ def _suspend(cluster: Cluster, name: str, *, suspend: bool) -> None:
 def test_the_log_of_a_worker_that_has_ended_can_be_read_under_the_default_policy(cluster: Cluster) -> None:
     """M1: kubelets report the end of the containers a second before that of the pod, which is no reason to take it away."""
     cluster.create(job("readable", {"Worker": replica(script("readable", then="exit 0"))}))
-    cluster.wait_for("readable", c.SUCCEEDED)
+    cluster.wait_for("readable", ConditionType.SUCCEEDED)
 
     def phase() -> str:
         return str(cluster.get("pod", "readable-worker-0").get("status", {}).get("phase", "gone"))
@@ -258,7 +264,7 @@ def test_the_clean_up_policy_says_which_pods_go(cluster: Cluster, policy: str, l
     name = f"cleans-{policy.lower()}"
     replicas = {"PS": replica(["sh", "-c", FOREVER]), "Worker": replica(script(name, then="sleep 1"))}
     cluster.create(job(name, replicas, cleanPodPolicy=policy))
-    cluster.wait_for(name, c.SUCCEEDED)
+    cluster.wait_for(name, ConditionType.SUCCEEDED)
     _wait_until_left(cluster, name, left)
     cluster.delete(name)
 

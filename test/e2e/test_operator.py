@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from e2e.cluster import OPERATOR, job, replica, runs, script
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ NODE_LOST_LIMIT_S = 120.0  # the API server's controllers give a silent node 40 
 def test_the_trouble_shooting_guide_works_as_written(cluster: Cluster) -> None:
     """Find the operator's pod by its label and look for the line about an invalid job; seed 4."""
     cluster.create(job("wrong", {"Worker": {"replicas": 1, "template": {"spec": {"containers": []}}}}))
-    cluster.wait_for("wrong", c.FAILED)
+    cluster.wait_for("wrong", ConditionType.FAILED)
 
     def lines() -> list[str]:
         logs = [cluster.kubectl("logs", "-n", "kubeflow", pod) for pod in cluster.operators()]
@@ -75,7 +75,7 @@ def test_fifty_jobs_run_once_though_the_leader_goes(cluster: Cluster, how: str, 
         found = [item["status"]["conditions"][-1]["type"] if "status" in item else "" for item in items]
         return {state: found.count(state) for state in set(found)}
 
-    cluster.eventually(lambda: states().get(c.SUCCEEDED, 0) >= JOBS, "all have succeeded", 400.0, states)
+    cluster.eventually(lambda: states().get(ConditionType.SUCCEEDED, 0) >= JOBS, "all have succeeded", 400.0, states)
     assert [name for name in names if runs(name) != 1] == []
     cluster.kubectl("delete", "tfjobs", *names, "--wait=false")
     cluster.wait_for_operator()
@@ -84,7 +84,7 @@ def test_fifty_jobs_run_once_though_the_leader_goes(cluster: Cluster, how: str, 
 def test_jobs_do_not_notice_a_new_version_of_the_operator(cluster: Cluster) -> None:
     """A rolling update: one pod more than usual, never one fewer, and a job that runs goes on in its pod."""
     cluster.create(job("goes-on", {"Worker": replica(script("goes-on", then="sleep 20"))}))
-    cluster.wait_for("goes-on", c.RUNNING)
+    cluster.wait_for("goes-on", ConditionType.RUNNING)
     before = cluster.operators()
     cluster.kubectl("rollout", "restart", OPERATOR, "-n", "kubeflow")
     fewest = 2
@@ -98,7 +98,7 @@ def test_jobs_do_not_notice_a_new_version_of_the_operator(cluster: Cluster) -> N
     cluster.eventually(is_renewed, "all replicas are new, and one leads")
     cluster.wait_for_operator()
     assert fewest == 2
-    cluster.wait_for("goes-on", c.SUCCEEDED)
+    cluster.wait_for("goes-on", ConditionType.SUCCEEDED)
     assert runs("goes-on") == 1
     cluster.delete("goes-on")
 
@@ -147,12 +147,12 @@ def test_a_job_outlives_the_loss_of_its_node(cluster: Cluster) -> None:
         assert not cluster.node.is_ready()
         uid, _ = cluster.pod("stranded-worker-0")
         assert uid
-        assert cluster.state("stranded") == c.RUNNING
+        assert cluster.state("stranded") == ConditionType.RUNNING
     finally:
         cluster.node.start_kubelet()
         cluster.kubectl("delete", "node", "spare")
     cluster.eventually(cluster.node.is_ready, "the node is back")
-    cluster.wait_for("stranded", c.SUCCEEDED, NODE_LOST_LIMIT_S)
+    cluster.wait_for("stranded", ConditionType.SUCCEEDED, NODE_LOST_LIMIT_S)
     assert runs("stranded") == 2
     assert cluster.pod("stranded-worker-0")[0] != uid
     cluster.delete("stranded")

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from e2e.cluster import RUNS
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +80,7 @@ def test_two_workers_train_one_model_and_save_it(
 ) -> None:
     """MultiWorkerMirroredStrategy: both workers see the same falling loss, and the model lies on the volume."""
     cluster.create(jobs["multi-worker"])
-    status = cluster.wait_for("multi-worker", c.SUCCEEDED, LIMIT_S)
+    status = cluster.wait_for("multi-worker", ConditionType.SUCCEEDED, LIMIT_S)
     assert status["replicaStatuses"]["Worker"]["succeeded"] == 2
     logs = [cluster.kubectl("logs", f"multi-worker-worker-{index}") for index in (0, 1)]
     figure(f"kubectl logs multi-worker-worker-0\n{_key_lines(logs[0])}")
@@ -97,7 +97,7 @@ def test_a_chief_trains_on_parameter_servers_with_workers(
 ) -> None:
     """ParameterServerStrategy: variables are on the parameter server, the chief's end is the job's, and the others go."""
     cluster.create(jobs["parameter-server"])
-    cluster.wait_for("parameter-server", c.SUCCEEDED, LIMIT_S)
+    cluster.wait_for("parameter-server", ConditionType.SUCCEEDED, LIMIT_S)
     log = cluster.kubectl("logs", "parameter-server-chief-0")
     figure(f"kubectl logs parameter-server-chief-0\n{_key_lines(log)}")
     assert "the weights are on /job:ps/replica:0/task:0" in log
@@ -127,7 +127,7 @@ def test_a_killed_worker_goes_on_from_the_last_checkpoint(
     before = cluster.pod(other)[0]
     cluster.kill_container(other)
     took = cluster.eventually(lambda: "restored from step" in log(alone), "the first worker restored", LIMIT_S)
-    cluster.wait_for("killed", c.SUCCEEDED, LIMIT_S)
+    cluster.wait_for("killed", ConditionType.SUCCEEDED, LIMIT_S)
     assert cluster.pod(other)[0] != before
     for pod in (alone, other):
         restored = re.search(r"restored from step (\d+)", log(pod))

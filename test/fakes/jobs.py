@@ -9,11 +9,11 @@ import msgspec
 
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import (
-    NEVER,
     Container,
     ContainerState,
     ContainerStateTerminated,
     ContainerStatus,
+    PodRestartPolicy,
     PodSpec,
     PodStatus,
 )
@@ -89,7 +89,7 @@ def pod(
     phase: str = "Running",
     exit_code: int | None = None,
     *,
-    policy: str = NEVER,
+    policy: str = PodRestartPolicy.NEVER,
     reason: str = "",
     restarts: int = 0,
     terminating: bool = False,

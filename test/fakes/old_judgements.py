@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from tfjob_operator.api import core
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.core import PodPhase
+from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
 from tfjob_operator.controller.tfjob.decide.pod_end import is_disrupted
 
 if TYPE_CHECKING:
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
     """M1: what has ended is what has a terminal phase. Stands for `lifecycle.to_clean_up`."""
-    if policy == c.CLEAN_NONE:
+    if policy == CleanPodPolicy.NONE:
         return []
-    ended = {core.SUCCEEDED, core.FAILED}
-    return [replica for replica in replicas if policy == c.CLEAN_ALL or replica.pod.status.phase not in ended]
+    ended = {PodPhase.SUCCEEDED, PodPhase.FAILED}
+    return [replica for replica in replicas if policy == CleanPodPolicy.ALL or replica.pod.status.phase not in ended]
 
 
 def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
     """M2, M10: nobody moves a `deletionTimestamp`, and Succeeded is never an answer. Stands for `pod_end.was_stopped`."""
     leaves_at = pod.metadata.deletion_timestamp
     if leaves_at is None:
-        return pod.status.phase == core.FAILED and is_disrupted(pod)
+        return pod.status.phase == PodPhase.FAILED and is_disrupted(pod)
     if ended is None or ended.finished_at is None:
         return False
     return ended.finished_at >= leaves_at - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
@@ -38,4 +38,8 @@ def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
 def is_final(pod: Pod, status: ContainerStatus) -> bool:
     """M3: the pod's own policy decides, and no container's. Stands for `pod_end.is_final`."""
     ended, policy = status.state.terminated, pod.spec.restart_policy
-    return ended is not None and policy != c.ALWAYS and (ended.exit_code == 0 or policy != c.ON_FAILURE)
+    return (
+        ended is not None
+        and policy != RestartPolicy.ALWAYS
+        and (ended.exit_code == 0 or policy != RestartPolicy.ON_FAILURE)
+    )

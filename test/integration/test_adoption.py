@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hack.hollow_node.script import RUN
 from integration.cluster import eventually, replica, specs
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:
     from hack.control_plane import ControlPlane
@@ -32,7 +33,7 @@ def test_a_job_that_is_made_again_takes_over_what_was_left_behind(cluster: Clust
     with cluster.operator(), cluster.node():
         spec = specs(Worker=replica(3, run="forever"))
         cluster.create("heir", spec)
-        cluster.wait_for("heir", c.RUNNING)
+        cluster.wait_for("heir", ConditionType.RUNNING)
         before = {kind: uids(cluster, kind) for kind in ("pods", "services")}
         cluster.kubectl("delete", "tfjob", "heir", "--cascade=orphan")
         eventually(lambda: controllers(cluster, "pods") == controllers(cluster, "services") == {""}, "they are orphans")
@@ -41,7 +42,7 @@ def test_a_job_that_is_made_again_takes_over_what_was_left_behind(cluster: Clust
         eventually(
             lambda: controllers(cluster, "pods") == controllers(cluster, "services") == {uid}, "they are adopted"
         )
-        cluster.wait_for("heir", c.RUNNING)
+        cluster.wait_for("heir", ConditionType.RUNNING)
         assert {kind: uids(cluster, kind) for kind in ("pods", "services")} == before
         eventually(
             lambda: cluster.job("heir")["status"]["replicaStatuses"]["Worker"]["active"] == 3, "all three are counted"
@@ -78,7 +79,7 @@ def test_an_orphan_that_matches_is_adopted_and_one_with_another_owner_is_not(clu
         cluster.kubectl("create", "-f", "-", stdin=pod("finds", "foreign", [foreign]))
         cluster.kubectl("create", "-f", "-", stdin=pod("finds", "finds-worker-0", []))
         cluster.create("finds", specs(Worker=replica(run="forever")))
-        cluster.wait_for("finds", c.SUCCEEDED)
+        cluster.wait_for("finds", ConditionType.SUCCEEDED)
         uid = cluster.job("finds")["metadata"]["uid"]
         assert cluster.names("pods") == ["finds-worker-0", "foreign"]
         assert controllers(cluster, "pods") == {uid, owner}
@@ -106,7 +107,7 @@ def test_what_is_edited_of_children_is_set_back_and_they_go_with_their_job(clust
     """U9, U17, D13: labels, the one by which the operator watches too, and a selector; no pod is made again for it."""
     with cluster.operator(), cluster.node():
         cluster.create("keeps", specs(Worker=replica(3, run="forever")))
-        cluster.wait_for("keeps", c.RUNNING)
+        cluster.wait_for("keeps", ConditionType.RUNNING)
         before = {kind: uids(cluster, kind) for kind in ("pods", "services")}
         assert is_labelled(cluster, "keeps", 0)
         selected = cluster.items("services")[0]["spec"]["selector"]
@@ -129,14 +130,14 @@ def test_a_second_pod_of_a_replica_goes(cluster: Cluster) -> None:
     """D7, U7: it is owned and labelled like the true one, and fails; the job goes on and counts nothing of it."""
     with cluster.operator(), cluster.node():
         cluster.create("single", specs(Worker=replica(run="forever")))
-        cluster.wait_for("single", c.RUNNING)
+        cluster.wait_for("single", ConditionType.RUNNING)
         (true,) = cluster.items("pods")
         copy = json.loads(pod("single", "copy", true["metadata"]["ownerReferences"]))
         copy["metadata"]["annotations"] = {RUN: "0.1s:1"}
         cluster.kubectl("create", "-f", "-", stdin=json.dumps(copy))
         eventually(lambda: cluster.names("pods") == ["single-worker-0"], "the copy is gone")
         status = cluster.job("single")["status"]
-        assert status["conditions"][-1]["type"] == c.RUNNING
+        assert status["conditions"][-1]["type"] == ConditionType.RUNNING
         assert not status.get("restarts")
         assert uids(cluster, "pods")["single-worker-0"] == true["metadata"]["uid"]
 
@@ -146,14 +147,14 @@ def test_pods_that_have_ended_are_not_adopted_by_a_new_job(cluster: Cluster) -> 
     with cluster.operator(), cluster.node():
         spec = specs(Worker=replica(run="0.1s:0")) | {"runPolicy": {"cleanPodPolicy": "None"}}
         cluster.create("again", spec)
-        cluster.wait_for("again", c.SUCCEEDED)
+        cluster.wait_for("again", ConditionType.SUCCEEDED)
         cluster.kubectl("delete", "tfjob", "again", "--cascade=orphan")
         eventually(lambda: controllers(cluster, "pods") == {""}, "it is an orphan")
         cluster.create("again", spec)
         eventually(lambda: "FailedCreatePod" in reasons(cluster, "again"), "it is told")
-        assert cluster.state("again") == c.CREATED
+        assert cluster.state("again") == ConditionType.CREATED
         cluster.kubectl("delete", "pod", "again-worker-0")
-        cluster.wait_for("again", c.SUCCEEDED)
+        cluster.wait_for("again", ConditionType.SUCCEEDED)
 
 
 def test_a_pod_of_another_tenant_that_names_a_job_as_its_owner_changes_nothing_for_it(
@@ -164,7 +165,7 @@ def test_a_pod_of_another_tenant_that_names_a_job_as_its_owner_changes_nothing_f
     control_plane.run_kubectl("create", "namespace", tenant)
     with cluster.operator("--namespace="), cluster.node():
         cluster.create("victim", specs(Worker=replica(run="forever")) | {"runPolicy": {"suspend": True}})
-        cluster.wait_for("victim", c.SUSPENDED)
+        cluster.wait_for("victim", ConditionType.SUSPENDED)
         uid = cluster.job("victim")["metadata"]["uid"]
         owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "victim", "uid": uid, "controller": True}
         forged = json.loads(pod("victim", "victim-worker-0", [owner]))
@@ -173,7 +174,7 @@ def test_a_pod_of_another_tenant_that_names_a_job_as_its_owner_changes_nothing_f
         cluster.kubectl(
             "patch", "tfjob", "victim", "--type=merge", "--patch", '{"spec":{"runPolicy":{"suspend":false}}}'
         )
-        cluster.wait_for("victim", c.RUNNING)
+        cluster.wait_for("victim", ConditionType.RUNNING)
         assert cluster.names("pods") == ["victim-worker-0"]
         assert cluster.job("victim")["status"]["replicaStatuses"]["Worker"]["active"] == 1
         free = '{"metadata":{"finalizers":null}}'

@@ -11,7 +11,7 @@ import pytest
 from hack.audit import AuditLog
 from hack.control_plane import ControlPlane
 from integration.cluster import ROOT, Cluster, eventually, replica, specs
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ def test_a_jobs_life_costs_its_children_three_status_writes_and_its_events(audit
     with cluster.operator(), cluster.node():
         before = calls_of_the_operator(audit)
         cluster.create("life", specs(PS=replica(run="forever"), Worker=replica(4, "OnFailure", "3s:0")) | ALL)
-        cluster.wait_for("life", c.SUCCEEDED)
+        cluster.wait_for("life", ConditionType.SUCCEEDED)
         eventually(lambda: "life-ps-0" not in cluster.names("pods"), "the parameter server is cleaned up")
         time.sleep(QUIET_S)
         calls = calls_of_the_operator(audit) - before

@@ -17,7 +17,7 @@ from hack.kubernetes_versions import NUMBERS_ARE_EXACT
 from integration.cluster import Cluster, eventually, replica, specs
 from integration.fuzz import specifications
 from integration.go_types import CannotDecodeError, decode, tfjob
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.controller.crd_check import OPENAPI_V2, OPENAPI_V3, missing_fields
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def test_a_job_from_before_the_schema_harms_no_other(plane: ControlPlane, tmp_pa
     cluster = Cluster(plane, NAMESPACE, tmp_path)
     with cluster.operator(), cluster.node():
         cluster.create("good", specs(Worker=replica()))
-        cluster.wait_for("good", c.SUCCEEDED)
+        cluster.wait_for("good", ConditionType.SUCCEEDED)
         cluster.kubectl("delete", "tfjob", *bad, "--timeout=30s")
     assert cluster.names("tfjobs") == ["good"]
     cluster.kubectl("delete", "tfjob", "good")
@@ -229,12 +229,12 @@ def test_a_crd_that_lacks_our_fields_costs_a_warning_and_no_writes(plane: Contro
         for name in names:
             cluster.create(name, specs(Worker=replica()))
         for name in names:
-            cluster.wait_for(name, c.SUCCEEDED)
+            cluster.wait_for(name, ConditionType.SUCCEEDED)
         eventually(lambda: all(_warnings(cluster, name) for name in names), "the jobs tell")
         before = {name: cluster.job(name)["metadata"]["resourceVersion"] for name in names}
         assert "workerSelector" not in cluster.job("foreign-1")["status"]
         cluster.create("later", specs(Worker=replica(run="3s:0")))  # three windows of counters pass meanwhile
-        cluster.wait_for("later", c.SUCCEEDED)
+        cluster.wait_for("later", ConditionType.SUCCEEDED)
         assert {name: cluster.job(name)["metadata"]["resourceVersion"] for name in names} == before
         assert [len(_warnings(cluster, name)) for name in names] == [1, 1]
     lines = [

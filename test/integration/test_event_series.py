@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
-from tfjob_operator.api.core import EVENT_WARNING, ObjectReference
+from tfjob_operator.api.core import EventType, ObjectReference
 from tfjob_operator.controller.events import SeriesRecorder
 from tfjob_operator.workqueue import LoopClock
 
@@ -58,7 +58,9 @@ async def test_what_happens_again_is_one_event_with_a_series(control_plane: Cont
         group.create_task(recorder.run(), name="recorder")
         try:
             for cup in range(40):
-                recorder.event(kettle, EVENT_WARNING, "BoiledDry", "Heating", f"no water for cup {cup}", related=socket)
+                recorder.event(
+                    kettle, EventType.WARNING, "BoiledDry", "Heating", f"no water for cup {cup}", related=socket
+                )
             begun = await series(2)
             assert (begun["note"], begun["action"], begun["type"]) == ("no water for cup 0", "Heating", "Warning")
             assert begun["reportingController"] == "example.com/kettle-operator"

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
-from tfjob_operator.api.core import EVENT_NORMAL, EVENT_WARNING, ObjectReference
+from tfjob_operator.api.core import EventType, ObjectReference
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.workqueue import LoopClock
 
@@ -50,7 +50,7 @@ class Bench:
             api_version="v1", kind="ConfigMap", namespace=self._namespace, name="kettle", uid=created["metadata"]["uid"]
         )
 
-    def record(self, message: str, reason: str = "Boiled", event_type: str = EVENT_NORMAL) -> None:
+    def record(self, message: str, reason: str = "Boiled", event_type: str = EventType.NORMAL) -> None:
         self._recorder.event(self._kettle, event_type, reason, message)
 
     async def events(self, expected: int) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ async def test_events_are_described_with_their_counts(control_plane: ControlPlan
     async with bench_on(control_plane, namespace) as bench:
         for _ in range(3):
             bench.record("whistles")
-        bench.record("there is no water left", "BoiledDry", EVENT_WARNING)
+        bench.record("there is no water left", "BoiledDry", EventType.WARNING)
         events = await bench.events(4)
         assert sorted((event["type"], event["message"], event["count"]) for event in events) == [
             ("Normal", "whistles", 3),
@@ -141,7 +141,7 @@ async def test_events_of_a_namespace_that_goes_are_let_go_silently(control_plane
         hold, let_go = '{"metadata": {"finalizers": ["example.com/hold"]}}', '{"metadata": {"finalizers": null}}'
         await bench.kubectl("patch", "configmap", "kettle", f"--patch={hold}")
         await bench.kubectl("delete", "namespace", namespace, "--wait=false")
-        bench.record("whistles", event_type=EVENT_WARNING)
+        bench.record("whistles", event_type=EventType.WARNING)
         await asyncio.sleep(1.0)
         await bench.kubectl("patch", "configmap", "kettle", f"--patch={let_go}")
     assert not bench.drops.count

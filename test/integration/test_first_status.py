@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from integration.cluster import eventually, replica, specs, with_policy
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:
     from integration.cluster import Cluster
@@ -19,10 +19,10 @@ def test_every_first_status_write_fits_the_schema(cluster: Cluster) -> None:
         cluster.create("nobody", specs(Worker=replica(0)))
         cluster.create("ordinary", specs(Worker=replica(run="forever")))
         for name, state in (
-            ("asleep", c.SUSPENDED),
-            ("invalid", c.FAILED),
-            ("nobody", c.CREATED),
-            ("ordinary", c.RUNNING),
+            ("asleep", ConditionType.SUSPENDED),
+            ("invalid", ConditionType.FAILED),
+            ("nobody", ConditionType.CREATED),
+            ("ordinary", ConditionType.RUNNING),
         ):
             cluster.wait_for(name, state)
         assert cluster.names("pods") == ["ordinary-worker-0"]

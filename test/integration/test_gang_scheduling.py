@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from integration.cluster import Cluster, eventually, replica, specs
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +101,7 @@ def test_a_job_waits_until_volcano_lets_it_in_and_leaves_nothing_at_its_end(clus
         }
         (owner,) = group["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"], owner["controller"]) == ("TFJob", "gang", True)
-        status = cluster.wait_for("gang", c.CREATED)
+        status = cluster.wait_for("gang", ConditionType.CREATED)
         assert status["replicaStatuses"]["Worker"] == {"active": 0, "succeeded": 0, "failed": 0}
         enter(cluster, "gang", "Pending")
         patch(cluster, VOLCANO, "gang", {"spec": {"queue": "elsewhere"}})
@@ -110,13 +110,13 @@ def test_a_job_waits_until_volcano_lets_it_in_and_leaves_nothing_at_its_end(clus
         assert cluster.names("services") == []
         enter(cluster, "gang", "Inqueue")
         place(cluster, 3)
-        cluster.wait_for("gang", c.RUNNING)
+        cluster.wait_for("gang", ConditionType.RUNNING)
         pod = json.loads(cluster.kubectl("get", "pod", "gang-worker-1", "--output=json"))
         assert pod["spec"]["schedulerName"] == "volcano"
         assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "gang"
         assert pod["metadata"]["annotations"]["volcano.sh/task-spec"] == "worker"
         assert pod_group(cluster, "gang")["spec"]["queue"] == "elsewhere"
-        cluster.wait_for("gang", c.SUCCEEDED)
+        cluster.wait_for("gang", ConditionType.SUCCEEDED)
         eventually(lambda: not pod_group(cluster, "gang"), "the PodGroup is gone")
         told = ("Normal", "SuccessfulDeletePodGroup", "Deleted PodGroup: gang")
         eventually(lambda: told in cluster.events("gang"), "its end is told")
@@ -130,7 +130,7 @@ def test_scaling_suspending_and_resuming_keep_the_group_true(cluster: Cluster, v
         cluster.create("scaled", specs(Worker=requesting("1", replicas=2, run="forever")))
         enter(cluster, "scaled", "Running")
         place(cluster, 2)
-        cluster.wait_for("scaled", c.RUNNING)
+        cluster.wait_for("scaled", ConditionType.RUNNING)
         patch(cluster, VOLCANO, "scaled", {"spec": {"queue": "elsewhere"}})
         patch(cluster, "tfjob", "scaled", {"spec": {"tfReplicaSpecs": {"Worker": {"replicas": 4}}}})
         resized = {"minMember": 4, "minResources": {"cpu": "4"}, "queue": "elsewhere"}
@@ -159,7 +159,7 @@ def test_the_coscheduling_plugin_gets_group_and_pods_at_once(cluster: Cluster, c
         created = int(group["metadata"]["resourceVersion"])
         assert all(int(pod["metadata"]["resourceVersion"]) > created for pod in pods)
         place(cluster, 2)
-        cluster.wait_for("plug", c.SUCCEEDED)
+        cluster.wait_for("plug", ConditionType.SUCCEEDED)
         eventually(lambda: not pod_group(cluster, "plug", COSCHEDULING), "the PodGroup is gone")
 
 
@@ -181,7 +181,7 @@ def test_the_group_of_a_stranger_keeps_the_pods_back_and_stays(cluster: Cluster,
         eventually(lambda: pod_group(cluster, "taken").get("spec"), "the job has its own")
         enter(cluster, "taken", "Inqueue")
         place(cluster, 1)
-        cluster.wait_for("taken", c.SUCCEEDED)
+        cluster.wait_for("taken", ConditionType.SUCCEEDED)
 
 
 def test_without_the_crd_a_person_is_told_and_what_runs_goes_on(
@@ -191,11 +191,11 @@ def test_without_the_crd_a_person_is_told_and_what_runs_goes_on(
     with cluster.node():
         with cluster.operator():
             cluster.create("runs", specs(Worker=replica(run="4s:0")))
-            cluster.wait_for("runs", c.RUNNING)
+            cluster.wait_for("runs", ConditionType.RUNNING)
         with cluster.operator("--enable-gang-scheduling"):
             cluster.create("waits", specs(Worker=replica()))
-            cluster.wait_for("runs", c.SUCCEEDED)
-            cluster.wait_for("waits", c.CREATED)
+            cluster.wait_for("runs", ConditionType.SUCCEEDED)
+            cluster.wait_for("waits", ConditionType.CREATED)
             warning = eventually(
                 lambda: [event for event in cluster.events("waits") if event[0] == "Warning"], "a person is told"
             )
@@ -205,4 +205,4 @@ def test_without_the_crd_a_person_is_told_and_what_runs_goes_on(
             install(control_plane, "volcano-podgroups.yaml", VOLCANO)
             enter(cluster, "waits", "Inqueue")
             place(cluster, 2)
-            cluster.wait_for("waits", c.SUCCEEDED)
+            cluster.wait_for("waits", ConditionType.SUCCEEDED)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from integration.cluster import eventually, replica, specs
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
 
 if TYPE_CHECKING:
     from integration.cluster import Cluster
@@ -42,7 +42,9 @@ def patch(cluster: Cluster, name: str, operations: list[dict[str, Any]]) -> None
 def held(cluster: Cluster, name: str) -> tuple[str, str]:
     """The condition Held: its status and reason; empty when it is not there."""
     conditions = cluster.job(name).get("status", {}).get("conditions", [])
-    return next(((each["status"], each["reason"]) for each in conditions if each["type"] == c.HELD), ("", ""))
+    return next(
+        ((each["status"], each["reason"]) for each in conditions if each["type"] == ConditionType.HELD), ("", "")
+    )
 
 
 def uids(cluster: Cluster) -> dict[str, str]:
@@ -65,20 +67,20 @@ def test_a_wrong_edit_holds_a_running_job_until_it_is_mended(
     """U4: nothing is touched, kubectl shows Running all the while, and a pod that goes is made when it is mended."""
     with cluster.operator(), cluster.node():
         cluster.create("edited", specs(Worker=replica(2, run=FOREVER)))
-        cluster.wait_for("edited", c.RUNNING)
+        cluster.wait_for("edited", ConditionType.RUNNING)
         before = uids(cluster)
         patch(cluster, "edited", wrong)
-        eventually(lambda: held(cluster, "edited") == ("True", c.REASON_INVALID), "it is held")
-        assert cluster.state("edited") == c.RUNNING
-        eventually(lambda: reasons(cluster, "edited") == [c.REASON_INVALID], "one warning")
+        eventually(lambda: held(cluster, "edited") == ("True", ConditionReason.INVALID), "it is held")
+        assert cluster.state("edited") == ConditionType.RUNNING
+        eventually(lambda: reasons(cluster, "edited") == [ConditionReason.INVALID], "one warning")
         assert words in next(message for kind, _, message in cluster.events("edited") if kind == "Warning")
         cluster.kubectl("delete", "pod", "edited-worker-1")
         eventually(lambda: cluster.job("edited")["status"]["replicaStatuses"]["Worker"]["active"] == 1, "one is left")
         assert {name for name in before if name != "pods/edited-worker-1"} == uids(cluster).keys()
         patch(cluster, "edited", right)
         eventually(lambda: cluster.job("edited")["status"]["replicaStatuses"]["Worker"]["active"] == 2, "two run")
-        assert held(cluster, "edited") == ("False", c.REASON_MENDED)
-        assert cluster.state("edited") == c.RUNNING
+        assert held(cluster, "edited") == ("False", ConditionReason.MENDED)
+        assert cluster.state("edited") == ConditionType.RUNNING
         assert uids(cluster)["pods/edited-worker-0"] == before["pods/edited-worker-0"]
 
 
@@ -88,28 +90,28 @@ def test_what_the_api_server_refuses_after_an_edit_holds_the_job(cluster: Cluste
     larger = [{"op": "replace", "path": "/spec/tfReplicaSpecs/Worker/replicas", "value": 2}]
     with cluster.operator(), cluster.node():
         cluster.create("edited", specs(Worker=replica(1, run=FOREVER)))
-        cluster.wait_for("edited", c.RUNNING)
+        cluster.wait_for("edited", ConditionType.RUNNING)
         before = uids(cluster)
         patch(cluster, "edited", [*unknown, *larger])
-        eventually(lambda: held(cluster, "edited") == ("True", c.REASON_REFUSED), "it is held")
-        assert cluster.state("edited") == c.RUNNING
+        eventually(lambda: held(cluster, "edited") == ("True", ConditionReason.REFUSED), "it is held")
+        assert cluster.state("edited") == ConditionType.RUNNING
         assert before.items() <= uids(cluster).items()
-        eventually(lambda: reasons(cluster, "edited") == [c.REASON_REFUSED], "one warning")
+        eventually(lambda: reasons(cluster, "edited") == [ConditionReason.REFUSED], "one warning")
         patch(cluster, "edited", [{"op": "remove", "path": f"{CONTAINER}/volumeMounts"}])
         eventually(lambda: cluster.job("edited")["status"]["replicaStatuses"]["Worker"]["active"] == 2, "two run")
-        assert held(cluster, "edited") == ("False", c.REASON_MENDED)
+        assert held(cluster, "edited") == ("False", ConditionReason.MENDED)
 
 
 def test_kubectl_scales_workers_whatever_the_case_of_their_key(cluster: Cluster) -> None:
     """U3: the scale subresource writes Worker beside worker, and means it."""
     with cluster.operator(), cluster.node():
         cluster.create("scaled", specs(worker=replica(1, run=FOREVER)))
-        cluster.wait_for("scaled", c.RUNNING)
+        cluster.wait_for("scaled", ConditionType.RUNNING)
         cluster.kubectl("scale", "tfjob", "scaled", "--replicas=3")
         eventually(lambda: cluster.names("pods") == [f"scaled-worker-{index}" for index in range(3)], "three workers")
         cluster.kubectl("scale", "tfjob", "scaled", "--replicas=1")
         eventually(lambda: cluster.names("pods") == ["scaled-worker-0"], "one worker")
-        assert cluster.state("scaled") == c.RUNNING
+        assert cluster.state("scaled") == ConditionType.RUNNING
         assert reasons(cluster, "scaled") == []
 
 
@@ -117,11 +119,15 @@ def test_kubectl_can_not_scale_a_job_without_workers_and_does_it_no_harm(cluster
     """U3: a Warning, and nothing else."""
     with cluster.operator(), cluster.node():
         cluster.create("alone", specs(Chief=replica(run=FOREVER)))
-        cluster.wait_for("alone", c.RUNNING)
+        cluster.wait_for("alone", ConditionType.RUNNING)
         before = uids(cluster)
         cluster.kubectl("scale", "tfjob", "alone", "--replicas=2")
-        eventually(lambda: reasons(cluster, "alone") == [c.EVENT_NO_WORKERS], "a warning")
-        assert (cluster.state("alone"), held(cluster, "alone"), uids(cluster)) == (c.RUNNING, ("", ""), before)
+        eventually(lambda: reasons(cluster, "alone") == [EventReason.NO_WORKERS], "a warning")
+        assert (cluster.state("alone"), held(cluster, "alone"), uids(cluster)) == (
+            ConditionType.RUNNING,
+            ("", ""),
+            before,
+        )
 
 
 def test_a_scale_up_beyond_the_length_of_names_is_held_and_the_job_is_looked_after(cluster: Cluster) -> None:
@@ -129,9 +135,9 @@ def test_a_scale_up_beyond_the_length_of_names_is_held_and_the_job_is_looked_aft
     name = "a" * (63 - len("-worker-9"))
     with cluster.operator(), cluster.node():
         cluster.create(name, specs(Worker=replica(1, run=FOREVER)))
-        cluster.wait_for(name, c.RUNNING)
+        cluster.wait_for(name, ConditionType.RUNNING)
         cluster.kubectl("scale", "tfjob", name, "--replicas=11")
-        eventually(lambda: held(cluster, name) == ("True", c.REASON_TOO_LARGE), "the scale-up is held")
+        eventually(lambda: held(cluster, name) == ("True", ConditionReason.TOO_LARGE), "the scale-up is held")
         before = uids(cluster)
         cluster.kubectl("delete", "pod", f"{name}-worker-0")
         eventually(lambda: f"pods/{name}-worker-0" in uids(cluster) and uids(cluster) != before, "it is made again")

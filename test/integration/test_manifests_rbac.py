@@ -22,7 +22,7 @@ from hack.control_plane import ControlPlane
 from hack.hollow_node.script import RUN
 from hack.kubernetes_versions import FLOW_CONTROL_V1, FLOW_CONTROL_V1BETA2, STREAMING_LISTS
 from integration.audit import AuditLog, Fact, allowed
-from tfjob_operator.api.v1.constants import RUNNING
+from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -188,7 +188,7 @@ def test_every_right_of_the_operator_is_used_and_none_is_missing(
             job("large-ends", "3s:0", workers=20),
             job("large-runs", "forever", workers=20),
         )
-        eventually(lambda: world.state("runs") == RUNNING, "a job runs")
+        eventually(lambda: world.state("runs") == ConditionType.RUNNING, "a job runs")
         for _ in range(2):  # the second time, the events are counted rather than written
             gone = {"", world.uid("pod", "runs-worker-0")}
             world.kubectl("delete", "pod", "runs-worker-0", "--grace-period=0", "--force")

@@ -17,6 +17,7 @@ import pytest
 from hack.hollow_node.script import RUN
 from integration.cluster import BOTH_KUBELETS, ROOT, Cluster, eventually, replica, specs, with_policy
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:
     from hack.control_plane import ControlPlane
@@ -27,7 +28,7 @@ def test_a_job_lives_from_created_to_succeeded(cluster: Cluster) -> None:
     """Pods, services, TF_CONFIG, conditions, counters, times and events, as seed documents show them."""
     with cluster.operator(), cluster.node():
         cluster.create("mnist", specs(PS=replica(run="forever"), Worker=replica(2, "OnFailure", "2s:0")))
-        cluster.wait_for("mnist", c.RUNNING)
+        cluster.wait_for("mnist", ConditionType.RUNNING)
         children = ["mnist-ps-0", "mnist-worker-0", "mnist-worker-1"]
         assert cluster.names("pods") == children
         assert cluster.names("services") == children
@@ -42,7 +43,7 @@ def test_a_job_lives_from_created_to_succeeded(cluster: Cluster) -> None:
             "task": {"type": "worker", "index": 1},
             "environment": "cloud",
         }
-        status = cluster.wait_for("mnist", c.SUCCEEDED)
+        status = cluster.wait_for("mnist", ConditionType.SUCCEEDED)
         assert [(x["type"], x["status"]) for x in status["conditions"]] == [
             ("Created", "True"),
             ("Running", "False"),
@@ -68,7 +69,7 @@ def test_a_failed_replica_fails_the_job(cluster: Cluster) -> None:
     """U8: policy Never and exit 1; the condition says which kind failed, which pod, and with what code."""
     with cluster.operator(), cluster.node():
         cluster.create("bad", specs(Chief=replica(run="forever"), Worker=replica(run="0.5s:1")))
-        status = cluster.wait_for("bad", c.FAILED)
+        status = cluster.wait_for("bad", ConditionType.FAILED)
         text = f"TFJob {cluster.namespace}/bad has failed because 1 Worker replica(s) failed. Pod bad-worker-0: "
         assert status["conditions"][-1]["message"] == f"{text}container tensorflow exited with code 1"
         eventually(lambda: cluster.names("pods") == ["bad-worker-0"], "the running chief is cleaned up")
@@ -79,7 +80,7 @@ def test_a_replica_that_was_killed_is_run_again_under_the_policy_exit_code(clust
     """137 restarts, under the same name; then the job succeeds."""
     with cluster.operator(), cluster.node():
         cluster.create("again", specs(Worker=replica(1, "ExitCode", "0.5s:137, 0.5s:0")))
-        cluster.wait_for("again", c.SUCCEEDED)
+        cluster.wait_for("again", ConditionType.SUCCEEDED)
         reasons = [reason for _, reason, _ in cluster.events("again")]
         assert reasons.count("ExitedWithCode") == 1
         assert reasons.count("TFJobRestarting") == 1
@@ -90,7 +91,7 @@ def test_the_kubelet_restarts_a_container_in_place_under_the_policy_on_failure(c
     """The operator leaves the pod alone."""
     with cluster.operator(), cluster.node():
         cluster.create("place", specs(Worker=replica(1, "OnFailure", "0.3s:1, 0.3s:0")))
-        cluster.wait_for("place", c.SUCCEEDED)
+        cluster.wait_for("place", ConditionType.SUCCEEDED)
         (pod,) = cluster.items("pods")
         assert pod["status"]["containerStatuses"][0]["restartCount"] == 1
 
@@ -102,7 +103,7 @@ def test_a_replica_that_keeps_failing_runs_into_the_backoff_limit(cluster: Clust
             cluster.create("thrice", with_policy(specs(Worker=replica(1, "ExitCode", "0.5s:137")), backoffLimit=2))
             eventually(lambda: cluster.job("thrice").get("status", {}).get("restarts"), "the first restart is written")
         with cluster.operator():
-            status = cluster.wait_for("thrice", c.FAILED)
+            status = cluster.wait_for("thrice", ConditionType.FAILED)
             message = status["conditions"][-1]["message"]
             assert message.startswith("Job thrice has failed because it has reached the specified backoff limit")
             assert "Pod thrice-worker-0 was restarted most, 3 times; last, container tensorflow exited" in message
@@ -118,7 +119,7 @@ def test_deadline_and_ttl_end_a_job_and_remove_it(cluster: Cluster) -> None:
     policy = {"activeDeadlineSeconds": 3, "ttlSecondsAfterFinished": 3, "cleanPodPolicy": "None"}
     with cluster.operator(), cluster.node():
         cluster.create("late", with_policy(specs(Worker=replica(run="forever")), **policy))
-        status = cluster.wait_for("late", c.FAILED)
+        status = cluster.wait_for("late", ConditionType.FAILED)
         assert status["conditions"][-1]["message"].endswith("it was active longer than specified deadline")
         eventually(lambda: not cluster.names("pods"), "the running pod is gone")
         eventually(lambda: not cluster.names("tfjobs"), "the job is gone")
@@ -129,8 +130,8 @@ def test_a_job_can_be_suspended_and_resumed_with_kubectl(cluster: Cluster) -> No
     """B35, B74: no pod is left, active is 0; then pods again, a new start time, and a STATE that tells the truth."""
     with cluster.operator(), cluster.node():
         cluster.create("pause", specs(Worker=replica(2, run="3s:0")))
-        started = cluster.wait_for("pause", c.RUNNING)["startTime"]
-        for suspend, state in ((True, "Suspended"), (False, c.RUNNING)):
+        started = cluster.wait_for("pause", ConditionType.RUNNING)["startTime"]
+        for suspend, state in ((True, "Suspended"), (False, ConditionType.RUNNING)):
             patch = json.dumps({"spec": {"runPolicy": {"suspend": suspend}}})
             cluster.kubectl("patch", "tfjob", "pause", "--type=merge", f"--patch={patch}")
             cluster.wait_for("pause", state)
@@ -139,7 +140,7 @@ def test_a_job_can_be_suspended_and_resumed_with_kubectl(cluster: Cluster) -> No
                 eventually(
                     lambda: cluster.job("pause")["status"]["replicaStatuses"]["Worker"]["active"] == 0, "active is 0"
                 )
-        assert cluster.wait_for("pause", c.SUCCEEDED)["startTime"] > started
+        assert cluster.wait_for("pause", ConditionType.SUCCEEDED)["startTime"] > started
 
 
 def bad_template(container: dict[str, Any]) -> dict[str, Any]:
@@ -169,11 +170,11 @@ def test_a_wrong_specification_fails_its_job_and_no_other(cluster: Cluster) -> N
             cluster.create(name, spec)
         cluster.create("good", specs(Worker=replica()))
         for name, (_, expected) in INVALID.items():
-            condition = cluster.wait_for(name, c.FAILED)["conditions"][-1]
+            condition = cluster.wait_for(name, ConditionType.FAILED)["conditions"][-1]
             assert condition["reason"] == "InvalidTFJobSpec"
             assert "the spec is invalid" in condition["message"]
             assert expected in condition["message"]
-        cluster.wait_for("good", c.SUCCEEDED)
+        cluster.wait_for("good", ConditionType.SUCCEEDED)
         for name in INVALID:
             events = eventually(functools.partial(cluster.events, name), f"the event of {name} is written")
             warnings = [event for event in events if event[0] == "Warning"]
@@ -205,7 +206,7 @@ def test_deleting_a_job_takes_all_its_children_and_makes_none(cluster: Cluster) 
     with cluster.operator(), cluster.node():
         for cascade in ("background", "foreground"):
             cluster.create("gone", specs(PS=replica(run="forever"), Worker=replica(2, run="forever")))
-            cluster.wait_for("gone", c.RUNNING)
+            cluster.wait_for("gone", ConditionType.RUNNING)
             cluster.kubectl("delete", "tfjob", "gone", f"--cascade={cascade}")
             eventually(lambda: not cluster.names("pods") and not cluster.names("services"), "all children are gone")
 
@@ -216,10 +217,10 @@ def test_a_name_can_be_used_again_at_once(cluster: Cluster) -> None:
         for run in ("forever", "0.5s:0"):
             cluster.create("again", specs(Worker=replica(2, run=run)))
             if run == "forever":
-                cluster.wait_for("again", c.RUNNING)
+                cluster.wait_for("again", ConditionType.RUNNING)
                 cluster.kubectl("delete", "tfjob", "again", "--wait=false")
                 eventually(lambda: "again" not in cluster.names("tfjobs"), "the first job is gone")
-        cluster.wait_for("again", c.SUCCEEDED)
+        cluster.wait_for("again", ConditionType.SUCCEEDED)
 
 
 @BOTH_KUBELETS
@@ -228,13 +229,13 @@ def test_an_operator_that_is_killed_half_way_goes_on_where_it_was(cluster: Clust
     with cluster.node():
         with cluster.operator() as operator:
             cluster.create("half", specs(PS=replica(run="forever"), Worker=replica(2, "OnFailure", "4s:0")))
-            cluster.wait_for("half", c.RUNNING)
+            cluster.wait_for("half", ConditionType.RUNNING)
             operator.kill()
             operator.wait()
         before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in cluster.items("pods")}
         started = cluster.job("half")["status"]["startTime"]
         with cluster.operator():
-            status = cluster.wait_for("half", c.SUCCEEDED)
+            status = cluster.wait_for("half", ConditionType.SUCCEEDED)
             assert status["startTime"] == started
             eventually(lambda: "half-ps-0" not in cluster.names("pods"), "the parameter server is cleaned up")
             after = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in cluster.items("pods")}
@@ -247,15 +248,15 @@ def test_a_job_that_ends_while_no_operator_runs_is_ended_and_cleaned_up_later(cl
     with cluster.node():
         with cluster.operator():
             cluster.create("missed", specs(PS=replica(run="forever"), Worker=replica(run="2s:0")))
-            cluster.wait_for("missed", c.RUNNING)
+            cluster.wait_for("missed", ConditionType.RUNNING)
         pod = "missed-worker-0"
         eventually(
             lambda: json.loads(cluster.kubectl("get", "pod", pod, "--output=json"))["status"]["phase"] == "Succeeded",
             "the worker has ended",
         )
-        assert cluster.state("missed") == c.RUNNING
+        assert cluster.state("missed") == ConditionType.RUNNING
         with cluster.operator():
-            cluster.wait_for("missed", c.SUCCEEDED)
+            cluster.wait_for("missed", ConditionType.SUCCEEDED)
             eventually(lambda: cluster.names("pods") == [pod], "the parameter server is cleaned up")
 
 
@@ -264,11 +265,11 @@ def test_a_finished_job_costs_no_further_call(cluster: Cluster) -> None:
     with cluster.node():
         with cluster.operator():
             cluster.create("idle", specs(Worker=replica()))
-            cluster.wait_for("idle", c.SUCCEEDED)
+            cluster.wait_for("idle", ConditionType.SUCCEEDED)
         version = cluster.job("idle")["metadata"]["resourceVersion"]
         with cluster.operator():
             cluster.create("later", specs(Worker=replica()))
-            cluster.wait_for("later", c.SUCCEEDED)
+            cluster.wait_for("later", ConditionType.SUCCEEDED)
         assert cluster.job("idle")["metadata"]["resourceVersion"] == version
 
 
@@ -297,23 +298,23 @@ def test_what_belongs_to_others_is_left_alone(cluster: Cluster) -> None:
             cluster.kubectl("create", "-f", "-", stdin=json.dumps(foreign))
         cluster.create("mine", specs(Worker=replica()))
         cluster.create("theirs", specs(Worker=replica()))
-        cluster.wait_for("mine", c.SUCCEEDED)
+        cluster.wait_for("mine", ConditionType.SUCCEEDED)
         assert cluster.names("pods") == ["foreign", "mine-worker-0"]
         text = (
             "Error creating: service theirs-worker-0 exists already and is not controlled by this TFJob: it belongs to "
             "nobody; delete it, or make the job anew under another name"
         )
         eventually(lambda: ("Warning", "FailedCreateService", text) in cluster.events("theirs"), "a person is told")
-        assert cluster.state("theirs") == c.CREATED
+        assert cluster.state("theirs") == ConditionType.CREATED
         cluster.kubectl("delete", "service", "theirs-worker-0")
-        cluster.wait_for("theirs", c.SUCCEEDED)
+        cluster.wait_for("theirs", ConditionType.SUCCEEDED)
 
 
 def test_kubectl_shows_state_and_age(cluster: Cluster) -> None:
     """The columns of the CRD; more with -o wide."""
     with cluster.operator(), cluster.node():
         cluster.create("shown", specs(Worker=replica()))
-        cluster.wait_for("shown", c.SUCCEEDED)
+        cluster.wait_for("shown", ConditionType.SUCCEEDED)
     header, line = cluster.kubectl("get", "tfjobs").splitlines()
     assert header.split() == ["NAME", "STATE", "AGE"]
     assert line.split()[:2] == ["shown", "Succeeded"]
@@ -376,7 +377,7 @@ def test_an_operator_waits_for_an_api_server_that_is_not_there_yet(
     with cluster.operator() as operator, cluster.node():
         control_plane.restart_apiserver()
         cluster.create("after", specs(Worker=replica()))
-        cluster.wait_for("after", c.SUCCEEDED)
+        cluster.wait_for("after", ConditionType.SUCCEEDED)
         assert operator.poll() is None
 
 
@@ -391,7 +392,7 @@ def test_the_api_server_takes_the_services_of_ports_with_several_names_and_proto
     ]
     with cluster.operator(), cluster.node():
         cluster.create("ports", spec)
-        cluster.wait_for("ports", c.RUNNING)
+        cluster.wait_for("ports", ConditionType.RUNNING)
         ports = cluster.items("services")[0]["spec"]["ports"]
         assert [(port["name"], port["protocol"]) for port in ports] == [
             ("dns", "TCP"),

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from integration.cluster import eventually, replica, specs
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:
     from integration.cluster import Cluster
@@ -26,7 +26,7 @@ def test_kubectl_scale_grows_and_shrinks_the_workers_of_an_elastic_job(cluster: 
     spec = specs(Chief=replica(run=FOREVER), Worker=replica(2, run=FOREVER)) | {"enableDynamicWorker": True}
     with cluster.operator(), cluster.node():
         cluster.create("elastic", spec)
-        cluster.wait_for("elastic", c.RUNNING)
+        cluster.wait_for("elastic", ConditionType.RUNNING)
         assert cluster.kubectl("scale", "tfjob", "elastic", "--replicas=4") == "tfjob.kubeflow.org/elastic scaled\n"
         eventually(lambda: "elastic-worker-3" in cluster.names("pods"), "four workers")
         pods = {pod["metadata"]["name"]: pod for pod in cluster.items("pods")}
@@ -44,7 +44,7 @@ def test_kubectl_scale_grows_and_shrinks_the_workers_of_an_elastic_job(cluster: 
             "one worker is left, with its service",
         )
         eventually(lambda: scale(cluster)["status"].get("replicas") == 1, "one worker is counted")
-        assert cluster.state("elastic") == c.RUNNING
+        assert cluster.state("elastic") == ConditionType.RUNNING
         assert not [event for event in cluster.events("elastic") if event[0] == "Warning"]
 
 
@@ -59,7 +59,7 @@ def test_a_template_that_is_changed_counts_for_the_pods_that_come_after(cluster:
     """Running pods stay as they are; one that is made again, here after its deletion, is made from the new template."""
     with cluster.operator(), cluster.node():
         cluster.create("edited", specs(Worker=replica(2, run=FOREVER)))
-        cluster.wait_for("edited", c.RUNNING)
+        cluster.wait_for("edited", ConditionType.RUNNING)
         patch = [
             {
                 "op": "replace",

@@ -21,6 +21,7 @@ from simulation.weather import CALM
 from simulation.world import World, require, run_seed
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionType, SuccessPolicy
 from tfjob_operator.controller.leaderelection import LeaderElectionConfig
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def _job(clean_pod_policy: str, **run_policy: Any) -> dict[str, Any]:
     replicas = {"Worker": {"replicas": 2, "restartPolicy": "ExitCode", "template": template}}
     spec = {
         "runPolicy": {"cleanPodPolicy": clean_pod_policy, **run_policy},
-        "successPolicy": c.ALL_WORKERS,
+        "successPolicy": SuccessPolicy.ALL_WORKERS,
         "tfReplicaSpecs": replicas,
     }
     return {"apiVersion": c.TFJOBS.api_version, "kind": c.TFJOBS.kind, "metadata": {"name": "job"}, "spec": spec}
@@ -93,11 +94,11 @@ def test_a_job_that_has_ended_is_not_run_again_by_an_operator_that_starts_on_an_
     async def play(world: World, operator: OperatorProcess) -> None:
         storage = world.server.storage
         jobs = storage.collections["tfjobs"]
-        await world.client("user").create(c.TFJOBS, HOME, _job(c.CLEAN_ALL))
+        await world.client("user").create(c.TFJOBS, HOME, _job(CleanPodPolicy.ALL))
         await asyncio.sleep(2.0)
         before_the_end = jobs.objects[HOME, "job"].rv
         await asyncio.sleep(100.0)
-        require(_stored(world)["status"]["conditions"][-1]["type"] == c.SUCCEEDED, "the job has not ended")
+        require(_stored(world)["status"]["conditions"][-1]["type"] == ConditionType.SUCCEEDED, "the job has not ended")
         require(not storage.collections["pods"].objects, "the job is not cleaned up")
         await operator.kill()
         storage.freeze(jobs, at=before_the_end)
@@ -116,7 +117,7 @@ def test_a_job_that_the_server_says_is_gone_gets_no_more_pods() -> None:
 
     async def play(world: World, _operator: OperatorProcess) -> None:
         storage = world.server.storage
-        await world.client("user").create(c.TFJOBS, HOME, _job(c.CLEAN_NONE))
+        await world.client("user").create(c.TFJOBS, HOME, _job(CleanPodPolicy.NONE))
         await asyncio.sleep(30.0)
         storage.freeze(storage.collections["tfjobs"])
         await world.client("user").delete(c.TFJOBS, HOME, "job", propagation="Background")
@@ -140,7 +141,7 @@ def test_a_success_that_nobody_has_seen_yet_is_not_destroyed_by_a_suspension() -
         storage = world.server.storage
         pods = storage.collections["pods"]
         user = world.client("user")
-        await user.create(c.TFJOBS, HOME, _job(c.CLEAN_NONE))
+        await user.create(c.TFJOBS, HOME, _job(CleanPodPolicy.NONE))
         await asyncio.sleep(10.0)
         require({pod.body["status"]["phase"] for pod in pods.objects.values()} == {"Running"}, "they do not run")
         storage.freeze(pods)
@@ -165,7 +166,7 @@ def test_a_failure_that_has_been_counted_is_not_counted_again_on_an_old_view_of_
 
     async def play(world: World, operator: OperatorProcess) -> None:
         pods = world.server.storage.collections["pods"]
-        await world.client("user").create(c.TFJOBS, HOME, _job(c.CLEAN_NONE, backoffLimit=1))
+        await world.client("user").create(c.TFJOBS, HOME, _job(CleanPodPolicy.NONE, backoffLimit=1))
         await asyncio.sleep(60.0)
         failed = next(change.rv for change in pods.log if change.new.body["status"]["phase"] == "Failed")
         await operator.kill()
@@ -175,7 +176,7 @@ def test_a_failure_that_has_been_counted_is_not_counted_again_on_an_old_view_of_
         await asyncio.sleep(30.0)
         world.server.storage.thaw(pods)
         await asyncio.sleep(30.0)
-        require(_stored(world)["status"]["conditions"][-1]["type"] == c.RUNNING, "the job does not go on")
+        require(_stored(world)["status"]["conditions"][-1]["type"] == ConditionType.RUNNING, "the job does not go on")
         require(pods.objects == pods_before, "the pods are others now")
 
     _play(play, runs={"job-worker-0": [Run(3.0, 137), Run(3.0, None)], "job-worker-1": [Run(3.0, None)]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionReason, ConditionType, SuccessPolicy
 from tfjob_operator.api.v1.types import ReplicaStatus
 from worlds.kubelet import did_its_work, has_ended, is_over
 from worlds.values import NO_STATUS, now_at, policy_of, spec_of, status_of
@@ -122,7 +122,7 @@ def _judge_clean_up(world: World, child: Child, call: Call) -> None:
     """What has ended stays, with its logs, unless all is to go. A version that has passed is refused, and does no harm."""
     seen = [each for each in world.mind.cached[1] if each.uid == child.uid]
     looked_at = [each for each in (child, *cast("list[Child]", seen)) if call.body in {None, each.version}]
-    takes_all = any(policy_of(each.spec).clean_pod_policy == c.CLEAN_ALL for each in world.postures)
+    takes_all = any(policy_of(each.spec).clean_pod_policy == CleanPodPolicy.ALL for each in world.postures)
     require(
         takes_all or not any(map(has_ended, looked_at)), f"clean-up takes {call.name}, which has ended, and its logs"
     )
@@ -155,7 +155,7 @@ def judge_step(before: World, after: World) -> None:
     if old is None or new is None or old.uid != new.uid or old.status == new.status:
         return
     was, now = status_of(old.status), status_of(new.status)
-    ends = {c.SUCCEEDED, c.FAILED}
+    ends = {ConditionType.SUCCEEDED, ConditionType.FAILED}
     _judge_success(new, finished_in(new) - finished_in(old), after)
     if ends & set(told(was)):
         require(told(now) == told(was), f"a job that has ended goes on: {told(was)}, then {told(now)}")
@@ -163,7 +163,9 @@ def judge_step(before: World, after: World) -> None:
     elif ends & set(told(now)):
         _judge_end(old, new, after)
     require(not ends <= set(told(now)), "a job has two ends")
-    require(len({c.RUNNING, c.RESTARTING} & set(told(now))) < 2, "Running and Restarting at once")
+    require(
+        len({ConditionType.RUNNING, ConditionType.RESTARTING} & set(told(now))) < 2, "Running and Restarting at once"
+    )
     require(finished_in(old) <= finished_in(new), "a finished replica is forgotten")
     failures = dict(after.failures)
     totals = {(new.uid, each.type, each.index): each.total for each in now.restarts}
@@ -186,15 +188,17 @@ def _judge_end(old: Job, job: Job, world: World) -> None:
     """A job ends as its replicas have ended, and never by an edit once it has begun."""
     status, began = status_of(job.status), dict(world.begun)
     reason = status.conditions[-1].reason
-    if reason == c.REASON_INVALID and job.uid in began:
+    if reason == ConditionReason.INVALID and job.uid in began:
         refused = spec_of(job.spec) is not None and job.generation <= began[job.uid]
         require(refused, "an edit has ended a job that had begun")
     if mode_of(world, old) == "held":
-        require(reason == c.REASON_LIMIT, f"a job that is held ends by {reason}")
-    elif c.SUCCEEDED in told(status):
+        require(reason == ConditionReason.LIMIT, f"a job that is held ends by {reason}")
+    elif ConditionType.SUCCEEDED in told(status):
         require(_has_succeeded(job, world.done), "the job has succeeded, and what decides has not")
     elif all(
-        each.reason not in {c.REASON_LIMIT, c.REASON_INVALID} for each in status.conditions if each.type == c.FAILED
+        each.reason not in {ConditionReason.LIMIT, ConditionReason.INVALID}
+        for each in status.conditions
+        if each.type == ConditionType.FAILED
     ):
         require(any(slot in world.lost for slot in wanted(job)), "the job has failed, and none of its replicas has")
 
@@ -231,11 +235,11 @@ def judge_rest(world: World) -> None:
     require(mode not in {"invalid", "deleting"}, f"a job is left {mode}")
     require(status.observed_generation == job.generation, "the last edit was not observed")
     if mode == "suspended":
-        require(told(status)[-1] == c.SUSPENDED, f"suspended, but {told(status)}")
+        require(told(status)[-1] == ConditionType.SUSPENDED, f"suspended, but {told(status)}")
         require(not pods and not world.services, "a suspended job has children")
     elif mode == "ended":
         _judge_ended(job, pods, world)
-    elif mode == "held" or (job.uid in world.refused and c.HELD in told(status)):
+    elif mode == "held" or (job.uid in world.refused and ConditionType.HELD in told(status)):
         _judge_held(job, pods, world)
     else:
         _judge_live(job, pods, world)
@@ -247,10 +251,10 @@ def _judge_ended(job: Job, pods: list[Child], world: World) -> None:
     require(status.completion_time is not None, "an end without a time")
     policy = policy_of(job.spec).clean_pod_policy
     going = [pod.name for pod in pods if not has_ended(pod)]
-    limited = any(condition.reason == c.REASON_LIMIT for condition in status.conditions)
-    require(not going or (policy == c.CLEAN_NONE and not limited), f"ended, but there is {going}")
-    require(policy != c.CLEAN_ALL or not pods, "not cleaned up")
-    if policy != c.CLEAN_NONE:
+    limited = any(condition.reason == ConditionReason.LIMIT for condition in status.conditions)
+    require(not going or (policy == CleanPodPolicy.NONE and not limited), f"ended, but there is {going}")
+    require(policy != CleanPodPolicy.ALL or not pods, "not cleaned up")
+    if policy != CleanPodPolicy.NONE:
         orphans = {service.name for service in world.services} - {pod.name for pod in pods}
         require(not orphans, f"services without pods: {orphans}")
     if spec is not None and spec.ttl_s is not None and status.completion_time is not None:
@@ -259,12 +263,14 @@ def _judge_ended(job: Job, pods: list[Child], world: World) -> None:
 
 def _judge_held(job: Job, pods: list[Child], world: World) -> None:
     status = status_of(job.status)
-    require(c.HELD in told(status), f"held, but {told(status)}")
-    require(told(status)[-1] == status.conditions[-1].type != c.HELD, f"the last condition: {status.conditions}")
+    require(ConditionType.HELD in told(status), f"held, but {told(status)}")
+    require(
+        told(status)[-1] == status.conditions[-1].type != ConditionType.HELD, f"the last condition: {status.conditions}"
+    )
     written = written_as_finished(world)
     require({pod.slot for pod in pods if did_its_work(pod)} <= written, "a success is not in the status")
     deadline_s = policy_of(job.spec).active_deadline_s
-    idle = deadline_s is None or c.SUSPENDED in told(status) or status.start_time == now_at(world.epoch)
+    idle = deadline_s is None or ConditionType.SUSPENDED in told(status) or status.start_time == now_at(world.epoch)
     require(idle, "the deadline has passed")
 
 
@@ -279,8 +285,8 @@ def _judge_live(job: Job, pods: list[Child], world: World) -> None:
     require(needed <= {service.slot for service in world.services}, "a service is missing")
     require(all(_runs(pod) or did_its_work(pod) for pod in pods), f"not running: {pods}")
     require(not _has_succeeded(job, written), "all that decides has succeeded, and the job goes on")
-    require(c.RUNNING in told(status), f"running, but {told(status)}")
-    require(c.HELD not in told(status), f"good, but {told(status)}")
+    require(ConditionType.RUNNING in told(status), f"running, but {told(status)}")
+    require(ConditionType.HELD not in told(status), f"good, but {told(status)}")
     require(spec.active_deadline_s is None or status.start_time == now_at(world.epoch), "the deadline has passed")
     if spec.backoff_limit is not None:
         require(sum(each.total for each in status.restarts) <= spec.backoff_limit, "over the back-off limit")
@@ -298,7 +304,7 @@ def _has_succeeded(job: Job, finished: frozenset[Slot]) -> bool:
     deciding = next((name for name in ("Chief", "Master", "Worker") if name in types), None)
     if deciding is None:
         return not left
-    if deciding == "Worker" and spec.success_policy != c.ALL_WORKERS and ("Worker", 0) not in left:
+    if deciding == "Worker" and spec.success_policy != SuccessPolicy.ALL_WORKERS and ("Worker", 0) not in left:
         return True
     return all(name != deciding for name, _ in left)
 

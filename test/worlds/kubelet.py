@@ -22,6 +22,7 @@ from hack.kubernetes_versions import (
     SHUTDOWN_TELLS_THE_TRUTH,
 )
 from tfjob_operator.api import core
+from tfjob_operator.api.core import PodPhase, PodRestartPolicy
 
 if TYPE_CHECKING:
     from hack.kubernetes_versions import Kubernetes
@@ -76,12 +77,12 @@ def next_after(pod: Child, code: int) -> str:
         if codes is not None and (code in codes.values) == (codes.operator == "In"):
             return rule.action
     policy = mine.restart_policy or spec.restart_policy
-    return RESTART if policy == core.ALWAYS or (policy == core.ON_FAILURE and code) else ""
+    return RESTART if policy == PodRestartPolicy.ALWAYS or (policy == PodRestartPolicy.ON_FAILURE and code) else ""
 
 
 def is_over(pod: Child) -> bool:
     """Whether `tensorflow` runs no more and will not again. The phase may not say so yet."""
-    if pod.phase in {core.SUCCEEDED, core.FAILED}:
+    if pod.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED}:
         return True
     if pod.exit_code is None:
         return False
@@ -90,7 +91,7 @@ def is_over(pod: Child) -> bool:
 
 def has_ended(pod: Child) -> bool:
     """Whether nothing of the pod runs and nothing will."""
-    return is_over(pod) and not (has_sidecar(pod) and pod.phase == core.RUNNING)
+    return is_over(pod) and not (has_sidecar(pod) and pod.phase == PodPhase.RUNNING)
 
 
 def did_its_work(pod: Child) -> bool:
@@ -120,13 +121,13 @@ def ends(pod: Child, code: int, at: int, kubernetes: Kubernetes | None) -> Child
 
 def later(pod: Child, kubernetes: Kubernetes | None) -> Child | None:
     """What the kubelet tells next of a pod whose `tensorflow` has ended, without anybody's doing. None is nothing (more)."""
-    if kubernetes is None or pod.exit_code is None or pod.phase != core.RUNNING:
+    if kubernetes is None or pod.exit_code is None or pod.phase != PodPhase.RUNNING:
         return None
     if pod.terminating:
         return _in_terminal_phase(pod) if _tells_phase(pod, kubernetes) else None
     following = next_after(pod, pod.exit_code)
     if following == RESTART_ALL:  # the phase may go back: init containers run again
-        return _restarted(pod)._replace(phase=core.PENDING)
+        return _restarted(pod)._replace(phase=PodPhase.PENDING)
     if following:
         return _restarted(pod)
     return None if has_sidecar(pod) else _in_terminal_phase(pod)
@@ -135,7 +136,7 @@ def later(pod: Child, kubernetes: Kubernetes | None) -> Child | None:
 def shut_down(pod: Child, code: int, kubernetes: Kubernetes) -> Child:
     """The node shuts down, and the process answers with this code. Nobody deletes the pod."""
     if not kubernetes.has(SHUTDOWN_TELLS_THE_TRUTH):
-        return pod._replace(phase=core.FAILED, reason="Shutdown")
+        return pod._replace(phase=PodPhase.FAILED, reason="Shutdown")
     gone = _in_terminal_phase(pod._replace(exit_code=code, ended=AFTER, targeted=kubernetes.has(DISRUPTION_TARGET)))
     return gone._replace(reason="Terminated") if code else gone
 
@@ -145,14 +146,14 @@ def _restarted(pod: Child) -> Child:
 
 
 def _in_terminal_phase(pod: Child) -> Child:
-    return pod._replace(phase=core.FAILED if pod.exit_code else core.SUCCEEDED)
+    return pod._replace(phase=PodPhase.FAILED if pod.exit_code else PodPhase.SUCCEEDED)
 
 
 def _tells_phase(pod: Child, kubernetes: Kubernetes) -> bool:
     """Whether a pod that is deleted gets a terminal phase before it goes: always since 1.27, before under Never alone."""
     if kubernetes.has(DELETION_ENDS_IN_TERMINAL_PHASE):
         return True
-    return spec_of_pod(pod.spec).restart_policy == core.NEVER
+    return spec_of_pod(pod.spec).restart_policy == PodRestartPolicy.NEVER
 
 
 # Deletions.

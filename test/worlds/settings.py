@@ -10,6 +10,7 @@ import msgspec
 from fakes.jobs import replica, template
 from hack.kubernetes_versions import NEWEST, OLDEST
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import RestartPolicy, SuccessPolicy
 from worlds.kubelet import RESTART, RESTART_ALL
 from worlds.values import SIDECAR
 from worlds.world import create_job, delete_job, edit_job
@@ -120,9 +121,9 @@ def create_again(given: dict[str, Any]) -> Callable[[World], World]:
     return lambda world: world if world.job is not None else create_job(world, "job-2", encoded(given))
 
 
-ONE: Final = spec(Worker=(1, c.EXIT_CODE))
-TWO: Final = spec(Worker=(2, c.EXIT_CODE)) | {"successPolicy": c.ALL_WORKERS}
-PAIR: Final = {policy: spec(Chief=(1, policy), Worker=(1, policy)) for policy in c.RESTART_POLICIES}
+ONE: Final = spec(Worker=(1, RestartPolicy.EXIT_CODE))
+TWO: Final = spec(Worker=(2, RestartPolicy.EXIT_CODE)) | {"successPolicy": SuccessPolicy.ALL_WORKERS}
+PAIR: Final = {policy: spec(Chief=(1, policy), Worker=(1, policy)) for policy in RestartPolicy}
 
 
 def with_container(policy: str, *, sidecar: bool = False, **fields: Any) -> dict[str, Any]:
@@ -139,7 +140,7 @@ def with_rule(policy: str, action: str) -> dict[str, Any]:
     return with_container(policy, restartPolicy="Never", restartPolicyRules=[rule])
 
 
-BESIDE: Final = with_container(c.EXIT_CODE, sidecar=True)
+BESIDE: Final = with_container(RestartPolicy.EXIT_CODE, sidecar=True)
 REQUESTS: Final = ("remove", "remove slowly", "hurry", "force", "tell late")
 CLUSTER: Final = ("crash", "lose", "relist", "remove", "evict")
 ALL: Final = frozenset({"tfjobs", "pods", "services"})
@@ -155,24 +156,35 @@ def _of_pods(name: str, given: dict[str, Any], may: tuple[str, ...], surprises: 
 
 SETTINGS: Final = (
     Setting("one worker, everything apart", ONE, (*CLUSTER, "killed", "error", "refuse"), lags=ALL, open=EVERY_CALL),
-    Setting("chief and worker, pods take time", PAIR[c.NEVER], (*CLUSTER, "error"), surprises=0),
-    Setting("chief and worker, Never", PAIR[c.NEVER], ("crash",), runs_at_once=True),
-    Setting("chief and worker, ExitCode", PAIR[c.EXIT_CODE], ("killed",), runs_at_once=True, lags=VIEWS_OF_PODS),
+    Setting("chief and worker, pods take time", PAIR[RestartPolicy.NEVER], (*CLUSTER, "error"), surprises=0),
+    Setting("chief and worker, Never", PAIR[RestartPolicy.NEVER], ("crash",), runs_at_once=True),
     Setting(
-        "chief and worker, OnFailure", PAIR[c.ON_FAILURE], ("restart", "evict"), runs_at_once=True, lags=VIEWS_OF_PODS
+        "chief and worker, ExitCode", PAIR[RestartPolicy.EXIT_CODE], ("killed",), runs_at_once=True, lags=VIEWS_OF_PODS
     ),
     Setting(
-        "chief and worker, Always", PAIR[c.ALWAYS], ("restart", "remove"), 2, runs_at_once=True, lags=VIEWS_OF_PODS
+        "chief and worker, OnFailure",
+        PAIR[RestartPolicy.ON_FAILURE],
+        ("restart", "evict"),
+        runs_at_once=True,
+        lags=VIEWS_OF_PODS,
+    ),
+    Setting(
+        "chief and worker, Always",
+        PAIR[RestartPolicy.ALWAYS],
+        ("restart", "remove"),
+        2,
+        runs_at_once=True,
+        lags=VIEWS_OF_PODS,
     ),
     Setting(
         "a parameter server and a worker",
-        spec(PS=(1, c.EXIT_CODE), Worker=(1, c.EXIT_CODE)),
+        spec(PS=(1, RestartPolicy.EXIT_CODE), Worker=(1, RestartPolicy.EXIT_CODE)),
         ("killed",),
         runs_at_once=True,
     ),
     Setting(
         "three workers, of which all count",
-        spec(Worker=(3, c.NEVER)) | {"successPolicy": c.ALL_WORKERS},
+        spec(Worker=(3, RestartPolicy.NEVER)) | {"successPolicy": SuccessPolicy.ALL_WORKERS},
         ("crash", "evict", "remove"),
         surprises=0,
         runs_at_once=True,
@@ -227,8 +239,16 @@ SETTINGS: Final = (
         surprises=2,
         runs_at_once=True,
     ),
-    Setting("all is cleaned up", with_policy(PAIR[c.NEVER], cleanPodPolicy="All"), CLUSTER, 0, runs_at_once=True),
-    Setting("nothing is cleaned up", with_policy(PAIR[c.NEVER], cleanPodPolicy="None"), CLUSTER, 0, runs_at_once=True),
+    Setting(
+        "all is cleaned up", with_policy(PAIR[RestartPolicy.NEVER], cleanPodPolicy="All"), CLUSTER, 0, runs_at_once=True
+    ),
+    Setting(
+        "nothing is cleaned up",
+        with_policy(PAIR[RestartPolicy.NEVER], cleanPodPolicy="None"),
+        CLUSTER,
+        0,
+        runs_at_once=True,
+    ),
     Setting("in office", ONE, (*CLUSTER, "killed", "refuse"), lags=ALL, open=EVERY_CALL, office="quiet"),
     Setting(
         "in office, with much to do", ONE, (*CLUSTER, "killed", "refuse"), lags=ALL, open=EVERY_CALL, office="busy"
@@ -237,9 +257,11 @@ SETTINGS: Final = (
     Setting("in office, scaled down", TWO, ("crash",), 0, (scale("Worker", 1),), runs_at_once=True, office="busy"),
     Setting("in office, made again", ONE, ("crash",), 0, (delete, create_again(ONE)), runs_at_once=True, office="busy"),
     _of_pods("a container ends before its pod", ONE, ("killed", "crash")),
-    _of_pods("chief and worker end before their pods", PAIR[c.NEVER], (), 0),
+    _of_pods("chief and worker end before their pods", PAIR[RestartPolicy.NEVER], (), 0),
     _of_pods("all is cleaned up, told in full", with_policy(ONE, cleanPodPolicy="All"), ("killed",)),
-    _of_pods("nothing is cleaned up, told in full", with_policy(PAIR[c.NEVER], cleanPodPolicy="None"), (), 0),
+    _of_pods(
+        "nothing is cleaned up, told in full", with_policy(PAIR[RestartPolicy.NEVER], cleanPodPolicy="None"), (), 0
+    ),
     _of_pods("suspended and told in full", ONE, (), 0, script=(SUSPEND, RESUME)),
     _of_pods("suspended and told in full, 1.20", ONE, (), 0, script=(SUSPEND, RESUME), kubernetes=OLDEST),
     _of_pods("removed while it ends by itself", ONE, (*REQUESTS, "drain")),
@@ -247,18 +269,22 @@ SETTINGS: Final = (
     _of_pods("asked to go twice", BESIDE, REQUESTS, 2),
     _of_pods("asked to go twice, 1.20", BESIDE, REQUESTS, 2, kubernetes=OLDEST, everyday=False),
     _of_pods("a sidecar runs on", BESIDE, ("error",)),
-    _of_pods("a rule restarts in place", with_rule(c.NEVER, RESTART), ("rule", "error", "remove"), 2),
-    _of_pods("a rule that nobody knows", with_rule(c.NEVER, RESTART), ("rule", "error"), kubernetes=OLDEST),
-    _of_pods("a rule restarts all", with_rule(c.EXIT_CODE, RESTART_ALL), ("rule", "killed", "remove"), 2),
-    _of_pods("restarted whatever comes", spec(Worker=(1, c.ALWAYS)), ("restart", "remove", "shut down"), 2),
+    _of_pods("a rule restarts in place", with_rule(RestartPolicy.NEVER, RESTART), ("rule", "error", "remove"), 2),
+    _of_pods("a rule that nobody knows", with_rule(RestartPolicy.NEVER, RESTART), ("rule", "error"), kubernetes=OLDEST),
+    _of_pods("a rule restarts all", with_rule(RestartPolicy.EXIT_CODE, RESTART_ALL), ("rule", "killed", "remove"), 2),
+    _of_pods("restarted whatever comes", spec(Worker=(1, RestartPolicy.ALWAYS)), ("restart", "remove", "shut down"), 2),
     _of_pods(
         "restarted whatever comes, 1.20",
-        spec(Worker=(1, c.ALWAYS)),
+        spec(Worker=(1, RestartPolicy.ALWAYS)),
         ("restart", "remove", "shut down"),
         2,
         kubernetes=OLDEST,
     ),
-    _of_pods("never, though its pod is always", with_container(c.ALWAYS, restartPolicy="Never"), ("remove", "error")),
+    _of_pods(
+        "never, though its pod is always",
+        with_container(RestartPolicy.ALWAYS, restartPolicy="Never"),
+        ("remove", "error"),
+    ),
     _of_pods("a kubelet turns the pod away", ONE, ("turn away", "crash"), runs_at_once=False),
     _of_pods("a node shuts down", ONE, ("shut down", "remove", "crash"), 2),
     _of_pods("a node shuts down, 1.20", ONE, ("shut down", "crash"), kubernetes=OLDEST),

@@ -10,7 +10,7 @@ import pytest
 from fakes import old_judgements
 from hack.kubernetes_versions import NEWEST
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.controller.tfjob import view
 from tfjob_operator.controller.tfjob.confirmation import Confirmer
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 
 NO_SUCCESS: Final = "a success is recorded of .* there was none"
-RULED: Final = with_rule(c.NEVER, RESTART)
-RULED_ALL: Final = with_rule(c.EXIT_CODE, RESTART_ALL)
+RULED: Final = with_rule(RestartPolicy.NEVER, RESTART)
+RULED_ALL: Final = with_rule(RestartPolicy.EXIT_CODE, RESTART_ALL)
 LIMITED: Final = with_policy(ONE, activeDeadlineSeconds=300)
 TWICE: Final = Setting(
     "", BESIDE, ("remove slowly", "hurry"), 2, lags=VIEWS_OF_PODS, runs_at_once=True, kubernetes=NEWEST

@@ -14,14 +14,12 @@ import msgspec
 
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import (
-    FAILED,
-    PENDING,
-    RUNNING,
     ContainerState,
     ContainerStateTerminated,
     ContainerStateWaiting,
     ContainerStatus,
     PodCondition,
+    PodPhase,
     PodSpec,
     PodStatus,
 )
@@ -190,19 +188,23 @@ def pod_struct(child: Child) -> Pod:
 
 def _container_statuses(child: Child) -> tuple[ContainerStatus, ...] | None:
     """Nobody tells of containers before they run, nor of those that were taken away."""
-    if child.exit_code is None and (child.phase == FAILED or (child.phase == PENDING and not child.restarts)):
+    if child.exit_code is None and (
+        child.phase == PodPhase.FAILED or (child.phase == PodPhase.PENDING and not child.restarts)
+    ):
         return None
     state = ContainerState()
     if child.exit_code is not None:
         finished_at = EPOCH + timedelta(seconds=child.ended)
         state = ContainerState(terminated=ContainerStateTerminated(exit_code=child.exit_code, finished_at=finished_at))
-    elif child.phase == PENDING:
+    elif child.phase == PodPhase.PENDING:
         state = ContainerState(waiting=ContainerStateWaiting(reason="RestartingAllContainers"))
     mine = ContainerStatus(name=c.CONTAINER_NAME, restart_count=child.restarts, state=state)
     if not child.spec or not has_sidecar(child):
         return (mine,)
     ended = (
-        ContainerState(terminated=ContainerStateTerminated(exit_code=0)) if child.phase != RUNNING else ContainerState()
+        ContainerState(terminated=ContainerStateTerminated(exit_code=0))
+        if child.phase != PodPhase.RUNNING
+        else ContainerState()
     )
     return mine, ContainerStatus(name=SIDECAR, state=ended)
 

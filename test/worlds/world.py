@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tfjob_operator.api.v1.constants import FAILED, MANAGED_BY_US, SUCCEEDED
+from tfjob_operator.api.v1.constants import MANAGED_BY_US, ConditionType
 from tfjob_operator.controller.tfjob.children import child_name
 from worlds.kubelet import OWN_GRACE, asked_to_go, last_delete, stored_spec
 from worlds.values import JOB, NO_STATUS, Answer, Call, Child, Event, Job, Rv, policy_of, spec_of, status_of
@@ -108,7 +108,10 @@ def mode_of(world: World, job: Job) -> str:
     policy, spec = policy_of(job.spec), spec_of(job.spec)
     if job.deleting:
         return "deleting"
-    if any(each.type in {SUCCEEDED, FAILED} and each.status == "True" for each in status_of(job.status).conditions):
+    if any(
+        each.type in {ConditionType.SUCCEEDED, ConditionType.FAILED} and each.status == "True"
+        for each in status_of(job.status).conditions
+    ):
         return "ended"
     if policy.managed_by not in MANAGED_BY_US:
         return "foreign"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec, config_map_name
 from tfjob_operator.controller.tfjob.decide.verdict import deciding_type
@@ -54,7 +55,7 @@ class PodBuilder:
             self._training_container(container, slot) if container["name"] == c.CONTAINER_NAME else container
             for container in template["spec"]["containers"]
         ]
-        policy = c.NEVER if replica.restart_policy == c.EXIT_CODE else replica.restart_policy
+        policy = RestartPolicy.NEVER if replica.restart_policy == RestartPolicy.EXIT_CODE else replica.restart_policy
         pod_spec = template["spec"] | {"containers": containers, "restartPolicy": policy}
         if self.cluster.is_shared_with(slot.type):
             metadata["labels"][c.LABEL_CLUSTER_SPEC] = self.cluster.digest

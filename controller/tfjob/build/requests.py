@@ -10,7 +10,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from tfjob_operator.api import core
+from tfjob_operator.api.core import PodRestartPolicy
 from tfjob_operator.controller.tfjob.build.quantities import parse_quantity
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def pod_requests(template: JSON) -> Requests:
     largest: Requests = {}
     for container in _containers(spec, "initContainers"):
         asked = _of_container(container)
-        if container.get("restartPolicy") == core.ALWAYS:
+        if container.get("restartPolicy") == PodRestartPolicy.ALWAYS:
             _add(total, asked)
             _add(sidecars, asked)
             moment = sidecars

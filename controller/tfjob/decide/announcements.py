@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
 from tfjob_operator.api.v1.types import InvalidSpec
 
 if TYPE_CHECKING:
@@ -14,9 +15,10 @@ if TYPE_CHECKING:
 
 _HELD: Final = "is held: what runs runs on, and nothing is made, deleted or judged until the spec is mended"
 _WORDS: Final = {
-    c.REASON_INVALID: f"{_HELD}; the spec is invalid",
-    c.REASON_REFUSED: f"{_HELD}; the API server takes it no more",
-    c.REASON_TOO_LARGE: "keeps its number of replicas, and is otherwise looked after; what the spec asks for is too much",
+    ConditionReason.INVALID: f"{_HELD}; the spec is invalid",
+    ConditionReason.REFUSED: f"{_HELD}; the API server takes it no more",
+    ConditionReason.TOO_LARGE: "keeps its number of replicas, and is otherwise looked after; "
+    "what the spec asks for is too much",
 }
 
 
@@ -27,17 +29,17 @@ def announce(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> None:
         return
     _warn(draft, spec)
     if spec.too_large is not None:
-        _say_that_it_is_held(draft, c.REASON_TOO_LARGE, str(spec.too_large))
-    elif conditions.is_true(draft, c.HELD):
+        _say_that_it_is_held(draft, ConditionReason.TOO_LARGE, str(spec.too_large))
+    elif conditions.is_true(draft, ConditionType.HELD):
         text = f"TFJob {draft.job.metadata.name} goes on: its spec is mended."
-        draft.set_held(conditions.FALSE, c.REASON_MENDED, text)
-        draft.emit(c.NORMAL, c.REASON_MENDED, text)
+        draft.set_held(conditions.FALSE, ConditionReason.MENDED, text)
+        draft.emit(EventType.NORMAL, ConditionReason.MENDED, text)
 
 
-def _say_that_it_is_held(draft: StatusDraft, reason: str, mistakes: str) -> None:
+def _say_that_it_is_held(draft: StatusDraft, reason: ConditionReason, mistakes: str) -> None:
     """Warn of it once for the same mistakes."""
     if draft.set_held(conditions.TRUE, reason, mistakes):
-        draft.emit(c.WARNING, reason, f"TFJob {draft.job.metadata.name} {_WORDS[reason]}: {mistakes}")
+        draft.emit(EventType.WARNING, reason, f"TFJob {draft.job.metadata.name} {_WORDS[reason]}: {mistakes}")
 
 
 def _warn(draft: StatusDraft, spec: TFJobSpec) -> None:
@@ -45,8 +47,8 @@ def _warn(draft: StatusDraft, spec: TFJobSpec) -> None:
     job = draft.job
     if job.status.observed_generation != job.metadata.generation:
         for reason, message in spec.warnings:
-            draft.emit(c.WARNING, reason, message)
-    is_new = conditions.find(job.status.conditions, c.CREATED) is None
+            draft.emit(EventType.WARNING, reason, message)
+    is_new = conditions.find(job.status.conditions, ConditionType.CREATED) is None
     if is_new and any(replica.overrides_template_policy for replica in spec.replicas.values()):
         text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
-        draft.emit(c.WARNING, c.EVENT_RESTART_POLICY_OVERWRITTEN, text)
+        draft.emit(EventType.WARNING, EventReason.RESTART_POLICY_OVERWRITTEN, text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionReason, ConditionType
 from tfjob_operator.api.v1.types import InvalidSpec
 from tfjob_operator.controller.tfjob.decide.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.decide.replicas import count
@@ -32,7 +32,7 @@ def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed) 
     policy = _policy(draft, spec)
     leaving = to_clean_up(policy, seen.replicas)
     # What is too many may not run on, under no policy; if it has ended it is kept or taken as all others are.
-    surplus = to_clean_up(c.CLEAN_RUNNING if policy == c.CLEAN_NONE else policy, seen.surplus)
+    surplus = to_clean_up(CleanPodPolicy.RUNNING if policy == CleanPodPolicy.NONE else policy, seen.surplus)
     draft.replica_statuses = without_active(_recounted(draft.replica_statuses, seen), seen.replicas, leaving)
     places = {(replica.type, replica.index) for replica in _without(seen.replicas, leaving)}
     return Plan(
@@ -45,17 +45,17 @@ def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed) 
 
 def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
     """Return the pods that go after the end: All takes all, None none, Running those that have not ended themselves."""
-    if policy == c.CLEAN_NONE:
+    if policy == CleanPodPolicy.NONE:
         return []
     # By the pod, not by its outcome: a replica that is done may still burn CPU in a sidecar.
-    return [replica for replica in replicas if policy == c.CLEAN_ALL or not replica.has_ended]
+    return [replica for replica in replicas if policy == CleanPodPolicy.ALL or not replica.has_ended]
 
 
 def policy_after(ended: Conditions, policy: str) -> str:
     """Return the policy that counts after such an end: what a limit of its own stopped leaves nothing running (B47)."""
-    failed = conditions.find(ended, c.FAILED)
-    stopped = failed is not None and failed.reason == c.REASON_LIMIT
-    return c.CLEAN_RUNNING if stopped and policy == c.CLEAN_NONE else policy
+    failed = conditions.find(ended, ConditionType.FAILED)
+    stopped = failed is not None and failed.reason == ConditionReason.LIMIT
+    return CleanPodPolicy.RUNNING if stopped and policy == CleanPodPolicy.NONE else policy
 
 
 def without_active(
@@ -68,9 +68,9 @@ def without_active(
 
 def _policy(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> str:
     """The policy that counts now. What was never good can have said nothing about it."""
-    failed = conditions.find(draft.conditions, c.FAILED)
-    if isinstance(spec, InvalidSpec) and failed is not None and failed.reason == c.REASON_INVALID:
-        return c.CLEAN_RUNNING
+    failed = conditions.find(draft.conditions, ConditionType.FAILED)
+    if isinstance(spec, InvalidSpec) and failed is not None and failed.reason == ConditionReason.INVALID:
+        return CleanPodPolicy.RUNNING
     return policy_after(draft.conditions, spec.clean_pod_policy)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.core import EventType
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
 from tfjob_operator.controller.tfjob.decide.actions import Plan
 from tfjob_operator.controller.tfjob.decide.clean_up import policy_after, to_clean_up, without_active
 
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 class Ending:
     """How a job ends: the condition that says so."""
 
-    condition: str
-    reason: str
+    condition: ConditionType
+    reason: ConditionReason
     message: str
 
 
-_EVENT_OF: Final = {c.SUCCEEDED: c.REASON_SUCCEEDED, c.FAILED: c.REASON_FAILED}
+_EVENT_OF: Final = {ConditionType.SUCCEEDED: ConditionReason.SUCCEEDED, ConditionType.FAILED: ConditionReason.FAILED}
 
 
 def until_deadline(draft: StatusDraft, deadline_s: int | None) -> float | None:
@@ -41,7 +42,7 @@ def past_deadline(draft: StatusDraft, deadline_s: int | None) -> Ending | None:
     if left is None or left > 0:
         return None
     message = f"Job {draft.job.metadata.name} has failed because it was active longer than specified deadline"
-    return Ending(c.FAILED, c.REASON_LIMIT, message)
+    return Ending(ConditionType.FAILED, ConditionReason.LIMIT, message)
 
 
 def conclude(draft: StatusDraft, ending: Ending, clean_pod_policy: str, replicas: Sequence[Replica]) -> Plan:
@@ -49,5 +50,5 @@ def conclude(draft: StatusDraft, ending: Ending, clean_pod_policy: str, replicas
     draft.end(ending.condition, ending.reason, ending.message)
     leaving = to_clean_up(policy_after(draft.conditions, clean_pod_policy), replicas)
     draft.replica_statuses = without_active(draft.replica_statuses, replicas, leaving)
-    draft.emit(c.NORMAL, _EVENT_OF[ending.condition], ending.message)
+    draft.emit(EventType.NORMAL, _EVENT_OF[ending.condition], ending.message)
     return Plan(status=draft.freeze(), events=tuple(draft.events))

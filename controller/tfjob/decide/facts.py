@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import Begun
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.tfjob.decide.indices import format_indices, parse_indices
@@ -47,7 +47,7 @@ def has_begun(status: JobStatus, *, has_pods: bool) -> bool:
 
     `has_pods`: it has some now.
     """
-    ran = any(each.type in {c.RUNNING, c.RESTARTING} for each in status.conditions)
+    ran = any(each.type in {ConditionType.RUNNING, ConditionType.RESTARTING} for each in status.conditions)
     return bool(status.begun is not None or has_pods or ran or status.finished_indices or status.restarts)
 
 

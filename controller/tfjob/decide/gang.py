@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from tfjob_operator.api.core import EventType
 from tfjob_operator.api.scheduling import COSCHEDULING_POD_GROUPS, POD_GROUP_PENDING, VOLCANO_POD_GROUPS
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import InvalidSpec
 from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan, PodGroupResize, Problem
 
@@ -146,8 +147,8 @@ def _in_ignorance(plan: Plan, job: TFJob, gang: Gang) -> Plan:
     if not gang.failure:
         return plan
     text = f"No pod is created before the PodGroups of {gang.scheduler.name} can be read: {gang.failure}"
-    key = (job.metadata.uid, "", c.EVENT_POD_GROUPS_UNKNOWN)
-    problem = Problem(key, JobEvent(c.WARNING, c.EVENT_POD_GROUPS_UNKNOWN, text))
+    key = (job.metadata.uid, "", EventReason.POD_GROUPS_UNKNOWN)
+    problem = Problem(key, JobEvent(EventType.WARNING, EventReason.POD_GROUPS_UNKNOWN, text))
     return replace(plan, problems=(*plan.problems, problem))
 
 
@@ -158,7 +159,7 @@ def _first_events(job: TFJob, spec: TFJobSpec, scheduler: GangScheduler) -> tupl
     if not {replica.template.scheduler_name for replica in spec.replicas.values()} - {"", scheduler.name}:
         return ()
     text = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
-    return (JobEvent(c.WARNING, c.EVENT_OTHER_SCHEDULER, text),)
+    return (JobEvent(EventType.WARNING, EventReason.OTHER_SCHEDULER, text),)
 
 
 def _is_going(group: PodGroup) -> bool:

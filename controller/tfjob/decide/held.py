@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
 from tfjob_operator.api.v1.types import Begun, InvalidSpec, Mistake
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.controller.tfjob.decide.actions import Plan
@@ -32,15 +34,15 @@ if TYPE_CHECKING:
 
 def refused(spec: TFJobSpec | InvalidSpec, words: str) -> InvalidSpec:
     """Return a specification that seems good to us, and of which the API server refuses a child, in these words."""
-    return InvalidSpec.of(spec, Mistake("", words), c.REASON_REFUSED)
+    return InvalidSpec.of(spec, Mistake("", words), ConditionReason.REFUSED)
 
 
 def unless_refused(job: TFJob, spec: TFJobSpec | InvalidSpec) -> TFJobSpec | InvalidSpec:
     """Return the specification, or that it was refused: nothing is tried again before it is edited."""
-    held = conditions.find(job.status.conditions, c.HELD)
+    held = conditions.find(job.status.conditions, ConditionType.HELD)
     if isinstance(spec, InvalidSpec) or held is None or held.status != conditions.TRUE:
         return spec
-    if held.reason != c.REASON_REFUSED or job.status.observed_generation != job.metadata.generation:
+    if held.reason != ConditionReason.REFUSED or job.status.observed_generation != job.metadata.generation:
         return spec
     return refused(spec, held.message)
 
@@ -65,22 +67,22 @@ def hold(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
 
 def _is_spared(job: TFJob, spec: InvalidSpec, *, has_pods: bool) -> bool:
     """Whether an edit would end what has begun. What was refused without ever having been edited would never have run."""
-    if spec.reason == c.REASON_REFUSED:
+    if spec.reason == ConditionReason.REFUSED:
         return job.status.begun is not None and job.metadata.generation > job.status.begun.generation
     return has_begun(job.status, has_pods=has_pods)
 
 
 def _fail(draft: StatusDraft, spec: InvalidSpec) -> Plan:
     message = invalid_message(spec)
-    draft.end(c.FAILED, c.REASON_INVALID, message)
-    draft.emit(c.WARNING, c.REASON_INVALID, message)
+    draft.end(ConditionType.FAILED, ConditionReason.INVALID, message)
+    draft.emit(EventType.WARNING, ConditionReason.INVALID, message)
     return Plan(status=draft.freeze(), events=tuple(draft.events))
 
 
 def _wait(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
     """Wait for an edit, and for the job's deadline."""
     deadline_s = spec.active_deadline_s
-    if conditions.is_true(draft, c.SUSPENDED):
+    if conditions.is_true(draft, ConditionType.SUSPENDED):
         deadline_s = None  # it is resumed when the specification is mended, and its time starts anew then
     else:
         draft.start()

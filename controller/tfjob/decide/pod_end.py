@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api import core
+from tfjob_operator.api.core import PodPhase, PodRestartPolicy
 from tfjob_operator.api.v1.constants import CONTAINER_NAME
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from tfjob_operator.controller.tfjob.children import Pod
 
-TERMINAL: Final = frozenset({core.SUCCEEDED, core.FAILED})
+TERMINAL: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 DISRUPTIONS: Final = frozenset(
     {"Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "Preempted"}
@@ -115,7 +115,7 @@ def goes_with_more_grace(pod: Pod) -> bool:
 
 def native_sidecars(spec: PodSpec) -> frozenset[str]:
     """The names of the init containers that run beside the others (Kubernetes 1.29)."""
-    return frozenset(each.name for each in spec.init_containers or () if each.restart_policy == core.ALWAYS)
+    return frozenset(each.name for each in spec.init_containers or () if each.restart_policy == PodRestartPolicy.ALWAYS)
 
 
 def was_left_by_its_own_policy(pod: Pod, container: str, exit_code: int) -> bool:
@@ -132,7 +132,7 @@ def _condition(pod: Pod, kind: str) -> PodCondition | None:
 def _is_rejected(pod: Pod) -> bool:
     """Whether a kubelet turned the pod away, for whatever reason: new ones come with each version of Kubernetes."""
     status = pod.status
-    if status.phase != core.FAILED:
+    if status.phase != PodPhase.FAILED:
         return False
     nothing_ran = all(_never_ran(each) for each in status.container_statuses or ())
     return (nothing_ran and status.reason not in {"", DEADLINE_EXCEEDED}) or status.message.startswith(REJECTED)
@@ -154,7 +154,7 @@ def _restarts(spec: PodSpec, container: Container | None, exit_code: int) -> boo
         if first is not None and first.action in {"Restart", "RestartAllContainers"}:
             return True
         policy = container.restart_policy
-    return policy == core.ALWAYS or (policy == core.ON_FAILURE and exit_code != 0)
+    return policy == PodRestartPolicy.ALWAYS or (policy == PodRestartPolicy.ON_FAILURE and exit_code != 0)
 
 
 def _names(rule: ContainerRestartRule, exit_code: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.core import EventType
 from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Problem, ProblemKey
 from tfjob_operator.controller.tfjob.decide.replicas import Outcome
 
@@ -76,4 +76,4 @@ def _of_pod(pod: Pod) -> Iterator[Problem]:
 
 
 def _trouble(uid: str, container: str, reason: str, message: str) -> Problem:
-    return Problem((uid, container, reason), JobEvent(c.WARNING, reason, message))
+    return Problem((uid, container, reason), JobEvent(EventType.WARNING, reason, message))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
 from tfjob_operator.controller.tfjob.decide.bounds import BOUNDS, bounded
@@ -41,4 +41,4 @@ def in_force(job: TFJob, spec: TFJobSpec | InvalidSpec, bounds: Sequence[Bound] 
 
 def _was_good(job: TFJob) -> bool:
     """Whether the job has had a good specification: it was created by us."""
-    return conditions.find(job.status.conditions, c.CREATED) is not None
+    return conditions.find(job.status.conditions, ConditionType.CREATED) is not None

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api import core
+from tfjob_operator.api.core import PodPhase
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.types import ReplicaStatus
 from tfjob_operator.controller.tfjob.children import NO_LABELS, child_name
 from tfjob_operator.controller.tfjob.decide.identity import NOWHERE, place_of
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from tfjob_operator.api.v1.types import IndexRestarts
     from tfjob_operator.controller.tfjob.children import Pod
     from tfjob_operator.controller.tfjob.decide.identity import Place
+
+_POLICIES: Final = frozenset(RestartPolicy)
 
 
 class Outcome(enum.StrEnum):
@@ -60,7 +63,7 @@ class Replica:
     def restart_policy(self) -> str:
         """The policy of its replica when the pod was made, or "" where it bears no word of it: it is an older one (U15)."""
         policy = (self.pod.metadata.labels or NO_LABELS).restart_policy
-        return policy if policy in c.RESTART_POLICIES else ""
+        return policy if policy in _POLICIES else ""
 
     @property
     def terminating(self) -> bool:
@@ -75,7 +78,7 @@ class Replica:
     @property
     def was_stopped_in_order(self) -> bool:
         """Whether it exited with 0 because the cluster took it away: no failure, though it is not done."""
-        failed = self.pod.status.phase == core.FAILED or (self.ended is not None and self.ended.exit_code != 0)
+        failed = self.pod.status.phase == PodPhase.FAILED or (self.ended is not None and self.ended.exit_code != 0)
         return self.disrupted and not failed and self.outcome is Outcome.FAILED
 
     @property
@@ -132,10 +135,10 @@ def _outcome(pod: Pod, *, stopped: bool) -> tuple[Outcome, ContainerStateTermina
     ended = training.state.terminated if training is not None else None
     phase = pod.status.phase
     if phase not in TERMINAL and (training is None or not is_final(pod, training)):
-        return (Outcome.ACTIVE if phase == core.RUNNING else Outcome.WAITING), None
+        return (Outcome.ACTIVE if phase == PodPhase.RUNNING else Outcome.WAITING), None
     # A sidecar's failure makes the pod Failed, but the replica did its work if `tensorflow` ended with 0. With a reason the pod
     # was ended as a whole (its deadline, an eviction), and an end with 0 may be the answer to that.
-    did_its_work = phase == core.SUCCEEDED or (ended is not None and ended.exit_code == 0 and not pod.status.reason)
+    did_its_work = phase == PodPhase.SUCCEEDED or (ended is not None and ended.exit_code == 0 and not pod.status.reason)
     if did_its_work and not stopped and not was_stopped(pod, ended):
         return Outcome.SUCCEEDED, ended
     return Outcome.FAILED, ended

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfjob_operator.api import core
+from tfjob_operator.api.core import PodRestartPolicy
 from tfjob_operator.api.v1.types import IndexRestarts
 from tfjob_operator.controller.tfjob.decide.pod_end import goes_with_more_grace, native_sidecars
 
@@ -92,6 +92,6 @@ def in_place_restarts(pod: Pod) -> int:
     Native sidecars count as well, but not in a pod whose policy is Never: there nobody asked for restarts, and its kubelet
     restarts them all the same, whatever the policy (M7).
     """
-    spared = native_sidecars(pod.spec) if pod.spec.restart_policy == core.NEVER else frozenset()
+    spared = native_sidecars(pod.spec) if pod.spec.restart_policy == PodRestartPolicy.NEVER else frozenset()
     statuses = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
     return sum(status.restart_count for status in statuses if status.name not in spared)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
 from tfjob_operator.controller.tfjob.children import child_name
 from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan, PodDeletion, Slot
 from tfjob_operator.controller.tfjob.decide.announcements import announce
@@ -86,10 +87,10 @@ def _begin(draft: StatusDraft, spec: TFJobSpec) -> None:
     """Created, started, and resumed if it was suspended: then its time starts anew."""
     draft.create()
     announce(draft, spec)
-    if conditions.is_true(draft, c.SUSPENDED):
+    if conditions.is_true(draft, ConditionType.SUSPENDED):
         message = f"TFJob {draft.job.metadata.name} is resumed."
-        draft.set_false(c.SUSPENDED, c.REASON_RESUMED, message)
-        draft.emit(c.NORMAL, c.REASON_RESUMED, message)
+        draft.set_false(ConditionType.SUSPENDED, ConditionReason.RESUMED, message)
+        draft.emit(EventType.NORMAL, ConditionReason.RESUMED, message)
         draft.start_anew()
     draft.start()
 
@@ -99,26 +100,27 @@ def _ending(draft: StatusDraft, spec: TFJobSpec, verdict: Verdict, replicas: Seq
     meta = draft.job.metadata
     if verdict.succeeded:
         message = f"TFJob {meta.namespace}/{meta.name} successfully completed."
-        return Ending(c.SUCCEEDED, c.REASON_SUCCEEDED, message)
+        return Ending(ConditionType.SUCCEEDED, ConditionReason.SUCCEEDED, message)
     if verdict.failed:
-        return Ending(c.FAILED, c.REASON_FAILED, verdict.failed)
+        return Ending(ConditionType.FAILED, ConditionReason.FAILED, verdict.failed)
     if spec.backoff_limit is not None and sum(record.total for record in draft.restarts) > spec.backoff_limit:
         reached = f"Job {meta.name} has failed because it has reached the specified backoff limit"
-        return Ending(c.FAILED, c.REASON_LIMIT, f"{reached}. {most_restarts(meta.name, draft.restarts, replicas)}")
+        told = f"{reached}. {most_restarts(meta.name, draft.restarts, replicas)}"
+        return Ending(ConditionType.FAILED, ConditionReason.LIMIT, told)
     return past_deadline(draft, spec.active_deadline_s)
 
 
 def _say_how_it_goes(draft: StatusDraft, restarting: Sequence[Replica], *, running: bool, settled: bool) -> None:
     """Running or Restarting. A job that restarts is running again only when every replica has its pod back (B23)."""
-    name, was_restarting = draft.job.metadata.name, conditions.is_true(draft.job.status, c.RESTARTING)
+    name, was_restarting = draft.job.metadata.name, conditions.is_true(draft.job.status, ConditionType.RESTARTING)
     if restarting:
         kinds = ", ".join(sorted({replica.type for replica in restarting}))
         message = f"TFJob {name} is restarting because {kinds} replica(s) failed."
-        draft.set_true(c.RESTARTING, c.REASON_RESTARTING, message)
+        draft.set_true(ConditionType.RESTARTING, ConditionReason.RESTARTING, message)
         if not was_restarting:
-            draft.emit(c.WARNING, c.REASON_RESTARTING, message)
+            draft.emit(EventType.WARNING, ConditionReason.RESTARTING, message)
     elif running and (settled or not was_restarting):
-        draft.set_true(c.RUNNING, c.REASON_RUNNING, f"TFJob {name} is running.")
+        draft.set_true(ConditionType.RUNNING, ConditionReason.RUNNING, f"TFJob {name} is running.")
 
 
 def _exit_event(replica: Replica) -> JobEvent | None:
@@ -129,8 +131,8 @@ def _exit_event(replica: Replica) -> JobEvent | None:
     words = [ended.reason if ended.reason not in {"", "Error"} else "", ended.message.strip()]
     detail = "".join(f": {word}" for word in words if word)
     return JobEvent(
-        c.NORMAL,
-        c.EVENT_EXITED_WITH_CODE,
+        EventType.NORMAL,
+        EventReason.EXITED_WITH_CODE,
         f"Pod: {meta.namespace}.{meta.name} exited with code {ended.exit_code}{detail}",
     )
 

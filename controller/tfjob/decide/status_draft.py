@@ -13,6 +13,7 @@ import msgspec
 
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
 from tfjob_operator.api.v1.types import JobStatus
 from tfjob_operator.controller.tfjob.decide.actions import JobEvent
 from tfjob_operator.controller.tfjob.decide.facts import counted, remembered
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from datetime import datetime
 
+    from tfjob_operator.api.core import EventType
     from tfjob_operator.api.v1.types import Begun, IndexRestarts, ReplicaStatus, TFJob
     from tfjob_operator.controller.tfjob.decide.facts import Finished
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
@@ -65,19 +67,19 @@ class StatusDraft:
         self.completion_time = status.completion_time
         self.events: list[JobEvent] = []
 
-    def emit(self, event_type: str, reason: str, message: str) -> None:
+    def emit(self, event_type: EventType, reason: str, message: str) -> None:
         """Add an event, to be recorded when the status is on the server."""
         self.events.append(JobEvent(event_type, reason, message))
 
-    def set_true(self, condition: str, reason: str, message: str) -> None:
+    def set_true(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
         """Make a condition True, by the rules of `conditions.set_true`."""
         self.conditions = conditions.set_true(self.conditions, condition, reason, message, self._whole)
 
-    def set_false(self, condition: str, reason: str, message: str) -> None:
+    def set_false(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
         """Make a condition False that is True, by the rules of `conditions.set_false`."""
         self.conditions = conditions.set_false(self.conditions, condition, reason, message, self._whole)
 
-    def set_held(self, status: str, reason: str, message: str) -> bool:
+    def set_held(self, status: str, reason: ConditionReason, message: str) -> bool:
         """Set Held to True or False. Return whether that says anything new."""
         before = self.conditions
         self.conditions = conditions.set_held(before, status, reason, message, self._whole)
@@ -87,7 +89,7 @@ class StatusDraft:
         """Say that the job is created, and what an autoscaler asks the scale subresource for."""
         name, kind = c.LABEL_PREFIX + c.LABEL_JOB_NAME, c.LABEL_PREFIX + c.LABEL_REPLICA_TYPE
         self.worker_selector = f"{name}={self.job.metadata.name},{kind}={c.WORKER.lower()}"
-        self.set_true(c.CREATED, c.REASON_CREATED, f"TFJob {self.job.metadata.name} is created.")
+        self.set_true(ConditionType.CREATED, ConditionReason.CREATED, f"TFJob {self.job.metadata.name} is created.")
 
     def start(self) -> None:
         """Let the time of the job begin, unless it has."""
@@ -106,7 +108,7 @@ class StatusDraft:
         self.finished_indices = remembered(self.job.status, finished)
         self.restarts = account(self.job.status.restarts, replicas, failed)
 
-    def end(self, condition: str, reason: str, message: str) -> None:
+    def end(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
         """Set the last condition. Every end has both times (B44)."""
         self.set_true(condition, reason, message)
         self.start()

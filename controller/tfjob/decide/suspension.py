@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
 from tfjob_operator.controller.tfjob.decide.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.decide.announcements import announce
 from tfjob_operator.controller.tfjob.decide.facts import begun, finished_indices
@@ -28,9 +29,9 @@ def suspend(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
 def take_all(draft: StatusDraft, seen: Observed) -> Plan:
     """Say that the job is suspended, and take all that runs, whatever the clean-up policy."""
     message = f"TFJob {draft.job.metadata.name} is suspended."
-    if not conditions.is_true(draft.job.status, c.SUSPENDED):
-        draft.emit(c.NORMAL, c.REASON_SUSPENDED, message)
-    draft.set_true(c.SUSPENDED, c.REASON_SUSPENDED, message)
+    if not conditions.is_true(draft.job.status, ConditionType.SUSPENDED):
+        draft.emit(EventType.NORMAL, ConditionReason.SUSPENDED, message)
+    draft.set_true(ConditionType.SUSPENDED, ConditionReason.SUSPENDED, message)
     return Plan(
         status=draft.freeze(),
         events=tuple(draft.events),

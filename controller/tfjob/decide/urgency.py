@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:
     from tfjob_operator.api.v1.types import JobStatus
@@ -28,4 +28,4 @@ def only_starts(written: JobStatus, status: JobStatus) -> bool:
 
 def is_beginning(status: JobStatus) -> bool:
     """Return whether `status` says of a job's life no more than that it has begun."""
-    return all(each.type in {c.CREATED, c.RUNNING} for each in status.conditions)
+    return all(each.type in {ConditionType.CREATED, ConditionType.RUNNING} for each in status.conditions)

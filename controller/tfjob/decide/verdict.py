@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import RestartPolicy, SuccessPolicy
 from tfjob_operator.controller.tfjob.decide.causes import first_failure
 from tfjob_operator.controller.tfjob.decide.pod_end import DEADLINE_EXCEEDED
 from tfjob_operator.controller.tfjob.decide.replicas import Outcome
@@ -70,7 +71,7 @@ def _has_succeeded(spec: TFJobSpec, finished: Mapping[str, Collection[int]]) -> 
         return bool(deciders) and all(len(finished[name]) >= spec.replicas[name].replicas for name in deciders)
     if len(finished[decider]) >= spec.replicas[decider].replicas:
         return True
-    return decider == c.WORKER and spec.success_policy != c.ALL_WORKERS and 0 in finished[c.WORKER]
+    return decider == c.WORKER and spec.success_policy != SuccessPolicy.ALL_WORKERS and 0 in finished[c.WORKER]
 
 
 def _is_lost(replica: Replica, spec: TFJobSpec) -> bool:
@@ -90,9 +91,9 @@ def should_restart(replica: Replica, spec: TFJobSpec) -> bool:
     policy = replica.restart_policy or spec.replicas[replica.type].restart_policy
     if replica.outcome is not Outcome.FAILED:
         return False
-    if policy == c.NEVER:
+    if policy == RestartPolicy.NEVER:
         return (spec.dynamic_workers and replica.type == c.WORKER and replica.disrupted) or replica.was_stopped_in_order
-    if policy == c.EXIT_CODE:
+    if policy == RestartPolicy.EXIT_CODE:
         # What a process answers to the pod's own deadline is not its doing either, but that limit its author has set.
         if replica.ended is None or replica.pod.status.reason == DEADLINE_EXCEEDED:
             return replica.disrupted

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from simulation.world import require
-from tfjob_operator.api.core import EVENT_NORMAL, EVENT_WARNING, ObjectReference
+from tfjob_operator.api.core import EventType, ObjectReference
 from tfjob_operator.controller.events import EventRecorder
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _record_burst(recorder: EventRecorder, random: Random, recorded: Counter[Gro
     number = random.randrange(OBJECTS)
     regarding = ObjectReference(kind="Pod", namespace="ns", name=f"object-{number}", uid=f"uid-{number}")
     for _ in range(random.choice((1, 2, 15))):
-        event_type = random.choice((EVENT_NORMAL, EVENT_WARNING))
+        event_type = random.choice((EventType.NORMAL, EventType.WARNING))
         reason = random.choice(("Created", "Failed"))
         message = f"replica {random.randrange(random.choice((1, 30)))}"
         recorder.event(regarding, event_type, reason, message)
@@ -85,7 +85,7 @@ def _check_books(world: World, recorded: Counter[Group], drops: Drops) -> None:
     world.note("recorded", sorted(recorded.items()), "written", sorted(written.items()), "dropped", drops.why)
     for group in sorted(recorded | written):
         require(written[group] <= recorded[group], f"{group}: {written[group]} written, {recorded[group]} recorded")
-    for event_type in (EVENT_NORMAL, EVENT_WARNING):
+    for event_type in (EventType.NORMAL, EventType.WARNING):
         there, said = (sum(n for (_, kind, _), n in book.items() if kind == event_type) for book in (written, recorded))
         lost = said - there - drops.by_type[event_type]
         require(lost <= 0, f"{lost} {event_type} events are neither on the server nor counted as dropped")

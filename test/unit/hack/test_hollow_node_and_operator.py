@@ -23,7 +23,7 @@ from hack.hollow_node.script import PREFIX, parse_script
 from hack.hollow_node.timing import Timing
 from hack.kubernetes_versions import DELETION_TIMESTAMP_MOVES, NEWEST, OLDEST, Kubernetes
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
 from tfjob_operator.controller.tfjob.children import Pod
 from tfjob_operator.controller.tfjob.decide import clean_up, replicas
@@ -135,7 +135,7 @@ def keeps_what_has_ended(kubernetes: Kubernetes) -> None:
     """A single worker that does its work is there at the end, with its log."""
     cluster = Cluster(worker("2s:0"), kubernetes)
     cluster.rest()
-    assert cluster.is_true(c.SUCCEEDED)
+    assert cluster.is_true(ConditionType.SUCCEEDED)
     assert cluster.pod is not None, "the pod is gone, and its log with it"
     assert cluster.pod.metadata.deletion_timestamp is None
 
@@ -151,14 +151,14 @@ def goes_on_after_an_orderly_stop(kubernetes: Kubernetes) -> None:
     assert cluster.job.status.finished_indices == {}, "an orderly stop has become a success"
     cluster.edit(suspend=False)
     assert cluster.made == 2
-    assert not cluster.is_true(c.SUCCEEDED)
+    assert not cluster.is_true(ConditionType.SUCCEEDED)
 
 
 def lets_the_kubelet_restart(kubernetes: Kubernetes) -> None:
     """What a container's rules restart in place is no failure."""
     cluster = Cluster(worker("1s:42, 1s:0", **RULED), kubernetes)
     cluster.rest()
-    assert cluster.is_true(c.SUCCEEDED), "the job has failed while its kubelet restarted"
+    assert cluster.is_true(ConditionType.SUCCEEDED), "the job has failed while its kubelet restarted"
     assert [record.in_place for record in cluster.job.status.restarts] == [1]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.text import MAX_BYTES
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
 from tfjob_operator.api.v1.types import JobStatus
 
 LATER = EPOCH + timedelta(seconds=5)
@@ -19,44 +20,46 @@ LATER = EPOCH + timedelta(seconds=5)
 
 def test_the_newest_transition_stands_last() -> None:
     """B23: clients and the STATE column read the last condition."""
-    found = conditions.set_true((), c.CREATED, "r", "m", EPOCH)
-    found = conditions.set_true(found, c.RUNNING, "r", "m", LATER)
-    assert [condition.type for condition in found] == [c.CREATED, c.RUNNING]
+    found = conditions.set_true((), ConditionType.CREATED, "r", "m", EPOCH)
+    found = conditions.set_true(found, ConditionType.RUNNING, "r", "m", LATER)
+    assert [condition.type for condition in found] == [ConditionType.CREATED, ConditionType.RUNNING]
 
 
 def test_setting_what_is_set_answers_the_same_tuple() -> None:
     """So that a status that did not change is not written."""
-    found = conditions.set_true((), c.CREATED, "r", "m", EPOCH)
-    assert conditions.set_true(found, c.CREATED, "r", "m", LATER) is found
+    found = conditions.set_true((), ConditionType.CREATED, "r", "m", EPOCH)
+    assert conditions.set_true(found, ConditionType.CREATED, "r", "m", LATER) is found
 
 
 def test_a_new_message_moves_the_update_time_and_not_the_transition_time() -> None:
     """B23: lastTransitionTime changes only with the status; peers never refresh the message."""
-    found = conditions.set_true((), c.CREATED, "r", "m", EPOCH)
-    (condition,) = conditions.set_true(found, c.CREATED, "r", "other", LATER)
+    found = conditions.set_true((), ConditionType.CREATED, "r", "m", EPOCH)
+    (condition,) = conditions.set_true(found, ConditionType.CREATED, "r", "other", LATER)
     assert (condition.message, condition.last_update_time, condition.last_transition_time) == ("other", LATER, EPOCH)
 
 
 def test_running_and_restarting_replace_each_other() -> None:
     """A job is the one or the other."""
-    found = conditions.set_true((), c.RUNNING, "r", "m", EPOCH)
-    found = conditions.set_true(found, c.RESTARTING, "r", "m", EPOCH)
-    assert [condition.type for condition in found] == [c.RESTARTING]
-    found = conditions.set_true(found, c.RUNNING, "r", "m", EPOCH)
-    assert [condition.type for condition in found] == [c.RUNNING]
+    found = conditions.set_true((), ConditionType.RUNNING, "r", "m", EPOCH)
+    found = conditions.set_true(found, ConditionType.RESTARTING, "r", "m", EPOCH)
+    assert [condition.type for condition in found] == [ConditionType.RESTARTING]
+    found = conditions.set_true(found, ConditionType.RUNNING, "r", "m", EPOCH)
+    assert [condition.type for condition in found] == [ConditionType.RUNNING]
 
 
 def test_an_ended_job_is_no_longer_running() -> None:
     """Running stays in the list, as False, before the condition that ended it."""
-    found = conditions.set_true((), c.RUNNING, "r", "m", EPOCH)
-    found = conditions.set_true(found, c.SUCCEEDED, "r", "m", LATER)
-    assert [(x.type, x.status) for x in found] == [(c.RUNNING, "False"), (c.SUCCEEDED, "True")]
+    found = conditions.set_true((), ConditionType.RUNNING, "r", "m", EPOCH)
+    found = conditions.set_true(found, ConditionType.SUCCEEDED, "r", "m", LATER)
+    assert [(x.type, x.status) for x in found] == [(ConditionType.RUNNING, "False"), (ConditionType.SUCCEEDED, "True")]
     assert found[0].last_transition_time == LATER
 
 
-@pytest.mark.parametrize("stop", [c.SUSPENDED, c.SUCCEEDED, c.FAILED])
-@pytest.mark.parametrize("before", [c.RUNNING, c.RESTARTING])
-def test_a_condition_that_a_stop_switches_off_says_why_in_the_stops_words(before: str, stop: str) -> None:
+@pytest.mark.parametrize("stop", [ConditionType.SUSPENDED, ConditionType.SUCCEEDED, ConditionType.FAILED])
+@pytest.mark.parametrize("before", [ConditionType.RUNNING, ConditionType.RESTARTING])
+def test_a_condition_that_a_stop_switches_off_says_why_in_the_stops_words(
+    before: ConditionType, stop: ConditionType
+) -> None:
     """U14: training-operator's clients look for TFJobSuspended in Running=False; "is running" would be a lie there."""
     found = conditions.set_true((), before, "TFJobRunning", "TFJob mnist is running.", EPOCH)
     off, on = conditions.set_true(found, stop, "TFJobStopped", "TFJob mnist has stopped.", LATER)
@@ -67,25 +70,33 @@ def test_a_condition_that_a_stop_switches_off_says_why_in_the_stops_words(before
 def test_a_condition_that_is_switched_off_does_not_stand_last() -> None:
     """B35: after a resumption the STATE column shows what is true, not Suspended."""
     found: conditions.Conditions = ()
-    for name in (c.CREATED, c.RUNNING, c.SUSPENDED):
+    for name in (ConditionType.CREATED, ConditionType.RUNNING, ConditionType.SUSPENDED):
         found = conditions.set_true(found, name, "r", "m", EPOCH)
-    found = conditions.set_false(found, c.SUSPENDED, "r", "m", LATER)
-    assert [(x.type, x.status) for x in found] == [(c.RUNNING, "False"), (c.SUSPENDED, "False"), (c.CREATED, "True")]
-    assert conditions.set_false(found, c.SUSPENDED, "r", "m", LATER) is found
+    found = conditions.set_false(found, ConditionType.SUSPENDED, "r", "m", LATER)
+    assert [(x.type, x.status) for x in found] == [
+        (ConditionType.RUNNING, "False"),
+        (ConditionType.SUSPENDED, "False"),
+        (ConditionType.CREATED, "True"),
+    ]
+    assert conditions.set_false(found, ConditionType.SUSPENDED, "r", "m", LATER) is found
 
 
 @given(
     st.lists(
-        st.sampled_from([c.CREATED, c.RUNNING, c.RESTARTING, c.SUSPENDED, c.SUCCEEDED, c.FAILED, "resume"]), max_size=12
+        st.none() | st.sampled_from([each for each in ConditionType if each != ConditionType.HELD]),
+        max_size=12,
     )
 )
-def test_any_sequence_of_transitions_keeps_the_rules(sequence: list[str]) -> None:
-    """B23: at most one end, nothing after it, Running never True when ended, no False condition last while one is True."""
+def test_any_sequence_of_transitions_keeps_the_rules(sequence: list[ConditionType | None]) -> None:
+    """B23: at most one end, nothing after it, Running never True when ended, no False condition last while one is True.
+
+    None stands for a resumption.
+    """
     found: conditions.Conditions = ()
     for number, condition_type in enumerate(sequence):
         before = found
-        if condition_type == "resume":
-            found = conditions.set_false(found, c.SUSPENDED, "r", str(number), EPOCH)
+        if condition_type is None:
+            found = conditions.set_false(found, ConditionType.SUSPENDED, "r", str(number), EPOCH)
         else:
             found = conditions.set_true(found, condition_type, "r", str(number), EPOCH)
         if conditions.is_finished(JobStatus(conditions=before)):
@@ -93,10 +104,10 @@ def test_any_sequence_of_transitions_keeps_the_rules(sequence: list[str]) -> Non
     types = [condition.type for condition in found]
     assert len(types) == len(set(types))
     true = {condition.type for condition in found if condition.status == "True"}
-    assert len(true & {c.SUCCEEDED, c.FAILED}) <= 1
-    assert len(true & {c.RUNNING, c.RESTARTING}) <= 1
-    if true & {c.SUCCEEDED, c.FAILED}:
-        assert not true & {c.RUNNING, c.RESTARTING, c.SUSPENDED}
+    assert len(true & {ConditionType.SUCCEEDED, ConditionType.FAILED}) <= 1
+    assert len(true & {ConditionType.RUNNING, ConditionType.RESTARTING}) <= 1
+    if true & {ConditionType.SUCCEEDED, ConditionType.FAILED}:
+        assert not true & {ConditionType.RUNNING, ConditionType.RESTARTING, ConditionType.SUSPENDED}
     if true:
         assert found[-1].status == "True"
 
@@ -104,10 +115,21 @@ def test_any_sequence_of_transitions_keeps_the_rules(sequence: list[str]) -> Non
 def test_no_message_of_a_condition_is_longer_than_4_kb_or_holds_a_control_character() -> None:
     """D5: whoever wrote it; and a message that was cut does not count as a new one at each sync."""
     long = "\x1b[31m" + "x" * 800_000
-    first = conditions.set_true((), c.CREATED, "r", "m", EPOCH)
-    failed = conditions.set_true(first, c.RUNNING, "r", long, EPOCH)
+    first = conditions.set_true((), ConditionType.CREATED, "r", "m", EPOCH)
+    failed = conditions.set_true(first, ConditionType.RUNNING, "r", long, EPOCH)
     assert failed[-1].message.startswith(r"\x1b[31mxxx")
     assert len(failed[-1].message.encode()) <= MAX_BYTES
-    assert conditions.set_true(failed, c.RUNNING, "r", long, EPOCH) is failed
-    off = conditions.set_false(failed, c.RUNNING, "r", long, EPOCH)
+    assert conditions.set_true(failed, ConditionType.RUNNING, "r", long, EPOCH) is failed
+    off = conditions.set_false(failed, ConditionType.RUNNING, "r", long, EPOCH)
     assert max(len(each.message.encode()) for each in off) <= MAX_BYTES
+
+
+def test_a_status_holds_plain_strings_on_the_wire_and_words_that_nobody_here_knows() -> None:
+    """B01: another operator, or one of another version, may have written conditions of its own."""
+    raw = b'{"conditions":[{"type":"Archived","status":"True","reason":"Whatever"}]}'
+    status = msgspec.json.decode(raw, type=JobStatus)
+    assert msgspec.json.encode(status) == raw
+    found = conditions.set_true(status.conditions, ConditionType.CREATED, ConditionReason.CREATED, "m", EPOCH)
+    again = msgspec.json.decode(msgspec.json.encode(JobStatus(conditions=found)), type=JobStatus)
+    assert again.conditions == found
+    assert [(type(each.type), each.type) for each in again.conditions] == [(str, "Archived"), (str, "Created")]

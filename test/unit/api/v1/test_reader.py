@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from fakes.jobs import good_spec, invalid_spec, job, mistakes, replica, template
 from fakes.virtual_loop import EPOCH
+from tfjob_operator.api.core import EventType
 from tfjob_operator.api.text import MAX_BYTES
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.pod_fields import POD_TEMPLATE
 from tfjob_operator.api.v1.reader import MOST, Path, Reader
 from tfjob_operator.api.v1.shapes import TEXT, Fields, Kind, Leaf, ListOf, MapOf, check
@@ -271,7 +272,7 @@ POD = "tfReplicaSpecs.Worker.template.spec."
 def test_a_slip_of_the_finger_is_a_warning_that_names_the_field(spec: dict[str, Any], field: str, like: str) -> None:
     """U6: an API server drops it without a word; of TFJob's own objects every unknown field is told."""
     hint = f"; did you mean {like}?" if like else ""
-    assert good_spec(job(spec)).warnings == ((c.EVENT_UNKNOWN_FIELD, f"spec.{field} is unknown and ignored{hint}"),)
+    assert good_spec(job(spec)).warnings == ((EventReason.UNKNOWN_FIELD, f"spec.{field} is unknown and ignored{hint}"),)
 
 
 def test_of_many_unknown_fields_twenty_are_told() -> None:
@@ -286,7 +287,7 @@ def test_of_many_unknown_fields_twenty_are_told() -> None:
 def test_a_job_without_any_replica_is_warned_of() -> None:
     """U16: it would stay Created for ever without a hint."""
     spec = good_spec(job({"tfReplicaSpecs": {"Worker": replica(0), "PS": replica(0)}}))
-    assert [reason for reason, _ in spec.warnings] == [c.EVENT_NO_REPLICAS]
+    assert [reason for reason, _ in spec.warnings] == [EventReason.NO_REPLICAS]
     assert good_spec(job({"tfReplicaSpecs": {"Worker": replica(0), "PS": replica(1)}})).warnings == ()
 
 
@@ -296,7 +297,7 @@ def told(tfjob: Any) -> tuple[list[str], Any]:
     assert isinstance(spec, TFJobSpec)
     decided = plan(tfjob, spec, [], [], EPOCH)
     written = tfjob if decided.status is None else msgspec.structs.replace(tfjob, status=decided.status)
-    return [event.reason for event in decided.events if event.type == c.WARNING], written
+    return [event.reason for event in decided.events if event.type == EventType.WARNING], written
 
 
 @pytest.mark.parametrize("policy", [{}, {"suspend": True}], ids=["running", "suspended"])
@@ -304,11 +305,11 @@ def test_warnings_are_told_once_for_each_generation(policy: dict[str, Any]) -> N
     """U6, U16: not at each sync, not by the next life of the operator, but again after an edit."""
     tfjob = job({"tfReplicaSpecs": {"Worker": replica(0)}, "runPolicy": policy, "foo": 1})
     first, tfjob = told(tfjob)
-    assert first == [c.EVENT_UNKNOWN_FIELD, c.EVENT_NO_REPLICAS]
+    assert first == [EventReason.UNKNOWN_FIELD, EventReason.NO_REPLICAS]
     again, tfjob = told(msgspec.json.decode(msgspec.json.encode(tfjob), type=type(tfjob)))
     assert again == []
     edited = msgspec.structs.replace(tfjob, metadata=msgspec.structs.replace(tfjob.metadata, generation=2))
-    assert told(edited)[0] == [c.EVENT_UNKNOWN_FIELD, c.EVENT_NO_REPLICAS]
+    assert told(edited)[0] == [EventReason.UNKNOWN_FIELD, EventReason.NO_REPLICAS]
 
 
 def test_a_path_is_written_as_users_write_it() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fakes.jobs import good_spec, invalid_spec, job, mistakes, replica, template
 from tfjob_operator.api.depth import levelled
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
 from tfjob_operator.api.v1.validation import MAX_DEPTH, read_spec
 from tfjob_operator.controller.tfjob.decide.held import invalid_message
@@ -147,7 +148,7 @@ def test_what_a_wrong_specification_says_of_limits_and_of_its_controller_is_read
     read = invalid_spec(job(wrong))
     assert len(read.mistakes) == 1
     assert (read.suspend, read.active_deadline_s, read.ttl_s) == (True, 60, 5)
-    assert (read.managed_by, read.clean_pod_policy) == ("kueue.x-k8s.io/multikueue", c.CLEAN_ALL)
+    assert (read.managed_by, read.clean_pod_policy) == ("kueue.x-k8s.io/multikueue", CleanPodPolicy.ALL)
 
 
 @pytest.mark.parametrize("policy", [{"cleanPodPolicy": "Sometimes", "ttlSecondsAfterFinished": -1}, "x"])
@@ -155,7 +156,7 @@ def test_a_policy_that_can_not_be_read_takes_nothing(policy: Any) -> None:
     """U4: no default of ours may delete what the user's own word might have kept."""
     read = invalid_spec(job(workers() | {"runPolicy": policy}))
     assert (read.clean_pod_policy, read.ttl_s, read.active_deadline_s, read.suspend) == (
-        c.CLEAN_NONE,
+        CleanPodPolicy.NONE,
         None,
         None,
         False,
@@ -164,7 +165,7 @@ def test_a_policy_that_can_not_be_read_takes_nothing(policy: Any) -> None:
 
 def test_a_wrong_specification_that_names_no_policy_is_cleaned_up_by_the_default() -> None:
     """The mistake is elsewhere: Running, as for every job."""
-    assert invalid_spec(job({"tfReplicaSpecs": {}})).clean_pod_policy == c.CLEAN_RUNNING
+    assert invalid_spec(job({"tfReplicaSpecs": {}})).clean_pod_policy == CleanPodPolicy.RUNNING
 
 
 def test_all_mistakes_are_told_at_once() -> None:
@@ -198,7 +199,7 @@ def test_the_scale_subresource_sizes_workers_of_another_spelling(key: str) -> No
     """U3: kubectl scale and autoscalers know `Worker` alone, and add it beside what the user wrote."""
     for entries in ({key: replica(2, "Always"), "Worker": SIZE}, {"Worker": SIZE, key: replica(2, "Always")}):
         worker = good_spec(job({"tfReplicaSpecs": entries})).replicas["Worker"]
-        assert (worker.replicas, worker.restart_policy) == (5, c.ALWAYS)
+        assert (worker.replicas, worker.restart_policy) == (5, RestartPolicy.ALWAYS)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +237,11 @@ def test_what_is_left_out_gets_its_default() -> None:
     """One replica, policy Never, clean-up Running."""
     spec = good_spec(job({"tfReplicaSpecs": {"Worker": {"template": template()}}}))
     worker = spec.replicas["Worker"]
-    assert (worker.replicas, worker.restart_policy, spec.clean_pod_policy) == (1, c.NEVER, c.CLEAN_RUNNING)
+    assert (worker.replicas, worker.restart_policy, spec.clean_pod_policy) == (
+        1,
+        RestartPolicy.NEVER,
+        CleanPodPolicy.RUNNING,
+    )
 
 
 @pytest.mark.parametrize("key", ["MASTER", "Master", "master", "mAsTeR"])
@@ -248,7 +253,7 @@ def test_replica_types_are_taken_in_any_letter_case(key: str) -> None:
 def test_the_restart_policy_of_the_pod_template_counts_when_the_replica_has_none() -> None:
     """A document that has it in the template alone means it."""
     spec = good_spec(job(workers(template=template(restartPolicy="OnFailure"))))
-    assert spec.replicas["Worker"].restart_policy == c.ON_FAILURE
+    assert spec.replicas["Worker"].restart_policy == RestartPolicy.ON_FAILURE
     assert not spec.replicas["Worker"].overrides_template_policy
 
 
@@ -271,9 +276,9 @@ def test_the_replicas_restart_policy_wins_over_the_templates(own: str, in_templa
 def test_a_policy_in_the_spec_itself_counts_and_one_in_run_policy_wins() -> None:
     """B08: both places of kubeflow.org/v1; when they differ, that is told."""
     inline = good_spec(job(workers() | {"cleanPodPolicy": "None"}))
-    assert (inline.clean_pod_policy, inline.warnings) == (c.CLEAN_NONE, ())
+    assert (inline.clean_pod_policy, inline.warnings) == (CleanPodPolicy.NONE, ())
     both = good_spec(job(workers() | {"cleanPodPolicy": "None", "runPolicy": {"cleanPodPolicy": "All"}}))
-    assert both.clean_pod_policy == c.CLEAN_ALL
+    assert both.clean_pod_policy == CleanPodPolicy.ALL
     assert both.warnings[0][1] == "spec.cleanPodPolicy and spec.runPolicy.cleanPodPolicy differ; the latter is used"
 
 

@@ -13,6 +13,7 @@ import pytest
 from fakes.controller import KEY, STATUS, World
 from fakes.jobs import OWNER, good_spec, job, pod, replica, service
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.controller.tfjob.build.pod import labels_of
 from tfjob_operator.controller.tfjob.children import ChildLabels, Pod, Service, child_name, index_by_owner, owner_key
 from tfjob_operator.controller.tfjob.decide.actions import Slot
@@ -70,7 +71,7 @@ async def test_what_becomes_of_a_pod_in_another_namespace_does_not_end_the_job(p
     world.pods.put(elsewhere(pod("Worker", 0, phase, code)))
     await world.sync()
     status = world.client.bodies[STATUS][1]["value"]
-    assert [each["type"] for each in status["conditions"]] == [c.CREATED, c.RUNNING]
+    assert [each["type"] for each in status["conditions"]] == [ConditionType.CREATED, ConditionType.RUNNING]
     assert status["replicaStatuses"]["Worker"] == {"active": 1, "succeeded": 0, "failed": 0}
 
 

@@ -12,7 +12,7 @@ from fakes.controller import World
 from fakes.jobs import job, replica
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ async def test_no_decoded_template_is_kept() -> None:
 
 async def test_what_is_remembered_of_a_job_is_dropped_at_its_end() -> None:
     """D17: a finished job costs no specification, and is cleaned up by the one that is read again."""
-    ended = JobStatus(conditions=(JobCondition(type=c.SUCCEEDED, status="True"),))
+    ended = JobStatus(conditions=(JobCondition(type=ConditionType.SUCCEEDED, status="True"),))
     jobs = [job(large_spec(), name=f"job-{number}", uid=f"uid-{number}", status=ended) for number in range(JOBS)]
     assert await remembered(World(), jobs) < 1500
 
@@ -65,7 +65,7 @@ async def test_what_is_remembered_of_a_job_is_dropped_at_its_end() -> None:
 async def test_a_job_that_has_ended_is_still_known_as_ours() -> None:
     """D17: its deletion is counted, and an edit of its clean-up policy is heeded, after its specification was dropped."""
     world = World()
-    ended = JobStatus(conditions=(JobCondition(type=c.SUCCEEDED, status="True"),))
+    ended = JobStatus(conditions=(JobCondition(type=ConditionType.SUCCEEDED, status="True"),))
     spec = large_spec() | {"runPolicy": {"ttlSecondsAfterFinished": 100}}
     first = job(spec, status=msgspec.structs.replace(ended, completion_time=world.clock.now()))
     assert conditions.is_finished(first.status)

@@ -19,7 +19,7 @@ from tfjob_operator.api.client.errors import (
     NotFoundError,
 )
 from tfjob_operator.api.meta import OwnerReference
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
 from tfjob_operator.controller.tfjob.build.pod import labels_of
 from tfjob_operator.controller.tfjob.children import ChildLabels, ChildMeta, PodGroup, PodGroupSpec, PodGroupStatus
@@ -130,7 +130,7 @@ async def test_a_group_that_is_invalid_makes_the_job_so() -> None:
     await world.sync()
     assert world.taken() == [STATUS, CREATE_GROUP, STATUS]
     (*_, last) = world.client.bodies[STATUS][1]["value"]["conditions"]
-    assert last["type"] == c.FAILED
+    assert last["type"] == ConditionType.FAILED
     assert "PodGroup mnist was refused: spec.minResources.cpu: no quantity" in last["message"]
 
 
@@ -264,7 +264,7 @@ async def test_the_pod_of_another_owner_is_neither_adopted_nor_counted() -> None
 async def test_a_job_that_has_ended_adopts_nothing() -> None:
     """Nor does one that goes, or that another controller manages (TestGetPodsForJobNoAdoptIfBeingDeleted)."""
     managed: dict[str, Any] = ONE_WORKER | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
-    failed = JobStatus(conditions=(JobCondition(type=c.FAILED, status="True"),))
+    failed = JobStatus(conditions=(JobCondition(type=ConditionType.FAILED, status="True"),))
     for tfjob in (job(ONE_WORKER, deletion_timestamp=EPOCH), job(managed), job(ONE_WORKER, status=failed)):
         world = World()
         world.jobs.put(tfjob)

@@ -8,7 +8,7 @@ import pytest
 from fakes.jobs import good_spec, job, pod, replica
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import Begun, IndexRestarts, JobStatus, TFJob
 from tfjob_operator.controller.tfjob.decide.facts import has_begun, with_memory_of
 from tfjob_operator.controller.tfjob.decide.plan import plan
@@ -23,12 +23,12 @@ def status_of(tfjob: TFJob, *pods: object) -> JobStatus:
     return status
 
 
-def with_condition(kind: str, status: str = "True") -> JobStatus:
+def with_condition(kind: ConditionType, status: str = "True") -> JobStatus:
     """A status as an operator of an older version wrote it."""
-    written = conditions.set_true((), c.CREATED, "", "", EPOCH)
+    written = conditions.set_true((), ConditionType.CREATED, "", "", EPOCH)
     written = conditions.set_true(written, kind, "", "", EPOCH)
     if status == "False":
-        written = conditions.set_true(written, c.SUSPENDED, "", "", EPOCH)
+        written = conditions.set_true(written, ConditionType.SUSPENDED, "", "", EPOCH)
     return JobStatus(conditions=written)
 
 
@@ -56,9 +56,9 @@ def test_the_generation_of_the_beginning_stays_and_the_sizes_follow_the_specific
 @pytest.mark.parametrize(
     "status",
     [
-        with_condition(c.RUNNING),
-        with_condition(c.RUNNING, "False"),
-        with_condition(c.RESTARTING),
+        with_condition(ConditionType.RUNNING),
+        with_condition(ConditionType.RUNNING, "False"),
+        with_condition(ConditionType.RESTARTING),
         JobStatus(finished_indices={"Worker": "0"}),
         JobStatus(restarts=(IndexRestarts(type="Worker", index=0, pod="p"),)),
     ],
@@ -66,13 +66,13 @@ def test_the_generation_of_the_beginning_stays_and_the_sizes_follow_the_specific
 def test_a_job_that_an_older_operator_ran_has_begun(status: JobStatus) -> None:
     """U4: it noted nothing, but whatever is there only when a pod was there proves it."""
     assert has_begun(status, has_pods=False)
-    assert not has_begun(with_condition(c.SUSPENDED), has_pods=False)
-    assert has_begun(with_condition(c.SUSPENDED), has_pods=True)
+    assert not has_begun(with_condition(ConditionType.SUSPENDED), has_pods=False)
+    assert has_begun(with_condition(ConditionType.SUSPENDED), has_pods=True)
 
 
 def test_what_was_edited_before_this_version_came_nobody_knows() -> None:
     """Generation 0: any specification of such a job counts as edited, so that no refusal ends it."""
-    assert status_of(job(SPEC, generation=7, status=with_condition(c.RUNNING))).begun == Begun(
+    assert status_of(job(SPEC, generation=7, status=with_condition(ConditionType.RUNNING))).begun == Begun(
         generation=0, replicas={"PS": 1, "Worker": 2}
     )
 

@@ -9,7 +9,7 @@ import pytest
 
 from fakes.jobs import good_spec, job, names, pod, replica
 from fakes.virtual_loop import EPOCH
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJob, TFJobSpec
 from tfjob_operator.controller.tfjob.decide.bounds import bounded
 from tfjob_operator.controller.tfjob.decide.plan import plan
@@ -65,9 +65,9 @@ def test_a_scale_up_beyond_a_bound_is_held_and_nothing_else(name: str, count: in
     assert names(decided)["create pods"] == [f"{name}-worker-2"]
     assert names(decided)["delete pods"] == [f"{name}-worker-1"]
     assert decided.status is not None
-    held = next(each for each in decided.status.conditions if each.type == c.HELD)
+    held = next(each for each in decided.status.conditions if each.type == ConditionType.HELD)
     assert (held.status, held.reason, held.message) == ("True", "TFJobTooLarge", str(spec.too_large))
-    assert decided.status.conditions[-1].type == c.RESTARTING
+    assert decided.status.conditions[-1].type == ConditionType.RESTARTING
     assert decided.status.begun == tfjob.status.begun
     assert [event.reason for event in decided.events] == ["TFJobTooLarge", "TFJobRestarting"]
     after = msgspec.structs.replace(tfjob, status=decided.status)

@@ -17,6 +17,7 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, ForbiddenError, InvalidError
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
 from tfjob_operator.controller.tfjob.blocked import BlockedChildren
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
@@ -189,7 +190,7 @@ def changes(
 
 
 NEW_POD = Plan(create_pods=(slot(5),))
-ENDED = JobStatus(conditions=(JobCondition(type=c.SUCCEEDED, status="True"),))
+ENDED = JobStatus(conditions=(JobCondition(type=ConditionType.SUCCEEDED, status="True"),))
 
 
 def test_it_is_made_when_pods_are_made_that_read_it() -> None:

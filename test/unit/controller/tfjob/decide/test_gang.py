@@ -14,7 +14,7 @@ from fakes.jobs import JOB_UID, good_spec, invalid_spec, job, names, pod, replic
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import JobStatus
 from tfjob_operator.controller.tfjob.children import ChildMeta, PodGroup, PodGroupSpec, PodGroupStatus
 from tfjob_operator.controller.tfjob.decide.gang import FIRST_LOOK_S, LOOK_AGAIN_S, Gang, gang_scheduler
@@ -99,7 +99,7 @@ def test_the_first_status_of_a_job_that_waits_is_complete() -> None:
     assert status is not None
     written = msgspec.to_builtins(status)
     assert written["replicaStatuses"] == {"Worker": {"active": 0, "succeeded": 0, "failed": 0}}
-    assert [condition["type"] for condition in written["conditions"]] == [c.CREATED]
+    assert [condition["type"] for condition in written["conditions"]] == [ConditionType.CREATED]
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_no_pod_is_ever_created_without_a_group_that_is_there_or_created_first(
     suspend: bool,
 ) -> None:
     """B65; and of the three things that can be done to a group at most one is done, never to one that goes."""
-    spec = {"tfReplicaSpecs": {"Worker": replica(replicas, c.EXIT_CODE)}, "runPolicy": {"suspend": suspend}}
+    spec = {"tfReplicaSpecs": {"Worker": replica(replicas, RestartPolicy.EXIT_CODE)}, "runPolicy": {"suspend": suspend}}
     pods = [pod("Worker", index, phase, {"Succeeded": 0, "Failed": 137}.get(phase)) for index, phase in places]
     decided = decide(begun(spec), gang, pods)
     seen = gang.group

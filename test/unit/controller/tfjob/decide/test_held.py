@@ -14,7 +14,7 @@ from fakes.jobs import good_spec, job, names, pod, replica, service
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus, PodStatus
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import Begun, JobCondition, JobStatus, ReplicaStatus, TFJob
 from tfjob_operator.controller.tfjob.children import Pod, Service
 from tfjob_operator.controller.tfjob.decide.actions import Plan
@@ -69,7 +69,7 @@ def edited(tfjob: TFJob, spec: dict[str, Any]) -> TFJob:
 
 def held_of(tfjob: TFJob) -> JobCondition:
     """The condition that says that it is held, or was."""
-    found = conditions.find(tfjob.status.conditions, c.HELD)
+    found = conditions.find(tfjob.status.conditions, ConditionType.HELD)
     assert found is not None
     return found
 
@@ -86,7 +86,7 @@ def test_a_wrong_edit_of_a_job_that_runs_holds_it(wrong: dict[str, Any]) -> None
     decided = decide(edited(running(), wrong), *RUNNING, services=services)
     held = after(edited(running(), wrong), decided)
     assert names(decided) == NO_CHILDREN
-    assert told(held) == [c.CREATED, c.HELD, c.RUNNING]
+    assert told(held) == [ConditionType.CREATED, ConditionType.HELD, ConditionType.RUNNING]
     assert held.status.conditions[-1] == running().status.conditions[-1]
     assert held.status.observed_generation == 2
     assert held.status.replica_statuses == {"Worker": ReplicaStatus(active=2)}
@@ -123,10 +123,10 @@ def test_what_has_ended_while_it_is_held_is_judged_when_it_is_mended(code: int) 
     assert decided.events[0].reason == "TFJobSpecMended"
     assert held_of(mended).status == "False"
     if code == 1:
-        assert told(mended) == [c.CREATED, c.FAILED]
+        assert told(mended) == [ConditionType.CREATED, ConditionType.FAILED]
     else:
         assert names(decided)["delete pods"] == ["mnist-worker-1"]
-        assert told(mended) == [c.CREATED, c.RESTARTING]
+        assert told(mended) == [ConditionType.CREATED, ConditionType.RESTARTING]
 
 
 def test_a_success_is_written_down_while_the_job_is_held_and_ends_it_when_it_is_mended() -> None:
@@ -134,9 +134,9 @@ def test_a_success_is_written_down_while_the_job_is_held_and_ends_it_when_it_is_
     held = synced(edited(running(), MISTAKE), pod("Worker", 0, "Succeeded", 0), pod("Worker", 1, restarts=3))
     assert held.status.finished_indices == {"Worker": "0"}
     assert [record.total for record in held.status.restarts] == [3]
-    assert c.SUCCEEDED not in told(held)
+    assert ConditionType.SUCCEEDED not in told(held)
     mended = synced(edited(held, SPEC), pod("Worker", 1))
-    assert told(mended) == [c.CREATED, c.SUCCEEDED]
+    assert told(mended) == [ConditionType.CREATED, ConditionType.SUCCEEDED]
 
 
 def test_a_pod_that_is_missing_is_made_when_the_specification_is_mended() -> None:
@@ -147,7 +147,7 @@ def test_a_pod_that_is_missing_is_made_when_the_specification_is_mended() -> Non
     assert names(decided) == NO_CHILDREN | {"create pods": ["mnist-worker-1"]}
     mended = synced(edited(held, SPEC), *RUNNING)
     states = [(each.type, each.status) for each in mended.status.conditions]
-    assert states == [(c.CREATED, "True"), (c.HELD, "False"), (c.RUNNING, "True")]
+    assert states == [(ConditionType.CREATED, "True"), (ConditionType.HELD, "False"), (ConditionType.RUNNING, "True")]
     assert decide(mended, *RUNNING).status is None
 
 
@@ -159,7 +159,7 @@ def test_a_deadline_that_can_be_read_ends_a_job_that_is_held() -> None:
     assert decide(held, *RUNNING).requeue_after_s == 40
     held = synced(held, *RUNNING)
     ended = synced(held, *RUNNING, at_s=100)
-    assert told(ended) == [c.CREATED, c.FAILED]
+    assert told(ended) == [ConditionType.CREATED, ConditionType.FAILED]
     assert (ended.status.conditions[-1].reason, held_of(ended).status) == ("JobFailed", "False")
     assert names(decide(ended, *RUNNING, at_s=101))["delete pods"] == ["mnist-worker-0", "mnist-worker-1"]
 
@@ -172,17 +172,17 @@ def test_a_suspension_that_can_be_read_takes_the_pods_and_resuming_makes_none() 
     assert names(decided)["delete pods"] == ["mnist-worker-0", "mnist-worker-1"]
     assert names(decided)["delete services"] == ["mnist-worker-0"]
     suspended = after(edited(running(), wrong), decided)
-    assert told(suspended) == [c.CREATED, c.HELD, c.SUSPENDED]
+    assert told(suspended) == [ConditionType.CREATED, ConditionType.HELD, ConditionType.SUSPENDED]
     wrong = MISTAKE | {"runPolicy": {"backoffLimit": -1, "activeDeadlineSeconds": 10}}
     resumed = edited(suspended, wrong)
     decided = decide(resumed, at_s=1000)
     assert names(decided) == NO_CHILDREN
     assert decided.requeue_after_s is None
-    assert told(after(resumed, decided)) == [c.CREATED, c.HELD, c.SUSPENDED]
+    assert told(after(resumed, decided)) == [ConditionType.CREATED, ConditionType.HELD, ConditionType.SUSPENDED]
     decided = decide(edited(suspended, SPEC), at_s=1000)
     assert names(decided)["create pods"] == ["mnist-worker-0", "mnist-worker-1"]
     mended = after(edited(suspended, SPEC), decided)
-    assert told(mended) == [c.CREATED]
+    assert told(mended) == [ConditionType.CREATED]
     assert mended.status.start_time == EPOCH + timedelta(seconds=1000)
 
 
@@ -191,7 +191,7 @@ def test_what_a_job_left_running_is_not_taken_by_an_edit_after_its_end() -> None
     kept = {"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(1)}, "runPolicy": {"cleanPodPolicy": "None"}}
     pods = (pod("PS", 0), pod("Worker", 0, "Succeeded", 0))
     ended = synced(synced(job(kept), at_s=0), *pods)
-    assert c.SUCCEEDED in told(ended)
+    assert ConditionType.SUCCEEDED in told(ended)
     for policy in ("Sometimes", "None"):
         wrong = kept | {"runPolicy": {"cleanPodPolicy": policy, "backoffLimit": -1}}
         assert names(decide(edited(ended, wrong), *pods)) == NO_CHILDREN
@@ -204,9 +204,9 @@ def test_what_a_job_left_running_is_not_taken_by_an_edit_after_its_end() -> None
 
 def test_a_job_that_has_never_begun_fails() -> None:
     """B02: it was never good, or has never had a pod: nothing is lost, and its owner sees it at once."""
-    assert told(synced(job(MISTAKE))) == [c.FAILED]
+    assert told(synced(job(MISTAKE))) == [ConditionType.FAILED]
     suspended = synced(job(SPEC | {"runPolicy": {"suspend": True}}))
-    assert told(synced(edited(suspended, MISTAKE))) == [c.CREATED, c.FAILED]
+    assert told(synced(edited(suspended, MISTAKE))) == [ConditionType.CREATED, ConditionType.FAILED]
 
 
 def test_a_job_of_an_older_operator_is_held_too() -> None:
@@ -214,13 +214,17 @@ def test_a_job_of_an_older_operator_is_held_too() -> None:
     bare = msgspec.structs.replace(running().status, begun=None)
     wrong = edited(msgspec.structs.replace(running(), status=bare), MISTAKE)
     held = synced(wrong, pod("Worker", 0), pod("Worker", 7, "Succeeded", 0))
-    assert told(held) == [c.CREATED, c.HELD, c.RUNNING]
+    assert told(held) == [ConditionType.CREATED, ConditionType.HELD, ConditionType.RUNNING]
     assert held.status.replica_statuses == {"Worker": ReplicaStatus(active=1, succeeded=1)}
     assert held.status.finished_indices == {"Worker": "7"}
     assert held.status.begun == Begun()
-    assert told(synced(held)) == [c.CREATED, c.HELD, c.RUNNING]  # though no pod is left
+    assert told(synced(held)) == [
+        ConditionType.CREATED,
+        ConditionType.HELD,
+        ConditionType.RUNNING,
+    ]  # though no pod is left
     unwritten = msgspec.structs.replace(job(MISTAKE), status=JobStatus())
-    assert told(synced(unwritten, pod("Worker", 0))) == [c.HELD, c.CREATED]
+    assert told(synced(unwritten, pod("Worker", 0))) == [ConditionType.HELD, ConditionType.CREATED]
 
 
 def test_what_is_refused_after_an_edit_holds_the_job_until_the_next_one() -> None:
@@ -228,12 +232,12 @@ def test_what_is_refused_after_an_edit_holds_the_job_until_the_next_one() -> Non
     larger = edited(running(), {"tfReplicaSpecs": {"Worker": replica(3)}})
     decided = plan(larger, refused(good_spec(larger), REFUSAL), RUNNING, [], EPOCH)
     held = after(larger, decided)
-    assert told(held) == [c.CREATED, c.HELD, c.RUNNING]
+    assert told(held) == [ConditionType.CREATED, ConditionType.HELD, ConditionType.RUNNING]
     assert held_of(held).message == REFUSAL
     assert REFUSAL in decided.events[0].message
     assert decide(held, *RUNNING) == Plan(problems=())
     failed = (pod("Worker", 0, "Failed", 1), pod("Worker", 1))
-    assert told(synced(held, *failed)) == [c.CREATED, c.HELD, c.RUNNING]
+    assert told(synced(held, *failed)) == [ConditionType.CREATED, ConditionType.HELD, ConditionType.RUNNING]
     again = decide(edited(held, {"tfReplicaSpecs": {"Worker": replica(3)}}), *RUNNING)
     assert names(again)["create pods"] == ["mnist-worker-2"]
     assert [event.reason for event in again.events] == ["TFJobSpecMended"]
@@ -243,7 +247,7 @@ def test_what_is_refused_without_ever_having_been_edited_fails_the_job() -> None
     """B03: it would never have run, and some of its pods may not change that."""
     tfjob = running()
     decided = plan(tfjob, refused(good_spec(tfjob), REFUSAL), RUNNING, [], EPOCH)
-    assert told(after(tfjob, decided)) == [c.CREATED, c.FAILED]
+    assert told(after(tfjob, decided)) == [ConditionType.CREATED, ConditionType.FAILED]
     assert decided.events[0].message.endswith(f"the spec is invalid: {REFUSAL}")
 
 
@@ -255,7 +259,7 @@ def test_scaling_a_job_without_workers_is_a_warning_once_and_nothing_else() -> N
     decided = decide(scaled, pod("Chief", 0), services=(service("Chief", 0),))
     assert names(decided) == NO_CHILDREN
     assert [(event.type, event.reason) for event in decided.events] == [("Warning", "NoWorkersToScale")]
-    assert told(after(scaled, decided)) == [c.CREATED, c.RUNNING]
+    assert told(after(scaled, decided)) == [ConditionType.CREATED, ConditionType.RUNNING]
     assert decide(after(scaled, decided), pod("Chief", 0), services=(service("Chief", 0),)) == Plan()
 
 
@@ -294,7 +298,7 @@ def test_whatever_becomes_of_its_pods_a_held_job_touches_nothing_and_forgets_not
         decided = decide(tfjob, *pods)
         assert names(decided) == NO_CHILDREN
         before, tfjob = tfjob, after(tfjob, decided)
-        assert conditions.is_true(tfjob.status, c.HELD)
-        assert tfjob.status.conditions[-1].type == c.RUNNING
+        assert conditions.is_true(tfjob.status, ConditionType.HELD)
+        assert tfjob.status.conditions[-1].type == ConditionType.RUNNING
         assert set(before.status.finished_indices) <= set(tfjob.status.finished_indices)
         assert decide(tfjob, *pods).status is None

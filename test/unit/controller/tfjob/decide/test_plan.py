@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from fakes.jobs import good_spec, invalid_spec, job, names, pod, replica, service, template
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api import core
+from tfjob_operator.api.core import PodPhase
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionType, RestartPolicy, SuccessPolicy
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, Mistake, ReplicaStatus, TFJob
 from tfjob_operator.controller.tfjob.children import Pod, Service
 from tfjob_operator.controller.tfjob.decide.actions import NOTHING, JobEvent, Plan
@@ -80,7 +82,7 @@ def test_a_new_job_is_created_and_has_started_at_its_first_sync() -> None:
     """B30, B34: Created and startTime do not wait for pods."""
     status = decide(job()).status
     assert status is not None
-    assert told(status) == [c.CREATED]
+    assert told(status) == [ConditionType.CREATED]
     assert status.start_time == LATER
     assert status.conditions[0].message == "TFJob mnist is created."
     assert status.replica_statuses == {"Worker": ReplicaStatus()}
@@ -125,7 +127,7 @@ def test_zero_replicas_make_no_children() -> None:
 )
 def test_a_job_runs_when_the_replica_that_decides_runs(spec: dict[str, Any], pods: list[Pod], running: bool) -> None:
     """Chief or master when there is one, else the workers, else anybody (B04: no worker entry is no crash)."""
-    assert (c.RUNNING in told(decide(job(spec), pods).status)) is running
+    assert (ConditionType.RUNNING in told(decide(job(spec), pods).status)) is running
 
 
 def test_counters_are_the_pods_phases() -> None:
@@ -181,7 +183,7 @@ SUCCESS = [
 def test_the_deciding_replicas_end_ends_the_job(spec: dict[str, Any] | None, pods: list[Pod], succeeded: bool) -> None:
     """B29: chief or master, else worker 0 or all workers; a job of PS or evaluators alone when all of them have."""
     decided = decide(begun(spec), pods)
-    assert (c.SUCCEEDED in told(decided.status)) is succeeded
+    assert (ConditionType.SUCCEEDED in told(decided.status)) is succeeded
     if succeeded:
         assert decided.status is not None
         assert decided.status.completion_time == LATER
@@ -194,7 +196,7 @@ def test_a_failed_replica_that_may_not_restart_fails_the_job() -> None:
     """B28: also when it is a PS and the chief goes on; the message says which kind failed."""
     spec = chief(PS=replica(1, "Never"))
     decided = decide(begun(spec), [pod("Chief", 0), pod("PS", 0, "Failed", 1)])
-    assert told(decided.status) == [c.CREATED, c.FAILED]
+    assert told(decided.status) == [ConditionType.CREATED, ConditionType.FAILED]
     assert decided.status is not None
     message = "TFJob ns/mnist has failed because 1 PS replica(s) failed."
     told_of = f"{message} Pod mnist-ps-0: container tensorflow exited with code 1"
@@ -206,7 +208,7 @@ def test_success_and_failure_seen_at_once_are_success() -> None:
     """The peer set both; a chief that has ended well has ended the job."""
     spec = chief(Worker=replica(1))
     decided = decide(begun(spec), [pod("Chief", 0, "Succeeded", 0), pod("Worker", 0, "Failed", 1)])
-    assert told(decided.status) == [c.CREATED, c.SUCCEEDED]
+    assert told(decided.status) == [ConditionType.CREATED, ConditionType.SUCCEEDED]
 
 
 def test_the_end_is_written_before_anything_is_cleaned_up() -> None:
@@ -284,10 +286,10 @@ def test_exit_codes_are_retried_or_final_by_the_table(code: int) -> None:
     decided = decide(begun(spec), [pod("Worker", 0), pod("Worker", 1, "Failed", code)])
     if code in {130, 137, 138, 143}:
         assert names(decided)["delete pods"] == ["mnist-worker-1"]
-        assert told(decided.status) == [c.CREATED, c.RESTARTING]
+        assert told(decided.status) == [ConditionType.CREATED, ConditionType.RESTARTING]
     else:
         assert names(decided)["delete pods"] == []
-        assert told(decided.status) == [c.CREATED, c.FAILED]
+        assert told(decided.status) == [ConditionType.CREATED, ConditionType.FAILED]
 
 
 def test_a_restart_tells_how_the_container_ended_before_its_pod_goes() -> None:
@@ -307,12 +309,12 @@ def test_a_restarting_job_runs_again_when_every_replica_has_its_pod_back() -> No
     spec = {"tfReplicaSpecs": {"Worker": replica(2, "ExitCode")}}
     restarting = begun(spec, [pod("Worker", 0), pod("Worker", 1, "Failed", 137)])
     going = decide(restarting, [pod("Worker", 0), pod("Worker", 1, "Failed", 137, terminating=True)])
-    assert told(with_status(restarting, going).status) == [c.CREATED, c.RESTARTING]
+    assert told(with_status(restarting, going).status) == [ConditionType.CREATED, ConditionType.RESTARTING]
     gone = decide(restarting, [pod("Worker", 0)])
     assert names(gone)["create pods"] == ["mnist-worker-1"]
-    assert told(with_status(restarting, gone).status) == [c.CREATED, c.RESTARTING]
+    assert told(with_status(restarting, gone).status) == [ConditionType.CREATED, ConditionType.RESTARTING]
     back = decide(restarting, [pod("Worker", 0), pod("Worker", 1)])
-    assert told(back.status) == [c.CREATED, c.RUNNING]
+    assert told(back.status) == [ConditionType.CREATED, ConditionType.RUNNING]
 
 
 @pytest.mark.parametrize("policy", ["Always", "OnFailure", "ExitCode"])
@@ -321,7 +323,7 @@ def test_an_evicted_pod_is_made_again(policy: str) -> None:
     spec = {"tfReplicaSpecs": {"Worker": replica(1, policy)}}
     decided = decide(begun(spec), [pod("Worker", 0, "Failed", reason="Evicted")])
     assert names(decided)["delete pods"] == ["mnist-worker-0"]
-    assert c.FAILED not in told(with_status(begun(spec), decided).status)
+    assert ConditionType.FAILED not in told(with_status(begun(spec), decided).status)
 
 
 @pytest.mark.parametrize("exit_code", [1, 143])
@@ -339,20 +341,20 @@ def test_an_evicted_pod_is_made_again_however_its_container_took_it(exit_code: i
 def test_an_evicted_pod_of_a_job_that_never_restarts_fails_it() -> None:
     """Never means never."""
     spec = {"tfReplicaSpecs": {"Worker": replica(1, "Never")}}
-    assert c.FAILED in told(decide(begun(spec), [pod("Worker", 0, "Failed", reason="Evicted")]).status)
+    assert ConditionType.FAILED in told(decide(begun(spec), [pod("Worker", 0, "Failed", reason="Evicted")]).status)
 
 
 def test_a_running_pod_on_its_way_out_does_not_fail_the_job() -> None:
     """B43: a drain is not a failure; the pod is made again when it is gone."""
     decided = decide(begun(), [pod("Worker", 0, "Failed", 143, terminating=True), pod("Worker", 1)])
-    assert c.FAILED not in told(with_status(begun(), decided).status)
+    assert ConditionType.FAILED not in told(with_status(begun(), decided).status)
 
 
 def test_a_container_that_the_kubelet_will_restart_is_not_an_end() -> None:
     """OnFailure and exit 1: the pod stays Running, and so does the job."""
     spec = {"tfReplicaSpecs": {"Worker": replica(1, "OnFailure")}}
     decided = decide(begun(spec), [pod("Worker", 0, "Running", 1, policy="OnFailure")])
-    assert told(decided.status) == [c.CREATED, c.RUNNING]
+    assert told(decided.status) == [ConditionType.CREATED, ConditionType.RUNNING]
 
 
 def test_a_sidecar_that_goes_on_does_not_keep_a_finished_replica_alive() -> None:
@@ -360,7 +362,7 @@ def test_a_sidecar_that_goes_on_does_not_keep_a_finished_replica_alive() -> None
     spec = {"tfReplicaSpecs": {"Worker": replica(1, "OnFailure")}}
     pods = [with_sidecar(pod("Worker", 0, "Running", 0, policy="OnFailure"))]
     finished = ended(spec, pods)
-    assert told(finished.status) == [c.CREATED, c.SUCCEEDED]
+    assert told(finished.status) == [ConditionType.CREATED, ConditionType.SUCCEEDED]
     assert names(decide(finished, pods))["delete pods"] == ["mnist-worker-0"]
 
 
@@ -406,7 +408,7 @@ def test_an_invalid_job_fails_with_one_warning_and_no_children() -> None:
     invalid = job({"foo": 1})
     decided = plan(invalid, InvalidSpec((Mistake("spec.x", "is wrong"),)), [], [], LATER)
     text = "Failed to marshal the object to TFJob; the spec is invalid: spec.x: is wrong"
-    assert told(decided.status) == [c.FAILED]
+    assert told(decided.status) == [ConditionType.FAILED]
     assert decided.events == (JobEvent("Warning", "InvalidTFJobSpec", text),)
     assert decided.status is not None
     assert (decided.status.conditions[-1].reason, decided.status.conditions[-1].message) == ("InvalidTFJobSpec", text)
@@ -433,7 +435,7 @@ def test_an_edited_job_says_which_generation_its_status_is_about() -> None:
 # Properties: any job, any pods.
 
 replica_types = st.sampled_from(c.REPLICA_TYPES)
-policies = st.sampled_from(c.RESTART_POLICIES)
+policies = st.sampled_from(RestartPolicy)
 
 
 @st.composite
@@ -446,8 +448,8 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
         "tfReplicaSpecs": {
             name: replica(draw(st.integers(0, 1 if name in c.CHIEF_TYPES else 3)), draw(policies)) for name in types
         },
-        "successPolicy": draw(st.sampled_from(c.SUCCESS_POLICIES)),
-        "runPolicy": {"cleanPodPolicy": draw(st.sampled_from(c.CLEAN_POD_POLICIES))},
+        "successPolicy": draw(st.sampled_from(SuccessPolicy)),
+        "runPolicy": {"cleanPodPolicy": draw(st.sampled_from(CleanPodPolicy))},
     }
 
 
@@ -459,7 +461,7 @@ def some_pods(draw: st.DrawFn) -> list[Pod]:
         pod(
             name,
             index,
-            draw(st.sampled_from([core.PENDING, core.RUNNING, core.SUCCEEDED, core.FAILED, "Unknown"])),
+            draw(st.sampled_from([PodPhase.PENDING, PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAILED, "Unknown"])),
             draw(st.none() | st.sampled_from([0, 1, 137])),
             reason=draw(st.sampled_from(["", "Evicted"])),
             terminating=draw(st.booleans()),
@@ -481,7 +483,7 @@ def test_whatever_is_observed_the_plan_keeps_its_promises(
     assert all(deletion.pod.metadata.deletion_timestamp is None for deletion in decided.delete_pods)
     after = with_status(tfjob, decided)
     true = set(told(after.status))
-    assert not {c.SUCCEEDED, c.FAILED} <= true
+    assert not {ConditionType.SUCCEEDED, ConditionType.FAILED} <= true
     if conditions.is_finished(after.status):
         assert not decided.create_pods
         assert after.status.completion_time is not None
@@ -510,7 +512,7 @@ def test_a_failed_replica_under_never_has_one_pod_ever() -> None:
     """B41: it fails the job; only a pod that somebody deletes is made again."""
     spec = {"tfReplicaSpecs": {"Worker": replica(2, "Never")}}
     decided = decide(begun(spec), [pod("Worker", 0, "Failed", 1), pod("Worker", 1)])
-    assert told(decided.status) == [c.CREATED, c.FAILED]
+    assert told(decided.status) == [ConditionType.CREATED, ConditionType.FAILED]
     assert not decided.create_pods
     assert names(decide(begun(spec), [pod("Worker", 1)]))["create pods"] == ["mnist-worker-0"]
 

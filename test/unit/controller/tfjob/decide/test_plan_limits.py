@@ -11,7 +11,7 @@ import pytest
 from fakes.jobs import good_spec, job, names, pod, replica, service
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import ContainerState, ContainerStateTerminated
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob
 from tfjob_operator.controller.tfjob.children import Pod, Service
 from tfjob_operator.controller.tfjob.decide.actions import NOTHING, JobEvent, Plan
@@ -82,7 +82,7 @@ def test_a_replica_is_made_again_as_often_as_the_limit_says_and_no_more() -> Non
         made += len(decided.delete_pods)
         life.job = msgspec.json.decode(msgspec.json.encode(life.job), type=TFJob)  # the operator starts anew
     assert made == 3
-    assert life.true == [c.CREATED, c.FAILED]
+    assert life.true == [ConditionType.CREATED, ConditionType.FAILED]
     assert life.message.startswith("Job mnist has failed because it has reached the specified backoff limit")
     assert life.status.completion_time == EPOCH
 
@@ -91,18 +91,18 @@ def test_restarts_in_place_count_against_the_limit() -> None:
     """B37: the sum over all replicas, whoever restarts them."""
     life = Life(workers(2, "OnFailure", backoffLimit=3))
     life.sync([pod("Worker", 0, restarts=2), pod("Worker", 1, restarts=1)])
-    assert c.RUNNING in life.true
+    assert ConditionType.RUNNING in life.true
     life.sync([pod("Worker", 0, restarts=2), pod("Worker", 1, restarts=2)])
-    assert life.true == [c.CREATED, c.FAILED]
+    assert life.true == [ConditionType.CREATED, ConditionType.FAILED]
 
 
 def test_a_limit_of_zero_fails_at_the_first_restart() -> None:
     """B37: not before, and not later."""
     life = Life(workers(1, "OnFailure", backoffLimit=0))
     life.sync([pod("Worker", 0)])
-    assert c.FAILED not in life.true
+    assert ConditionType.FAILED not in life.true
     life.sync([pod("Worker", 0, restarts=1)])
-    assert c.FAILED in life.true
+    assert ConditionType.FAILED in life.true
 
 
 def test_disruptions_are_made_good_without_counting() -> None:
@@ -111,7 +111,7 @@ def test_disruptions_are_made_good_without_counting() -> None:
     for number in range(5):
         decided = life.sync([pod("Worker", 0, "Failed", reason="Evicted", uid=f"uid-{number}")])
         assert len(decided.delete_pods) == 1
-    assert c.FAILED not in life.true
+    assert ConditionType.FAILED not in life.true
     assert life.status.restarts == ()
 
 
@@ -120,7 +120,7 @@ def test_a_disrupted_pod_is_made_again_whatever_its_process_answered_to_the_sigt
     life = Life(workers(1, "ExitCode", backoffLimit=0))
     decided = life.sync([pod("Worker", 0, "Failed", 1, reason="Preempting")])
     assert len(decided.delete_pods) == 1
-    assert c.FAILED not in life.true
+    assert ConditionType.FAILED not in life.true
     assert life.status.restarts == ()
 
 
@@ -146,7 +146,7 @@ def test_only_an_end_before_the_deletion_is_a_success_of_a_pod_that_goes(
     life.edit(suspend=False)
     decided = life.sync([])
     assert (names(decided)["create pods"] == []) is bool(finished)
-    assert (c.SUCCEEDED in life.true) is bool(finished)
+    assert (ConditionType.SUCCEEDED in life.true) is bool(finished)
 
 
 @pytest.mark.parametrize("reason", ["UnexpectedAdmissionError", "OutOfcpu", "OutOfnvidia.com/gpu", "NodeAffinity"])
@@ -154,7 +154,7 @@ def test_a_pod_that_its_node_turned_away_is_made_again_without_counting(reason: 
     """B39: nothing of it has run, so there is no exit code that could call its end permanent."""
     life = Life(workers(1, "ExitCode", backoffLimit=0))
     assert len(life.sync([pod("Worker", 0, "Failed", reason=reason)]).delete_pods) == 1
-    assert c.FAILED not in life.true
+    assert ConditionType.FAILED not in life.true
     assert life.status.restarts == ()
 
 
@@ -162,7 +162,7 @@ def test_a_pod_that_has_run_was_not_turned_away() -> None:
     """B39: whatever reason stands beside it, a permanent exit code is one."""
     life = Life(workers(1, "ExitCode"))
     life.sync([pod("Worker", 0, "Failed", 1, reason="NodeAffinity")])
-    assert c.FAILED in life.true
+    assert ConditionType.FAILED in life.true
 
 
 def test_limits_of_centuries_are_no_limits() -> None:
@@ -171,7 +171,7 @@ def test_limits_of_centuries_are_no_limits() -> None:
     life = Life(workers(1, "Never", activeDeadlineSeconds=forever, ttlSecondsAfterFinished=forever))
     assert life.sync([pod("Worker", 0)]).requeue_after_s == pytest.approx(forever)
     life.sync([pod("Worker", 0, "Succeeded", 0)], 1)
-    assert life.true[-1] == c.SUCCEEDED
+    assert life.true[-1] == ConditionType.SUCCEEDED
     assert life.sync([pod("Worker", 0, "Succeeded", 0)], 2).requeue_after_s == pytest.approx(forever)
 
 
@@ -194,7 +194,7 @@ def test_a_lost_worker_of_an_elastic_job_does_not_fail_it(dynamic: bool, failed:
     """B50: workers come and go, even under the policy Never."""
     life = Life(workers(2, "Never") | {"enableDynamicWorker": dynamic})
     decided = life.sync([pod("Worker", 0), pod("Worker", 1, "Failed", reason="Evicted")])
-    assert (c.FAILED in life.true) is failed
+    assert (ConditionType.FAILED in life.true) is failed
     assert [deletion.pod.metadata.name for deletion in decided.delete_pods] == ([] if failed else ["mnist-worker-1"])
 
 
@@ -219,9 +219,9 @@ def test_a_job_that_is_active_too_long_fails_on_time() -> None:
     life = Life(workers(activeDeadlineSeconds=60))
     assert life.sync([pod("Worker", 0)], 0).requeue_after_s == pytest.approx(60)
     assert life.sync([pod("Worker", 0)], 45).requeue_after_s == pytest.approx(15)
-    assert c.FAILED not in life.true
+    assert ConditionType.FAILED not in life.true
     life.sync([pod("Worker", 0)], 60)
-    assert life.true == [c.CREATED, c.FAILED]
+    assert life.true == [ConditionType.CREATED, ConditionType.FAILED]
     assert life.message == "Job mnist has failed because it was active longer than specified deadline"
 
 
@@ -233,7 +233,7 @@ def test_an_edited_deadline_counts_from_the_same_start() -> None:
     assert life.sync([pod("Worker", 0)], 90).requeue_after_s == pytest.approx(30)
     life.edit(activeDeadlineSeconds=80)
     life.sync([pod("Worker", 0)], 91)
-    assert c.FAILED in life.true
+    assert ConditionType.FAILED in life.true
 
 
 @pytest.mark.parametrize("policy", ["None", "Running", "All"])
@@ -302,7 +302,7 @@ def test_a_job_that_is_created_suspended_makes_nothing_and_has_not_started() -> 
     life = Life(workers(suspend=True, ttlSecondsAfterFinished=0, activeDeadlineSeconds=1))
     decided = life.sync([], 0)
     assert names(decided)["create pods"] == []
-    assert life.true == [c.CREATED, c.SUSPENDED]
+    assert life.true == [ConditionType.CREATED, ConditionType.SUSPENDED]
     assert life.status.start_time is None
     assert life.status.replica_statuses == {"Worker": ReplicaStatus()}
     assert decided.events == (JobEvent("Normal", "TFJobSuspended", "TFJob mnist is suspended."),)
@@ -319,7 +319,7 @@ def test_suspending_takes_every_pod_and_service_whatever_the_clean_up_policy(pol
     decided = life.sync(pods, 5, services)
     assert names(decided)["delete pods"] == ["mnist-worker-0", "mnist-worker-1"]
     assert names(decided)["delete services"] == ["mnist-worker-0", "mnist-worker-1"]
-    assert life.true == [c.CREATED, c.SUSPENDED]
+    assert life.true == [ConditionType.CREATED, ConditionType.SUSPENDED]
     assert life.status.start_time == EPOCH
     life.sync([pod("Worker", 0, terminating=True)], 6)
     assert life.status.replica_statuses == {"Worker": ReplicaStatus()}
@@ -339,9 +339,9 @@ def test_a_resumed_job_starts_anew_and_its_last_condition_is_true() -> None:
     assert decided.requeue_after_s == pytest.approx(60)
     assert [event.reason for event in decided.events] == ["TFJobResumed"]
     assert life.status.conditions[-1].status == "True"
-    assert c.SUSPENDED not in life.true
+    assert ConditionType.SUSPENDED not in life.true
     life.sync([pod("Worker", 0)], 1001)
-    assert life.true == [c.CREATED, c.RUNNING]
+    assert life.true == [ConditionType.CREATED, ConditionType.RUNNING]
 
 
 def test_a_suspended_job_that_is_suspended_again_tells_it_again() -> None:
@@ -360,7 +360,7 @@ def test_a_finished_job_can_not_be_suspended() -> None:
     life.sync([pod("Worker", 0, "Succeeded", 0)], 0)
     life.edit(suspend=True)
     life.sync([pod("Worker", 0, "Succeeded", 0)], 1)
-    assert life.true == [c.CREATED, c.SUCCEEDED]
+    assert life.true == [ConditionType.CREATED, ConditionType.SUCCEEDED]
 
 
 # Memory of what has succeeded.
@@ -380,7 +380,7 @@ def test_a_replica_that_has_succeeded_is_never_run_again() -> None:
     assert names(decided)["create pods"] == []
     assert life.status.replica_statuses == {"Worker": ReplicaStatus(active=2, succeeded=1)}
     life.sync([pod("Worker", 0, "Succeeded", 0), pod("Worker", 2, "Succeeded", 0)], 2)
-    assert life.true == [c.CREATED, c.SUCCEEDED]
+    assert life.true == [ConditionType.CREATED, ConditionType.SUCCEEDED]
     assert life.status.finished_indices == {"Worker": "0-2"}
 
 
@@ -400,4 +400,4 @@ def test_a_chief_whose_pod_vanished_after_its_success_has_succeeded() -> None:
     remembered = msgspec.structs.replace(life.status, finished_indices={"Worker": "0"})
     life.job = msgspec.structs.replace(life.job, status=remembered)
     life.sync([pod("Worker", 1)], 0)
-    assert c.SUCCEEDED in life.true
+    assert ConditionType.SUCCEEDED in life.true

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from fakes.draws import one_of_each
 from fakes.jobs import good_spec, job, pod, replica, service
 from fakes.virtual_loop import EPOCH
-from tfjob_operator.api import core
+from tfjob_operator.api.core import PodPhase, PodRestartPolicy
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy, SuccessPolicy
 from tfjob_operator.controller.tfjob.decide.plan import plan
 
 if TYPE_CHECKING:
@@ -29,21 +30,21 @@ MOST_ROUNDS = 5
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a job with a past takes plans to draw
 
 places = one_of_each(c.REPLICA_TYPES, range(4))
-SEVERAL = one_of_each(range(4), c.RESTART_POLICIES)
-ONE_AT_MOST = one_of_each(range(2), c.RESTART_POLICIES)
+SEVERAL = one_of_each(range(4), tuple(RestartPolicy))
+ONE_AT_MOST = one_of_each(range(2), tuple(RestartPolicy))
 RUN_POLICIES = one_of_each(
-    c.CLEAN_POD_POLICIES,
+    tuple(CleanPodPolicy),
     (False, False, True),
     ("", "", "kueue.x-k8s.io/multikueue"),
     (None, None, None, None, 0, 1, 2, 3),
     (None, None, 30, 1000),
     (None, None, 0, 1000),
-    c.SUCCESS_POLICIES,
+    tuple(SuccessPolicy),
 )
 POD_STATES = one_of_each(
-    (core.PENDING, core.RUNNING, core.SUCCEEDED, core.FAILED, "Unknown"),
+    (PodPhase.PENDING, PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAILED, "Unknown"),
     (None, None, None, 0, 1, 137),
-    c.POD_RESTART_POLICIES,
+    tuple(PodRestartPolicy),
     ("", "Evicted"),
     range(3),
     (False, True),
@@ -144,13 +145,17 @@ def has_succeeded(found: Pod, tfjob: TFJob) -> bool:
     with_zero = any(each.exit_code == 0 for each in ended)
     if found.metadata.deletion_timestamp is not None:
         before = any(each.finished_at is not None and each.finished_at < EPOCH for each in ended)
-        if not before or found.metadata.deletion_grace_period_seconds != 30 or found.spec.restart_policy == c.ALWAYS:
+        if (
+            not before
+            or found.metadata.deletion_grace_period_seconds != 30
+            or found.spec.restart_policy == RestartPolicy.ALWAYS
+        ):
             return False
     elif found.status.reason:
         return False
-    if found.status.phase == core.SUCCEEDED:
+    if found.status.phase == PodPhase.SUCCEEDED:
         return True
-    is_final = found.status.phase == core.FAILED or found.spec.restart_policy != c.ALWAYS
+    is_final = found.status.phase == PodPhase.FAILED or found.spec.restart_policy != RestartPolicy.ALWAYS
     return with_zero and is_final and not found.status.reason  # with a reason the pod was ended as a whole
 
 
@@ -159,11 +164,11 @@ def is_active(found: Pod) -> bool:
     policy = found.spec.restart_policy
     over = any(
         each.state.terminated is not None
-        and policy != c.ALWAYS
-        and (each.state.terminated.exit_code == 0 or policy != c.ON_FAILURE)
+        and policy != RestartPolicy.ALWAYS
+        and (each.state.terminated.exit_code == 0 or policy != RestartPolicy.ON_FAILURE)
         for each in found.status.container_statuses or ()
     )
-    return found.status.phase == core.RUNNING and found.metadata.deletion_timestamp is None and not over
+    return found.status.phase == PodPhase.RUNNING and found.metadata.deletion_timestamp is None and not over
 
 
 def place_of(found: Pod | Service) -> tuple[str, int]:
@@ -265,7 +270,7 @@ def test_carried_out_a_few_times_it_has_nothing_left_to_do(
         tfjob = written(tfjob, decided)
         gone = {deletion.pod.metadata.name for deletion in decided.delete_pods}
         pods = [found for found in pods if found.metadata.name not in gone]
-        pods += [pod(slot.type, slot.index, core.PENDING, uid=f"new-{slot.name}") for slot in decided.create_pods]
+        pods += [pod(slot.type, slot.index, PodPhase.PENDING, uid=f"new-{slot.name}") for slot in decided.create_pods]
         dropped = {found.metadata.name for found in decided.delete_services}
         services = [found for found in services if found.metadata.name not in dropped]
         services += [service(slot.type, slot.index) for slot in decided.create_services]

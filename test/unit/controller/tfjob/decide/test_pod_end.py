@@ -11,7 +11,7 @@ import pytest
 from fakes.jobs import good_spec, job, observed, pod, template
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api import core
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.controller.tfjob.decide.pod_end import has_ended, is_disrupted, was_stopped
 from tfjob_operator.controller.tfjob.decide.replicas import Outcome
 from tfjob_operator.controller.tfjob.decide.restarts import account, in_place_restarts, merged
@@ -209,7 +209,8 @@ def test_what_exits_in_order_when_it_is_taken_has_not_failed_under_never(
 
 
 @pytest.mark.parametrize(
-    ("policy", "code", "again"), [(c.ALWAYS, 1, False), (c.ON_FAILURE, 1, False), (c.EXIT_CODE, 137, True)]
+    ("policy", "code", "again"),
+    [(RestartPolicy.ALWAYS, 1, False), (RestartPolicy.ON_FAILURE, 1, False), (RestartPolicy.EXIT_CODE, 137, True)],
 )
 def test_what_a_containers_own_policy_calls_fatal_is_fatal(policy: str, code: int, again: bool) -> None:
     """M3: made again it would fail again, without the kubelet's back-off; under ExitCode the code decides as ever."""
@@ -289,7 +290,9 @@ def test_what_failed_otherwise_was_not_turned_away(phase: str, reason: str) -> N
     assert not is_disrupted(pod("Worker", 0, phase, reason=reason))
 
 
-@pytest.mark.parametrize(("policy", "counted"), [(c.NEVER, 3), (c.ON_FAILURE, 7), (c.ALWAYS, 7)])
+@pytest.mark.parametrize(
+    ("policy", "counted"), [(RestartPolicy.NEVER, 3), (RestartPolicy.ON_FAILURE, 7), (RestartPolicy.ALWAYS, 7)]
+)
 def test_restarts_of_native_sidecars_count_but_not_under_never(policy: str, counted: int) -> None:
     """M7: there the kubelet restarts them all the same, and nobody asked for it."""
     found = with_spec(

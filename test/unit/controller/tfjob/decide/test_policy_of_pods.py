@@ -9,8 +9,8 @@ import pytest
 
 from fakes.jobs import good_spec, job, names, pod, replica
 from fakes.virtual_loop import EPOCH
-from tfjob_operator.api import core
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.core import PodRestartPolicy
+from tfjob_operator.api.v1.constants import ConditionType, RestartPolicy
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
 from tfjob_operator.controller.tfjob.children import ChildLabels, Pod
 from tfjob_operator.controller.tfjob.decide.plan import plan
@@ -18,7 +18,7 @@ from tfjob_operator.controller.tfjob.decide.plan import plan
 
 def under(policy: str, exit_code: int, **fields: Any) -> Pod:
     """Worker 0 as it was made under this policy, ended with this code; its kubelet has left it so."""
-    in_pod = core.NEVER if policy == c.EXIT_CODE else policy
+    in_pod = PodRestartPolicy.NEVER if policy == RestartPolicy.EXIT_CODE else policy
     made = pod("Worker", 0, "Failed", exit_code, policy=in_pod, **fields)
     labels = msgspec.structs.replace(made.metadata.labels or ChildLabels(), restart_policy=policy)
     return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, labels=labels))
@@ -32,20 +32,20 @@ def decided(policy: str, *pods: Pod) -> tuple[list[str], list[str]]:
     return names(found)["delete pods"], [each.type for each in found.status.conditions if each.status == "True"]
 
 
-AGAIN: tuple[list[str], list[str]] = ["mnist-worker-0"], [c.CREATED, c.RESTARTING]
-LOST: tuple[list[str], list[str]] = [], [c.CREATED, c.FAILED]
+AGAIN: tuple[list[str], list[str]] = ["mnist-worker-0"], [ConditionType.CREATED, ConditionType.RESTARTING]
+LOST: tuple[list[str], list[str]] = [], [ConditionType.CREATED, ConditionType.FAILED]
 
 
-@pytest.mark.parametrize("today", c.RESTART_POLICIES)
+@pytest.mark.parametrize("today", RestartPolicy)
 @pytest.mark.parametrize(
     ("made", "code", "outcome"),
     [
-        (c.EXIT_CODE, 137, AGAIN),
-        (c.EXIT_CODE, 1, LOST),
-        (c.NEVER, 137, LOST),
-        (c.NEVER, 1, LOST),
-        (c.ON_FAILURE, 1, AGAIN),
-        (c.ALWAYS, 1, AGAIN),
+        (RestartPolicy.EXIT_CODE, 137, AGAIN),
+        (RestartPolicy.EXIT_CODE, 1, LOST),
+        (RestartPolicy.NEVER, 137, LOST),
+        (RestartPolicy.NEVER, 1, LOST),
+        (RestartPolicy.ON_FAILURE, 1, AGAIN),
+        (RestartPolicy.ALWAYS, 1, AGAIN),
     ],
 )
 def test_a_pod_is_judged_by_the_policy_that_it_was_made_with(made: str, code: int, outcome: Any, today: str) -> None:
@@ -53,19 +53,19 @@ def test_a_pod_is_judged_by_the_policy_that_it_was_made_with(made: str, code: in
     assert decided(today, under(made, code)) == outcome
 
 
-@pytest.mark.parametrize(("today", "outcome"), [(c.EXIT_CODE, AGAIN), (c.NEVER, LOST)])
+@pytest.mark.parametrize(("today", "outcome"), [(RestartPolicy.EXIT_CODE, AGAIN), (RestartPolicy.NEVER, LOST)])
 @pytest.mark.parametrize("word", ["", "Sometimes"])
 def test_a_pod_that_bears_no_word_of_its_policy_is_judged_by_the_specification(
     word: str, today: str, outcome: Any
 ) -> None:
     """U15: as those that older operators have made; in a pod itself Never and ExitCode look the same."""
-    older = under(c.NEVER, 137)
+    older = under(RestartPolicy.NEVER, 137)
     labels = msgspec.structs.replace(older.metadata.labels or ChildLabels(), restart_policy=word)
     older = msgspec.structs.replace(older, metadata=msgspec.structs.replace(older.metadata, labels=labels))
     assert decided(today, older) == outcome
 
 
-@pytest.mark.parametrize("policy", c.RESTART_POLICIES)
+@pytest.mark.parametrize("policy", RestartPolicy)
 def test_a_pod_is_made_with_the_policy_of_its_replica_on_it(policy: str) -> None:
     """U15: Never and ExitCode could not be told apart later."""
     tfjob = job({"tfReplicaSpecs": {"Worker": replica(1, policy)}})

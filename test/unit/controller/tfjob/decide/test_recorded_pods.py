@@ -16,7 +16,7 @@ import pytest
 from fakes.jobs import good_spec, job, names, replica
 from fakes.recordings import histories
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import ReplicaStatus
 from tfjob_operator.controller.tfjob.children import ChildLabels, Pod
 from tfjob_operator.controller.tfjob.decide.plan import plan
@@ -146,7 +146,7 @@ def lives() -> Iterator[Any]:
         verdicts = [verdict_on(history)] if len(history.lives) == 1 else [STOPPED, DONE]
         for number, (life, verdict) in enumerate(zip(history.lives, verdicts, strict=True)):
             policy = life.manifest["spec"]["restartPolicy"]
-            for fits in (c.NEVER, c.EXIT_CODE) if policy == c.NEVER else (policy,):
+            for fits in (RestartPolicy.NEVER, RestartPolicy.EXIT_CODE) if policy == RestartPolicy.NEVER else (policy,):
                 name = f"{history.version}-{history.scenario}-{number}-{fits}"
                 yield pytest.param(history.version, verdict, life.events, fits, id=name)
 
@@ -209,9 +209,9 @@ def is_final_for(verdict: Verdict, policy: str) -> bool:
     """Whether the job has failed when its worker has ended like this."""
     if verdict in {ORDERLY, FATAL}:
         return verdict == FATAL
-    if policy == c.EXIT_CODE:
+    if policy == RestartPolicy.EXIT_CODE:
         return verdict not in {TAKEN, 130, 137, 138, 143}
-    return policy == c.NEVER
+    return policy == RestartPolicy.NEVER
 
 
 @every_life
@@ -223,7 +223,9 @@ def test_a_job_is_where_a_person_would_say(
     end = end_of(events, {"main"})
     for number, step in enumerate(events):
         tfjob, decided = decide(tfjob, pod_of(step), policy)
-        done, failed = (conditions.is_true(tfjob.status, each) for each in (c.SUCCEEDED, c.FAILED))
+        done, failed = (
+            conditions.is_true(tfjob.status, each) for each in (ConditionType.SUCCEEDED, ConditionType.FAILED)
+        )
         told = f"{version}, event {number} at {step.t} s"
         assert done is (verdict == DONE and number >= end), told
         over = number >= end and verdict not in {DONE, STOPPED}
@@ -253,10 +255,10 @@ def test_whatever_a_watch_leaves_out_nothing_wrong_is_said(
             after, _ = decide(tfjob, seen[later], policy)
             told = f"{version}, from event {number} to {events[later].t} s"
             if verdict != DONE:
-                assert not conditions.is_true(after.status, c.SUCCEEDED), told
+                assert not conditions.is_true(after.status, ConditionType.SUCCEEDED), told
                 assert after.status.finished_indices == {}, told
             if verdict in {DONE, STOPPED, ORDERLY}:
-                assert not conditions.is_true(after.status, c.FAILED), told
+                assert not conditions.is_true(after.status, ConditionType.FAILED), told
         before = tfjob
         tfjob, _ = decide(tfjob, seen[number], policy)
 
@@ -271,7 +273,7 @@ def test_what_has_ended_is_not_cleaned_up_and_what_runs_is(
     """
     tfjob = job_of(policy)
     draft = StatusDraft(tfjob, LATER)
-    draft.end(c.SUCCEEDED, c.REASON_SUCCEEDED, "")
+    draft.end(ConditionType.SUCCEEDED, ConditionReason.SUCCEEDED, "")
     draft.replica_statuses = {"Worker": ReplicaStatus()}
     tfjob = msgspec.structs.replace(tfjob, status=draft.freeze())
     ordinary = {each["name"] for each in (events[0].object or {})["spec"]["containers"]}

@@ -13,13 +13,14 @@ from fakes.controller import STATUS, World
 from fakes.jobs import good_spec, job, names, pod, replica, service
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, JobStatus
 from tfjob_operator.controller.tfjob.children import ChildLabels, Pod
 from tfjob_operator.controller.tfjob.decide.identity import place_of
 from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.controller.tfjob.decide.replicas import replicas_of
 
-ONE = {"tfReplicaSpecs": {"Worker": replica(1, c.EXIT_CODE)}}
+ONE = {"tfReplicaSpecs": {"Worker": replica(1, RestartPolicy.EXIT_CODE)}}
 TRUE = pod("Worker", 0)
 
 
@@ -63,7 +64,7 @@ def test_a_second_pod_is_neither_counted_nor_judged_and_goes() -> None:
         assert decided.status is not None
         counts = decided.status.replica_statuses[c.WORKER]
         assert (counts.active, counts.succeeded, counts.failed) == (1, 0, 0)
-        assert [each.type for each in decided.status.conditions] == [c.CREATED, c.RUNNING]
+        assert [each.type for each in decided.status.conditions] == [ConditionType.CREATED, ConditionType.RUNNING]
 
 
 def test_two_pods_of_a_replica_invent_no_restarts() -> None:
@@ -83,7 +84,7 @@ def test_second_pods_go_with_all_others(suspend: bool) -> None:
     """D7: when a job is suspended, and when it has ended; there what has ended is kept or taken as all others are."""
     tfjob = job(ONE | {"runPolicy": {"suspend": suspend}})
     if not suspend:
-        done = JobStatus(conditions=(JobCondition(type=c.SUCCEEDED, status="True"),), completion_time=EPOCH)
+        done = JobStatus(conditions=(JobCondition(type=ConditionType.SUCCEEDED, status="True"),), completion_time=EPOCH)
         tfjob = msgspec.structs.replace(tfjob, status=done)
     decided = plan(tfjob, good_spec(tfjob), [copy(), TRUE], [], EPOCH)
     assert sorted(names(decided)["delete pods"]) == ["copy", "mnist-worker-0"]
