@@ -3,8 +3,8 @@
 Invariants:
 
 - Nothing is adopted before the job itself was read from the server (RM-02).
-- Every adoption carries the UID of its child, so that another one of the same name is not touched (RM-03).
-- An adoption is expected until the cache has seen it; one that fails costs an event, and stops nothing (D14).
+- An adoption carries the UID of its child: another one of the same name is not touched (RM-03).
+- An adoption is expected until the cache has seen it. One that fails costs an event, and stops nothing (D14).
 """
 
 from __future__ import annotations

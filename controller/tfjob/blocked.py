@@ -44,8 +44,8 @@ class _Job:
 class BlockedChildren:
     """The children that could not be created, by job and by name.
 
-    Invariant: what is known of a job goes with it (`forget`), and a child's with its creation, so there is never more than one
-    record for each replica that the specification has had.
+    What is known of a job goes with it (`forget`), and a child's with its creation, so there is never more than one record for
+    each replica that the specification has had.
     """
 
     def __init__(self, clock: Clock, delays: Delays) -> None:

@@ -3,8 +3,10 @@
 A sync never looks at what woke it. It opens a view of the job (`view.py`), has a plan made (`decide/`), and has it carried out
 (`executor.py`). What goes wrong in one sync costs that job a retry after a growing delay, and nobody else anything.
 
-Invariant: a key is in the hands of at most one worker (the queue sees to it), so nothing else touches what is remembered of a
-job while it is synced.
+Invariants:
+
+- A key is in the hands of one worker at most. The queue sees to it, so nothing else touches what is remembered of a job while
+  it is synced.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ which that it must be tried again, and which that it never can be created.
 
 Invariants:
 
-- The PodGroup comes before all else (B65), then the ConfigMaps, then the replicas, a replica's service before its pod (B63).
-- An expectation is set before its create leaves, and is lowered when that fails or is never made; what is left is met by what
+- The PodGroup comes before all pods, and a replica's service before its pod (B65, B63). ConfigMaps come in between.
+- An expectation is set before its create leaves. It is lowered when that fails or is never made; what is left is met by what
   the informers see (EX-04).
-- A replica whose name is taken waits by itself, and no other waits for it (U2).
+- A replica whose name is taken waits by itself: no other waits for it (U2).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ FORGIVEN_S: Final = LONGEST_DELAY_S
 class Delays:
     """When a thing may be tried again, by the job that it is for and by what it is. All of it can be lost: it only paces.
 
-    Invariant: what is known of an owner goes with it (`forget`), and that of a thing when it is cleared or forgiven.
+    What is known of an owner goes with it (`forget`), and that of a thing when it is cleared or forgiven.
     """
 
     def __init__(self, clock: Clock, limiter: RateLimiter[tuple[OwnerKey, str]] | None = None) -> None:

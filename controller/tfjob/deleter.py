@@ -2,9 +2,9 @@
 
 Invariants:
 
-- What only a pod proves is on the server before the pod is deleted: its last event is written, past the recorder's queue (U13);
-  where that fails for now, so does the delete.
-- A delete carries the UID of what it is about, so another object of that name is not touched (WR-08). That of a pod, or a job,
+- What only a pod proves is on the server before the pod is deleted: its last event is written, past the recorder's queue (U13).
+  Where that fails for now, so does the delete.
+- A delete carries the UID of what it is about: another object of that name is not touched (WR-08). That of a pod, or a job,
   also carries the version that was looked at: a newer pod may hold a success, or a failure, that nobody has written down yet.
   That version is on its way into the cache, and a sync comes with it.
 """

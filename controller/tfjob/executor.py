@@ -1,14 +1,20 @@
 """Carries out a plan, in the order that keeps every fact that matters on the server before it is acted upon.
 
-Decides nothing about jobs. The order, and with it the invariants:
+Decides nothing about jobs. The order:
 
-1. The status. A delete destroys evidence, so what it proves is written before: a job's end stands in its status before its pods
-   are cleaned up, and an operator that is killed between any two calls finds, when it starts again, all that it needs.
-2. What keeps pods from starting is told, and what users have edited of children is set right. Nothing waits for either.
-3. The confirmation of the view (`view.py`), where the status write was not one.
-4. Creates, then deletes. A create that fails keeps no delete waiting: the surplus pod may be what uses up the quota. Only when
-   a child is refused for good is nothing else done, since another plan then cleans up.
-5. The job itself, when it has outlived its TTL.
+1. the status (`status_writer.py`);
+2. what keeps pods from starting is told, and what users have edited of children is set right (`mender.py`); nothing waits for
+   either;
+3. the confirmation of the view (`view.py`), where the status write was not one;
+4. creates (`creator.py`), then deletes (`deleter.py`);
+5. the deletion of the job itself, when it has outlived its TTL.
+
+Invariants:
+
+- What a delete destroys the evidence of is in the status before. A job's end stands there before its pods are cleaned up, and
+  an operator that is killed between any two calls finds, when it starts again, all that it needs.
+- A create that fails keeps no delete waiting: the surplus pod may be what uses up the quota. Only when a child is refused for
+  good is nothing else done, since another plan then cleans up.
 """
 
 from __future__ import annotations

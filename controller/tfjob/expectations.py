@@ -2,9 +2,13 @@
 
 A cache lags behind our own writes. Until the creates and deletes of one sync have been observed, a second one would repeat
 them; so a job with unmet expectations gets its status computed but neither creates nor deletes (EX-09). Children are expected
-one by one, creations by name and deletions by UID, and not as counts: an event that comes twice, or that belongs to another
-child, can then never stand in for one that is missing (B11, B18). Records belong to a job's namespace and UID, so a job that is
-deleted and made again under its name starts with none (EX-06, EX-08), and what others make elsewhere meets none of them (D2).
+one by one, creations by name and deletions by UID, and not as counts.
+
+Invariants:
+
+- An event that comes twice, or belongs to another child, never stands in for one that is missing (B11, B18).
+- Records belong to a job's namespace and UID: a job that is deleted and made again under its name starts with none (EX-06,
+  EX-08), and what others make elsewhere meets none of them (D2).
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """Since when this process has been the only one that works on jobs.
 
-Most views of a job need a proof before they are acted upon: the cache may be behind, and another leader may have brought the
-job to its end since. A version from our own time in office that nobody has written a status to needs none: whoever works on a
-job writes its status first, and nobody else has been at work since.
+Most views of a job are confirmed before they are acted upon: the cache may be behind, and another leader may have ended the job
+since. A resourceVersion from our own leadership term, with an empty status, needs no confirmation: whoever works on a job
+writes its status first, and nobody else has been at work since.
+
+Invariants:
+
+- What happened before the lease was ours is never taken for something of our term.
 """
 
 from __future__ import annotations
@@ -30,10 +34,10 @@ class _Listed(Struct, frozen=True):
 
 
 class LeadershipTerm:
-    """Our time in office. Invariant: what happened before the lease was ours is never taken for something of our time.
+    """The time since this process acquired the lease.
 
     The API server's versions of one kind of object are numbers that grow with every change (KEP-5504, and etcd's revisions long
-    before it). Where they are not numbers, nothing is known to be of our time.
+    before it). Where they are not numbers, nothing is known to be of our term.
     """
 
     def __init__(self, client: RestClient, namespace: str) -> None:

@@ -2,6 +2,11 @@
 
 Nothing of a job waits for this, since a child is known by its name. What is refused, or edited again, is tried again after
 growing delays.
+
+Invariants:
+
+- A repair carries the UID of its child: another one of the same name is not touched.
+- What the API server refuses to repair is told and not raised.
 """
 
 from __future__ import annotations
@@ -52,11 +57,7 @@ class _Patch:
 
 
 class Mender:
-    """Patches children.
-
-    Invariants: every patch carries the UID of its child, so that another one of the same name is not touched; what the API
-    server refuses is told and not raised.
-    """
+    """Patches children."""
 
     def __init__(self, client: RestClient, events: JobEvents, delays: Delays) -> None:
         self._client = client

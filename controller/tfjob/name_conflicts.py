@@ -1,4 +1,9 @@
-"""Whose the object is that has a child's name already: ours, that of an earlier job of the same name, or a stranger's."""
+"""Whose the object is that has a child's name already: ours, that of an earlier job of the same name, or a stranger's.
+
+Invariants:
+
+- What another object controls is neither adopted nor deleted (B13).
+"""
 
 from __future__ import annotations
 

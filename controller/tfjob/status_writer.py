@@ -4,7 +4,9 @@ A status write costs the API server as much as two pods. So a condition that cha
 waits for what more there may be to say: mere counters for each other, and in a burst a job's first status for the pods of other
 jobs, since they come first and mostly Created and Running can be said in one write.
 
-Invariant: nothing is told of a transition that is not on the server. A write that lost a race tells nothing.
+Invariants:
+
+- Nothing is told of a transition that is not on the server. A write that lost a race tells nothing.
 """
 
 from __future__ import annotations

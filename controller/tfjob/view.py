@@ -8,12 +8,12 @@ Invariants:
 - No child is created or deleted on a view that is not confirmed: by the status write of the same sync, or else by a read. No
   confirmation is needed for a job that has finished, since an end is final; nor for the first act on a job whose
   resourceVersion is newer than our leadership term, whose status is empty, and to which we never tried to write one.
-- Expectations are asked before the caches are read, and while they are unmet nothing is created or deleted (EX-04, EX-09). A
-  child that arrives in between delays us, and is never made twice.
+- Expectations are asked before the caches are read. While they are unmet nothing is created or deleted (EX-04, EX-09): a child
+  that arrives in between delays us, and is never made twice.
 - Our own status write stands in for the cache until the watch brings it. Resource versions are compared for equality only,
   except to tell whether one is from our leadership term.
 - What was observed and is not written yet is part of the view: a replica has succeeded, though its pod may be gone by now.
-- No restart is newly counted of a pod that the server does not have (B36).
+- No restart is newly counted of a pod that the server does not have: on an old view it may be counted long since (B36).
 """
 
 from __future__ import annotations

@@ -181,7 +181,10 @@ async def test_where_nothing_is_claimed_nothing_is_called() -> None:
 
 
 async def test_an_adoption_carries_the_uid_and_a_whole_reference_after_one_look_at_the_job() -> None:
-    """RM-02, RM-03, RM-04, TestGetPodsForJobAdopt."""
+    """RM-02, RM-03, RM-04, TestGetPodsForJobAdopt.
+
+    Invariant: "An adoption carries the UID of its child"
+    """
     world = World()
     child = service(c.WORKER, 0)
     assert await world.adopt(worker(0, orphan=True), worker(1, orphan=True), child) == (True, None)
@@ -205,7 +208,10 @@ async def test_an_adoption_carries_the_uid_and_a_whole_reference_after_one_look_
 
 
 async def test_an_adoption_is_expected_until_the_cache_has_seen_it() -> None:
-    """EX-04: no second sync adopts it again meanwhile."""
+    """EX-04: no second sync adopts it again meanwhile.
+
+    Invariant: "An adoption is expected until the cache has seen it"
+    """
     world = World()
     await world.adopt(worker(0, orphan=True))
     assert not world.expectations.satisfied(OWNER)
@@ -214,7 +220,10 @@ async def test_an_adoption_is_expected_until_the_cache_has_seen_it() -> None:
 
 
 async def test_nothing_is_adopted_when_the_job_is_not_what_the_cache_shows() -> None:
-    """RM-02, TestGetPodsForJobNoAdoptIfBeingDeletedRace: deleted, or another of that name, while we looked."""
+    """RM-02, TestGetPodsForJobNoAdoptIfBeingDeletedRace: deleted, or another of that name, while we looked.
+
+    Invariant: "Nothing is adopted before the job itself was read from the server"
+    """
     world = World()
     world.refusal = StaleViewError("the job is gone")
     with pytest.raises(StaleViewError):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import msgspec
 import pytest
 
-from fakes.api import status_error
+from fakes.api import FakeClient, status_error
 from fakes.controller import KEY, STATUS, World
 from fakes.jobs import JOB_UID, OWNER, job, pod, replica, service
 from fakes.virtual_loop import EPOCH
@@ -113,7 +113,10 @@ async def test_of_a_burst_an_end_a_restart_and_a_suspension_are_said_at_once() -
 
 
 async def test_only_the_first_act_for_an_untouched_job_goes_without_a_proof() -> None:
-    """Found by the small worlds ("in office, made again"): pods of a job that is gone were made as fast as they went."""
+    """Found by the small worlds ("in office, made again"): pods of a job that is gone were made as fast as they went.
+
+    Invariant: "No child is created or deleted on a view that is not confirmed"
+    """
     world = await untouched_job_behind(1)
     await world.sync()
     world.services.put(service("Worker", 0))
@@ -141,7 +144,10 @@ async def test_after_a_write_whose_answer_was_lost_a_job_is_no_longer_untouched(
 
 
 async def test_a_view_that_is_out_of_date_makes_no_pods() -> None:
-    """A restarted operator may list an old version of a job that has ended and was cleaned up since: it must not run again."""
+    """A restarted operator may list an old version of a job that has ended and was cleaned up since: it must not run again.
+
+    Invariant: "No child is created or deleted on a view that is not confirmed"
+    """
     world = World()
     world.client.fail[STATUS] = status_error(ConflictError, 409)
     world.jobs.put(job(ONE_WORKER))
@@ -190,7 +196,10 @@ async def test_while_creations_are_unseen_nothing_is_created_but_the_status_is_k
 
 
 async def test_a_sync_between_a_write_and_its_arrival_in_the_cache_writes_nothing_again() -> None:
-    """Our own write stands in for the version it was written over; no conflict is provoked."""
+    """Our own write stands in for the version it was written over; no conflict is provoked.
+
+    Invariant: "Our own status write stands in for the cache until the watch brings it"
+    """
     world = World()
     world.jobs.put(job(ONE_WORKER))
     await world.sync()
@@ -205,7 +214,10 @@ async def test_a_sync_between_a_write_and_its_arrival_in_the_cache_writes_nothin
 
 
 async def test_the_end_of_a_job_is_cleaned_up_after_it_was_written() -> None:
-    """First the status, and only in a later sync the deletes that rest on it."""
+    """First the status, and only in a later sync the deletes that rest on it.
+
+    Invariant: "What a delete destroys the evidence of is in the status before"
+    """
     world = World()
     world.jobs.put(job({"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(1)}}))
     for child in (pod("PS", 0), pod("Worker", 0, "Succeeded", 0)):
@@ -324,7 +336,10 @@ async def test_a_replica_whose_name_is_taken_waits_without_a_call_whatever_wakes
 
 
 async def test_what_was_seen_counts_although_it_is_not_written_yet() -> None:
-    """B42: a worker succeeds, and its pod is deleted before the counters' window is over: it is not made again."""
+    """B42: a worker succeeds, and its pod is deleted before the counters' window is over: it is not made again.
+
+    Invariant: "What was observed and is not written yet is part of the view"
+    """
     world = World()
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"}))
     for index in range(2):
@@ -399,7 +414,10 @@ async def test_a_child_that_is_never_seen_holds_its_job_up_for_five_minutes_and_
 
 @pytest.mark.parametrize("uid", ["uid-mnist-worker-0", "the-next"])
 async def test_a_restart_is_counted_of_another_pod_only_when_that_is_there(uid: str) -> None:
-    """B36: on an old view of the pods it may be one whose restarts are on record already, as a part of the sum."""
+    """B36: on an old view of the pods it may be one whose restarts are on record already, as a part of the sum.
+
+    Invariant: "No restart is newly counted of a pod that the server does not have"
+    """
     world = World()
     known = JobStatus(restarts=(IndexRestarts("Worker", 0, "the-one-before", replaced=True),))
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1)}, "runPolicy": {"backoffLimit": 9}}, status=known))
@@ -559,7 +577,10 @@ async def test_a_deadline_in_centuries_is_waited_for_like_any_other() -> None:
 
 
 async def test_what_is_to_go_goes_also_when_nothing_can_be_created() -> None:
-    """The surplus replicas may be what uses up the quota that the new one waits for."""
+    """The surplus replicas may be what uses up the quota that the new one waits for.
+
+    Invariant: "A create that fails keeps no delete waiting"
+    """
     world = World()
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1), "Evaluator": replica(1)}}))
     for index in (0, 1):
@@ -683,6 +704,45 @@ async def test_a_sync_that_fails_is_tried_again_and_harms_no_other_job() -> None
         assert world.taken() == []
         world.queue.shut_down()
         await workers
+
+
+async def test_a_job_that_keeps_changing_is_synced_by_one_worker_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are idle meanwhile, and what has changed is seen by the sync that follows.
+
+    Invariant: "A key is in the hands of one worker at most"
+    """
+    world, patch = World(), FakeClient.patch
+    at_once: list[int] = [0]
+
+    async def slow(client: FakeClient, *args: Any, **options: Any) -> bytes:
+        at_once.append(at_once[-1] + 1)
+        await asyncio.sleep(1)
+        at_once.append(at_once[-1] - 1)
+        return await patch(client, *args, **options)
+
+    monkeypatch.setattr(FakeClient, "patch", slow)
+    world.jobs.put(job(ONE_WORKER))
+    workers = asyncio.create_task(world.controller.run(4))
+    for version in range(2, 6):
+        await asyncio.sleep(0.4)
+        world.jobs.put(job(ONE_WORKER, resource_version=str(version), generation=version))
+    await asyncio.sleep(20)
+    assert len(at_once) > 3
+    assert max(at_once) == 1
+    world.queue.shut_down()
+    await workers
+
+
+async def test_a_plan_is_carried_out_in_its_documented_order() -> None:
+    """The status, creates, deletes, in one sync that has something of each."""
+    world = World()
+    world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1), "Evaluator": replica(1)}}))
+    for index in (0, 1):
+        world.pods.put(pod("Worker", index))
+        world.services.put(service("Worker", index))
+    await world.sync()
+    kinds = [verb for verb, _, _ in world.taken()]
+    assert kinds == ["patch status", "create", "create", "delete", "delete"]
 
 
 async def test_a_first_status_that_waits_is_not_written_to_a_job_that_goes() -> None:

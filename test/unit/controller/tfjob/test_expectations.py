@@ -35,7 +35,10 @@ def test_pods_and_services_of_one_name_are_two_expectations() -> None:
 
 
 def test_an_event_that_comes_twice_counts_once() -> None:
-    """EX-07, TestUIDExpectations: seen as an update with deletionTimestamp and again as a removal."""
+    """EX-07, TestUIDExpectations: seen as an update with deletionTimestamp and again as a removal.
+
+    Invariant: "An event that comes twice, or belongs to another child, never stands in for one that is missing"
+    """
     expected = Expectations(FakeClock())
     expected.expect_deletions(JOB, "pod", ["uid-0", "uid-1"])
     expected.deletion_observed(JOB, "pod", "uid-0")
@@ -46,7 +49,10 @@ def test_an_event_that_comes_twice_counts_once() -> None:
 
 
 def test_what_nobody_expects_changes_nothing() -> None:
-    """EX-03, EX-06: events for another owner, or without a record, are no-ops."""
+    """EX-03, EX-06: events for another owner, or without a record, are no-ops.
+
+    Invariant: "Records belong to a job's namespace and UID"
+    """
     expected = Expectations(FakeClock())
     expected.creation_observed(JOB, "pod", "w-0")
     expected.expect_creations(JOB, "pod", ["w-0"])

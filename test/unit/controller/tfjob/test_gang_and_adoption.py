@@ -75,7 +75,10 @@ async def test_a_change_of_a_group_wakes_its_job() -> None:
 
 
 async def test_the_group_is_created_before_the_pods_also_where_both_come_at_once() -> None:
-    """The coscheduling plugin rejects a pod whose group it does not know."""
+    """The coscheduling plugin rejects a pod whose group it does not know.
+
+    Invariant: "The PodGroup comes before all pods, and a replica's service before its pod"
+    """
     world = World(gang_scheduler("coscheduler"))
     world.jobs.put(job(ONE_WORKER))
     await world.sync()

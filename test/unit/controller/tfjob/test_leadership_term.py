@@ -15,7 +15,10 @@ CREATED = JobStatus(conditions=(JobCondition(type="Created", status="True"),))
 
 
 async def test_before_it_has_begun_nothing_is_of_our_time() -> None:
-    """Workers may be faster than the answer."""
+    """Workers may be faster than the answer.
+
+    Invariant: "What happened before the lease was ours is never taken for something of our term"
+    """
     assert not LeadershipTerm(FakeClient(), "").is_untouched(job(resource_version="999999999999"))
 
 

@@ -138,7 +138,10 @@ async def settled() -> World:
 
 
 async def test_an_edited_label_is_restored_once_and_told() -> None:
-    """U9: by one patch with the UID of the pod; nothing else is done about it."""
+    """U9: by one patch with the UID of the pod; nothing else is done about it.
+
+    Invariant: "A repair carries the UID of its child"
+    """
     world = await settled()
     world.pods.put(labelled(POD, replica_index="abc"))
     await world.sync()
@@ -169,7 +172,10 @@ async def test_an_edited_selector_is_restored_once_and_told() -> None:
 
 @pytest.mark.parametrize(("error", "told"), [((ForbiddenError, 403), ["FailedRelabelPod"]), ((ConflictError, 409), [])])
 async def test_what_can_not_be_mended_is_tried_again_and_keeps_nothing_waiting(error: Any, told: list[str]) -> None:
-    """U9, D14: the job goes on; a conflict at first is no news."""
+    """U9, D14: the job goes on; a conflict at first is no news.
+
+    Invariant: "What the API server refuses to repair is told and not raised"
+    """
     world = await settled()
     world.client.fail[PATCH_POD] = status_error(*error)
     world.pods.put(labelled(POD, replica_index="abc"))

@@ -70,7 +70,10 @@ async def test_each_new_condition_is_counted_and_told_once() -> None:
 
 
 async def test_a_write_that_lost_a_race_tells_nothing() -> None:
-    """The sync is repeated on the newer version and will tell what is true then."""
+    """The sync is repeated on the newer version and will tell what is true then.
+
+    Invariant: "Nothing is told of a transition that is not on the server"
+    """
     world = World()
     world.client.fail[PATCH] = status_error(ConflictError, 409)
     with pytest.raises(ConflictError):

@@ -1,4 +1,4 @@
-"""Carrying out plans, against a client that records and fails as told."""
+"""Creating children, against a client that records and fails as told."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ import pytest
 
 from fakes.api import FakeClient, status_error
 from fakes.clock import FakeClock
-from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service
+from fakes.jobs import JOB_UID, OWNER, good_spec, job, replica
 from fakes.recorder import FakeRecorder
 from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
-    ApiError,
     BadRequestError,
-    ConflictError,
     ForbiddenError,
     InvalidError,
     NamespaceTerminatingError,
-    NotFoundError,
     RequestTimeoutError,
     StatusError,
 )
@@ -26,9 +23,8 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.tfjob.blocked import TOLD_FOR_S, BlockedChildren
 from tfjob_operator.controller.tfjob.build.pod import labels_of
 from tfjob_operator.controller.tfjob.creator import Creator, RefusedError
-from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan, PodDeletion, Slot
+from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
 from tfjob_operator.controller.tfjob.delays import Delays
-from tfjob_operator.controller.tfjob.deleter import Deleter
 from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.job_events import JobEvents
 
@@ -38,16 +34,14 @@ SLOTS = tuple(Slot("Worker", index, f"mnist-worker-{index}") for index in range(
 
 
 class World:
-    """An executor and what surrounds it."""
+    """A creator and what surrounds it."""
 
     def __init__(self) -> None:
         self.client = FakeClient()
         self.recorder = FakeRecorder()
         self.clock = FakeClock()
         self.expectations, self.blocked = Expectations(self.clock), BlockedChildren(self.clock, Delays(self.clock))
-        events = JobEvents(self.recorder)
-        self.creator = Creator(self.client, events, self.expectations, self.blocked)
-        self.deleter = Deleter(self.client, events, self.expectations)
+        self.creator = Creator(self.client, JobEvents(self.recorder), self.expectations, self.blocked)
 
     async def create(self, slots: tuple[Slot, ...]) -> None:
         """Create pod and service of these replicas."""
@@ -55,7 +49,10 @@ class World:
 
 
 async def test_a_replicas_service_is_created_before_its_pod() -> None:
-    """B63: a pod must not start to look for names that nobody answers."""
+    """B63: a pod must not start to look for names that nobody answers.
+
+    Invariant: "The PodGroup comes before all pods, and a replica's service before its pod"
+    """
     world = World()
     await world.create(SLOTS[:1])
     assert world.client.actions == [("create", "services", "mnist-worker-0"), ("create", "pods", "mnist-worker-0")]
@@ -66,7 +63,10 @@ async def test_a_replicas_service_is_created_before_its_pod() -> None:
 
 
 async def test_creations_are_expected_before_the_first_call_leaves() -> None:
-    """EX-04: an event that is faster than its answer must find the expectation there."""
+    """EX-04: an event that is faster than its answer must find the expectation there.
+
+    Invariant: "An expectation is set before its create leaves"
+    """
     world = World()
     seen: list[bool] = []
     world.client.before = lambda _action: seen.append(world.expectations.satisfied(OWNER))
@@ -138,7 +138,10 @@ async def test_what_exists_already_and_is_ours_counts_as_created() -> None:
     ],
 )
 async def test_what_exists_already_and_is_not_ours_is_left_alone(metadata: dict[str, Any], warned: bool) -> None:
-    """B12, B13: it is neither adopted nor deleted; the replica waits; a person is told if only a person can mend it."""
+    """B12, B13: it is neither adopted nor deleted; the replica waits; a person is told if only a person can mend it.
+
+    Invariant: "What another object controls is neither adopted nor deleted"
+    """
     world = World()
     world.client.fail["create", "services", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["services", "mnist-worker-0"] = existing(**metadata)
@@ -151,7 +154,10 @@ async def test_what_exists_already_and_is_not_ours_is_left_alone(metadata: dict[
 
 @pytest.mark.parametrize("kind", ["services", "pods"])
 async def test_a_replica_whose_name_is_taken_stops_no_other(kind: str) -> None:
-    """U2: one taken service name stopped all creation of the job. B63: without its service a replica gets no pod either."""
+    """U2: one taken service name stopped all creation of the job. B63: without its service a replica gets no pod either.
+
+    Invariant: "A replica whose name is taken waits by itself"
+    """
     world = World()
     for taken in (0, 3):
         name = f"mnist-worker-{taken}"
@@ -289,77 +295,3 @@ async def test_a_terminating_namespace_is_no_error_and_is_not_asked_again(kind: 
     for slot in SLOTS:  # all that was made is seen, and still no sync may act
         world.expectations.creation_observed(OWNER, "service" if kind == "pods" else "pod", slot.name)
     assert not world.expectations.satisfied(OWNER)
-
-
-async def test_deletes_carry_the_uid_and_are_expected() -> None:
-    """WR-08: a stale view can not delete what was made anew under the name, nor a pod that has changed since."""
-    world = World()
-    exited = JobEvent("Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited with code 137")
-    plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0), exited),), delete_services=(service("Worker", 0),))
-    await world.deleter.delete(JOB, plan)
-    assert world.client.bodies["delete", "pods", "mnist-worker-0"] == {
-        "uid": "uid-mnist-worker-0",
-        "resource_version": "5",
-    }
-    assert world.client.bodies["delete", "services", "mnist-worker-0"] == {
-        "uid": "uid-mnist-worker-0",
-        "resource_version": None,
-    }
-    assert world.recorder.reasons == ["ExitedWithCode", "SuccessfulDeletePod", "SuccessfulDeleteService"]
-    for kind in ("pod", "service"):
-        assert not world.expectations.satisfied(OWNER)
-        world.expectations.deletion_observed(OWNER, kind, "uid-mnist-worker-0")
-    assert world.expectations.satisfied(OWNER)
-
-
-@pytest.mark.parametrize("error", [status_error(NotFoundError, 404), status_error(ConflictError, 409)])
-async def test_what_is_gone_already_is_deleted(error: ApiError) -> None:
-    """B14: 404, or another object under the name, is success without an event."""
-    world = World()
-    world.client.fail["delete", "pods", "mnist-worker-0"] = error
-    await world.deleter.delete(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0)),)))
-    assert world.recorder.events == []
-    assert world.expectations.satisfied(OWNER)
-
-
-async def test_a_delete_that_fails_stops_no_other_and_is_told() -> None:
-    """Each is tried, the first error is raised, and the failed one is not awaited."""
-    world = World()
-    world.client.fail["delete", "pods", "mnist-worker-0"] = RequestTimeoutError("no answer")
-    plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0)), PodDeletion(pod("Worker", 1))))
-    with pytest.raises(RequestTimeoutError):
-        await world.deleter.delete(JOB, plan)
-    assert ("delete", "pods", "mnist-worker-1") in world.client.actions
-    assert world.recorder.reasons == ["FailedDeletePod", "SuccessfulDeletePod"]
-    world.expectations.deletion_observed(OWNER, "pod", "uid-mnist-worker-1")
-    assert world.expectations.satisfied(OWNER)
-
-
-EXITED = JobEvent("Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited with code 137")
-
-
-def recorded_before(world: World) -> list[list[str]]:
-    """What had been told whenever something was sent, filled as the test goes on."""
-    told: list[list[str]] = []
-    world.client.before = lambda _action: told.append(list(world.recorder.reasons))
-    return told
-
-
-async def test_what_a_pod_proves_is_told_before_it_is_deleted() -> None:
-    """U13: of 24 restarts six had no ExitedWithCode when the operator was killed between the delete and the event."""
-    world = World()
-    told = recorded_before(world)
-    await world.deleter.delete(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0), EXITED),)))
-    assert told == [["ExitedWithCode"]]
-
-
-async def test_a_pod_whose_end_can_not_be_told_now_stays() -> None:
-    """U13: the sync is tried again, and nothing is awaited; pods that have nothing to tell go."""
-    world = World()
-    world.recorder.refuses = RequestTimeoutError("no answer")
-    plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0), EXITED), PodDeletion(pod("Worker", 1))))
-    with pytest.raises(RequestTimeoutError):
-        await world.deleter.delete(JOB, plan)
-    assert world.client.actions == [("delete", "pods", "mnist-worker-1")]
-    world.expectations.deletion_observed(OWNER, "pod", "uid-mnist-worker-1")
-    assert world.expectations.satisfied(OWNER)

@@ -1,0 +1,107 @@
+"""Deleting children, against a client that records and fails as told."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.api import FakeClient, status_error
+from fakes.clock import FakeClock
+from fakes.jobs import OWNER, job, pod, service
+from fakes.recorder import FakeRecorder
+from tfjob_operator.api.client.errors import ApiError, ConflictError, NotFoundError, RequestTimeoutError
+from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan, PodDeletion
+from tfjob_operator.controller.tfjob.deleter import Deleter
+from tfjob_operator.controller.tfjob.expectations import Expectations
+from tfjob_operator.controller.tfjob.job_events import JobEvents
+
+JOB = job()
+
+
+class World:
+    """A deleter and what surrounds it."""
+
+    def __init__(self) -> None:
+        self.client = FakeClient()
+        self.recorder = FakeRecorder()
+        self.expectations = Expectations(FakeClock())
+        self.deleter = Deleter(self.client, JobEvents(self.recorder), self.expectations)
+
+
+async def test_deletes_carry_the_uid_and_are_expected() -> None:
+    """WR-08: a stale view can not delete what was made anew under the name, nor a pod that has changed since.
+
+    Invariant: "A delete carries the UID of what it is about"
+    """
+    world = World()
+    exited = JobEvent("Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited with code 137")
+    plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0), exited),), delete_services=(service("Worker", 0),))
+    await world.deleter.delete(JOB, plan)
+    assert world.client.bodies["delete", "pods", "mnist-worker-0"] == {
+        "uid": "uid-mnist-worker-0",
+        "resource_version": "5",
+    }
+    assert world.client.bodies["delete", "services", "mnist-worker-0"] == {
+        "uid": "uid-mnist-worker-0",
+        "resource_version": None,
+    }
+    assert world.recorder.reasons == ["ExitedWithCode", "SuccessfulDeletePod", "SuccessfulDeleteService"]
+    for kind in ("pod", "service"):
+        assert not world.expectations.satisfied(OWNER)
+        world.expectations.deletion_observed(OWNER, kind, "uid-mnist-worker-0")
+    assert world.expectations.satisfied(OWNER)
+
+
+@pytest.mark.parametrize("error", [status_error(NotFoundError, 404), status_error(ConflictError, 409)])
+async def test_what_is_gone_already_is_deleted(error: ApiError) -> None:
+    """B14: 404, or another object under the name, is success without an event."""
+    world = World()
+    world.client.fail["delete", "pods", "mnist-worker-0"] = error
+    await world.deleter.delete(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0)),)))
+    assert world.recorder.events == []
+    assert world.expectations.satisfied(OWNER)
+
+
+async def test_a_delete_that_fails_stops_no_other_and_is_told() -> None:
+    """Each is tried, the first error is raised, and the failed one is not awaited."""
+    world = World()
+    world.client.fail["delete", "pods", "mnist-worker-0"] = RequestTimeoutError("no answer")
+    plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0)), PodDeletion(pod("Worker", 1))))
+    with pytest.raises(RequestTimeoutError):
+        await world.deleter.delete(JOB, plan)
+    assert ("delete", "pods", "mnist-worker-1") in world.client.actions
+    assert world.recorder.reasons == ["FailedDeletePod", "SuccessfulDeletePod"]
+    world.expectations.deletion_observed(OWNER, "pod", "uid-mnist-worker-1")
+    assert world.expectations.satisfied(OWNER)
+
+
+EXITED = JobEvent("Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited with code 137")
+
+
+def recorded_before(world: World) -> list[list[str]]:
+    """What had been told whenever something was sent, filled as the test goes on."""
+    told: list[list[str]] = []
+    world.client.before = lambda _action: told.append(list(world.recorder.reasons))
+    return told
+
+
+async def test_what_a_pod_proves_is_told_before_it_is_deleted() -> None:
+    """U13: of 24 restarts six had no ExitedWithCode when the operator was killed between the delete and the event.
+
+    Invariant: "What only a pod proves is on the server before the pod is deleted"
+    """
+    world = World()
+    told = recorded_before(world)
+    await world.deleter.delete(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0), EXITED),)))
+    assert told == [["ExitedWithCode"]]
+
+
+async def test_a_pod_whose_end_can_not_be_told_now_stays() -> None:
+    """U13: the sync is tried again, and nothing is awaited; pods that have nothing to tell go."""
+    world = World()
+    world.recorder.refuses = RequestTimeoutError("no answer")
+    plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0), EXITED), PodDeletion(pod("Worker", 1))))
+    with pytest.raises(RequestTimeoutError):
+        await world.deleter.delete(JOB, plan)
+    assert world.client.actions == [("delete", "pods", "mnist-worker-1")]
+    world.expectations.deletion_observed(OWNER, "pod", "uid-mnist-worker-1")
+    assert world.expectations.satisfied(OWNER)
