@@ -1,21 +1,23 @@
-"""Build Kubernetes from Debian's source package and take etcd from its binary one.
+"""Build Kubernetes from Debian's source package, and take etcd and kubectl from its binary ones.
 
-In: the names of the programs that are wanted, a folder to work in. Out: those programs in `<folder>/out`. The recipe
-follows Debian's own rules for the package (patches applied, GOPATH inside the tree, no cgo, vendored modules), with one
-difference: reflect2 1.0.1, which the tree vendors, reads the runtime's maps in a way that ended with Go 1.18, and
-kube-apiserver dies of it at the first custom resource; Debian's package of reflect2 1.0.2 is laid over it.
+In: the names of the programs that are wanted, a folder to work in. Out: those programs in `<folder>/out`. The source is
+Debian's with its patches applied, compiled without cgo and with its vendored modules (`go_build`), but for one of them:
+reflect2 1.0.1, which the tree vendors, reads the runtime's maps in a way that ended with Go 1.18, and kube-apiserver
+dies of it at the first custom resource; Debian's package of reflect2 1.0.2 is laid over it.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hack.control_plane.apt import PrivateApt
 from hack.control_plane.commands import LoggedRunner, output_of
 from hack.control_plane.errors import ControlPlaneError
+from hack.control_plane.go_build import GoTree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,29 +26,42 @@ if TYPE_CHECKING:
 
 KUBERNETES_VERSION = "1.20.2"
 ETCD_VERSION = "3.4"
-ETCD = "etcd"
-BUILD_PACKAGES = ("golang-go", "jq", "rsync", "make", "dpkg-dev", "patch", "golang-github-modern-go-reflect2-dev")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program that Debian has compiled: its package, and what it says of its version when it is asked."""
+
+    package: str
+    question: tuple[str, ...]
+    answer: str
+
+
+COMPILED: Final = {
+    "etcd": Compiled("etcd-server", ("--version",), f"etcd Version: {ETCD_VERSION}."),
+    "kubectl": Compiled("kubernetes-client", ("version", "--client", "--short"), f"Version: v{KUBERNETES_VERSION}"),
+}
+BUILD_PACKAGES = ("golang-go", "dpkg-dev", "patch", "golang-github-modern-go-reflect2-dev")
 REFLECT2 = Path("/usr/share/gocode/src/github.com/modern-go/reflect2")
-GO_FOLDER = Path("/usr/lib/go/bin")
-BUILD_LIMIT_S = 3600.0  # five minutes on two cores; a slow single core must still get there
 
 
 def build(names: Sequence[str], work: Path, log: Path, progress: Progress) -> Path:
     """Make the named programs (`etcd` or any command of Kubernetes); return the folder that holds them."""
     runner = LoggedRunner(log, progress)
     (work / "apt").mkdir()
-    (work / "out").mkdir()
+    out = work / "out"
+    out.mkdir()
     apt = PrivateApt(work / "apt", runner, progress)
     apt.prepare()
-    if ETCD in names:
-        _take_etcd(apt, runner, work, progress)
-    commands = [name for name in names if name != ETCD]
+    for name in names:
+        if name in COMPILED:
+            _take(name, apt, runner, work, progress)
+    commands = [name for name in names if name not in COMPILED]
     if commands:
-        tree = _prepare_tree(apt, work, progress)
-        _compile(commands, tree, runner, progress)
-        for name in commands:
-            shutil.move(tree / "_output" / "bin" / name, work / "out" / name)
-    return work / "out"
+        tree = GoTree(_prepare_source(apt, work, progress), work, runner, KUBERNETES_VERSION)
+        progress.say(f"compiling {', '.join(commands)}: two to three minutes on two cores")
+        tree.compile(commands, out)
+    return out
 
 
 def upstream_version(version: str) -> str:
@@ -56,25 +71,24 @@ def upstream_version(version: str) -> str:
     return re.split(r"[+~]", upstream.rpartition("+really")[2])[0]
 
 
-def _take_etcd(apt: PrivateApt, runner: LoggedRunner, work: Path, progress: Progress) -> None:
-    # Not installed: the package would start a system service that nobody asked for.
-    progress.say("taking etcd out of Debian's etcd-server (downloaded, not installed)")
-    folder = work / "etcd"
+def _take(name: str, apt: PrivateApt, runner: LoggedRunner, work: Path, progress: Progress) -> None:
+    # Not installed: the package of etcd would start a system service that nobody asked for.
+    recipe = COMPILED[name]
+    progress.say(f"taking {name} out of Debian's {recipe.package} (downloaded, not installed)")
+    folder = work / name
     folder.mkdir()
-    package = apt.download("etcd-server", folder)
+    package = apt.download(recipe.package, folder)
     runner.run("dpkg-deb", "-x", str(package), str(folder / "files"), limit_s=60.0)
-    shutil.move(folder / "files" / "usr" / "bin" / "etcd", work / "out" / ETCD)
-    reported = _version_of(work / "out" / ETCD)
-    if not reported.startswith(f"{ETCD_VERSION}."):
-        raise ControlPlaneError(f"this recipe is for etcd {ETCD_VERSION}, Debian 12's, but the mirror has {reported}")
+    program = work / "out" / name
+    shutil.move(folder / "files" / "usr" / "bin" / name, program)
+    answer = output_of(str(program), *recipe.question)
+    if recipe.answer not in answer:
+        raise ControlPlaneError(
+            f"this recipe is for `{recipe.answer}` of {name}, Debian 12's, but the mirror has: {answer}"
+        )
 
 
-def _version_of(etcd: Path) -> str:
-    found = re.search(r"etcd Version: (\S+)", output_of(str(etcd), "--version"))
-    return found[1] if found else "an unknown version"
-
-
-def _prepare_tree(apt: PrivateApt, work: Path, progress: Progress) -> Path:
+def _prepare_source(apt: PrivateApt, work: Path, progress: Progress) -> Path:
     version = apt.source_version("kubernetes")
     if upstream_version(version) != KUBERNETES_VERSION:
         raise ControlPlaneError(
@@ -83,12 +97,9 @@ def _prepare_tree(apt: PrivateApt, work: Path, progress: Progress) -> Path:
         )
     apt.install(BUILD_PACKAGES)
     progress.say(f"fetching and patching the source of Kubernetes {version}")
-    tree = apt.unpack_source("kubernetes", version, work / "source")
-    _replace_reflect2(tree / "vendor" / "github.com" / "modern-go" / "reflect2")
-    link = tree / ".go" / "src" / "k8s.io" / "kubernetes"
-    link.parent.mkdir(parents=True)
-    link.symlink_to("../../..")
-    return tree
+    source = apt.unpack_source("kubernetes", version, work / "source")
+    _replace_reflect2(source / "vendor" / "github.com" / "modern-go" / "reflect2")
+    return source
 
 
 def _replace_reflect2(vendored: Path) -> None:
@@ -102,28 +113,3 @@ def _replace_reflect2(vendored: Path) -> None:
         for new in REFLECT2.glob(pattern):
             if not new.name.endswith("_test.go"):
                 shutil.copy(new, vendored / new.name)
-
-
-def _compile(commands: Sequence[str], tree: Path, runner: LoggedRunner, progress: Progress) -> None:
-    # A tree without git does not know its version, and the programs would call themselves v0.0.0.
-    version_file = tree / ".version"
-    version_file.write_text(
-        f"KUBE_GIT_COMMIT=debian\nKUBE_GIT_TREE_STATE=clean\nKUBE_GIT_VERSION=v{KUBERNETES_VERSION}\n"
-        + "KUBE_GIT_MAJOR={}\nKUBE_GIT_MINOR={}\n".format(*KUBERNETES_VERSION.split("."))
-    )
-    home = tree / ".home"  # Go's build cache goes with the tree
-    home.mkdir()
-    environment = {
-        "PATH": f"{GO_FOLDER}:/usr/sbin:/usr/bin:/sbin:/bin",
-        "HOME": str(home),
-        "GOCACHE": str(home / "go-build"),
-        "GOPATH": str(tree / ".go"),
-        "GOFLAGS": "-mod=vendor",
-        "CGO_ENABLED": "0",
-        "KUBE_GIT_VERSION_FILE": str(version_file),
-        "TMPDIR": str(home),
-        "LC_ALL": "C",
-    }
-    what = " ".join(f"cmd/{name}" for name in commands)
-    progress.say(f"compiling {', '.join(commands)}: about 5 minutes on two cores")
-    runner.run("make", f"WHAT={what}", limit_s=BUILD_LIMIT_S, cwd=tree, env=environment)
