@@ -22,12 +22,12 @@ _ID: Final = re.compile(r"(.*?)(\d+)[a-z]?")
 
 
 def listed(table: str) -> dict[str, str]:
-    """The IDs of the table, each with the reason why it is left out, or "" for one that must be proved."""
+    """Return the IDs of the table, each with the reason why it is left out, or "" for one that must be proved."""
     return {match[1]: match[3] for line in table.splitlines() if (match := _ROW.fullmatch(line))}
 
 
 def families(listed_ids: Iterable[str]) -> dict[str, int]:
-    """What stands before the number of an ID, and with how many digits at least: B01 and RF-01, but M1 and U10b."""
+    """Return what precedes the number of an ID, and how many digits it has at least: B01 and RF-01, but M1 and U10b."""
     found: dict[str, int] = {}
     for family, number in (match.groups() for match in map(_ID.fullmatch, listed_ids) if match):
         found[family] = min(found.get(family, len(number)), len(number))
@@ -45,7 +45,7 @@ def quoted(source: str, ids: Mapping[str, int]) -> Iterator[tuple[str, str]]:
 
 
 def gaps(reasons: Mapping[str, str], tests: Mapping[str, list[str]]) -> list[str]:
-    """What is wrong: behaviours without a test, reasons that no longer hold, IDs that nobody listed."""
+    """Return what is wrong: behaviours without a test, reasons that no longer hold, IDs that nobody listed."""
     found = []
     for behaviour, reason in reasons.items():
         if not tests.get(behaviour) and not reason:

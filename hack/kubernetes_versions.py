@@ -84,7 +84,7 @@ def changes() -> dict[str, Change]:
 
 
 def markdown(rows: Iterable[Change]) -> str:
-    """The rows as a table, the oldest change first."""
+    """Return the rows as a table, the oldest change first."""
     lines = ["| since | component | what | source | known |", "| --- | --- | --- | --- | --- |"]
     lines += [
         f"| {_since(row)} | {row.component} | {row.what} | {row.source} | {_known(row)} |"

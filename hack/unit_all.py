@@ -35,19 +35,19 @@ _INSTALL_LIMIT_S: Final = 600.0  # 60 MB; ten seconds with a fast index
 
 
 def versions(settings: configparser.ConfigParser) -> list[str]:
-    """The Pythons that setup.cfg names, such as "3.11"."""
+    """Return the Pythons that setup.cfg names, such as "3.11"."""
     named = settings["metadata"]["classifiers"].split("\n")
     return [f"3.{each.removeprefix(_VERSION)}" for each in named if each.startswith(_VERSION)]
 
 
 def requirements(settings: configparser.ConfigParser) -> list[str]:
-    """What the project and its tests need to run."""
+    """Return what the project and its tests need to run."""
     wanted = f"{settings['options']['install_requires']}\n{settings['options.extras_require']['test']}"
     return [line.replace(" ", "") for line in wanted.split("\n") if line.strip()]
 
 
 def find(version: str, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The interpreter of a version: on the path, else the newest of pyenv's."""
+    """Return the interpreter of a version: on the path, else the newest of pyenv's."""
     on_path = shutil.which(f"python{version}", path=environment.get("PATH", ""))
     if on_path is not None and _is(version, Path(on_path)):  # pyenv's shims stand for what may not be chosen
         return Path(on_path)
@@ -68,7 +68,7 @@ def _is(version: str, python: Path) -> bool:
 
 
 def environment_of(version: str, python: Path) -> Path:
-    """The Python of an environment with all that the unit tests need, made if it is not in the cache.
+    """Return the Python of an environment with all that the unit tests need, made if it is not in the cache.
 
     That is this one, if it is of the version. Raises ControlPlaneError.
     """
@@ -99,7 +99,7 @@ def _this_version() -> str:
 
 
 def read_settings() -> configparser.ConfigParser:
-    """The project's setup.cfg."""
+    """Return the project's setup.cfg."""
     settings = configparser.ConfigParser()
     settings.read(SETTINGS)
     return settings

@@ -1,8 +1,8 @@
 """From JSON to deltas: how the bytes of one resource become frozen structs.
 
 A list page and a watch line are each decoded in one typed pass. Only when that fails (an object with a wrong type in it, B01)
-are they taken apart and decoded object by object, so that one poisoned object costs nobody else anything, and an unpoisoned
-world pays nothing for the possibility.
+are they taken apart and decoded object by object, so that one object that cannot be decoded keeps no other out of the cache,
+and where there is none the possibility costs nothing.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Codec(Generic[T]):
             raise DecodeError(f"not a list of {self.resource}: kind {kind!r}")
 
     def decode_events(self, blocks: Sequence[memoryview]) -> tuple[list[WatchEvent[T]], Failure | None]:
-        """Decode blocks of whole lines of a watch, up to an ERROR event, which is answered beside what came before it.
+        """Decode blocks of whole lines of a watch, up to an ERROR event, which is returned beside what came before it.
 
         One typed pass; if there is anything but plain changes of our resource in it, line by line. Raises DecodeError when
         there is something that is no event at all.

@@ -1,7 +1,7 @@
 """What can happen to a cache: the deltas that travel from the reflector through the FIFO to the store.
 
 The first four are what a watch says, decoded straight from its lines; a list becomes one `ReplacedAll`, a resync one
-`SyncAll` (client-go's atomic FIFO). A `Tombstone` is what handlers get for a deletion that nobody watched.
+`SyncAll` (client-go's atomic FIFO). A `Tombstone` is what handlers get for a deletion that was not seen by a watch.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ReplacedAll(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class SyncAll(msgspec.Struct, frozen=True, gc=False):
-    """Tell the handlers that are due about everything stored (QF-04)."""
+    """Call the handlers that are due for everything stored (QF-04)."""
 
 
 Change = Added[T] | Modified[T] | Deleted[T]
@@ -81,10 +81,10 @@ class Tombstone(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
 
 
 def object_of(item: T | Tombstone[T]) -> T:
-    """The object itself, or the one inside a tombstone."""
+    """Return the object itself, or the one inside a tombstone."""
     return item.object if isinstance(item, Tombstone) else item
 
 
 def key_of(item: T | Tombstone[T]) -> str:
-    """The key of an object or of a tombstone (ST-02)."""
+    """Return the key of an object or of a tombstone (ST-02)."""
     return item.key if isinstance(item, Tombstone) else meta_key(item.metadata)

@@ -1,4 +1,4 @@
-"""A store that forgets (ST-11): for what is looked up elsewhere and is good for a while, as the answer of a slow service is."""
+"""A store whose items expire (ST-11): for what is looked up elsewhere and is valid for a while."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ V = TypeVar("V")
 class ExpiringStore(Generic[V]):
     """Items by key, each good for `ttl_s` seconds after it was put; then it is gone, dropped when somebody reads it.
 
-    Nothing is dropped in between, so it suits sets of keys that come again. Invariant: no read answers an expired item.
+    Nothing is dropped in between, so it suits sets of keys that come again. Invariant: no read returns an expired item.
     """
 
     __slots__ = ("_clock", "_items", "_ttl_s")
 
     def __init__(self, ttl_s: float, *, clock: Clock | None = None) -> None:
-        """A `ttl_s` of 0 or less means that nothing expires."""
+        """Keep items for `ttl_s` seconds; 0 or less means that nothing expires."""
         self._ttl_s = ttl_s
         self._clock = clock or LoopClock()
         self._items: dict[str, tuple[float, V]] = {}
@@ -32,7 +32,7 @@ class ExpiringStore(Generic[V]):
         self._items[key] = self._clock.monotonic(), item
 
     def get(self, key: str) -> V | None:
-        """The item under `key`, or None."""
+        """Return the item under `key`, or None."""
         entry = self._items.get(key)
         if entry is None:
             return None

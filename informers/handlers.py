@@ -1,4 +1,4 @@
-"""What a handler is, and what it is told."""
+"""Event handlers, and the notifications that they get."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ T_contra = TypeVar("T_contra", bound=Object, contravariant=True)
 
 
 class EventHandler(Protocol[T_contra]):
-    """Is told what happens to the objects of an informer, after the cache has changed (SI-01).
+    """Called for what happens to the objects of an informer, after the cache has changed (SI-01).
 
     The methods are plain functions on the event loop and must not block it: put a key into a queue and return. One that
     raises is logged and counted, and the notification is lost.
     """
 
     def on_add(self, item: T_contra, is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - client-go's signature
-        """An object is there that was not. `is_in_initial_list`: it was there before this handler was."""
+        """Handle an object that is new to the cache. `is_in_initial_list`: it existed before this handler did."""
         ...
 
     def on_update(self, old: T_contra, new: T_contra, /) -> None:
-        """An object changed, or is told again by a resync (both are the same then).
+        """Handle a change of an object, or a resync (`old` and `new` are the same then).
 
         After a gap `new` may be another object of the same name: compare the UIDs (SI-11).
         """
         ...
 
     def on_delete(self, item: T_contra | Tombstone[T_contra], /) -> None:
-        """An object is gone. A `Tombstone` says that nobody saw it go, and holds its last known state."""
+        """Handle a deletion. A `Tombstone` says that the deletion itself was not seen, and holds the last known state."""
         ...
 
 
 class EventHandlerFuncs(Generic[T]):
-    """An `EventHandler` made of functions; what is left out is not told."""
+    """An `EventHandler` made of functions; events without a function are ignored."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class EventHandlerFuncs(Generic[T]):
         on_update: Callable[[T, T], None] | None = None,
         on_delete: Callable[[T | Tombstone[T]], None] | None = None,
     ) -> None:
-        """Raises TypeError for a coroutine function."""
+        """Take a function for each event, or none. Raises TypeError for a coroutine function."""
         refuse_coroutines(on_add, on_update, on_delete)
         self._on_add = on_add
         self._on_update = on_update
@@ -111,7 +111,7 @@ class UpdateNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
     @property
     def is_sync(self) -> bool:
-        """Nothing changed: the same version is told again (SI-10)."""
+        """Nothing changed: the same version comes again, by a resync (SI-10)."""
         return self.old.metadata.resource_version == self.new.metadata.resource_version
 
 

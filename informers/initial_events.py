@@ -1,4 +1,4 @@
-"""A collection that comes as a stream (WatchList): what is gathered until it is complete, and a warning while that takes long.
+"""A streaming list (WatchList): what is collected until it is complete, and a warning while that takes long.
 
 A watch with `sendInitialEvents` begins with everything there is, as synthetic adds in any order; then comes what has happened
 meanwhile, and then a bookmark that says that this was all. From there on it is a watch like any other (RF-27).
@@ -33,7 +33,7 @@ class NotStreamedError(ApiError):
 
 
 class InitialEvents(Generic[T]):
-    """What a stream has told of a collection so far. Objects are decoded once and held once; the store is not touched.
+    """What a stream has brought of a collection so far. Objects are decoded once and held once; the store is not touched.
 
     Invariant: while `version` is None the collection is incomplete; from then on it is the collection at that version.
     """
@@ -49,7 +49,7 @@ class InitialEvents(Generic[T]):
         return len(self._objects)
 
     def take(self, batch: list[WatchEvent[T]]) -> int:
-        """Take events up to the bookmark that completes the collection; answer how many that were.
+        """Take events up to the bookmark that completes the collection; return how many that were.
 
         Raises NotStreamedError for a bookmark that does not.
         """
@@ -73,7 +73,7 @@ class InitialEvents(Generic[T]):
         return len(batch)
 
     def replacement(self, version: str) -> ReplacedAll[T]:
-        """The whole collection as one delta, as a list would have brought it."""
+        """Return the whole collection as one delta, as a list would have brought it."""
         return ReplacedAll([*self._objects.values()], version, frozenset(self._unreadable))
 
     def _forget(self, key: str) -> None:
@@ -87,7 +87,7 @@ class LateBookmark:
     __slots__ = ("_arrived", "_before", "_began", "_log", "_loop", "_timer")
 
     def __init__(self, log: FilteringBoundLogger, arrived: Callable[[], int | None]) -> None:
-        """Begin to wait now. `arrived` answers how many events have come, None when it is all. Belongs to the running loop."""
+        """Begin to wait now. `arrived` returns how many events have come, None when it is all. Belongs to the running loop."""
         self._log = log
         self._arrived = arrived
         self._before = 0

@@ -1,8 +1,8 @@
-"""A list that is decoded while it arrives, so that a start holds the cache and one piece of the list, whatever its size.
+"""A list that is decoded while it arrives: a start needs memory for the cache and one piece of the list, whatever its size.
 
 API servers answer a list from their watch cache whole, whatever page was asked for: a quarter of a gigabyte for the pods of
-one job of 2,500 workers. So whole items are cut off the front as they come, decoded and let go. What is left of the body is
-a list by itself, of fewer items, and is decoded as one when the body has ended.
+one job of 2,500 workers. So whole items are cut off the front as they come, decoded, and their bytes dropped. The rest of the
+body is a list of fewer items, and is decoded as such when the body has ended.
 
 Where an item ends is guessed and then judged. The guess: `},` and what the first item began with, up to its second `{`. Such
 bytes can also stand inside an item. But items that end in the wrong place are no whole JSON, so no decoder takes them; then
@@ -103,7 +103,7 @@ class ListReader(Generic[T]):
         self._enough = enough
 
     async def _decode(self, items: bytes) -> bool:
-        """Decode items with commas between them. Answers whether that is what it was."""
+        """Decode items with commas between them. Returns False if it is something else."""
         decoded = await self._codec.decode_items(items)
         if decoded is None:
             return False

@@ -25,15 +25,15 @@ class Lister(Generic[T]):
         self._resource = resource
 
     def list(self, selector: Selector | str = EVERYTHING) -> list[T]:
-        """The objects whose labels `selector` matches. Raises SelectorError for text that is no selector."""
+        """Return the objects whose labels `selector` matches. Raises SelectorError for text that is no selector."""
         return _select(self._indexer.list(), selector)
 
     def get(self, name: str) -> T:
-        """An object that has no namespace. Raises NotFoundError."""
+        """Return an object that has no namespace. Raises NotFoundError."""
         return _get(self._indexer, self._resource, "", name)
 
     def namespaced(self, namespace: str) -> NamespaceLister[T]:
-        """The same, for one namespace; "" is all of them, as everywhere (ST-08)."""
+        """Return a lister for one namespace; "" is all of them, as everywhere (ST-08)."""
         return NamespaceLister(self._indexer, self._resource, namespace)
 
 
@@ -46,7 +46,7 @@ class NamespaceLister(Generic[T]):
         self._namespace = namespace
 
     def list(self, selector: Selector | str = EVERYTHING) -> list[T]:
-        """The objects whose labels `selector` matches. Raises SelectorError for text that is no selector."""
+        """Return the objects whose labels `selector` matches. Raises SelectorError for text that is no selector."""
         if not self._namespace:
             return _select(self._indexer.list(), selector)
         if self._indexer.has_index(NAMESPACE_INDEX):
@@ -54,7 +54,7 @@ class NamespaceLister(Generic[T]):
         return _select((item for item in self._indexer.list() if item.metadata.namespace == self._namespace), selector)
 
     def get(self, name: str) -> T:
-        """The object of this name. Raises NotFoundError, as a GET of the server would."""
+        """Return the object of this name. Raises NotFoundError, as a GET from the server would."""
         return _get(self._indexer, self._resource, self._namespace, name)
 
 

@@ -1,6 +1,6 @@
-"""What we have written ourselves, over a cache that has not heard of it yet (ST-12).
+"""Our own writes, over a cache that the watch has not brought them to yet (ST-12).
 
-A controller that reads its cache right after its own write sees the state before. One that keeps the answers of its writes
+A controller that reads its cache right after its own write sees the state before. One that keeps the responses to its writes
 here, and reads through here, sees its own writes until the watch has brought them, or something newer.
 """
 
@@ -23,7 +23,7 @@ SIZE: Final = 100
 class MutationCache(Generic[T]):
     """Reads of an indexer, with our own writes in the place of older states.
 
-    Invariant: an answer is never older than what the indexer holds. Versions are compared as the numbers that etcd makes; where
+    Invariant: no read returns less than what the indexer holds. Versions are compared as the numbers that etcd makes; where
     one is no number the indexer is right.
     """
 
@@ -34,7 +34,7 @@ class MutationCache(Generic[T]):
     ) -> None:
         """Remember each write for `ttl_s` seconds.
 
-        With `include_adds` an object that the indexer does not hold is answered too. It may not have come yet, or may be gone
+        With `include_adds` an object that the indexer does not hold is returned too. It may not have come yet, or may be gone
         already: a deletion that the watch brings first is only noticed after `ttl_s`.
         """
         self._indexer = indexer
@@ -44,7 +44,7 @@ class MutationCache(Generic[T]):
         self._written: OrderedDict[str, tuple[float, T]] = OrderedDict()
 
     def mutation(self, item: T) -> None:
-        """Remember the answer to a write of ours. One that is older than what is remembered changes nothing."""
+        """Remember the response to a write of ours. One that is older than what is remembered changes nothing."""
         key = meta_key(item.metadata)
         known = self._remembered(key)
         if known is not None and _is_newer(known, item):
@@ -55,14 +55,14 @@ class MutationCache(Generic[T]):
             self._written.popitem(last=False)
 
     def get(self, key: str) -> T | None:
-        """The newest that is known of the object under `key`, or None."""
+        """Return the newest version that is known of the object under `key`, or None."""
         cached = self._indexer.get(key)
         if cached is None:
             return self._remembered(key) if self._include_adds else None
         return self._newest(key, cached)
 
     def by_index(self, name: str, value: str) -> list[T]:
-        """The objects that index `name` holds under `value`, each as new as is known. Raises IndexerError.
+        """Return the objects that index `name` holds under `value`, each as new as is known. Raises IndexerError.
 
         Which objects these are, the indexer knows; a write of ours that moves an object to another value is not followed. With
         `include_adds` those follow that the indexer does not hold and that belong there.

@@ -1,4 +1,4 @@
-"""What one may want to change about a reflector."""
+"""The options of a reflector."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIN_WATCH_TIMEOUT_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class ReflectorOptions:
-    """The knobs of a reflector.
+    """How a reflector lists and watches.
 
     With `stream_lists` a collection is asked for as a stream, and listed where the server has no such streams (RF-27); without,
     it is always listed.
@@ -27,7 +27,7 @@ class ReflectorOptions:
     internal_error_window_s: float = 0.0
 
     def page_size_at(self, version: str, *, always_page: bool) -> int:
-        """The page size of a list at `version`; 0 means everything at once.
+        """Return the page size of a list at `version`; 0 means everything at once.
 
         RF-07: at a known version the server answers from its watch cache, but only if it is not asked for pages.
         `always_page` says that it has no such cache.

@@ -47,7 +47,7 @@ class Registration:
 
     @property
     def has_synced(self) -> bool:
-        """Whether the informer has synced and this handler was told every object of the initial list (SI-07)."""
+        """Whether the informer has synced and this handler was called for every object of the initial list (SI-07)."""
         return self._gate.is_open
 
     async def wait_for_sync(self) -> None:
@@ -56,7 +56,7 @@ class Registration:
 
 
 class Listener(Generic[T]):
-    """One handler, its queue and its task. The queue has no bound: a slow handler costs memory, and nobody's time (SI-03).
+    """One handler, its queue and its task. The queue has no bound: a slow handler costs memory and delays no other (SI-03).
 
     Invariants:
     - what is put before `close` is delivered, in order, each once;
@@ -186,7 +186,7 @@ class Processor(Generic[T]):
             listener.close()
 
     def give_up(self) -> None:
-        """Wake those who wait for a sync that can not come any more."""
+        """Wake all who wait for a sync that can no longer happen."""
         for listener in self._listeners.values():
             listener.gate.give_up()
 
@@ -215,7 +215,7 @@ class Processor(Generic[T]):
         tasks.create_task(listener.run(), name=f"listener of {self._name}")
 
     def _settle(self, resync_s: float) -> float:
-        """SI-09: raise what is too small; before the start a smaller wish lowers the check period of all."""
+        """Return the period that a handler gets (SI-09): at least the check period, which it may lower before the start."""
         if resync_s <= 0:
             return 0.0
         if resync_s < MIN_RESYNC_S:

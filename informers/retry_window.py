@@ -13,7 +13,7 @@ QUIET_S: Final = 60.0
 
 
 class RetryWindow:
-    """Whether a fault may be retried at once: yes, for `window_s` seconds from the first fault of a trouble."""
+    """Whether a fault may be retried at once: yes, for `window_s` seconds from the first of a series of faults."""
 
     def __init__(self, window_s: float, clock: Clock) -> None:
         self._window = window_s
@@ -21,7 +21,7 @@ class RetryWindow:
         self._first = self._latest = -math.inf
 
     def allows(self) -> bool:
-        """Note a fault now, and answer whether it may be retried at once."""
+        """Note a fault now, and return whether it may be retried at once."""
         now = self._clock.monotonic()
         if now - self._latest > QUIET_S:
             self._first = now

@@ -1,4 +1,4 @@
-"""The indexer: objects by key, and keys by whatever an index function says."""
+"""The indexer: objects by key, and keys by the values of index functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 IndexFunction = Callable[[T], Sequence[str]]
-"""Answers the values under which an object is found: none, one or more. One that raises ends the informer: it is a bug."""
+"""Returns the values under which an object is found: none, one or more. One that raises ends the informer: it is a bug."""
 
 NAMESPACE_INDEX: Final = "namespace"
 
@@ -22,7 +22,7 @@ _Index = dict[str, dict[str, None]]  # value -> keys; a dict and not a set, so t
 
 
 def index_by_namespace(item: T) -> Sequence[str]:
-    """The index function of `NAMESPACE_INDEX`."""
+    """Return the namespace of an object: the index function of `NAMESPACE_INDEX`."""
     return (item.metadata.namespace,)
 
 
@@ -50,7 +50,7 @@ class Indexer(Generic[T]):
         return key in self._items
 
     def get(self, key: str) -> T | None:
-        """The object under `key` (`namespace/name`), or None."""
+        """Return the object under `key` (`namespace/name`), or None."""
         return self._items.get(key)
 
     def list(self) -> builtins.list[T]:
@@ -66,11 +66,11 @@ class Indexer(Generic[T]):
         return [*self._items.items()]
 
     def by_index(self, name: str, value: str) -> builtins.list[T]:
-        """The objects that index `name` holds under `value`. Raises IndexerError for an unknown index."""
+        """Return the objects that index `name` holds under `value`. Raises IndexerError for an unknown index."""
         return [self._items[key] for key in self._index(name).get(value, ())]
 
     def index_keys(self, name: str, value: str) -> builtins.list[str]:
-        """The keys that index `name` holds under `value`. Raises IndexerError for an unknown index."""
+        """Return the keys that index `name` holds under `value`. Raises IndexerError for an unknown index."""
         return [*self._index(name).get(value, ())]
 
     def index_values(self, name: str) -> builtins.list[str]:
@@ -78,7 +78,7 @@ class Indexer(Generic[T]):
         return [*self._index(name)]
 
     def values_of(self, name: str, item: T) -> Sequence[str]:
-        """The values under which index `name` would hold this object. Raises IndexerError for an unknown index."""
+        """Return the values under which index `name` would hold this object. Raises IndexerError for an unknown index."""
         self._index(name)
         return self._functions[name](item)
 
@@ -98,7 +98,7 @@ class Indexer(Generic[T]):
         self._indices |= built
 
     def put(self, key: str, item: T) -> T | None:
-        """Store an object; answer the one it replaces."""
+        """Store an object; return the one that it replaces."""
         old = self._items.get(key)
         self._items[key] = item
         if old is None:
@@ -108,7 +108,7 @@ class Indexer(Generic[T]):
         return old
 
     def remove(self, key: str) -> T | None:
-        """Remove an object; answer it, or None if it was not there."""
+        """Remove an object; return it, or None if it was not there."""
         old = self._items.pop(key, None)
         if old is not None:
             for name, function in self._functions.items():

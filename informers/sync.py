@@ -10,7 +10,7 @@ from tfjob_operator.informers.errors import InformerStoppedError
 class SyncGate:
     """Closed until something is synced; then open for ever. Giving up wakes those who wait with an error (SI-08).
 
-    Invariant: once opened it stays open, whatever is told to it later.
+    Invariant: once opened it stays open, whatever is called later.
     """
 
     __slots__ = ("_open", "_settled", "_what")
@@ -26,12 +26,12 @@ class SyncGate:
         return self._open
 
     def open(self) -> None:
-        """Synced from now on."""
+        """Mark as synced from now on."""
         self._open = True
         self._settled.set()
 
     def give_up(self) -> None:
-        """It will never be synced, unless it is already."""
+        """Mark as never to be synced, unless it is already."""
         self._settled.set()
 
     async def wait(self) -> None:

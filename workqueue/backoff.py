@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class Backoff:
-    """Exponential back-off with jitter that forgets a bad time once it is over (RF-22, RF-23).
+    """Exponential back-off with jitter that starts over after a quiet period (RF-22, RF-23).
 
     Invariants:
     - the base of the first step is `initial_s`, that of each other one `factor` times its predecessor's, but at most `cap_s`;
-    - a step answers its base plus a random part of up to `jitter` times the base, so `cap_s` bounds the base and not the
-      answer: with the defaults the steps are 0.8-1.6 s, 1.6-3.2 s, ... 25.6-51.2 s, and 30-60 s from then on;
+    - a step returns its base plus a random part of up to `jitter` times the base, so `cap_s` bounds the base and not the
+      result: with the defaults the steps are 0.8-1.6 s, 1.6-3.2 s, ... 25.6-51.2 s, and 30-60 s from then on;
     - more than `reset_after_s` after the latest step, the next one starts over.
 
     The quiet period is measured from the latest step (client-go 1.20). Newer client-go measures it from the latest reset,
@@ -41,7 +41,7 @@ class Backoff:
         clock: Clock,
         random: Callable[[], float],
     ) -> None:
-        """Start at `initial_s`. `random` answers a float in [0, 1), as `random.random` does."""
+        """Start at `initial_s`. `random` returns a float in [0, 1), as `random.random` does."""
         self._initial = initial_s
         self._cap = cap_s
         self._factor = factor

@@ -2,7 +2,7 @@
 
 Two readings, never mixed: `monotonic` for durations, leases, queues and back-off; `now` only for timestamps that are
 written to the API. Sleeping is not here: it belongs to the event loop, whose own `time()` is what `LoopClock.monotonic`
-answers. A test that runs on a virtual-time loop therefore moves the clock and the timers together.
+returns. A test that runs on a virtual-time loop therefore moves the clock and the timers together.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ class Clock(Protocol):
     """The two readings of time."""
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start; never goes back."""
+        """Return the seconds since an arbitrary start; never goes back."""
         ...
 
     def now(self) -> datetime:
-        """The wall clock, timezone-aware, UTC."""
+        """Return the wall clock's time, timezone-aware, in UTC."""
         ...
 
 

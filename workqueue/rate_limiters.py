@@ -1,6 +1,6 @@
 """How long an item has to wait before it may be tried again.
 
-Each limiter answers a delay and keeps the books for it; none of them sleeps. The one exception is `TokenBucket.wait`, for
+Each limiter returns a delay and keeps the counts for it; none of them sleeps. The one exception is `TokenBucket.wait`, for
 callers that pace themselves, such as an API client.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T_contra = TypeVar("T_contra", bound=Hashable, contravariant=True)
 
-LARGEST_EXPONENT = 1023  # 2.0 ** 1024 raises OverflowError (Go's math.Pow answers infinity); a product just becomes inf
+LARGEST_EXPONENT = 1023  # 2.0 ** 1024 raises OverflowError (Go's math.Pow returns infinity); a product just becomes inf
 
 
 class RateLimiter(Protocol[T_contra]):
@@ -42,7 +42,7 @@ class TokenBucket:
 
     Invariants:
     - from its start, in t seconds, no more than `burst + rate * t` tokens are granted;
-    - a token may be granted before it is there: the bucket is in debt then, and whoever got it waits for as long;
+    - a token may be granted before it is there: the bucket then holds less than none, and the caller waits for as long;
     - of those in `wait` only the first has a token granted, so a cancelled wait gives it back and delays nobody; the
       others follow in the order of their calls.
     """
@@ -50,7 +50,7 @@ class TokenBucket:
     __slots__ = ("_burst", "_clock", "_filled_at", "_rate", "_tokens", "_turn")
 
     def __init__(self, rate: float, burst: int, *, clock: Clock | None = None) -> None:
-        """Raises ValueError unless `rate` (tokens per second) is positive and `burst` is at least 1."""
+        """Start full. Raises ValueError unless `rate` (tokens per second) is positive and `burst` is at least 1."""
         if rate <= 0 or burst < 1:
             raise ValueError(f"a token bucket needs a positive rate and a burst of at least 1, not {rate} and {burst}")
         self._rate = rate
@@ -118,7 +118,7 @@ class ItemFastSlowRateLimiter:
     __slots__ = ("_fast_delay", "_max_fast_attempts", "_slow_delay", "_tries")
 
     def __init__(self, fast_delay_s: float, slow_delay_s: float, max_fast_attempts: int) -> None:
-        """Answer `fast_delay_s` for the first `max_fast_attempts` tries of each item and `slow_delay_s` after them."""
+        """Return `fast_delay_s` for the first `max_fast_attempts` tries of each item and `slow_delay_s` after them."""
         self._fast_delay = fast_delay_s
         self._slow_delay = slow_delay_s
         self._max_fast_attempts = max_fast_attempts

@@ -88,12 +88,12 @@ def once(side: Side, **arguments: Any) -> Numbers:
 
 
 def memory() -> Numbers:
-    """This process's resident memory in MB: `rss` now (VmRSS) and `peak` since the start or `forget_peak` (VmHWM)."""
+    """Return this process's resident memory in MB: `rss` now (VmRSS) and `peak` since the start or `forget_peak` (VmHWM)."""
     return memory_of(os.getpid())
 
 
 def memory_of(pid: int) -> Numbers:
-    """The same of any process."""
+    """Return the same for any process."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return {name: int(fields[key].split()[0]) / 1024 for name, key in (("rss", "VmRSS"), ("peak", "VmHWM"))}
 
@@ -104,7 +104,7 @@ def forget_peak() -> None:
 
 
 def _main() -> None:
-    """The process's end: prepare, say so, then measure for every line that comes."""
+    """Run in the child process: prepare, say so, then measure for every line that comes."""
     module, _, name = sys.argv[1].partition(":")
     side: Side = getattr(importlib.import_module(module), name)
     answers = os.fdopen(os.dup(1), "w")

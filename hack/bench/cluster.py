@@ -100,18 +100,18 @@ class Cluster:
 
 
 def create_requests(target: Target, numbers: Iterable[int]) -> list[bytes]:
-    """The requests that create these pods."""
+    """Return the requests that create these pods."""
     return [target.request("POST", PATH, json.dumps(pod_body(number, NAMESPACE)).encode()) for number in numbers]
 
 
 def delete_requests(target: Target, numbers: Iterable[int]) -> list[bytes]:
-    """The requests that delete these pods."""
+    """Return the requests that delete these pods."""
     names = (pod_body(number, NAMESPACE)["metadata"]["name"] for number in numbers)
     return [target.request("DELETE", f"{PATH}/{name}?gracePeriodSeconds=0") for name in names]
 
 
 def status_requests(target: Target, numbers: Iterable[int], offset: int = 0) -> list[bytes]:
-    """The requests by which a kubelet reports these pods running; another `offset` makes another report."""
+    """Return the requests by which a kubelet reports these pods running; another `offset` makes another report."""
     return [
         target.request(
             "PUT",

@@ -113,7 +113,7 @@ def raw(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
 
 @contextmanager
 def typed(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
-    """The `kubernetes` package's `CoreV1Api` with its models, one thread for each request under way."""
+    """Prepare the `kubernetes` package's `CoreV1Api` with its models, one thread for each request under way."""
     from kubernetes import client, config
 
     config.load_kube_config(arguments["kubeconfig"])

@@ -35,7 +35,7 @@ CODEC: Final = Codec(PODS, Pod)
 
 
 def measure_decoding(bench: Bench) -> list[Result]:
-    """A list page and watch lines, in objects a second."""
+    """Measure a list page and watch lines, in objects a second."""
     page = _page(bench)
     lines = [b'{"type":"MODIFIED","object":' + raw + b"}\n" for raw in _items(page)]
     bench.say(f"decoding a list page and as many watch lines of {PAGE} pods, {ROUNDS} times")
@@ -55,7 +55,7 @@ def measure_decoding(bench: Bench) -> list[Result]:
 
 
 def measure_store(bench: Bench) -> list[Result]:
-    """A put of a changed object and a replacement of all, with two indices, in microseconds an object."""
+    """Measure a put of a changed object and a replacement of all, with two indices, in microseconds an object."""
     decoded = asyncio.run(CODEC.decode_page(_page(bench))).items
     pods = [_renamed(decoded[number % PAGE], number) for number in range(STORED)]
     changed = [_renamed(pod, number) for number, pod in enumerate(pods)]
@@ -78,7 +78,7 @@ class _RawPage(msgspec.Struct):
 
 
 def _items(page: bytes) -> list[bytes]:
-    """The objects of a list as a watch sends them: with their kind, which a list leaves out."""
+    """Return the objects of a list as a watch sends them: with their kind, which a list leaves out."""
     head = b'{"kind":"Pod","apiVersion":"v1",'
     return [head + bytes(raw).lstrip(b"{ \n") for raw in msgspec.json.decode(page, type=_RawPage).items]
 

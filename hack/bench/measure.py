@@ -25,7 +25,7 @@ def interleaved(sides: Mapping[str, Callable[[], R]], rounds: int) -> dict[str, 
 
 
 def ratio(above: Sequence[float], below: Sequence[float]) -> float:
-    """The median of the ratios within the rounds: two neighbours in time have met the same machine.
+    """Return the median of the ratios within the rounds: two neighbours in time have met the same machine.
 
     Raises ValueError when the two were not measured together.
     """
@@ -35,7 +35,7 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> float:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that is not exceeded by `share` of them (0.5: the median's neighbour, 0.99: all but a hundredth)."""
+    """Return the smallest value that `share` of them do not exceed (0.5: the median's neighbour, 0.99: all but a hundredth)."""
     if not values or not 0 < share <= 1:
         raise ValueError(f"no {share} percentile of {len(values)} values")
     return sorted(values)[math.ceil(share * len(values)) - 1]

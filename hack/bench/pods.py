@@ -39,7 +39,7 @@ TEMPLATE: Final[dict[str, Any]] = {
 
 
 def job_meta(number: int, namespace: str) -> ObjectMeta:
-    """The metadata of a job as the server would have made it."""
+    """Return the metadata of a job as the server would have made it."""
     return ObjectMeta(
         name=f"{JOB}-{number:05d}",
         namespace=namespace,
@@ -50,14 +50,14 @@ def job_meta(number: int, namespace: str) -> ObjectMeta:
 
 
 def job(number: int, namespace: str, replicas: tuple[tuple[str, int], ...] = REPLICAS) -> TFJob:
-    """A job with these replicas, as the cache holds it."""
+    """Return a job with these replicas, as the cache holds it."""
     body = {"tfReplicaSpecs": {kind: {"replicas": count, "template": TEMPLATE} for kind, count in replicas}}
     return TFJob(metadata=job_meta(number, namespace), spec=msgspec.Raw(msgspec.json.encode(body)))
 
 
 @lru_cache
 def job_spec(replicas: tuple[tuple[str, int], ...] = REPLICAS) -> TFJobSpec:
-    """The specification of such a job, read as the operator reads it."""
+    """Return the specification of such a job, read as the operator reads it."""
     spec = read_spec(JOB, job(0, "", replicas).spec)
     if not isinstance(spec, TFJobSpec):
         raise TypeError(f"the benchmark's own job is invalid: {spec}")
@@ -77,7 +77,7 @@ def _builder(number: int, namespace: str) -> PodBuilder:
 
 
 def running_status(number: int) -> dict[str, Any]:
-    """What a kubelet says of a pod that runs."""
+    """Return what a kubelet says of a pod that runs."""
     began = BEGAN.isoformat().replace("+00:00", "Z")
     return {
         "phase": "Running",

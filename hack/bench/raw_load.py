@@ -52,7 +52,7 @@ class Target:
         return cls(address.hostname or "", address.port or 443, tls)
 
     def request(self, method: str, path: str, body: bytes = b"", content_type: str = "application/json") -> bytes:
-        """A whole request, ready to be sent."""
+        """Return a whole request, ready to be sent."""
         head = (
             f"{method} {path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nUser-Agent: bench\r\n"
             f"Accept: application/json\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -62,7 +62,7 @@ class Result:
         return None if self.goal is None else self.goal.is_met_by(self.value)
 
     def entry(self) -> Entry:
-        """The result as it goes into the file, rounded to what a measurement can mean."""
+        """Return the result as it goes into the file, rounded to what a measurement can mean."""
         return {
             "name": self.name,
             "value": float(f"{self.value:.6g}"),
@@ -73,12 +73,12 @@ class Result:
 
 
 def shown(value: float) -> str:
-    """A number for people: three digits that count, more only where there are more before the point."""
+    """Return a number for people: three digits that count, more only where there are more before the point."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def table(results: Sequence[Result], before: Mapping[str, float]) -> str:
-    """The results in columns, beside what was measured `before`."""
+    """Return the results in columns, beside what was measured `before`."""
     rows = [HEADER]
     for result in results:
         met = {None: "", True: "yes", False: "NO"}[result.met]
@@ -98,7 +98,7 @@ def table(results: Sequence[Result], before: Mapping[str, float]) -> str:
 
 
 def merged(kept: Sequence[Entry], new: Sequence[Entry]) -> list[Entry]:
-    """The entries on file with those of a partial run in their places; what is new comes last."""
+    """Return the entries on file with those of a partial run in their places; what is new comes last."""
     fresh = {entry["name"]: entry for entry in new}
     replaced = [fresh.pop(entry["name"], entry) for entry in kept]
     return replaced + list(fresh.values())

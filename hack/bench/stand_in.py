@@ -42,7 +42,7 @@ def stand_in(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
 
 
 def _end_of(listed: bytes) -> bytes:
-    """The bookmark that ends the initial events."""
+    """Return the bookmark that ends the initial events."""
     metadata = {
         "resourceVersion": json.loads(listed)["metadata"]["resourceVersion"],
         "annotations": {INITIAL_EVENTS_END: "true"},

@@ -75,7 +75,7 @@ def measure(bench: Bench) -> list[Result]:
 
 
 def parse(lines: Iterable[str]) -> list[Import]:
-    """The imports that -X importtime tells of, each after those inside it; other lines are left out."""
+    """Return the imports that -X importtime tells of, each after those inside it; other lines are left out."""
     found = (LINE.fullmatch(line.rstrip()) for line in lines)
     return [Import(int(match[1]), len(match[3]) // 2, match[4]) for match in found if match]
 

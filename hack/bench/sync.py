@@ -103,7 +103,7 @@ def _both_ways(bench: Bench, count: int) -> tuple[list[Numbers], list[Numbers]]:
 
 @contextmanager
 def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
-    """The shared informer as the operator uses it: an index by owner beside the one by namespace, and a handler."""
+    """Prepare the shared informer as the operator uses it: an index by owner beside the one by namespace, and a handler."""
     from tfjob_operator.api.client import Settings, load_settings
 
     server = arguments.get("server")
@@ -139,7 +139,7 @@ async def _sync(settings: Any, count: int, *, stream_lists: bool) -> Numbers:
 
 @contextmanager
 def official(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
-    """The `kubernetes` package's informer, with a handler. It can not be stopped cleanly; the process is killed."""
+    """Prepare the `kubernetes` package's informer, with a handler. It cannot be stopped cleanly; the process is killed."""
     from kubernetes import client, config
     from kubernetes.informer import ADDED, SharedInformer
 

@@ -90,7 +90,7 @@ async def _record(settings: Any, count: int) -> bytes:
 
 @contextmanager
 def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
-    """A whole informer over a transport that plays the recording."""
+    """Prepare a whole informer over a transport that plays the recording."""
     recorded = Path(arguments["recording"]).read_bytes()
     chunks = [recorded[start : start + CHUNK] for start in range(0, len(recorded), CHUNK)]
     lines = recorded.splitlines()

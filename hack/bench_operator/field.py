@@ -77,8 +77,11 @@ class Field:
         return found
 
     def count(self, *prefixes: str) -> int:
-        """How many objects etcd holds below these prefixes. Costs the API server nothing, and the machine little: on a
-        connection of its own, since a new one for each question took a quarter of the machine that is measured."""
+        """Count the objects that etcd holds below these prefixes.
+
+        It costs the API server nothing, and the machine little: on a connection of its own, since a new one for each question
+        took a quarter of the machine that is measured.
+        """
         total = 0
         for prefix in prefixes:
             start = f"/registry/{prefix}/".encode()
@@ -97,7 +100,7 @@ class Field:
         return total
 
     def bytes_in_etcd(self) -> float:
-        """What etcd's database holds: keys, values and their indexes, old versions and events with the others."""
+        """Return what etcd's database holds: keys, values and their indexes, old versions and events with the others."""
         return float(str(self.plane.etcd_call("maintenance/status", {})["dbSizeInUse"]))
 
     def children(self, namespace: str) -> int:

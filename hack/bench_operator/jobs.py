@@ -40,7 +40,7 @@ def replica(replicas: int, run: str) -> dict[str, Any]:
 
 
 def ps_and_workers(workers: int = 4, *, servers: int = 1, run: str = "2s:0") -> dict[str, Any]:
-    """A specification of parameter servers, which run for ever, and workers, all of which must succeed."""
+    """Return a specification of parameter servers, which run for ever, and workers, all of which must succeed."""
     specs = {"Worker": replica(workers, run)}
     if servers:
         specs = {"PS": replica(servers, "forever")} | specs
@@ -48,7 +48,7 @@ def ps_and_workers(workers: int = 4, *, servers: int = 1, run: str = "2s:0") -> 
 
 
 def job_requests(target: Target, namespace: str, names: list[str], spec: dict[str, Any]) -> list[bytes]:
-    """The requests that create jobs of these names."""
+    """Return the requests that create jobs of these names."""
     path = c.TFJOBS.path(namespace)
     return [
         target.request(
@@ -68,7 +68,7 @@ def job_requests(target: Target, namespace: str, names: list[str], spec: dict[st
 
 
 def child_requests(target: Target, namespace: str, names: list[str], spec: dict[str, Any]) -> list[bytes]:
-    """The requests that create all children of these jobs, in the operator's own order and words."""
+    """Return the requests that create all children of these jobs, in the operator's own order and words."""
     requests = []
     for name in names:
         raw = msgspec.json.encode(spec)
@@ -93,7 +93,7 @@ def child_requests(target: Target, namespace: str, names: list[str], spec: dict[
 
 
 def delete_requests(target: Target, namespace: str, names: list[str], spec: dict[str, Any]) -> list[bytes]:
-    """The requests that delete all services and pods of these jobs, and the ConfigMaps of the namespace's jobs."""
+    """Return the requests that delete all services and pods of these jobs, and the ConfigMaps of the namespace's jobs."""
     selector = urllib.parse.quote(f"{c.LABEL_OPERATOR_NAME}={c.OPERATOR_NAME}", safe="")
     return [
         target.request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps?labelSelector={selector}"),

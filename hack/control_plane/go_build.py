@@ -75,7 +75,7 @@ class GoTree:
             )
 
     def _packages_with_openapi(self) -> Iterator[str]:
-        """The packages whose types are tagged for OpenAPI. What lies in `staging` is imported as vendored."""
+        """Yield the packages whose types are tagged for OpenAPI. What lies in `staging` is imported as vendored."""
         staging = self.root / "staging" / "src" / "k8s.io"
         repositories = [folder for folder in staging.iterdir() if folder.is_dir() and folder.name not in NOT_SERVED]
         for folder in (self.root / "cmd", self.root / "pkg", *repositories):
@@ -103,7 +103,7 @@ class GoTree:
         )
 
     def _version_flags(self) -> str:
-        """The linker's flags without which the programs would call themselves v0.0.0."""
+        """Return the linker's flags without which the programs would call themselves v0.0.0."""
         major, minor, _ = self._version.split(".")
         said = {"gitVersion": f"v{self._version}", "gitMajor": major, "gitMinor": minor, "gitCommit": "debian"}
         said["gitTreeState"] = "clean"

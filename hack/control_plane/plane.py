@@ -211,12 +211,12 @@ class ControlPlane:
         return content
 
     def connect(self) -> http.client.HTTPSConnection:
-        """A connection to the API server as the administrator, for those who ask it often; it is the caller's to close."""
+        """Return a connection to the API server as the administrator, for frequent requests; the caller closes it."""
         admin = Credential(self.directory / "pki" / "admin.crt", self.directory / "pki" / "admin.key")
         return Requester(self._authority.certificate, admin, timeout_s=30.0).connect(urlsplit(self.server).port or 0)
 
     def connect_to_etcd(self) -> http.client.HTTPSConnection:
-        """A connection to etcd, for those who ask it often; it is the caller's to close."""
+        """Return a connection to etcd, for those who ask it often; it is the caller's to close."""
         return self._etcd_requester().connect(self._etcd_port)
 
     @property

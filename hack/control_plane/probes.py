@@ -35,7 +35,7 @@ class Requester:
         return self._ask("POST", port, path, body)
 
     def connect(self, port: int) -> http.client.HTTPSConnection:
-        """A connection for many requests; opens with the first, and is the caller's to close."""
+        """Return a connection for many requests; opens with the first, and is the caller's to close."""
         return http.client.HTTPSConnection("127.0.0.1", port, timeout=self._timeout, context=self._context)
 
     def _ask(self, method: str, port: int, path: str, body: bytes | None) -> tuple[int, bytes]:

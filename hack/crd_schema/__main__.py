@@ -18,7 +18,7 @@ COPY: Final = Path(__file__).parent / "openapi.json"
 
 
 def definitions() -> Definitions:
-    """The copy."""
+    """Return the definitions of the copy."""
     found: Definitions = json.loads(COPY.read_text())
     return found
 

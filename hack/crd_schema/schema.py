@@ -69,7 +69,7 @@ _QUANTITY: Final[Schema] = {
 
 
 def _typed(name: str) -> Schema:
-    """A value of this type, or null, and none that passes for null."""
+    """Return a value of this type, or null, and none that passes for null."""
     return {"type": name, "nullable": True, "not": {"enum": _OTHER_ZEROS[name]}}
 
 
@@ -96,7 +96,7 @@ SPECIAL: Final[Mapping[str, Schema]] = {
 
 
 def reduced(document: Mapping[str, Any]) -> Definitions:
-    """The definitions that a pod template needs, each field with its type alone."""
+    """Return the definitions that a pod template needs, each field with its type alone."""
     definitions: Definitions = document["definitions"]
     found: Definitions = {}
     waiting = [ROOT]
@@ -111,7 +111,7 @@ def reduced(document: Mapping[str, Any]) -> Definitions:
 
 
 def _types_of(schema: Schema) -> Schema:
-    """The schema without words, limits and merge keys."""
+    """Return the schema without words, limits and merge keys."""
     kept = {key: schema[key] for key in _TYPE_KEYS if key in schema}
     return {key: _types_of(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
@@ -129,7 +129,7 @@ def _name(schema: Schema) -> str:
 
 
 def template(definitions: Definitions) -> Schema:
-    """The structural schema of a pod template, without references."""
+    """Return the structural schema of a pod template, without references."""
     return _object(definitions, ROOT)
 
 
@@ -155,7 +155,7 @@ def _schema(definitions: Definitions, given: Schema) -> Schema:
 
 
 def written(schema: Schema, indent: int) -> str:
-    """The schema as lines of YAML: what fits into a line stands in flow style."""
+    """Return the schema as lines of YAML: what fits into a line stands in flow style."""
     return "".join(f"{' ' * indent}{line}\n" for line in _lines(schema, _WIDTH - indent))
 
 
@@ -170,7 +170,7 @@ def _lines(schema: Schema, width: int) -> Iterator[str]:
 
 
 def spliced(manifest: str, definitions: Definitions) -> str:
-    """The manifest of the CRD with its generated lines made anew. Raises ValueError when their marks are missing."""
+    """Return the manifest of the CRD with its generated lines made anew. Raises ValueError when their marks are missing."""
     before, begin, rest = manifest.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

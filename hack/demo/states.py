@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def state_of_job(job: TFJob) -> str:
-    """The last condition with its message, as the STATE column shows it; empty while there is none."""
+    """Return the last condition with its message, as the STATE column shows it; empty while there is none."""
     if not job.status.conditions:
         return ""
     last = job.status.conditions[-1]
@@ -19,7 +19,7 @@ def state_of_job(job: TFJob) -> str:
 
 
 def state_of_pod(pod: Pod) -> str:
-    """The phase, or what is more to the point: on its way out, why it waits, how often it restarted, how it ended."""
+    """Return the phase, or what is more to the point: on its way out, why it waits, how often it restarted, how it ended."""
     if pod.metadata.deletion_timestamp is not None:
         return "Terminating"
     notes = [note for status in pod.status.container_statuses or () if (note := _note(status))]

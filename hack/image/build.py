@@ -140,7 +140,7 @@ def _pip(runner: LoggedRunner, *arguments: str) -> None:
 
 
 def requirements() -> list[str]:
-    """What setup.cfg says that the operator needs."""
+    """Return what setup.cfg says that the operator needs."""
     settings = configparser.ConfigParser(interpolation=None)
     settings.read(PROJECT / "setup.cfg")
     return settings["options"]["install_requires"].split("\n")[1:]

@@ -29,7 +29,7 @@ Locked = dict[tuple[str, str], set[str]]
 
 
 def lock(wanted: list[str], options: list[str]) -> Locked:
-    """What pip would install, on every platform. Raises CalledProcessError."""
+    """Return what pip would install, on every platform. Raises CalledProcessError."""
     found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for platform in PLATFORMS:
         with tempfile.NamedTemporaryFile(suffix=".json") as report:
@@ -46,7 +46,7 @@ def lock(wanted: list[str], options: list[str]) -> Locked:
 
 
 def written(locked: Locked) -> str:
-    """The lines of a requirements file."""
+    """Return the lines of a requirements file."""
     lines = ["# Made by `python -m hack.image.lock`: what the image installs, and the digests of its files."]
     for (name, version), digests in sorted(locked.items()):
         lines += [" \\\n    ".join([f"{name}=={version}", *(f"--hash=sha256:{digest}" for digest in sorted(digests))])]

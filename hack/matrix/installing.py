@@ -180,7 +180,7 @@ def _specs(session: Session) -> list[object]:
 
 
 def open_crd(group: str, kind: str, plural: str) -> dict[str, Any]:
-    """A CRD without a schema."""
+    """Return a CRD without a schema."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -27,7 +27,7 @@ KUBEFLOW: Final = "--namespace=kubeflow"
 
 
 def long_job(name: str, workers: int = 1) -> dict[str, Any]:
-    """A job that runs until it is taken away."""
+    """Return a job that runs until it is taken away."""
     template = {
         "metadata": {"annotations": {RUN: "forever"}},
         "spec": {"containers": [{"name": "tensorflow", "image": "busybox:1.36", "command": ["sleep", "3600"]}]},

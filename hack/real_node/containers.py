@@ -46,7 +46,7 @@ class Containers:
 
 
 def _resident(process: int) -> int:
-    """The bytes of a process's own and shared memory (VmRSS)."""
+    """Return the bytes of a process's own and shared memory (VmRSS)."""
     status = Path(f"/proc/{process}/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
     return int(line.split()[1]) * 1024

@@ -65,7 +65,7 @@ class Places:
 
     @property
     def containerd_settings(self) -> Path:
-        """containerd's configuration."""
+        """The configuration of containerd."""
         return self.folder / "containerd.toml"
 
     @property

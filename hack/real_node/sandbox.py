@@ -58,7 +58,7 @@ def run(command: Sequence[str], tools: Tools) -> int:
 
 
 def _groups() -> list[Path]:
-    """The control groups of this machine, the inner ones first.
+    """Return the control groups of this machine, the inner ones first.
 
     Those of a neighbour come and go while we look, which `os.walk` bears and `Path.rglob` does not.
     """
