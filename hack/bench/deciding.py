@@ -54,7 +54,7 @@ class World:
 
 
 def measure_planning(bench: Bench) -> list[Result]:
-    """Measure a job of one PS and four workers: its first sync, which creates everything, and one that finds nothing to do."""
+    """A job of one PS and four workers: its first sync, which creates everything, and one that finds nothing to do."""
     bench.say(f"planning a job of {sum(count for _, count in REPLICAS)} replicas {PLANS:,} times, {ROUNDS} times")
     new, settled = worlds()
     sides: dict[str, Callable[[], float]] = {
@@ -79,7 +79,7 @@ def measure_events(bench: Bench) -> list[Result]:
 
 
 def worlds() -> tuple[World, World]:
-    """Return a job that has nothing yet, and the same one when everything runs and its status says so."""
+    """A job that has nothing yet, and the same one when everything runs and its status says so."""
     spec = job_spec(REPLICAS)
     new = World(job(0, "team", REPLICAS), spec)
     begun = new.plan()
