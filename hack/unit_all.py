@@ -1,5 +1,7 @@
-"""The unit tests on each Python that the project is for and this machine has: `python -m hack.unit_all [--others] [pytest's
-arguments]`. With --others the Python that runs this is left out: `make test` has run them there.
+"""The unit tests on each Python that the project is for and this machine has.
+
+Run as `python -m hack.unit_all [--others] [pytest's arguments]`. With --others the Python that runs this is left out: `make
+test` has run them there.
 
 Interpreters are looked for on the path and in pyenv's folder. Each gets a virtual environment in the cache of this machine's
 user, with the packages of setup.cfg as hack/constraints.txt pins them, named by a hash of both, so that a change makes a new
