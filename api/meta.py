@@ -76,6 +76,12 @@ class Object(Protocol):
         ...
 
 
+class PartialObjectMetadata(Struct, frozen=True):
+    """Any object, or a list, of which nothing but the metadata is looked at."""
+
+    metadata: ObjectMeta
+
+
 @dataclass(frozen=True, slots=True)
 class Resource:
     """A kind of object and the place where the server keeps it. `group` is "" for the core API."""

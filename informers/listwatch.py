@@ -18,7 +18,8 @@ from tfjob_operator.informers.list_reader import ListReader
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
-    from tfjob_operator.api.client.rest import ListOptions, RestClient
+    from tfjob_operator.api.client.options import ListOptions
+    from tfjob_operator.api.client.rest import RestClient
     from tfjob_operator.informers.codec import Codec, Page
 
 Batch = list[WatchEvent[T]]

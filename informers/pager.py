@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Generic
 
 from tfjob_operator.api.client.errors import ExpiredError
-from tfjob_operator.api.client.rest import ListOptions, with_page
+from tfjob_operator.api.client.options import ListOptions, with_page
 from tfjob_operator.informers.codec import Page
 from tfjob_operator.informers.deltas import T
 

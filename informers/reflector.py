@@ -38,7 +38,7 @@ from tfjob_operator.api.client.errors import (
     TooManyRequestsError,
     TransportError,
 )
-from tfjob_operator.api.client.rest import ListOptions
+from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.informers.codec import Page, Skipped
 from tfjob_operator.informers.deltas import Added, Bookmark, Change, Deleted, Delta, Modified, ReplacedAll, T, Vanished
 from tfjob_operator.informers.initial_events import InitialEvents, LateBookmark, NotStreamedError

@@ -6,7 +6,15 @@ from tfjob_operator.api.client.auth import load_settings
 from tfjob_operator.api.client.errors import ConfigError
 from tfjob_operator.api.client.http import HttpTransport, Request, Response, Settings, Transport
 from tfjob_operator.api.client.metrics import RequestMetrics
-from tfjob_operator.api.client.rest import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, ListOptions, RestClient
+from tfjob_operator.api.client.options import (
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_MERGE_PATCH,
+    TABLE,
+    ListOptions,
+    LogOptions,
+)
+from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.client.retry import BUSY_WRITER, FEW_WRITERS, retry_on_conflict
 
 __all__ = [
@@ -15,9 +23,11 @@ __all__ = [
     "JSON_PATCH",
     "MERGE_PATCH",
     "STRATEGIC_MERGE_PATCH",
+    "TABLE",
     "ConfigError",
     "HttpTransport",
     "ListOptions",
+    "LogOptions",
     "Request",
     "RequestMetrics",
     "Response",

@@ -1,13 +1,13 @@
 """One request and its answer: held back by the rate limit, tried again where that is right, checked, counted (WR-05, WR-06).
 
-A request is tried again where client-go does it: the server asked for that with a Retry-After, or a GET lost its connection.
-Everything else is the caller's decision, who knows what the request means.
+When a request is tried again is decided by `retry.request_retry_delay`. Everything else is the caller's decision, who knows
+what the request means.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tfjob_operator.api.client.counted import Counted
 from tfjob_operator.api.client.errors import (
@@ -15,11 +15,11 @@ from tfjob_operator.api.client.errors import (
     DecodeError,
     RequestTimeoutError,
     StatusError,
-    TooLargeResourceVersionError,
     error_from_answer,
     parse_http_date,
 )
 from tfjob_operator.api.client.metrics import NO_ANSWER, Attempt, NoRequestMetrics
+from tfjob_operator.api.client.retry import MAX_REQUEST_RETRIES, request_retry_delay
 from tfjob_operator.api.client.throttle import Throttle
 from tfjob_operator.workqueue.clock import LoopClock
 
@@ -32,15 +32,6 @@ if TYPE_CHECKING:
     from tfjob_operator.workqueue.clock import Clock
 
 T = TypeVar("T")
-
-MAX_RETRIES: Final = 10
-"""WR-06: client-go gives up after ten."""
-
-LOST_GET_DELAY_S: Final = 1.0
-"""WR-06: a GET whose connection was lost is treated as if the server had asked for one second."""
-
-LONGEST_RETRY_AFTER_S: Final = 30.0
-"""A server that asks for more gets it from the caller, who has a queue to wait in. API servers ask for one to ten seconds."""
 
 
 class Exchange:
@@ -64,7 +55,7 @@ class Exchange:
         return await self._with_retries(request, self._read)
 
     async def read_while_it_arrives(self, request: Request, take: Callable[[AsyncIterator[bytes]], Awaitable[T]]) -> T:
-        """Send a request whose answer is a stream with an end, and answer what `take` makes of the chunks of its body.
+        """Send a request whose answer is a stream with an end, and return what `take` makes of the chunks of its body.
 
         One attempt, and what `take` does in it, has `total_s` seconds.
         """
@@ -81,14 +72,21 @@ class Exchange:
 
         return await self._with_retries(request, attempt)
 
-    async def open(self, request: Request) -> Response:
-        """Send a request whose answer is a stream, which the caller must close. Only retries pass the rate limit."""
-        return await self._with_retries(request, self._open, first_is_free=True)
+    async def open(self, request: Request, content_type: str = "json") -> Response:
+        """Send a request whose answer is a stream of this type, which the caller must close.
+
+        Only retries pass the rate limit.
+        """
+
+        async def attempt(request: Request, retries: int) -> Response:
+            return await self._open(request, retries, content_type)
+
+        return await self._with_retries(request, attempt, first_is_free=True)
 
     async def _with_retries(
         self, request: Request, attempt: Callable[[Request, int], Awaitable[T]], *, first_is_free: bool = False
     ) -> T:
-        """Attempt a request until it succeeds, fails for good, or was retried often enough."""
+        """Attempt a request until it succeeds, or `request_retry_delay` or `MAX_REQUEST_RETRIES` says that this is all."""
         retries = 0
         while True:
             if self._throttle is not None and (retries or not first_is_free):
@@ -96,8 +94,8 @@ class Exchange:
             try:
                 return await attempt(request, retries)
             except (StatusError, ConnectionLostError) as error:
-                delay = _retry_delay(error, request)
-                if delay is None or retries == MAX_RETRIES:
+                delay = request_retry_delay(error, request)
+                if delay is None or retries == MAX_REQUEST_RETRIES:
                     raise
             await asyncio.sleep(delay)
             retries += 1
@@ -136,7 +134,7 @@ class Exchange:
             self._count(request, retries, code, self._clock.monotonic() - started, received)
         return taken
 
-    async def _open(self, request: Request, retries: int) -> Response:
+    async def _open(self, request: Request, retries: int, content_type: str) -> Response:
         code = NO_ANSWER
         try:
             response = await self._transport.send(request)
@@ -144,7 +142,8 @@ class Exchange:
         finally:
             self._count(request, retries, code)
         try:
-            _check(request, response, b"" if response.status == 200 else await response.body(), self._clock)
+            body = b"" if response.status == 200 else await response.body()
+            _check(request, response, body, self._clock, content_type)
         except BaseException:
             response.close()
             raise
@@ -157,29 +156,18 @@ class Exchange:
         self._metrics.attempted(Attempt(request.method, code, retries > 0, sent, seconds, received))
 
 
-def _check(request: Request, response: Response, body: bytes, clock: Clock) -> None:
-    """Raise unless the answer is a success in JSON: the login page of a proxy must not pass for an object."""
+def _check(request: Request, response: Response, body: bytes, clock: Clock, content_type: str = "json") -> None:
+    """Raise unless the answer is a success of this type: the login page of a proxy must not pass for an object."""
     headers = response.headers
     if 200 <= response.status < 300:
         kind = headers.get("Content-Type")
         # Kubernetes 1.20 gives its OpenAPI no type, so that Go calls it text; nobody logs in by what begins with a brace.
         unnamed = kind is not None and kind.startswith("text/plain") and body[:1] == b"{"
-        if kind is not None and "json" not in kind and not unnamed:
-            raise DecodeError(f"the answer is {kind}, not JSON", request=str(request))
+        if kind is not None and content_type not in kind and not unnamed:
+            wanted = "JSON" if content_type == "json" else content_type
+            raise DecodeError(f"the answer is {kind}, not {wanted}", request=str(request))
         return
     # A date in Retry-After means the server's clock, which need not be ours.
     now = parse_http_date(headers.get("Date", "")) or clock.now()
     retry_after = headers.get("Retry-After")
     raise error_from_answer(response.status, body, request=str(request), retry_after=retry_after, now=now)
-
-
-def _retry_delay(error: StatusError | ConnectionLostError, request: Request) -> float | None:
-    """Seconds until another attempt, or None where there must be none."""
-    if isinstance(error, ConnectionLostError):
-        return LOST_GET_DELAY_S if request.method == "GET" else None
-    if isinstance(error, TooLargeResourceVersionError):
-        return None  # the reflector's rule RF-04 answers this at once; waiting would not help
-    delay = error.retry_after_s
-    if delay is None or delay > LONGEST_RETRY_AFTER_S:
-        return None
-    return delay if error.code == 429 or error.code >= 500 else None

@@ -1,36 +1,43 @@
-"""The verbs of the Kubernetes API over a `Transport`: get, list, watch, create, update, patch, delete.
+"""The verbs of the Kubernetes API over a `Transport`.
 
-Bodies go out as JSON and come back as bytes: what they are decoded into is the caller's business. Failures are raised as the
-errors of `api.client.errors`. What is tried again, and when, is in `api.client.exchange`.
+Bodies go out as JSON. What comes back is decoded into the type `into`; without one it is bytes, as they came, which costs
+nothing where nobody reads them. Failures are raised as the errors of `api.client.errors`. What is tried again, and when, is in
+`api.client.retry`.
 """
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack, overload
 
 import msgspec
 
+from tfjob_operator.api.client.decoding import decode_answer
 from tfjob_operator.api.client.exchange import Exchange
-from tfjob_operator.api.client.http import Request
+from tfjob_operator.api.client.http.messages import JSON, Request
+from tfjob_operator.api.client.options import APPLY_PATCH, MERGE_PATCH, LogOptions, delete_body
 from tfjob_operator.api.client.watch_lines import WatchLines
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from tfjob_operator.api.client.http import Transport
     from tfjob_operator.api.client.metrics import RequestMetrics
+    from tfjob_operator.api.client.options import (
+        ApplyOptions,
+        CreateOptions,
+        DeleteOptions,
+        ListOptions,
+        ListReadOptions,
+        PatchOptions,
+        ReadOptions,
+        WriteOptions,
+    )
     from tfjob_operator.api.client.throttle import Limiter
     from tfjob_operator.api.meta import Resource
     from tfjob_operator.workqueue.clock import Clock
 
 T = TypeVar("T")
-
-MERGE_PATCH: Final = "application/merge-patch+json"
-STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
-JSON_PATCH: Final = "application/json-patch+json"
-APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 REQUEST_S: Final = 40.0
 """The server gives up a write after 34 s (1.20) and says so; a limit below that would hide its answer."""
@@ -44,44 +51,20 @@ every 60 s (SV-03) and caches events for 75 s (SV-04), so by then something shou
 before `IDLE_BOOKMARKS` (hack/kubernetes_versions.py) send none for a collection in which nothing happens: there a silent watch
 is opened anew every 80 s, for the price of one request, since it goes on from the version that it had."""
 
+LOG_SILENCE_S: Final = 4 * 3600.0
+"""Silence after which the stream of a log is given up: a kubelet cuts idle streams after four hours, too. A peer that has died
+is found within minutes, by TCP's keep-alive."""
 
-@dataclass(frozen=True, slots=True)
-class ListOptions:
-    """The query of a list or watch. Empty values are not sent; `limit` 0 means everything in one answer."""
-
-    namespace: str = ""
-    label_selector: str = ""
-    field_selector: str = ""
-    resource_version: str = ""
-    resource_version_match: str = ""
-    limit: int = 0
-    continue_token: str = ""
-    timeout_s: int = 0
-    allow_bookmarks: bool = False
-    send_initial_events: bool = False
-    """A watch begins with the whole collection: see `informers.initial_events`."""
-
-    def query(self) -> dict[str, str]:
-        """The query parameters under the names that the API server knows."""
-        named = {
-            "labelSelector": self.label_selector,
-            "fieldSelector": self.field_selector,
-            "resourceVersion": self.resource_version,
-            "resourceVersionMatch": self.resource_version_match,
-            "limit": str(self.limit) if self.limit else "",
-            "continue": self.continue_token,
-            "timeoutSeconds": str(self.timeout_s) if self.timeout_s else "",
-            "allowWatchBookmarks": "true" if self.allow_bookmarks else "",
-            "sendInitialEvents": "true" if self.send_initial_events else "",
-        }
-        return {name: value for name, value in named.items() if value}
+_ANYTHING: Final = "application/json, */*"
+"""A log is text, but an API server of any version refuses (406) who does not take JSON."""
 
 
 class RestClient:
     """Verbs against one server. Safe to share between tasks: it holds no state but its collaborators.
 
     All verbs raise ApiError: TransportError where no answer came, StatusError where the server said no, DecodeError where
-    the answer is not JSON. Cancelling one closes its connection at once; the server may or may not have acted then.
+    the answer is not JSON or not what `into` asks for. Cancelling one closes its connection at once; the server may or may not
+    have acted then.
     """
 
     def __init__(
@@ -107,32 +90,61 @@ class RestClient:
         self._list_s = list_s
         self._watch_s = watch_s
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> bytes:
+    @overload
+    async def get(
+        self, resource: Resource, namespace: str, name: str, into: None = None, **options: Unpack[ReadOptions]
+    ) -> bytes: ...
+    @overload
+    async def get(
+        self, resource: Resource, namespace: str, name: str, into: type[T], **options: Unpack[ReadOptions]
+    ) -> T: ...
+    async def get(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        into: type[T] | None = None,
+        **options: Unpack[ReadOptions],
+    ) -> bytes | T:
         """Read one object from the server, not from any cache."""
-        return await self._send("GET", resource.path(namespace, name))
+        path = resource.path(namespace, name, options.get("subresource"))
+        return await self._read(self._request("GET", path, options.get("query"), accept=options.get("accept")), into)
 
-    async def get_page(self, path: str) -> bytes:
+    async def get_page(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
         """Read what is no resource, by its path: `/openapi/v2`."""
-        return await self._send("GET", path)
+        return await self._read(self._request("GET", path, query), None)
 
-    async def list_page(self, resource: Resource, options: ListOptions) -> bytes:
+    @overload
+    async def list_page(
+        self, resource: Resource, options: ListOptions, into: None = None, **how: Unpack[ListReadOptions]
+    ) -> bytes: ...
+    @overload
+    async def list_page(
+        self, resource: Resource, options: ListOptions, into: type[T], **how: Unpack[ListReadOptions]
+    ) -> T: ...
+    async def list_page(
+        self, resource: Resource, options: ListOptions, into: type[T] | None = None, **how: Unpack[ListReadOptions]
+    ) -> bytes | T:
         """Read one page of a collection."""
-        return await self._send("GET", resource.path(options.namespace), options.query(), total_s=self._list_s)
+        return await self._read(self._list_request(resource, options, how), into)
 
     async def read_list(
-        self, resource: Resource, options: ListOptions, take: Callable[[AsyncIterator[bytes]], Awaitable[T]]
+        self,
+        resource: Resource,
+        options: ListOptions,
+        take: Callable[[AsyncIterator[bytes]], Awaitable[T]],
+        **how: Unpack[ListReadOptions],
     ) -> T:
-        """Read one page of a collection while it arrives: answer what `take` makes of the chunks of its body.
+        """Read one page of a collection while it arrives: return what `take` makes of the chunks of its body.
 
         When the connection is lost under way the page is read anew, and `take` called again. What it raises comes out.
         """
-        path, seconds = resource.path(options.namespace), self._list_s
-        request = Request("GET", path, options.query(), total_s=seconds, idle_s=seconds)
+        request = self._list_request(resource, options, how, idle_s=self._list_s)
         return await self._exchange.read_while_it_arrives(request, take)
 
     @asynccontextmanager
     async def watch(
-        self, resource: Resource, options: ListOptions, *, idle_s: float = DEAD_PEER_S
+        self, resource: Resource, options: ListOptions, *, idle_s: float = DEAD_PEER_S, accept: str | None = None
     ) -> AsyncIterator[WatchLines]:
         """Open a watch; inside the block iterate over batches of whole lines, one event a line.
 
@@ -141,57 +153,152 @@ class RestClient:
         """
         query = options.query() | {"watch": "true"}
         path = resource.path(options.namespace)
-        request = Request("GET", path, query, total_s=self._watch_s, idle_s=idle_s)
+        request = self._request("GET", path, query, accept=accept, total_s=self._watch_s, idle_s=idle_s)
         response = await self._exchange.open(request)
         try:
             yield WatchLines(response.chunks(), request=str(request))
         finally:
             response.close()
 
-    async def create(self, resource: Resource, namespace: str, body: object, *, dry_run: bool = False) -> bytes:
-        """Create an object. AlreadyExistsError says that the name is taken, perhaps by our own lost attempt (WR-07)."""
-        return await self._send("POST", resource.path(namespace), self._write_query(dry_run=dry_run), body)
+    @asynccontextmanager
+    async def logs(
+        self,
+        pods: Resource,
+        namespace: str,
+        name: str,
+        options: LogOptions | None = None,
+        *,
+        idle_s: float = LOG_SILENCE_S,
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open the log of a pod; inside the block iterate over it as it arrives, in pieces of any size.
 
+        The iteration ends with the log. BadRequestError says that there is none yet. Raises RequestTimeoutError after `idle_s`
+        seconds of silence, ConnectionLostError when the stream breaks. Leaving the block closes the stream at once.
+        """
+        path, query = pods.path(namespace, name, "log"), (options or LogOptions()).query()
+        request = self._request("GET", path, query, accept=_ANYTHING, idle_s=idle_s)
+        response = await self._exchange.open(request, content_type="text/plain")
+        try:
+            yield response.chunks()
+        finally:
+            response.close()
+
+    @overload
+    async def create(
+        self, resource: Resource, namespace: str, body: object, into: None = None, **options: Unpack[CreateOptions]
+    ) -> bytes: ...
+    @overload
+    async def create(
+        self, resource: Resource, namespace: str, body: object, into: type[T], **options: Unpack[CreateOptions]
+    ) -> T: ...
+    async def create(
+        self,
+        resource: Resource,
+        namespace: str,
+        body: object,
+        into: type[T] | None = None,
+        **options: Unpack[CreateOptions],
+    ) -> bytes | T:
+        """Create an object. AlreadyExistsError says that the name is taken, perhaps by our own lost attempt (WR-07)."""
+        path = resource.path(namespace, options.get("name"), options.get("subresource"))
+        return await self._read(self._request("POST", path, self._write_query(options), body), into)
+
+    @overload
     async def update(
         self,
         resource: Resource,
         namespace: str,
         name: str,
         body: object,
-        *,
-        subresource: str | None = None,
-        dry_run: bool = False,
-    ) -> bytes:
+        into: None = None,
+        **options: Unpack[WriteOptions],
+    ) -> bytes: ...
+    @overload
+    async def update(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: object,
+        into: type[T],
+        **options: Unpack[WriteOptions],
+    ) -> T: ...
+    async def update(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: object,
+        into: type[T] | None = None,
+        **options: Unpack[WriteOptions],
+    ) -> bytes | T:
         """Replace an object. ConflictError says that it changed since `body` was read."""
-        path = resource.path(namespace, name, subresource)
-        return await self._send("PUT", path, self._write_query(dry_run=dry_run), body)
+        path = resource.path(namespace, name, options.get("subresource"))
+        return await self._read(self._request("PUT", path, self._write_query(options), body), into)
 
+    @overload
     async def patch(
         self,
         resource: Resource,
         namespace: str,
         name: str,
         body: object,
-        *,
-        subresource: str | None = None,
-        content_type: str = MERGE_PATCH,
-        dry_run: bool = False,
-    ) -> bytes:
+        into: None = None,
+        **options: Unpack[PatchOptions],
+    ) -> bytes: ...
+    @overload
+    async def patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: object,
+        into: type[T],
+        **options: Unpack[PatchOptions],
+    ) -> T: ...
+    async def patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: object,
+        into: type[T] | None = None,
+        **options: Unpack[PatchOptions],
+    ) -> bytes | T:
         """Change a part of an object. With `metadata.resourceVersion` in the body a stale view gets ConflictError."""
-        path = resource.path(namespace, name, subresource)
-        return await self._send("PATCH", path, self._write_query(dry_run=dry_run), body, content_type=content_type)
+        path = resource.path(namespace, name, options.get("subresource"))
+        kind = options.get("content_type", MERGE_PATCH)
+        return await self._read(self._request("PATCH", path, self._write_query(options), body, kind), into)
 
+    @overload
     async def apply(
         self,
         resource: Resource,
         namespace: str,
         name: str,
         body: object,
-        *,
-        force: bool = False,
-        subresource: str | None = None,
-        dry_run: bool = False,
-    ) -> bytes:
+        into: None = None,
+        **options: Unpack[ApplyOptions],
+    ) -> bytes: ...
+    @overload
+    async def apply(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: object,
+        into: type[T],
+        **options: Unpack[ApplyOptions],
+    ) -> T: ...
+    async def apply(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: object,
+        into: type[T] | None = None,
+        **options: Unpack[ApplyOptions],
+    ) -> bytes | T:
         """Let the server see to it that these fields have these values, and are ours (server-side apply, WR-04).
 
         `body` has apiVersion, kind, metadata.name and the fields that we want, no others: what we applied before and leave out
@@ -201,9 +308,9 @@ class RestClient:
         """
         if not self._field_manager:
             raise ValueError("server-side apply needs a field manager")
-        path = resource.path(namespace, name, subresource)
-        query = self._write_query(dry_run=dry_run) | ({"force": "true"} if force else {})
-        return await self._send("PATCH", path, query, body, content_type=APPLY_PATCH)
+        path = resource.path(namespace, name, options.get("subresource"))
+        query = self._write_query(options) | ({"force": "true"} if options.get("force") else {})
+        return await self._read(self._request("PATCH", path, query, body, APPLY_PATCH), into)
 
     async def delete(
         self,
@@ -213,44 +320,61 @@ class RestClient:
         *,
         uid: str | None = None,
         resource_version: str | None = None,
-        propagation: str | None = None,
-        grace_s: int | None = None,
-        dry_run: bool = False,
+        **options: Unpack[DeleteOptions],
     ) -> bytes:
         """Delete an object. ConflictError says that it is another one than `uid` or `resource_version` name (WR-08)."""
-        preconditions = {"uid": uid, "resourceVersion": resource_version}
-        options = {
-            "kind": "DeleteOptions",
-            "apiVersion": "v1",
-            "preconditions": {name: value for name, value in preconditions.items() if value is not None} or None,
-            "propagationPolicy": propagation,
-            "gracePeriodSeconds": grace_s,
-            "dryRun": ["All"] if dry_run else None,
-        }
-        given = {name: value for name, value in options.items() if value is not None}
-        return await self._send("DELETE", resource.path(namespace, name), body=given)
+        body = delete_body(uid, resource_version, **options)
+        return await self._read(self._request("DELETE", resource.path(namespace, name), None, body), None)
 
-    def _write_query(self, *, dry_run: bool) -> dict[str, str]:
+    async def delete_collection(
+        self, resource: Resource, selection: ListOptions, **options: Unpack[DeleteOptions]
+    ) -> bytes:
+        """Delete all objects of a namespace that `selection` selects, by one request. Raises ValueError without a namespace."""
+        if resource.namespaced and not selection.namespace:
+            raise ValueError("a collection is deleted in one namespace at a time")
+        path, body = resource.path(selection.namespace), delete_body(**options)
+        return await self._read(self._request("DELETE", path, selection.query(), body, total_s=self._list_s), None)
+
+    def _write_query(self, options: WriteOptions) -> dict[str, str]:
         query = {"fieldManager": self._field_manager} if self._field_manager else {}
-        return query | {"dryRun": "All"} if dry_run else query
+        if options.get("dry_run"):
+            query["dryRun"] = "All"
+        return query | dict(options.get("query", ()))
 
-    async def _send(
+    def _list_request(
+        self, resource: Resource, options: ListOptions, how: ListReadOptions, *, idle_s: float | None = None
+    ) -> Request:
+        return self._request(
+            "GET",
+            resource.path(options.namespace),
+            options.query(),
+            accept=how.get("accept"),
+            gzip=how.get("gzip", False),
+            total_s=self._list_s,
+            idle_s=idle_s,
+        )
+
+    def _request(
         self,
         method: str,
         path: str,
-        query: dict[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
         body: object = None,
+        content_type: str = JSON,
         *,
-        content_type: str = "application/json",
+        accept: str | None = None,
+        gzip: bool = False,
         total_s: float | None = None,
-    ) -> bytes:
-        """Send a request and read its whole answer."""
-        limit = total_s or self._request_s
+        idle_s: float | None = None,
+    ) -> Request:
         encoded = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
-        request = Request(method, path, query or {}, encoded, content_type, total_s=limit)
-        return await self._exchange.read(request)
+        limit = self._request_s if total_s is None else total_s
+        return Request(method, path, query or {}, encoded, content_type, limit, idle_s, accept or JSON, gzip)
 
-
-def with_page(options: ListOptions, *, continue_token: str) -> ListOptions:
-    """The options of the next page: the token carries the version, so version and match are cleared (RF-08)."""
-    return replace(options, continue_token=continue_token, resource_version="", resource_version_match="")
+    @overload
+    async def _read(self, request: Request, into: None) -> bytes: ...
+    @overload
+    async def _read(self, request: Request, into: type[T] | None) -> bytes | T: ...
+    async def _read(self, request: Request, into: type[T] | None) -> bytes | T:
+        raw = await self._exchange.read(request)
+        return raw if into is None else decode_answer(raw, into, request=str(request))

@@ -23,7 +23,7 @@ from tfjob_operator.api.client.errors import (
     ServerError,
     TooManyRequestsError,
 )
-from tfjob_operator.api.client.rest import STRATEGIC_MERGE_PATCH
+from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.core import EVENTS, Event, EventSource, ObjectReference
 from tfjob_operator.api.text import EVENT_BYTES, clean
 from tfjob_operator.controller.events.buffer import EventBuffer

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from tfjob_operator.api.client.errors import AlreadyExistsError, NotFoundError
-from tfjob_operator.api.client.rest import STRATEGIC_MERGE_PATCH
+from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.core import EventMeta
 from tfjob_operator.api.events import EVENTS, Event
 from tfjob_operator.api.meta import micro_time

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import structlog
 
 from tfjob_operator.api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
-from tfjob_operator.api.client.rest import STRATEGIC_MERGE_PATCH
+from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import EventReason

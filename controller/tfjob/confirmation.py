@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api.client.decoding import decode_answer
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
 from tfjob_operator.api.core import PODS
-from tfjob_operator.api.meta import ObjectMeta, Struct
+from tfjob_operator.api.meta import PartialObjectMetadata
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.workqueue.parallel import parallelize_until
 
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
 
 MAX_READS_AT_ONCE: Final = 16
 """As many as a job's creates and deletes: five hundred pods that restart together delay the status by thirty round trips."""
-
-
-class _Identity(Struct, frozen=True):
-    metadata: ObjectMeta
 
 
 class StaleViewError(ApiError):
@@ -39,11 +34,10 @@ class Confirmer:
         """Ask the server whether `job` is its newest version. Raises StaleViewError if it is not, or is gone."""
         meta = job.metadata
         try:
-            raw = await self._client.get(TFJOBS, meta.namespace, meta.name)
+            found = await self._client.get(TFJOBS, meta.namespace, meta.name, PartialObjectMetadata)
         except NotFoundError as error:
             raise StaleViewError("the job is gone") from error
-        found = decode_answer(raw, _Identity, request=f"GET TFJob {meta.name}").metadata
-        if found.resource_version != meta.resource_version:
+        if found.metadata.resource_version != meta.resource_version:
             raise StaleViewError("the job has changed since the cache saw it")
 
     async def confirm_pods(self, namespace: str, pods: Sequence[tuple[str, str]]) -> None:
@@ -68,8 +62,8 @@ class Confirmer:
 
     async def _confirm_pod(self, namespace: str, name: str, uid: str) -> None:
         try:
-            raw = await self._client.get(PODS, namespace, name)
+            found = await self._client.get(PODS, namespace, name, PartialObjectMetadata)
         except NotFoundError as error:
             raise StaleViewError(f"pod {name} is gone") from error
-        if decode_answer(raw, _Identity, request=f"GET pod {name}").metadata.uid != uid:
+        if found.metadata.uid != uid:
             raise StaleViewError(f"pod {name} is another one than the cache saw")

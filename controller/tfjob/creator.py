@@ -28,7 +28,7 @@ from tfjob_operator.api.client.errors import (
     InvalidError,
     NamespaceTerminatingError,
 )
-from tfjob_operator.api.client.rest import JSON_PATCH
+from tfjob_operator.api.client.options import JSON_PATCH
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder, build_service

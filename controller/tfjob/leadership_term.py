@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tfjob_operator.api.client import ListOptions
-from tfjob_operator.api.client.decoding import decode_answer
 from tfjob_operator.api.client.errors import ApiError
-from tfjob_operator.api.meta import ObjectMeta, Struct
+from tfjob_operator.api.meta import PartialObjectMetadata
 from tfjob_operator.api.v1.constants import TFJOBS
 
 if TYPE_CHECKING:
@@ -27,10 +26,6 @@ if TYPE_CHECKING:
     from tfjob_operator.api.v1.types import TFJob
 
 log = structlog.get_logger(__name__)
-
-
-class _Listed(Struct, frozen=True):
-    metadata: ObjectMeta
 
 
 class LeadershipTerm:
@@ -53,8 +48,8 @@ class LeadershipTerm:
         """
         try:
             # Without a version the answer comes from etcd, not from a cache that may be behind.
-            body = await self._client.list_page(TFJOBS, ListOptions(self._namespace, limit=1))
-            self._since = int(decode_answer(body, _Listed, request=f"LIST {TFJOBS}").metadata.resource_version)
+            newest = await self._client.list_page(TFJOBS, ListOptions(self._namespace, limit=1), PartialObjectMetadata)
+            self._since = int(newest.metadata.resource_version)
         except (ApiError, ValueError) as error:  # the version need not be a number
             log.debug("leadership_term_unknown", error=str(error))
 

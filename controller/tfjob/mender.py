@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tfjob_operator.api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
-from tfjob_operator.api.client.rest import JSON_PATCH, MERGE_PATCH
+from tfjob_operator.api.client.options import JSON_PATCH, MERGE_PATCH
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.controller.tfjob.build.pod import labels_of, selector_of

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api.client.decoding import decode_answer
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
-from tfjob_operator.api.client.rest import MERGE_PATCH
+from tfjob_operator.api.client.options import MERGE_PATCH
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.meta import Struct, controller_of
 from tfjob_operator.api.v1 import constants as c
@@ -59,12 +58,11 @@ class NameConflicts:
         Raises NameTakenError for any other, which says why a person is needed unless it is about to go (B12), or any ApiError.
         """
         taken = f"{kind.name} {name} exists already and is not controlled by this TFJob"
+        slice_of_kind: type[Pod | Service | _Identity] = _SLICES.get(kind.name, _Identity)
         try:
-            raw = await self._client.get(kind.resource, job.metadata.namespace, name)
+            found = await self._client.get(kind.resource, job.metadata.namespace, name, slice_of_kind)
         except NotFoundError as error:
             raise NameTakenError(f"{kind.name} {name} has just gone; it can be created now") from error
-        slice_of_kind: type[Pod | Service | _Identity] = _SLICES.get(kind.name, _Identity)
-        found = decode_answer(raw, slice_of_kind, request=f"GET {kind.name} {name}")
         meta = found.metadata
         owner = controller_of(meta)
         if owner is None or owner.uid != job.metadata.uid:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from tfjob_operator.api.client.decoding import decode_answer
 from tfjob_operator.api.client.errors import NotFoundError
-from tfjob_operator.api.client.rest import JSON_PATCH
+from tfjob_operator.api.client.options import JSON_PATCH
 from tfjob_operator.api.meta import ObjectMeta, Struct
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
@@ -103,12 +102,11 @@ class StatusWriter:
             {"op": "add", "path": "/status", "value": status},
         ]
         try:
-            raw = await self._client.patch(
-                c.TFJOBS, meta.namespace, meta.name, body, subresource="status", content_type=JSON_PATCH
+            answer = await self._client.patch(
+                c.TFJOBS, meta.namespace, meta.name, body, _Written, subresource="status", content_type=JSON_PATCH
             )
         except NotFoundError:
             return None
-        answer = decode_answer(raw, _Written, request=f"PATCH status of TFJob {meta.name}")
         self._unkept.compare(job, status, answer.status)
         self._tell(job, status)
         for event in events:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client.decoding import decode_answer
 from tfjob_operator.api.client.errors import Status, StatusError
 from tfjob_operator.api.client.http import OnLeave, unchanged
 
@@ -14,10 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tfjob_operator.api.client.http import Request, Response
-    from tfjob_operator.api.client.rest import ListOptions
+    from tfjob_operator.api.client.options import ListOptions
     from tfjob_operator.api.meta import Resource
 
     Failure = Callable[[], Exception | None]
+
+
+def answered(raw: bytes, into: Any) -> Any:
+    """What a verb of `RestClient` returns: the bytes of the answer, or what they are decoded `into`."""
+    return raw if into is None else decode_answer(raw, into, request="a fake's answer")
 
 
 class _NoTransport:
@@ -51,20 +57,23 @@ class FakeClient(RestClient):
         if action in self.fail:
             raise self.fail[action]
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> bytes:
+    async def get(self, resource: Resource, namespace: str, name: str, into: Any = None, **options: Any) -> Any:
         self._act("get", resource, name)
-        return msgspec.json.encode(self.objects[resource.plural, name])
+        return answered(msgspec.json.encode(self.objects[resource.plural, name]), into)
 
-    async def list_page(self, resource: Resource, options: ListOptions) -> bytes:
+    async def list_page(self, resource: Resource, options: ListOptions, into: Any = None, **how: Any) -> Any:
         self._act("list", resource, "")
-        return msgspec.json.encode({"metadata": {"resourceVersion": self.list_version}, "items": []})
+        page = {"metadata": {"resourceVersion": self.list_version}, "items": []}
+        return answered(msgspec.json.encode(page), into)
 
-    async def create(self, resource: Resource, namespace: str, body: object, *, dry_run: bool = False) -> bytes:
+    async def create(self, resource: Resource, namespace: str, body: object, into: Any = None, **options: Any) -> Any:
         built: Any = msgspec.to_builtins(body)
         self._act("create", resource, built["metadata"]["name"], body)
-        return msgspec.json.encode(body)
+        return answered(msgspec.json.encode(body), into)
 
-    async def patch(self, resource: Resource, namespace: str, name: str, body: object, **options: Any) -> bytes:
+    async def patch(
+        self, resource: Resource, namespace: str, name: str, body: object, into: Any = None, **options: Any
+    ) -> Any:
         verb = f"patch {options['subresource']}" if options.get("subresource") else "patch"
         self._act(verb, resource, name, body)
         metadata = {"name": name, "namespace": namespace, "resourceVersion": self.given_version}
@@ -72,7 +81,8 @@ class FakeClient(RestClient):
         changed = operations if isinstance(operations, list) else []
         statuses = [each["value"] for each in changed if each["path"] == "/status"]
         kept = [{key: value for key, value in each.items() if key not in self.drops} for each in statuses]
-        return msgspec.json.encode({"metadata": metadata} | ({"status": kept[0]} if kept else {}))
+        answer = {"metadata": metadata} | ({"status": kept[0]} if kept else {})
+        return answered(msgspec.json.encode(answer), into)
 
     async def delete(self, resource: Resource, namespace: str, name: str, **options: Any) -> bytes:
         self._act("delete", resource, name, options)

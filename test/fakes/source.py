@@ -23,7 +23,7 @@ from tfjob_operator.informers.listwatch import Batch
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
 
-    from tfjob_operator.api.client.rest import ListOptions
+    from tfjob_operator.api.client.options import ListOptions
 
 Arrival = Batch[T] | ApiError | None
 """What a watch brings: a batch, an error, or None where the server ends it."""

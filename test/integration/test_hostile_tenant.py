@@ -33,7 +33,7 @@ from integration.tenants import (
     service,
     workers,
 )
-from tfjob_operator.api.client.rest import JSON_PATCH, MERGE_PATCH
+from tfjob_operator.api.client.options import JSON_PATCH, MERGE_PATCH
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS

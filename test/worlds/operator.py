@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 import msgspec
 import structlog
 
-from fakes.api import status_error
+from fakes.api import answered, status_error
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client import errors as api_errors
 from tfjob_operator.api.core import PODS, SERVICES
@@ -143,23 +143,25 @@ class _WaitingClient(RestClient):
             raise status_error(kind, _CODES[answer.error]) if answer.error in _CODES else kind("lost")
         return answer
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> bytes:
-        return msgspec.json.encode(_json_of((await self._ask("get", resource, name)).value))
+    async def get(self, resource: Resource, namespace: str, name: str, into: Any = None, **options: Any) -> Any:
+        return answered(msgspec.json.encode(_json_of((await self._ask("get", resource, name)).value)), into)
 
-    async def create(self, resource: Resource, namespace: str, body: object, *, dry_run: bool = False) -> bytes:
+    async def create(self, resource: Resource, namespace: str, body: object, into: Any = None, **options: Any) -> Any:
         metadata = cast("dict[str, Any]", body)["metadata"]
         labels, owner = metadata["labels"], metadata["ownerReferences"][0]["uid"]
         slot = owner, _TYPES[labels["replica-type"]], int(labels["replica-index"])
         spec = msgspec.json.encode(cast("dict[str, Any]", body)["spec"]) if resource == PODS else b""
         await self._ask("create", resource, metadata["name"], body=slot, spec=spec)
-        return b"{}"
+        return answered(b"{}", into)
 
-    async def patch(self, resource: Resource, namespace: str, name: str, body: object, **options: Any) -> bytes:
+    async def patch(
+        self, resource: Resource, namespace: str, name: str, body: object, into: Any = None, **options: Any
+    ) -> Any:
         assert options.get("subresource") == "status", "the worlds know no other patch"
         fence, write = cast("list[dict[str, Any]]", body)
         rv = Rv(fence["value"].removeprefix("rv"))
         answer = await self._ask("patch", resource, name, rv=rv, body=msgspec.json.encode(write["value"]))
-        return msgspec.json.encode(_json_of(answer.value) | {"status": write["value"]})
+        return answered(msgspec.json.encode(_json_of(answer.value) | {"status": write["value"]}), into)
 
     async def delete(self, resource: Resource, namespace: str, name: str, **options: Any) -> bytes:
         version = options.get("resource_version")

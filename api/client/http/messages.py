@@ -8,11 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from urllib.parse import urlencode
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+
+
+JSON: Final = "application/json"
+"""What goes out and comes back if nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +25,18 @@ class Request:
 
     `total_s` limits the whole exchange, from the wait for a free connection to the last byte of the answer. With `idle_s` the
     answer is a stream, which has no end: then `total_s` limits what comes before its head, and `idle_s` each silence after.
-    Neither is ever infinite, so no exchange can hang.
+    Neither is ever infinite, so no exchange can hang. With `gzip` the answer may be compressed on its way.
     """
 
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
-    content_type: str = "application/json"
+    content_type: str = JSON
     total_s: float = 40.0
     idle_s: float | None = None
+    accept: str = JSON
+    gzip: bool = False
 
     @property
     def stream(self) -> bool:

@@ -22,23 +22,19 @@ class RequestWriter:
         """Raises ValueError for a server or a user agent that can not go into a head."""
         absolute = proxy is not None and not server.tls  # of what is encrypted a proxy sees nothing but the tunnel
         self._prefix = f"http://{server.host_header}{server.path}" if absolute else server.path
-        # No compression: a server on the same network sends plain JSON faster than gzip.
-        self._fixed = (
-            _header("Host", server.host_header)
-            + _header("User-Agent", user_agent)
-            + "Accept: application/json\r\nAccept-Encoding: identity\r\n"
-        )
+        self._fixed = _header("Host", server.host_header) + _header("User-Agent", user_agent)
         if absolute and proxy is not None and proxy.basic is not None:
             self._fixed += _header("Proxy-Authorization", proxy.basic)
         self._basic = server.basic
         self._credentials: Credentials | None = None
-        self._headers = ""
+        self._headers: dict[tuple[str, bool], str] = {}
 
     def write(self, request: Request, credentials: Credentials) -> bytes:
         """The whole request, to go out in one piece. Raises ValueError, or CredentialsError; neither quotes a value."""
         if credentials is not self._credentials:
-            self._headers = self._fixed + self._authorization(credentials)
+            self._headers.clear()
             self._credentials = credentials
+        headers = self._headers.get((request.accept, request.gzip)) or self._make_headers(request, credentials)
         body = request.body
         line = f"{request.method} {self._prefix}{request.target()} HTTP/1.1"
         if not (line.isascii() and line.isprintable() and line.count(" ") == 2):
@@ -47,10 +43,19 @@ class RequestWriter:
             kind = request.content_type
             if not (kind.isascii() and kind.isprintable()):
                 raise ValueError("the content type of a request has a character that no header may have")
-            head = f"{line}\r\n{self._headers}Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = f"{line}\r\n{headers}Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
             return head.encode("ascii") + body
         empty = "Content-Length: 0\r\n" if request.method in _BODY_EXPECTED else ""
-        return f"{line}\r\n{self._headers}{empty}\r\n".encode("ascii")
+        return f"{line}\r\n{headers}{empty}\r\n".encode("ascii")
+
+    def _make_headers(self, request: Request, credentials: Credentials) -> str:
+        """The headers of all requests that want the same kind of answer; they are made once."""
+        # Mostly no compression: a server on the same network sends plain JSON faster than gzip.
+        encoding = "gzip" if request.gzip else "identity"
+        made = f"{self._fixed}{_header('Accept', request.accept)}Accept-Encoding: {encoding}\r\n"
+        made += self._authorization(credentials)
+        self._headers[request.accept, request.gzip] = made
+        return made
 
     def _authorization(self, credentials: Credentials) -> str:
         value = credentials.authorization or self._basic

@@ -15,6 +15,7 @@ from tfjob_operator.api.client.http.messages import unchanged
 from tfjob_operator.api.client.http.origin import Origin
 from tfjob_operator.api.client.http.pool import Pool
 from tfjob_operator.api.client.http.request_bytes import RequestWriter
+from tfjob_operator.api.client.http.unzip import UnzippedResponse
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -103,6 +104,8 @@ class HttpTransport:
             raise
         if response.status == 401:
             self._credentials.refused()
+        if request.gzip and response.headers.get("Content-Encoding") == "gzip":
+            return UnzippedResponse(response)
         return response
 
     async def _exchange(

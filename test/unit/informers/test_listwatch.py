@@ -11,7 +11,8 @@ import pytest
 from fakes.source import running, settle
 from tfjob_operator.api.client.errors import ConnectionLostError, DecodeError, ExpiredError, ForbiddenError
 from tfjob_operator.api.client.http import OnLeave, unchanged
-from tfjob_operator.api.client.rest import ListOptions, RestClient
+from tfjob_operator.api.client.options import ListOptions
+from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import PODS, Pod
 from tfjob_operator.informers.codec import Codec
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted

@@ -8,7 +8,7 @@ import pytest
 
 from fakes.source import FakeSource, expired, pod, status_error
 from tfjob_operator.api.client.errors import ApiError, ExpiredError
-from tfjob_operator.api.client.rest import ListOptions
+from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.core import Pod
 from tfjob_operator.informers.codec import Page, Skipped
 from tfjob_operator.informers.pager import Pager

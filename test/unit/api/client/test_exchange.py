@@ -26,9 +26,10 @@ from tfjob_operator.api.client.errors import (
     TooLargeResourceVersionError,
     TooManyRequestsError,
 )
-from tfjob_operator.api.client.exchange import MAX_RETRIES, Exchange
+from tfjob_operator.api.client.exchange import Exchange
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.client.metrics import Attempt
+from tfjob_operator.api.client.retry import MAX_REQUEST_RETRIES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -134,7 +135,7 @@ async def test_a_request_is_sent_eleven_times_at_most() -> None:
     transport = FakeTransport(*[refusal(503, message=f"number {n}", retry_after="0") for n in range(20)])
     with pytest.raises(ServerError, match="number 10"):
         await Exchange(transport).read(POST)
-    assert len(transport.requests) == MAX_RETRIES + 1 == 11
+    assert len(transport.requests) == MAX_REQUEST_RETRIES + 1 == 11
 
 
 async def test_a_date_in_retry_after_is_read_by_the_clock_that_wrote_it() -> None:

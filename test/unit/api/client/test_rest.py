@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 import pytest
 
-from fakes.transport import Answer, FakeTransport
-from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError
-from tfjob_operator.api.client.rest import (
+from fakes.transport import Answer, FakeTransport, refusal
+from tfjob_operator.api.client.errors import BadRequestError, ConnectionLostError, DecodeError, RequestTimeoutError
+from tfjob_operator.api.client.options import (
     APPLY_PATCH,
-    DEAD_PEER_S,
     JSON_PATCH,
     MERGE_PATCH,
     STRATEGIC_MERGE_PATCH,
+    TABLE,
     ListOptions,
-    RestClient,
+    LogOptions,
     with_page,
 )
+from tfjob_operator.api.client.rest import DEAD_PEER_S, LOG_SILENCE_S, RestClient
 from tfjob_operator.api.core import PODS
 
 PATH = "/api/v1/namespaces/ns/pods"
+
+
+class Found(msgspec.Struct):
+    """What a caller wants to know."""
+
+    kind: str
 
 
 def client_of(transport: FakeTransport) -> RestClient:
@@ -53,6 +60,17 @@ def client_of(transport: FakeTransport) -> RestClient:
             lambda c: c.patch(PODS, "ns", "a", {}, dry_run=True),
             ("PATCH", f"{PATH}/a", {"fieldManager": "tfjob-operator", "dryRun": "All"}),
         ),
+        (lambda c: c.get(PODS, "ns", "a", subresource="status"), ("GET", f"{PATH}/a/status", {})),
+        (lambda c: c.get(PODS, "ns", "a", query={"pretty": "true"}), ("GET", f"{PATH}/a", {"pretty": "true"})),
+        (lambda c: c.get_page("/version", {"timeout": "1s"}), ("GET", "/version", {"timeout": "1s"})),
+        (
+            lambda c: c.create(PODS, "ns", {}, name="a", subresource="eviction", query={"fieldValidation": "Strict"}),
+            ("POST", f"{PATH}/a/eviction", {"fieldManager": "tfjob-operator", "fieldValidation": "Strict"}),
+        ),
+        (
+            lambda c: c.delete_collection(PODS, ListOptions(namespace="ns", label_selector="a=b")),
+            ("DELETE", PATH, {"labelSelector": "a=b"}),
+        ),
     ],
 )
 async def test_each_verb_goes_where_the_api_server_expects_it(
@@ -63,6 +81,105 @@ async def test_each_verb_goes_where_the_api_server_expects_it(
     assert await call(client_of(transport)) == b'{"kind":"Pod"}'
     request = transport.requests[0]
     assert (request.method, request.path, request.query) == expected
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda c: c.get(PODS, "ns", "a", Found),
+        lambda c: c.list_page(PODS, ListOptions(), Found),
+        lambda c: c.create(PODS, "ns", {}, Found),
+        lambda c: c.update(PODS, "ns", "a", {}, Found),
+        lambda c: c.patch(PODS, "ns", "a", {}, Found, subresource="status"),
+        lambda c: c.apply(PODS, "ns", "a", {}, Found),
+    ],
+)
+async def test_each_verb_decodes_into_the_type_that_is_asked_for(
+    call: Callable[[RestClient], Awaitable[Found]],
+) -> None:
+    transport = FakeTransport(Answer(body=b'{"kind":"Pod","more":[]}'), Answer(body=b'{"kind":5}'))
+    assert await call(client_of(transport)) == Found("Pod")
+    path = transport.requests[0].path
+    with pytest.raises(DecodeError, match=rf"^[A-Z]+ {path}: the answer can not be understood: Expected `str`"):
+        await call(client_of(transport))
+
+
+async def test_a_collection_of_all_namespaces_is_never_deleted_by_a_name_that_was_forgotten() -> None:
+    transport = FakeTransport(Answer())
+    with pytest.raises(ValueError, match="one namespace at a time"):
+        await client_of(transport).delete_collection(PODS, ListOptions(label_selector="a=b"))
+    assert transport.requests == []
+    await client_of(transport).delete_collection(PODS, ListOptions("ns"), propagation="Orphan", grace_s=0, dry_run=True)
+    assert msgspec.json.decode(transport.requests[0].body or b"") == {
+        "kind": "DeleteOptions",
+        "apiVersion": "v1",
+        "propagationPolicy": "Orphan",
+        "gracePeriodSeconds": 0,
+        "dryRun": ["All"],
+    }
+
+
+async def test_a_table_is_asked_for_by_what_is_accepted() -> None:
+    """As kubectl does; who says nothing gets objects."""
+    transport = FakeTransport(Answer(), Answer(), Answer(), Answer(body=(b"1\n",)))
+    client = client_of(transport)
+    await client.get(PODS, "ns", "a")
+    await client.get(PODS, "ns", "a", accept=TABLE)
+    await client.list_page(PODS, ListOptions(), accept=TABLE)
+    async with client.watch(PODS, ListOptions(), accept=TABLE) as lines:
+        assert [batch async for batch in lines] == [[b"1"]]
+    assert [request.accept for request in transport.requests] == ["application/json", TABLE, TABLE, TABLE]
+
+
+async def test_lists_may_come_compressed_where_that_is_asked_for() -> None:
+    transport = FakeTransport(Answer(), Answer(), Answer())
+    client = client_of(transport)
+
+    async def take(chunks: AsyncIterator[bytes]) -> bytes:
+        return b"".join([chunk async for chunk in chunks])
+
+    await client.list_page(PODS, ListOptions())
+    await client.list_page(PODS, ListOptions(), gzip=True)
+    assert await client.read_list(PODS, ListOptions(), take, gzip=True) == b"{}"
+    assert [request.gzip for request in transport.requests] == [False, True, True]
+
+
+async def test_a_log_is_read_as_it_arrives() -> None:
+    """It is text, and need not end: but for a silence of hours it has no limit."""
+    text = {"Content-Type": "text/plain"}
+    transport = FakeTransport(Answer(body=(b"step 1\nst", 3600.0, b"ep 2\n"), headers=text), Answer(headers=text))
+    client = client_of(transport)
+    options = LogOptions(container="tensorflow", follow=True, tail_lines=0, since_s=60)
+    async with client.logs(PODS, "ns", "a", options) as chunks:
+        assert [chunk async for chunk in chunks] == [b"step 1\nst", b"ep 2\n"]
+    async with client.logs(PODS, "ns", "a", idle_s=5.0):
+        pass
+    first, second = transport.requests
+    assert (first.method, first.path, first.idle_s) == ("GET", f"{PATH}/a/log", LOG_SILENCE_S)
+    assert first.query == {"container": "tensorflow", "follow": "true", "tailLines": "0", "sinceSeconds": "60"}
+    assert (second.query, second.idle_s) == ({}, 5.0)
+    assert transport.unclosed == 0
+
+
+async def test_a_log_that_is_not_there_is_an_error_and_a_page_is_no_log() -> None:
+    """The login page of a proxy is text, too, but not plain."""
+    page = Answer(body=b"<html>", headers={"Content-Type": "text/html"})
+    transport = FakeTransport(refusal(400, "BadRequest", message='pod "a" does not have a host assigned'), page)
+    for error in (BadRequestError, DecodeError):
+        with pytest.raises(error):
+            async with client_of(transport).logs(PODS, "ns", "a"):
+                pass
+    assert transport.unclosed == 0
+
+
+def test_a_log_that_begins_at_a_time_does_not_begin_at_another() -> None:
+    """The API server takes one of the two."""
+    assert LogOptions(since="2026-01-01T00:00:00Z", since_s=5).query() == {"sinceTime": "2026-01-01T00:00:00Z"}
+    assert LogOptions(previous=True, timestamps=True, limit_bytes=10).query() == {
+        "previous": "true",
+        "timestamps": "true",
+        "limitBytes": "10",
+    }
 
 
 async def test_without_a_field_manager_none_is_named() -> None:

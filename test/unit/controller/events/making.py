@@ -10,7 +10,7 @@ import msgspec
 
 from fakes.api import FakeClient
 from fakes.virtual_loop import EPOCH
-from tfjob_operator.api.client.rest import STRATEGIC_MERGE_PATCH
+from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.core import Event, EventMeta, EventSource, ObjectReference
 from tfjob_operator.api.events import Event as SeriesEvent
 
@@ -70,11 +70,13 @@ class EventClient(FakeClient):
             raise answer
         return b"{}"
 
-    async def create(self, resource: Resource, namespace: str, body: object, *, dry_run: bool = False) -> bytes:
+    async def create(self, resource: Resource, namespace: str, body: object, into: Any = None, **options: Any) -> Any:
         name = msgspec.to_builtins(body)["metadata"]["name"]
         return await self._take("create", namespace, name, body)
 
-    async def patch(self, resource: Resource, namespace: str, name: str, body: object, **options: Any) -> bytes:
+    async def patch(
+        self, resource: Resource, namespace: str, name: str, body: object, into: Any = None, **options: Any
+    ) -> Any:
         assert options == {"content_type": STRATEGIC_MERGE_PATCH}
         return await self._take("patch", namespace, name, body)
 

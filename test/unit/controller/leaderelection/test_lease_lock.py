@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from fakes.api import FakeClient, status_error
+from fakes.api import FakeClient, answered, status_error
 from tfjob_operator.api.client.errors import AlreadyExistsError, ConflictError, DecodeError, NotFoundError
 from tfjob_operator.controller.leaderelection import LeaderElectionRecord, LeaseLock
 
@@ -45,24 +45,26 @@ class LeaseClient(FakeClient):
         raw, self.raw = self.raw, None
         return msgspec.json.encode(self.lease) if raw is None else raw
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> bytes:
+    async def get(self, resource: Resource, namespace: str, name: str, into: Any = None, **options: Any) -> Any:
         assert resource.path(namespace, name) == "/apis/coordination.k8s.io/v1/namespaces/ns/leases/lock"
         if self.lease is None:
             raise status_error(NotFoundError, 404)
-        return self._answer()
+        return answered(self._answer(), into)
 
-    async def create(self, resource: Resource, namespace: str, body: object, *, dry_run: bool = False) -> bytes:
+    async def create(self, resource: Resource, namespace: str, body: object, into: Any = None, **options: Any) -> Any:
         assert resource.path(namespace) == "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
         if self.lease is not None:
             raise status_error(AlreadyExistsError, 409)
-        return self.put(msgspec.to_builtins(body))
+        return answered(self.put(msgspec.to_builtins(body)), into)
 
-    async def update(self, resource: Resource, namespace: str, name: str, body: object, **options: Any) -> bytes:
+    async def update(
+        self, resource: Resource, namespace: str, name: str, body: object, into: Any = None, **options: Any
+    ) -> Any:
         assert resource.path(namespace, name) == "/apis/coordination.k8s.io/v1/namespaces/ns/leases/lock"
         sent: dict[str, Any] = msgspec.to_builtins(body)
         if sent["metadata"]["resourceVersion"] != str(self.version):
             raise status_error(ConflictError, 409)
-        return self.put(sent)
+        return answered(self.put(sent), into)
 
 
 @pytest.fixture

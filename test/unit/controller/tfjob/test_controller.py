@@ -714,7 +714,7 @@ async def test_a_job_that_keeps_changing_is_synced_by_one_worker_at_a_time(monke
     world, patch = World(), FakeClient.patch
     at_once: list[int] = [0]
 
-    async def slow(client: FakeClient, *args: Any, **options: Any) -> bytes:
+    async def slow(client: FakeClient, *args: Any, **options: Any) -> Any:
         at_once.append(at_once[-1] + 1)
         await asyncio.sleep(1)
         at_once.append(at_once[-1] - 1)

@@ -27,6 +27,26 @@ def test_a_request_is_a_head_and_perhaps_a_body() -> None:
     assert sent == f"PATCH /base/x HTTP/1.1\r\n{FIXED}{kind}\r\nContent-Length: 2\r\n\r\n{{}}"
 
 
+def test_a_request_says_what_it_accepts_whoever_came_before() -> None:
+    """The headers are made once for each kind of answer, and anew for new credentials."""
+    writer = RequestWriter(SERVER, user_agent="tests")
+    plain, text, zipped = (
+        Request("GET", "/x"),
+        Request("GET", "/x", accept="text/plain"),
+        Request("GET", "/x", gzip=True),
+    )
+    for token in ("one", "two"):
+        credentials = Credentials(f"Bearer {token}")
+        for _ in range(2):
+            sent = [writer.write(request, credentials).decode() for request in (plain, text, zipped)]
+            assert [head.count(f"\r\nAuthorization: Bearer {token}\r\n") for head in sent] == [1, 1, 1]
+            assert "\r\nAccept: application/json\r\nAccept-Encoding: identity\r\n" in sent[0]
+            assert "\r\nAccept: text/plain\r\nAccept-Encoding: identity\r\n" in sent[1]
+            assert "\r\nAccept: application/json\r\nAccept-Encoding: gzip\r\n" in sent[2]
+    with pytest.raises(ValueError, match="Accept"):
+        writer.write(Request("GET", "/x", accept="text/plain\r\nEvil: 1"), ANONYMOUS)
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
 def test_what_is_expected_to_have_a_body_says_when_it_has_none(method: str) -> None:
     """RFC 9110, 8.6: a server may wait for one otherwise."""

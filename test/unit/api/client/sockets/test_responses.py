@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import time
 
 import pytest
 
-from fakes.loopback import AT_ONCE_S, CONFIG_MAPS, Peer, serving
-from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, Settings
+from fakes.loopback import AT_ONCE_S, CONFIG_MAPS, Peer, body_of, serving
+from tfjob_operator.api.client import HttpTransport, ListOptions, LogOptions, RestClient, Settings
 from tfjob_operator.api.client.errors import DecodeError, ServerError, StatusError
-from tfjob_operator.api.client.http import Credentials, FixedCredentials
+from tfjob_operator.api.client.http import Credentials, FixedCredentials, Request
+from tfjob_operator.api.core import PODS
 
 SECRET = "s3cret-s3cret"
 
@@ -92,3 +95,62 @@ async def test_requests_are_sent_as_they_are_meant() -> None:
     assert listed.headers["accept"] == "application/json"
     assert "content-type" not in listed.headers
     assert "cookie" not in listed.headers
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_was_compressed_on_its_way_is_read_as_it_was(*, stream: bool) -> None:
+    """Whole or as it arrives; its connection serves others. A server that does not compress is understood, too."""
+    body = b'{"items":[' + b'{"kind":"Pod"},' * 10_000 + b"{}]}"
+    zipped = gzip.compress(body)
+
+    async def big(peer: Peer) -> None:
+        await peer.request()
+        await peer.answer(zipped, headers="Content-Encoding: gzip\r\n")
+        await peer.request()
+        await peer.answer(body)
+
+    asked = Request("GET", "/api/v1/pods", total_s=1.0, idle_s=1.0 if stream else None, gzip=True)
+    async with serving(big) as server, HttpTransport(Settings(server.url)) as transport:
+        assert await body_of(transport, asked) == body
+        assert await body_of(transport, asked) == body
+        assert server.connections == 1
+    assert [heard.headers["accept-encoding"] for heard in server.heard] == ["gzip", "gzip"]
+
+
+async def test_a_log_is_followed_until_it_ends() -> None:
+    """As a kubelet sends it through an API server: chunks of text, whenever there is some."""
+    go_on = asyncio.Event()
+
+    async def train(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await peer.chunk(b"step 1\nst")
+        await go_on.wait()
+        await peer.chunk(b"ep 2\n")
+        await peer.chunk(b"")
+
+    async with serving(train) as server, HttpTransport(Settings(server.url)) as transport:
+        client = RestClient(transport)
+        async with client.logs(PODS, "ns", "a", LogOptions(follow=True)) as chunks:
+            assert await anext(chunks) == b"step 1\nst"
+            go_on.set()
+            assert [chunk async for chunk in chunks] == [b"ep 2\n"]
+    assert server.heard[0].target == "/api/v1/namespaces/ns/pods/a/log?follow=true"
+    assert server.heard[0].headers["accept"] == "application/json, */*"
+
+
+async def test_who_leaves_a_log_early_closes_its_connection() -> None:
+    closed = asyncio.Event()
+
+    async def train(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await peer.chunk(b"step 1\n")
+        await peer.gone()
+        closed.set()
+
+    async with serving(train) as server, HttpTransport(Settings(server.url)) as transport:
+        async with RestClient(transport).logs(PODS, "ns", "a", LogOptions(follow=True)) as chunks:
+            await anext(chunks)
+        async with asyncio.timeout(1.0):
+            await closed.wait()

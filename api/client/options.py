@@ -1,0 +1,157 @@
+"""What may be said of a request beside the object: the queries of lists and logs, and the body of a delete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, TypedDict
+
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+
+TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+"""`accept` for what `kubectl get` prints: columns and rows that the server makes. A server that has none sends the objects."""
+
+
+class ReadOptions(TypedDict, total=False):
+    """What may be said of a read: the `subresource` ("scale"), more parameters of the `query`, what to `accept` (`TABLE`)."""
+
+    subresource: str | None
+    query: Mapping[str, str]
+    accept: str
+
+
+class ListReadOptions(TypedDict, total=False):
+    """What may be said of reading a list. With `gzip` the server may compress it, if it is longer than 128 KB.
+
+    That pays over a slow network: ten thousand pods are a few MB instead of 50, for a second of the server's processor.
+    """
+
+    accept: str
+    gzip: bool
+
+
+class WriteOptions(TypedDict, total=False):
+    """What may be said of a write: `dry_run` checks and changes nothing; `query` are more parameters (`fieldValidation`)."""
+
+    subresource: str | None
+    query: Mapping[str, str]
+    dry_run: bool
+
+
+class CreateOptions(WriteOptions, total=False):
+    """As `WriteOptions`; `name` is the object whose `subresource` is created (`binding`, `eviction`, `token`)."""
+
+    name: str | None
+
+
+class PatchOptions(WriteOptions, total=False):
+    """As `WriteOptions`; `content_type` is the kind of the patch, by default `MERGE_PATCH`."""
+
+    content_type: str
+
+
+class ApplyOptions(WriteOptions, total=False):
+    """As `WriteOptions`; `force` takes fields over that another manager owns."""
+
+    force: bool
+
+
+class DeleteOptions(TypedDict, total=False):
+    """How to delete: `propagation` is Background, Foreground or Orphan; a grace of 0 s is said, not left out."""
+
+    propagation: str | None
+    grace_s: int | None
+    dry_run: bool
+
+
+def delete_body(
+    uid: str | None = None,
+    resource_version: str | None = None,
+    *,
+    propagation: str | None = None,
+    grace_s: int | None = None,
+    dry_run: bool = False,
+) -> dict[str, object]:
+    """The body of a delete. An empty `uid` or version is a precondition too, which no object meets."""
+    preconditions = {"uid": uid, "resourceVersion": resource_version}
+    options: dict[str, object] = {
+        "kind": "DeleteOptions",
+        "apiVersion": "v1",
+        "preconditions": {name: value for name, value in preconditions.items() if value is not None} or None,
+        "propagationPolicy": propagation,
+        "gracePeriodSeconds": grace_s,
+        "dryRun": ["All"] if dry_run else None,
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """The query of a list or watch. Empty values are not sent; `limit` 0 means everything in one answer."""
+
+    namespace: str = ""
+    label_selector: str = ""
+    field_selector: str = ""
+    resource_version: str = ""
+    resource_version_match: str = ""
+    limit: int = 0
+    continue_token: str = ""
+    timeout_s: int = 0
+    allow_bookmarks: bool = False
+    send_initial_events: bool = False
+    """A watch begins with the whole collection: see `informers.initial_events`."""
+
+    def query(self) -> dict[str, str]:
+        """The query parameters under the names that the API server knows."""
+        named = {
+            "labelSelector": self.label_selector,
+            "fieldSelector": self.field_selector,
+            "resourceVersion": self.resource_version,
+            "resourceVersionMatch": self.resource_version_match,
+            "limit": str(self.limit) if self.limit else "",
+            "continue": self.continue_token,
+            "timeoutSeconds": str(self.timeout_s) if self.timeout_s else "",
+            "allowWatchBookmarks": "true" if self.allow_bookmarks else "",
+            "sendInitialEvents": "true" if self.send_initial_events else "",
+        }
+        return {name: value for name, value in named.items() if value}
+
+
+def with_page(options: ListOptions, *, continue_token: str) -> ListOptions:
+    """The options of the next page: the token carries the version, so version and match are cleared (RF-08)."""
+    return replace(options, continue_token=continue_token, resource_version="", resource_version_match="")
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """The query of a pod's log. Without a `container` the pod must have one alone; `follow` goes on until the container ends.
+
+    `previous` asks for the run before the last restart. `since` is an RFC 3339 time, and wins over `since_s`.
+    """
+
+    container: str = ""
+    follow: bool = False
+    previous: bool = False
+    timestamps: bool = False
+    tail_lines: int | None = None
+    limit_bytes: int | None = None
+    since_s: int | None = None
+    since: str = ""
+
+    def query(self) -> dict[str, str]:
+        """The query parameters under the names that the API server knows, which takes one of the two beginnings."""
+        since_s = None if self.since else self.since_s
+        named = {
+            "container": self.container,
+            "follow": "true" if self.follow else "",
+            "previous": "true" if self.previous else "",
+            "timestamps": "true" if self.timestamps else "",
+            "tailLines": "" if self.tail_lines is None else str(self.tail_lines),
+            "limitBytes": "" if self.limit_bytes is None else str(self.limit_bytes),
+            "sinceSeconds": "" if since_s is None else str(since_s),
+            "sinceTime": self.since,
+        }
+        return {name: value for name, value in named.items() if value}
