@@ -28,6 +28,8 @@ from tfjob_operator.controller.tfjob.window import COUNTER_WINDOW_S, START_WINDO
 from tfjob_operator.informers import Indexer, Tombstone
 
 if TYPE_CHECKING:
+    from pytest_mock import MockerFixture
+
     from tfjob_operator.api.v1.types import TFJob
 
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
@@ -706,7 +708,7 @@ async def test_a_sync_that_fails_is_tried_again_and_harms_no_other_job() -> None
         await workers
 
 
-async def test_a_job_that_keeps_changing_is_synced_by_one_worker_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_keeps_changing_is_synced_by_one_worker_at_a_time(mocker: MockerFixture) -> None:
     """The others are idle meanwhile, and what has changed is seen by the sync that follows.
 
     Invariant: "A key is in the hands of one worker at most"
@@ -720,7 +722,7 @@ async def test_a_job_that_keeps_changing_is_synced_by_one_worker_at_a_time(monke
         at_once.append(at_once[-1] - 1)
         return await patch(client, *args, **options)
 
-    monkeypatch.setattr(FakeClient, "patch", slow)
+    mocker.patch.object(FakeClient, "patch", slow)
     world.jobs.put(job(ONE_WORKER))
     workers = asyncio.create_task(world.controller.run(4))
     for version in range(2, 6):

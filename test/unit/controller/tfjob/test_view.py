@@ -18,6 +18,8 @@ from tfjob_operator.controller.tfjob.view import Permission, View, Views
 from tfjob_operator.informers import Indexer
 
 if TYPE_CHECKING:
+    from pytest_mock import MockerFixture
+
     from tfjob_operator.controller.tfjob.children import OwnerKey
 
 LOOK = ("get", "tfjobs", "mnist")
@@ -110,7 +112,7 @@ async def test_the_first_act_is_the_only_one_that_needs_no_confirmation(what: st
     assert opened(views).may_wait is (what == "acted")
 
 
-async def test_expectations_are_asked_before_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expectations_are_asked_before_the_caches(mocker: MockerFixture) -> None:
     """EX-04: a child that arrives in between delays the job, and is not made twice.
 
     Invariant: "Expectations are asked before the caches are read"
@@ -131,7 +133,7 @@ async def test_expectations_are_asked_before_the_caches(monkeypatch: pytest.Monk
         asked.append("expectations")
         return satisfied(owner)
 
-    monkeypatch.setattr(world.expectations, "satisfied", listen)
+    mocker.patch.object(world.expectations, "satisfied", listen)
     world.jobs.put(job())
     opened(await views_of(world))
     assert asked == ["expectations", *["cache"] * 5]
