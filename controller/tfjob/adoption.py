@@ -18,7 +18,6 @@ from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.controller.tfjob.build.pod import owner_reference
 from tfjob_operator.controller.tfjob.children import Pod, owner_key
 from tfjob_operator.controller.tfjob.decide.claims import claims
@@ -68,7 +67,7 @@ class RefManager:
         """Adopt the orphans that a job claims, if it lives, its specification is good and its expectations are met."""
         meta = view.job.metadata
         ends = meta.deletion_timestamp is not None or conditions.is_finished(view.job.status)
-        if ends or not view.may_act or not isinstance(view.spec, TFJobSpec):
+        if ends or not view.may_act or view.good_spec is None:
             return Adoptions(any=False, wait_s=None)
         claimed: tuple[Pod | Service, ...] = (
             *claims(meta.name, view.pods, view.orphan_pods),

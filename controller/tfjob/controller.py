@@ -91,7 +91,7 @@ class TFJobController:
         caches.services.add_event_handler(ChildHandler[Service](SERVICE, feed, expectations, blocked))
         caches.config_maps.add_event_handler(ChildHandler[ConfigMap](CONFIG_MAP, feed, expectations, blocked))
         if caches.pod_groups is not None:
-            caches.pod_groups.tell(feed, expectations, blocked)
+            caches.pod_groups.add_handler(feed, expectations, blocked)
 
     def feed(self) -> None:
         """Queue all jobs of the cache, and from now on those that change. Does it once, however often it is called."""

@@ -22,7 +22,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfjob_operator.api.client.errors import ApiError
-from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.controller.tfjob.children import owner_key
 from tfjob_operator.controller.tfjob.creator import RefusedError
 from tfjob_operator.controller.tfjob.view import Permission
@@ -78,8 +77,8 @@ class Executor:
         acts = view.may_act and plan.acts
         await self._status_writer.settle(view, plan, at_once=acts and view.permission is not Permission.FIRST)
         self._events.report(view.job, plan.problems)
-        if isinstance(view.spec, TFJobSpec):
-            self._feed.after(view.key, await self._mender.carry_out(view.job, view.spec, plan))
+        if view.good_spec is not None:
+            self._feed.after(view.key, await self._mender.carry_out(view.job, view.good_spec, plan))
         if acts:
             await view.before_acting()
             await self._create_and_delete(view, plan)
@@ -95,9 +94,9 @@ class Executor:
 
     async def _create_and_delete(self, view: View, plan: Plan) -> None:
         failure: ApiError | None = None
-        if isinstance(view.spec, TFJobSpec):
+        if view.good_spec is not None:
             try:
-                await self._creator.create(view.job, view.spec, plan)
+                await self._creator.create(view.job, view.good_spec, plan)
             except RefusedError:
                 raise
             except ApiError as error:

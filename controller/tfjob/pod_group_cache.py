@@ -45,7 +45,7 @@ class PodGroupCache:
         codec = Codec(scheduler.pod_groups, PodGroup)
         return cls(scheduler, factory.informer(codec, namespace=namespace, required=False))
 
-    def tell(self, feed: Feed, expectations: Expectations, blocked: BlockedChildren) -> None:
+    def add_handler(self, feed: Feed, expectations: Expectations, blocked: BlockedChildren) -> None:
         """Queue the job of every PodGroup that changes, and meet its expectations."""
         kind = pod_group_kind(self.scheduler)
         self._informer.add_event_handler(ChildHandler[PodGroup](kind, feed, expectations, blocked))

@@ -111,6 +111,11 @@ class View:
         return self.permission is not Permission.EXPECTING
 
     @property
+    def good_spec(self) -> TFJobSpec | None:
+        """The specification, or None where it is wrong: then nothing is created, adopted or repaired for the job."""
+        return self.spec if isinstance(self.spec, TFJobSpec) else None
+
+    @property
     def unwritten(self) -> JobStatus | None:
         """The last status that was computed and is not known to be written."""
         return self._memory.unwritten

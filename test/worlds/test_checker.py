@@ -63,8 +63,8 @@ def the_status_comes_last(patch: pytest.MonkeyPatch) -> None:
     carry_out = Executor.carry_out
 
     async def early(self: Any, seen: View, decided: Plan) -> None:
-        if seen.may_act and isinstance(seen.spec, TFJobSpec):
-            await self._creator.create(seen.job, seen.spec, decided)
+        if seen.may_act and seen.good_spec is not None:
+            await self._creator.create(seen.job, seen.good_spec, decided)
         await carry_out(self, seen, decided)
 
     patch.setattr(Executor, "carry_out", early)
