@@ -44,7 +44,7 @@ class LeadershipTerm:
     async def begin(self) -> None:
         """Ask the server which version it is at. Call this when no write of a former leader can take effect any more.
 
-        Never raises ApiError: without an answer every view is proved one by one.
+        Never raises ApiError: without an answer every view is confirmed by a call of its own.
         """
         try:
             # Without a version the answer comes from etcd, not from a cache that may be behind.

@@ -88,7 +88,7 @@ class Mender:
         return min(waits, default=None)
 
     async def _send(self, job: TFJob, patch: _Patch, wait_s: float) -> bool:
-        """Answers whether nothing is left to do, as far as we know; else it is tried again in `wait_s` seconds."""
+        """Return whether nothing is left to do, as far as we know; else it is tried again in `wait_s` seconds."""
         meta, kind = patch.mending.child.metadata, patch.kind
         try:
             await self._client.patch(

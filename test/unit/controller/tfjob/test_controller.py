@@ -36,7 +36,7 @@ ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
 
 
 async def test_a_first_sync_writes_the_status_and_then_creates_children() -> None:
-    """In that order: the write proves that the view of the job is the newest."""
+    """In that order: the write confirms that the view of the job is the newest."""
     world = World()
     world.jobs.put(job(ONE_WORKER))
     await world.sync()
@@ -114,7 +114,7 @@ async def test_of_a_burst_an_end_a_restart_and_a_suspension_are_said_at_once() -
     assert world.taken() == [STATUS]
 
 
-async def test_only_the_first_act_for_an_untouched_job_goes_without_a_proof() -> None:
+async def test_only_the_first_act_on_an_untouched_job_needs_no_confirmation() -> None:
     """Found by the small worlds ("in office, made again"): pods of a job that is gone were made as fast as they went.
 
     Invariant: "No child is created or deleted on a view that is not confirmed"
@@ -160,7 +160,7 @@ async def test_a_view_that_is_out_of_date_makes_no_pods() -> None:
 
 @pytest.mark.parametrize("version", ["2", "3", None])
 async def test_a_pod_is_made_again_only_on_a_view_that_was_looked_at(version: str | None) -> None:
-    """Where the status says all already there is no write to prove the view, so the server is asked."""
+    """Where the status says all already there is no write to confirm the view, so the server is asked."""
     world = World()
     world.jobs.put(job(ONE_WORKER))
     await world.sync()
@@ -328,7 +328,7 @@ async def test_a_replica_whose_name_is_taken_waits_without_a_call_whatever_wakes
         await asyncio.sleep(1)
     asked = [action for action in world.taken() if action[2] == "mnist-worker-1" or action[0] == "get"]
     assert asked.count(create) <= 10  # 1, 2, 4, ... 256, 300 seconds apart
-    assert len(asked) == 3 * asked.count(create)  # the job's proof, the create, and whose the name is
+    assert len(asked) == 3 * asked.count(create)  # the job's confirmation, the create, and whose the name is
     assert world.recorder.reasons.count("FailedCreateService") <= 2
     del world.client.fail[create]
     await asyncio.sleep(301)  # and nothing wakes it

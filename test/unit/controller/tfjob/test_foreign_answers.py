@@ -160,7 +160,7 @@ async def test_a_status_of_which_the_answer_can_not_be_read_is_not_told_of() -> 
 
 @pytest.mark.parametrize("answer", [*UNREADABLE.values(), *SUCCESSES.values(), *FAILURES.values()])
 async def test_our_time_in_office_begins_with_nothing_but_the_api_servers_version(answer: Answer) -> None:
-    """D4, D19: else every view is proved one by one, which is safe."""
+    """D4, D19: else every view is confirmed by a call of its own, which is safe."""
     world = World(answer)
     leadership_term = LeadershipTerm(world.client, "")
     await leadership_term.begin()

@@ -46,8 +46,8 @@ async def test_a_job_is_untouched_when_its_version_is_newer_than_our_time_and_be
 
 
 @pytest.mark.parametrize("error", [ConnectionLostError("reset"), status_error(ForbiddenError, 403)])
-async def test_without_an_answer_every_view_is_proved(error: Exception) -> None:
-    """It saves a proof and is worth no retry."""
+async def test_without_an_answer_every_view_is_confirmed(error: Exception) -> None:
+    """It saves a call and is worth no retry."""
     client = FakeClient()
     client.fail[LISTED] = error
     leadership_term = LeadershipTerm(client, "")

@@ -209,7 +209,7 @@ async def test_a_child_that_is_gone_needs_no_mending() -> None:
 
 
 def test_a_plan_that_only_mends_makes_and_deletes_nothing() -> None:
-    """U9: so it needs no proof of the view that it was made on."""
+    """U9: so it needs no confirmation of the view that it was made on."""
     assert not Plan(relabel=(Mending(POD, SLOT),), reselect=(Mending(SERVICE, SLOT),)).acts
     assert isinstance(POD, Pod)
     assert tuple(RIGHT) == c.SELECTING_LABELS
