@@ -2,62 +2,59 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import functools
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from tfjob_operator.api.client import HttpTransport, RestClient
 from tfjob_operator.api.client.http.origin import Origin
-from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1.constants import EVENT_SOURCE
-from tfjob_operator.controller.crd_check import tell_of_missing_fields
-from tfjob_operator.controller.events import Drop, EventRecorder
+from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import (
     Fence,
     FencedTransport,
     GatedTransport,
     LeaderElector,
-    LeaderHealth,
     LeaseLock,
     LeaseWatch,
     hostname_uuid,
 )
-from tfjob_operator.controller.observability.controller_metrics import EventMetrics, JobCounters, add_leader_gauge
-from tfjob_operator.controller.observability.controller_metrics import ReconcileMetrics as PrometheusReconcileMetrics
-from tfjob_operator.controller.observability.http_server import make_app, serving
+from tfjob_operator.controller.manager import Controller, Manager
+from tfjob_operator.controller.observability.http_server import PageServer
 from tfjob_operator.controller.observability.loop_lag import LoopLag
-from tfjob_operator.controller.observability.metrics import SeriesProvider, new_registry
-from tfjob_operator.controller.observability.request_metrics import PrometheusRequestMetrics
-from tfjob_operator.controller.operator import Operator
+from tfjob_operator.controller.observability.metrics import PrometheusMetrics, new_registry
 from tfjob_operator.controller.options import program_version
 from tfjob_operator.controller.tfjob.assembly import new_controller
 from tfjob_operator.controller.tfjob.caches import Caches
+from tfjob_operator.controller.tfjob.crd_check import tell_of_missing_fields
 from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
-from tfjob_operator.controller.tfjob.metrics import NoJobMetrics, NoReconcileMetrics
+from tfjob_operator.controller.tfjob.metrics import JobMetrics
 from tfjob_operator.informers import SharedInformerFactory
-from tfjob_operator.workqueue import LoopClock, RateLimitingQueue, TokenBucket, default_controller_rate_limiter
+from tfjob_operator.workqueue import (
+    NO_METRICS,
+    LoopClock,
+    RateLimitingQueue,
+    TokenBucket,
+    default_controller_rate_limiter,
+)
+from tfjob_operator.workqueue.metrics import Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    import asyncio
+    from collections.abc import Callable, Coroutine, Mapping
 
-    from tfjob_operator.api.client import RequestMetrics, Settings, Transport
-    from tfjob_operator.controller.events import RecorderMetrics
+    from tfjob_operator.api.client import Settings, Transport
     from tfjob_operator.controller.options import ElectionOptions, Options
-    from tfjob_operator.controller.tfjob.metrics import JobMetrics, ReconcileMetrics
-    from tfjob_operator.workqueue import Clock
-    from tfjob_operator.workqueue.metrics import QueueMetricsProvider
+    from tfjob_operator.workqueue import Clock, MetricsProvider
 
 NAME: Final = "tfjob"
-"""The controller's name, on the metrics of its queue and its workers."""
+"""The controller's name, on the metrics of its queue and its workers, and on the lines that are logged in its syncs."""
 
-FRAMEWORK: Final = "tensorflow"
-"""The label that tells our jobs from those of other kinds in the family `training_operator_jobs_*`."""
-EVENT_TYPES: Final = (EventType.NORMAL, EventType.WARNING, "Unknown")
+IS_LEADER: Final = Metric("tf_operator_is_leader", "Whether this process does the work: 1 or 0", labels=())
 
 log = structlog.get_logger(__name__)
 
@@ -71,97 +68,107 @@ class Transports:
     lease: Transport
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """What the parts count into; None, and the default, count nothing."""
-
-    series: QueueMetricsProvider | None = None
-    requests: RequestMetrics | None = None
-    events: RecorderMetrics | None = None
-    jobs: JobMetrics = field(default_factory=NoJobMetrics)
-    reconciles: ReconcileMetrics = field(default_factory=NoReconcileMetrics)
-
-
 def build(
     options: Options,
     transports: Transports,
     stop: asyncio.Event,
     *,
     identity: str,
-    metrics: Metrics | None = None,
+    metrics: MetricsProvider = NO_METRICS,
+    host: str = "",
+    pages: PageServer | None = None,
+    beside: Mapping[str, Callable[[], Coroutine[object, object, None]]] | None = None,
     clock: Clock | None = None,
     chance: Callable[[], float] = random.random,
-) -> Operator:
+) -> Manager:
     """Build the graph. Nothing runs yet.
 
     stop: when it is set, the operator stops.
     identity: the name under which this process asks for the lease; no other process may have it.
+    host: the API server's name and port, a label of the metrics of requests.
+    pages, beside: what else the manager runs.
     """
     clock = clock or LoopClock()
-    metrics = metrics or Metrics()
-    fence = Fence(clock)
+    client = partial(RestClient, metrics=metrics, host=host, clock=clock)
+    elector, fenced = None, transports.writes
+    if options.election is not None:
+        fence = Fence(clock)
+        fenced = FencedTransport(transports.writes, fence)
+        lease = client(transports.lease, request_s=options.election.times.call_timeout_s)
+        elector = _elector(options.election, lease, fence, identity, metrics=metrics, clock=clock, chance=chance)
     # One limit for all requests but the lease's, which must not wait for anything of ours.
     limiter = TokenBucket(options.qps, options.burst, clock=clock) if options.qps else None
-    fenced = FencedTransport(transports.writes, fence) if options.election is not None else transports.writes
     work_gate, event_gate = GatedTransport(fenced), GatedTransport(fenced)
-
-    def writing(transport: Transport) -> RestClient:
-        return RestClient(transport, field_manager=EVENT_SOURCE, limiter=limiter, metrics=metrics.requests, clock=clock)
-
-    writer = writing(work_gate)
-    reader = RestClient(transports.watches, limiter=limiter, metrics=metrics.requests, clock=clock)
-    factory = SharedInformerFactory(reader, clock=clock, metrics=metrics.series)
-    namespace = options.namespace
-    recorder = EventRecorder(writing(event_gate), component=EVENT_SOURCE, clock=clock, metrics=metrics.events)
+    reader = client(transports.watches, limiter=limiter)
+    writer, event_writer = (
+        client(gate, field_manager=EVENT_SOURCE, limiter=limiter) for gate in (work_gate, event_gate)
+    )
+    informers = SharedInformerFactory(reader, clock=clock, metrics=metrics)
+    recorder = EventRecorder(event_writer, component=EVENT_SOURCE, clock=clock, metrics=metrics)
+    job_metrics = JobMetrics(metrics)
+    if options.namespace:
+        job_metrics.expect([options.namespace])
     queue: RateLimitingQueue[str] = RateLimitingQueue(
-        default_controller_rate_limiter(), name=NAME, metrics=metrics.series, clock=clock
+        default_controller_rate_limiter(), name=NAME, metrics=metrics, clock=clock
     )
     caches = Caches.of(
-        factory,
-        namespace,
+        informers,
+        options.namespace,
         gang_scheduler_name=options.gang_scheduler_name if options.enable_gang_scheduling else "",
         resync_s=options.resync_s,
     )
-    controller = new_controller(
+    tfjobs = new_controller(
         caches,
         writer,
         recorder,
         queue,
         clock=clock,
-        metrics=metrics.jobs,
-        reconciles=metrics.reconciles,
-        leadership_term=LeadershipTerm(reader, namespace) if options.election is not None else None,
+        metrics=job_metrics,
+        leadership_term=LeadershipTerm(reader, options.namespace) if options.election is not None else None,
         domain=options.cluster_domain,
     )
-
-    def elector(
-        election: ElectionOptions, work: Callable[[], Coroutine[object, object, None]], stopped: Callable[[], None]
-    ) -> LeaderElector:
-        limit_s = election.times.call_timeout_s
-        client = RestClient(transports.lease, metrics=metrics.requests, clock=clock, request_s=limit_s)
-        return LeaderElector(
-            LeaseLock(client, election.namespace, election.name, identity=identity),
-            on_started_leading=work,
-            on_stopped_leading=stopped,
-            config=election.times,
-            fence=fence,
-            watch=LeaseWatch(client, election.namespace, election.name),
-            metrics=metrics.series,
+    manager = Manager(
+        informers,
+        Controller(
+            NAME,
+            tfjobs.sync,
+            queue=queue,
+            workers=options.threadiness,
+            on_start=tfjobs.begin,
+            metrics=metrics,
             clock=clock,
-            chance=chance,
-        )
-
-    return Operator(
-        factory=factory,
-        queue=queue,
-        controller=controller,
-        recorder=recorder,
-        work_gate=work_gate,
-        event_gate=event_gate,
-        workers=options.threadiness,
+        ),
         stop=stop,
-        on_synced=lambda: metrics.jobs.expect({job.metadata.namespace for job in caches.jobs.indexer.list()}),
-        elect=functools.partial(elector, options.election) if options.election is not None else None,
+        elector=elector,
+        work_gate=work_gate,
+        recorder=recorder,
+        event_gate=event_gate,
+        pages=pages,
+        beside=beside,
+        on_synced=lambda: job_metrics.expect({job.metadata.namespace for job in caches.jobs.indexer.list()}),
+    )
+    metrics.gauge(IS_LEADER).set_function(lambda: float(manager.is_leading))
+    return manager
+
+
+def _elector(
+    election: ElectionOptions,
+    client: RestClient,
+    fence: Fence,
+    identity: str,
+    *,
+    metrics: MetricsProvider,
+    clock: Clock,
+    chance: Callable[[], float],
+) -> LeaderElector:
+    return LeaderElector(
+        LeaseLock(client, election.namespace, election.name, identity=identity),
+        config=election.times,
+        fence=fence,
+        watch=LeaseWatch(client, election.namespace, election.name),
+        metrics=metrics,
+        clock=clock,
+        chance=chance,
     )
 
 
@@ -179,43 +186,29 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event) -> None
         identity=identity, leader_elect=options.election is not None,
     )  # fmt: skip
     registry = new_registry()
-    reconciles = PrometheusReconcileMetrics(registry, NAME, workers=options.threadiness, clock=clock)
-    jobs = JobCounters(registry, framework=FRAMEWORK)
-    if options.namespace:
-        jobs.expect([options.namespace])
-    metrics = Metrics(
-        series=SeriesProvider(registry),
-        requests=PrometheusRequestMetrics(registry, server.host_header),
-        events=EventMetrics(registry, types=EVENT_TYPES, reasons=Drop),
-        jobs=jobs,
-        reconciles=reconciles,
-    )
-    lag = LoopLag(registry, clock)
+    metrics = PrometheusMetrics(registry)
+    lag = LoopLag(metrics, clock)
+    pages = None
+    if options.monitoring_port:
+        pages = PageServer(registry, options.monitoring_address, options.monitoring_port)
     # Watches each hold a connection as long as they live; a lease needs one for its watch and one for its requests.
     watches, writes = HttpTransport(settings, max_connections=0), HttpTransport(settings)
     lease = HttpTransport(settings, max_connections=2)
-    operator = build(options, Transports(watches, writes, lease), stop, identity=identity, metrics=metrics, clock=clock)
-    add_leader_gauge(registry, lambda: operator.is_leading)
-    leadership = LeaderHealth()
-    if operator.elector is not None:
-        leadership.watch(operator.elector)
-    pages = make_app(
-        registry,
-        healthz={"lease": leadership.check, "workers": reconciles.check},
-        readyz={"operator": operator.why_not_ready},
-    )
     async with contextlib.AsyncExitStack() as stack:
-        if options.monitoring_port:
-            await stack.enter_async_context(serving(pages, options.monitoring_address, options.monitoring_port))
         for transport in (watches, writes, lease):
             await stack.enter_async_context(transport)
-        beside = [
-            asyncio.create_task(lag.run(), name="loop-lag"),
-            asyncio.create_task(tell_of_missing_fields(RestClient(watches, clock=clock)), name="crd-check"),
-        ]
-        try:
-            await operator.run()
-        finally:
-            for task in beside:
-                task.cancel()
-            await asyncio.wait(beside)
+        manager = build(
+            options,
+            Transports(watches, writes, lease),
+            stop,
+            identity=identity,
+            metrics=metrics,
+            host=server.host_header,
+            pages=pages,
+            beside={
+                "loop-lag": lag.run,
+                "crd-check": lambda: tell_of_missing_fields(RestClient(watches, clock=clock)),
+            },
+            clock=clock,
+        )
+        await manager.run()

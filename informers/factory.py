@@ -10,6 +10,7 @@ from tfjob_operator.api.client.rest import DEAD_PEER_S
 from tfjob_operator.informers.errors import CacheSyncTimeoutError, InformerStoppedError
 from tfjob_operator.informers.listwatch import ListWatch
 from tfjob_operator.informers.shared_informer import SharedIndexInformer
+from tfjob_operator.workqueue.metrics import NO_METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from tfjob_operator.api.meta import Resource
     from tfjob_operator.informers.codec import Codec
     from tfjob_operator.informers.deltas import T
-    from tfjob_operator.informers.metrics import MetricsProvider
     from tfjob_operator.informers.options import ReflectorOptions
     from tfjob_operator.informers.store import IndexFunction
     from tfjob_operator.workqueue.clock import Clock
+    from tfjob_operator.workqueue.metrics import MetricsProvider
 
 
 class _Identity(NamedTuple):
@@ -54,7 +55,7 @@ class SharedInformerFactory:
         *,
         clock: Clock | None = None,
         random: Callable[[], float] | None = None,
-        metrics: MetricsProvider | None = None,
+        metrics: MetricsProvider = NO_METRICS,
         idle_s: float = DEAD_PEER_S,
         options: ReflectorOptions | None = None,
     ) -> None:

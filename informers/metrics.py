@@ -1,6 +1,6 @@
 """What an informer tells about itself: names, and the books behind them.
 
-The ports are those of `workqueue.metrics`, so one provider serves both packages, and gauges are read when they are scraped.
+The label is the informer's name. Gauges are read when they are scraped.
 The `reflector_*` names are client-go's of old, which nothing fills there any more; `informer_*` are its new ones and ours.
 """
 
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfjob_operator.workqueue.metrics import Counter, Gauge, Histogram, Metric, QueueMetricsProvider
+from tfjob_operator.workqueue.metrics import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tfjob_operator.workqueue.metrics import MetricsProvider
 
 # A list takes 1 ms when it is empty and its requests time out after 60 s; a watch is asked to end after 300 to 600 s (RF-09).
 LIST_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -47,40 +49,11 @@ GAUGES = (LAST_VERSION, QUEUED_ITEMS, STORED_OBJECTS, STORE_VERSION)
 HISTOGRAMS = (LIST_DURATION, ITEMS_PER_LIST, WATCH_DURATION, ITEMS_PER_WATCH, PROCESSING_LATENCY)
 
 
-MetricsProvider = QueueMetricsProvider
-"""Makes the series of an informer: the label `name`, which the port calls `queue`, gets the informer's name."""
-
-
-class _Nothing:
-    """A series that nobody reads."""
-
-    def inc(self) -> None:
-        """Count nothing."""
-
-    def observe(self, amount: float, /) -> None:
-        """Count nothing."""
-
-    def set_function(self, f: Callable[[], float], /) -> None:
-        """Ask nothing."""
-
-
-class _NoProvider:
-    def counter(self, metric: Metric, queue: str) -> Counter:
-        return _Nothing()
-
-    def gauge(self, metric: Metric, queue: str) -> Gauge:
-        return _Nothing()
-
-    def histogram(self, metric: Metric, queue: str) -> Histogram:
-        return _Nothing()
-
-
 class ReflectorMetrics:
     """The books of one reflector."""
 
-    def __init__(self, provider: MetricsProvider | None, name: str, *, last_version: Callable[[], float]) -> None:
-        """Make the series of the informer `name`; `last_version` answers the last version received."""
-        provider = provider or _NoProvider()
+    def __init__(self, provider: MetricsProvider, name: str, *, last_version: Callable[[], float]) -> None:
+        """Make the series of the informer `name`; `last_version` returns the last version received."""
         self._lists = provider.counter(LISTS, name)
         self._list_duration = provider.histogram(LIST_DURATION, name)
         self._items_per_list = provider.histogram(ITEMS_PER_LIST, name)
@@ -112,15 +85,14 @@ class InformerMetrics:
 
     def __init__(
         self,
-        provider: MetricsProvider | None,
+        provider: MetricsProvider,
         name: str,
         *,
         queued: Callable[[], float],
         stored: Callable[[], float],
         store_version: Callable[[], float],
     ) -> None:
-        """Make the series of the informer `name`; the three functions answer the present values of its gauges."""
-        provider = provider or _NoProvider()
+        """Make the series of the informer `name`; the three functions return the present values of its gauges."""
         self.processing_latency = provider.histogram(PROCESSING_LATENCY, name)
         self.handler_errors = provider.counter(HANDLER_ERRORS, name)
         provider.gauge(QUEUED_ITEMS, name).set_function(queued)

@@ -42,12 +42,13 @@ from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.informers.codec import Page, Skipped
 from tfjob_operator.informers.deltas import Added, Bookmark, Change, Deleted, Delta, Modified, ReplacedAll, T, Vanished
 from tfjob_operator.informers.initial_events import InitialEvents, LateBookmark, NotStreamedError
-from tfjob_operator.informers.metrics import MetricsProvider, ReflectorMetrics, version_as_number
+from tfjob_operator.informers.metrics import ReflectorMetrics, version_as_number
 from tfjob_operator.informers.options import ReflectorOptions
 from tfjob_operator.informers.pager import Pager
 from tfjob_operator.informers.retry_window import RetryWindow
 from tfjob_operator.workqueue.backoff import Backoff
 from tfjob_operator.workqueue.clock import Clock, LoopClock
+from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -114,7 +115,7 @@ class Reflector(Generic[T]):
         backoff: Pace | None = None,
         clock: Clock | None = None,
         random: Callable[[], float] = stdlib_random.random,
-        metrics: MetricsProvider | None = None,
+        metrics: MetricsProvider = NO_METRICS,
     ) -> None:
         """Supply `sink` from `source`. `random` answers a float in [0, 1), as `random.random` does."""
         self._source = source

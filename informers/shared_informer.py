@@ -38,13 +38,14 @@ from tfjob_operator.informers.handlers import (
     UpdateNotification,
 )
 from tfjob_operator.informers.listers import Lister
-from tfjob_operator.informers.metrics import InformerMetrics, MetricsProvider, version_as_number
+from tfjob_operator.informers.metrics import InformerMetrics, version_as_number
 from tfjob_operator.informers.options import ReflectorOptions
 from tfjob_operator.informers.processor import Processor, Registration
 from tfjob_operator.informers.reflector import Reflector
 from tfjob_operator.informers.store import NAMESPACE_INDEX, Indexer, IndexFunction, index_by_namespace
 from tfjob_operator.informers.sync import SyncGate
 from tfjob_operator.workqueue.clock import Clock, LoopClock
+from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,7 +83,7 @@ class SharedIndexInformer(Generic[T]):
         options: ReflectorOptions | None = None,
         clock: Clock | None = None,
         random: Callable[[], float] = stdlib_random.random,
-        metrics: MetricsProvider | None = None,
+        metrics: MetricsProvider = NO_METRICS,
     ) -> None:
         """Cache what `source` lists and watches. `resync_s` is the handlers' default period and the check period (SI-09)."""
         self.name = name or str(resource)

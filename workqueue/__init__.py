@@ -34,7 +34,7 @@ from __future__ import annotations
 from tfjob_operator.workqueue.backoff import Backoff
 from tfjob_operator.workqueue.clock import Clock, LoopClock
 from tfjob_operator.workqueue.delaying import DelayingQueue
-from tfjob_operator.workqueue.metrics import QueueMetricsProvider
+from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
 from tfjob_operator.workqueue.queue import Queue, ShutDown
 from tfjob_operator.workqueue.rate_limiters import (
@@ -50,6 +50,7 @@ from tfjob_operator.workqueue.rate_limiters import (
 from tfjob_operator.workqueue.rate_limiting import RateLimitingQueue
 
 __all__ = [
+    "NO_METRICS",
     "Backoff",
     "BucketRateLimiter",
     "Clock",
@@ -58,8 +59,8 @@ __all__ = [
     "ItemFastSlowRateLimiter",
     "LoopClock",
     "MaxOfRateLimiter",
+    "MetricsProvider",
     "Queue",
-    "QueueMetricsProvider",
     "RateLimiter",
     "RateLimitingQueue",
     "ShutDown",

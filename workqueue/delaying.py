@@ -11,12 +11,12 @@ import heapq
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from tfjob_operator.workqueue.metrics import RETRIES
+from tfjob_operator.workqueue.metrics import NO_METRICS, RETRIES
 from tfjob_operator.workqueue.queue import Queue
 
 if TYPE_CHECKING:
     from tfjob_operator.workqueue.clock import Clock
-    from tfjob_operator.workqueue.metrics import QueueMetricsProvider
+    from tfjob_operator.workqueue.metrics import MetricsProvider
 
 T = TypeVar("T", bound=Hashable)
 
@@ -43,12 +43,10 @@ class DelayingQueue(Generic[T]):
 
     __slots__ = ("_heap", "_live", "_queue", "_retries", "_sequence", "_timer")
 
-    def __init__(
-        self, *, name: str = "", metrics: QueueMetricsProvider | None = None, clock: Clock | None = None
-    ) -> None:
-        """Create an empty queue; it is measured, by `clock`, if it has both a `name` and a `metrics` provider."""
+    def __init__(self, *, name: str = "", metrics: MetricsProvider = NO_METRICS, clock: Clock | None = None) -> None:
+        """Create an empty queue; it is measured, by `clock`, if it has both a `name` and a provider of `metrics`."""
         self._queue: Queue[T] = Queue(name=name, metrics=metrics, clock=clock)
-        self._retries = metrics.counter(RETRIES, name) if metrics is not None and name else None
+        self._retries = metrics.counter(RETRIES, name) if metrics is not NO_METRICS and name else None
         self._heap: list[tuple[float, int, T]] = []
         self._live: dict[T, tuple[float, int, T]] = {}
         self._sequence = 0  # equal due times keep their order, and items are never compared

@@ -1,8 +1,9 @@
-"""What a queue tells about itself: names, ports and the bookkeeping behind them.
+"""The ports behind which everything here is counted, and the books of a queue.
 
-Nothing here knows Prometheus. A `QueueMetricsProvider` makes the three kinds of metric; the ports are cut so that
-prometheus_client's labelled children fit them as they are. A queue without a provider, or without a name, keeps no books
-at all: it holds None in place of a `QueueMetrics`, and pays one comparison.
+Nothing here knows Prometheus. Each package names its metric families as `Metric`s and asks a `MetricsProvider` for their
+series. `PrometheusMetrics` (`controller.observability`) is the provider behind which is Prometheus, `NO_METRICS` the one that
+counts nothing. The ports are cut so that prometheus_client's labelled children fit them as they are. A queue without a
+provider, or without a name, keeps no books at all: it holds None in place of a `QueueMetrics`, and pays one comparison.
 
 Gauges are read when they are scraped and never pushed. client-go refreshes two of them every 0.5 s from a goroutine per
 queue, because its clients cannot be called back; here the scraper runs on the same loop as the queue, so it can simply
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,16 +23,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=Hashable)
 
-LABEL = "name"  # the one label of every metric here; its value is the queue's name
-
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric family; `buckets` (upper bounds in seconds) are there for histograms alone."""
+    """One metric family: its name, its help text, and the names of its labels.
+
+    `buckets` (upper bounds, in the unit of the name) are there for histograms alone. Whatever is there several times in a
+    process, such as a queue or an informer, has the label `name`.
+    """
 
     name: str
     help: str
     buckets: tuple[float, ...] = ()
+    labels: tuple[str, ...] = ("name",)
 
 
 # A7: from 10 ns, below which no clock here can see, to 10 s, above which a sync is stuck rather than slow.
@@ -74,20 +78,45 @@ class Histogram(Protocol):
         ...
 
 
-class QueueMetricsProvider(Protocol):
-    """Makes the series of one queue for the families above. A series exists, at zero, from when it is made."""
+class MetricsProvider(Protocol):
+    """Makes series. One exists, at zero, from when it is first asked for; who asks again gets the same one."""
 
-    def counter(self, metric: Metric, queue: str) -> Counter:
-        """Return the series of `metric` whose label has the value `queue`."""
+    def counter(self, metric: Metric, *values: str) -> Counter:
+        """Return the series of `metric` whose labels have these values."""
         ...
 
-    def gauge(self, metric: Metric, queue: str) -> Gauge:
-        """Return the series of `metric` whose label has the value `queue`."""
+    def gauge(self, metric: Metric, *values: str) -> Gauge:
+        """Return the series of `metric` whose labels have these values."""
         ...
 
-    def histogram(self, metric: Metric, queue: str) -> Histogram:
-        """Return the series of `metric` whose label has the value `queue`."""
+    def histogram(self, metric: Metric, *values: str) -> Histogram:
+        """Return the series of `metric` whose labels have these values."""
         ...
+
+
+class _Nothing:
+    """A series that nobody reads."""
+
+    def inc(self) -> None:
+        """Count nothing."""
+
+    def observe(self, amount: float, /) -> None:
+        """Count nothing."""
+
+    def set_function(self, f: Callable[[], float], /) -> None:
+        """Ask nothing."""
+
+
+class _NoMetrics:
+    def counter(self, _metric: Metric, *_values: str) -> _Nothing:
+        return _NOTHING
+
+    gauge = histogram = counter
+
+
+_NOTHING: Final = _Nothing()
+NO_METRICS: Final[MetricsProvider] = _NoMetrics()
+"""Counts nothing."""
 
 
 class QueueMetrics(Generic[T]):
@@ -101,8 +130,8 @@ class QueueMetrics(Generic[T]):
 
     __slots__ = ("_added", "_adds", "_clock", "_queue_duration", "_started", "_work_duration")
 
-    def __init__(self, provider: QueueMetricsProvider, name: str, clock: Clock, depth: Callable[[], float]) -> None:
-        """Make the series of the queue `name`; `depth` answers how many items are dirty."""
+    def __init__(self, provider: MetricsProvider, name: str, clock: Clock, depth: Callable[[], float]) -> None:
+        """Make the series of the queue `name`; `depth` returns how many items are dirty."""
         self._clock = clock
         self._added: dict[T, float] = {}
         self._started: dict[T, float] = {}

@@ -12,11 +12,11 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tfjob_operator.workqueue.clock import LoopClock
-from tfjob_operator.workqueue.metrics import QueueMetrics
+from tfjob_operator.workqueue.metrics import NO_METRICS, QueueMetrics
 
 if TYPE_CHECKING:
     from tfjob_operator.workqueue.clock import Clock
-    from tfjob_operator.workqueue.metrics import QueueMetricsProvider
+    from tfjob_operator.workqueue.metrics import MetricsProvider
 
 T = TypeVar("T", bound=Hashable)
 
@@ -61,10 +61,8 @@ class Queue(Generic[T]):
         "_waiters",
     )
 
-    def __init__(
-        self, *, name: str = "", metrics: QueueMetricsProvider | None = None, clock: Clock | None = None
-    ) -> None:
-        """Create an empty queue; it is measured if it has both a `name` and a `metrics` provider."""
+    def __init__(self, *, name: str = "", metrics: MetricsProvider = NO_METRICS, clock: Clock | None = None) -> None:
+        """Create an empty queue; it is measured if it has both a `name` and a provider of `metrics`."""
         self._ready: deque[T] = deque()
         self._low: OrderedDict[T, None] = OrderedDict()
         self._dirty: dict[T, bool] = {}
@@ -74,7 +72,7 @@ class Queue(Generic[T]):
         self._shutting_down = False
         self._drained = asyncio.Event()
         self._metrics: QueueMetrics[T] | None = None
-        if metrics is not None and name:
+        if metrics is not NO_METRICS and name:
             self._metrics = QueueMetrics(metrics, name, clock or LoopClock(), self._dirty.__len__)
 
     def add(self, item: T, *, low_priority: bool = False) -> None:

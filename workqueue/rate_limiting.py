@@ -9,10 +9,11 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tfjob_operator.workqueue.delaying import DelayingQueue
+from tfjob_operator.workqueue.metrics import NO_METRICS
 
 if TYPE_CHECKING:
     from tfjob_operator.workqueue.clock import Clock
-    from tfjob_operator.workqueue.metrics import QueueMetricsProvider
+    from tfjob_operator.workqueue.metrics import MetricsProvider
     from tfjob_operator.workqueue.rate_limiters import RateLimiter
 
 T = TypeVar("T", bound=Hashable)
@@ -32,10 +33,10 @@ class RateLimitingQueue(Generic[T]):
         limiter: RateLimiter[T],
         *,
         name: str = "",
-        metrics: QueueMetricsProvider | None = None,
+        metrics: MetricsProvider = NO_METRICS,
         clock: Clock | None = None,
     ) -> None:
-        """Create an empty queue; it is measured, by `clock`, if it has both a `name` and a `metrics` provider."""
+        """Create an empty queue; it is measured, by `clock`, if it has both a `name` and a provider of `metrics`."""
         self._limiter = limiter
         self._queue: DelayingQueue[T] = DelayingQueue(name=name, metrics=metrics, clock=clock)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tfjob_operator.api.client.auth import load_settings
 from tfjob_operator.api.client.errors import ConfigError
 from tfjob_operator.api.client.http import HttpTransport, Request, Response, Settings, Transport
-from tfjob_operator.api.client.metrics import RequestMetrics
 from tfjob_operator.api.client.options import (
     JSON_PATCH,
     MERGE_PATCH,
@@ -29,7 +28,6 @@ __all__ = [
     "ListOptions",
     "LogOptions",
     "Request",
-    "RequestMetrics",
     "Response",
     "RestClient",
     "Settings",

@@ -18,7 +18,7 @@ from tfjob_operator.api.client.errors import (
     error_from_answer,
     parse_http_date,
 )
-from tfjob_operator.api.client.metrics import NO_ANSWER, Attempt, NoRequestMetrics
+from tfjob_operator.api.client.metrics import NO_ANSWER, Attempt
 from tfjob_operator.api.client.retry import MAX_REQUEST_RETRIES, request_retry_delay
 from tfjob_operator.api.client.throttle import Throttle
 from tfjob_operator.workqueue.clock import LoopClock
@@ -46,7 +46,7 @@ class Exchange:
         clock: Clock | None = None,
     ) -> None:
         self._transport = transport
-        self._metrics = metrics or NoRequestMetrics()
+        self._metrics = metrics
         self._clock = clock or LoopClock()
         self._throttle = Throttle(limiter, self._metrics, self._clock) if limiter is not None else None
 
@@ -152,6 +152,8 @@ class Exchange:
     def _count(
         self, request: Request, retries: int, code: str, seconds: float | None = None, received: int | None = None
     ) -> None:
+        if self._metrics is None:
+            return
         sent = 0 if request.body is None else len(request.body)
         self._metrics.attempted(Attempt(request.method, code, retries > 0, sent, seconds, received))
 

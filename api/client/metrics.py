@@ -1,56 +1,55 @@
-"""What requests tell about themselves: the names of client-go's metrics (A7), and the port behind which they are counted.
-
-Nothing here knows Prometheus. An adapter makes the families below, adds the label `host`, and turns one call of the port into
-the series that it means.
-"""
+"""What requests tell about themselves: the names of client-go's metrics (A7), and the books behind them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from itertools import product
+from typing import TYPE_CHECKING, Final
 
+from tfjob_operator.workqueue.metrics import Metric
+
+if TYPE_CHECKING:
+    from tfjob_operator.workqueue.metrics import Counter, MetricsProvider
+
+METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
+"""All that `RestClient` sends."""
 NO_ANSWER: Final = "<error>"
 """What client-go writes into the label `code` when no answer came."""
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One metric family; `buckets` (upper bounds, in the unit of the name) are there for histograms alone."""
-
-    name: str
-    help: str
-    labels: tuple[str, ...]
-    buckets: tuple[float, ...] = ()
-
+CODES: Final = ("200", "201", "401", "403", "404", "409", "422", "429", "500", "503", "504", NO_ANSWER)
+"""Outcomes that are there, at zero, from the first scrape: an alert on the first failure needs the zero before it. Others
+appear when they happen; there are no more of them than HTTP has codes."""
+RETRIED_CODES: Final = ("200", "201", "429", "500", "503", "504", NO_ANSWER)
 
 # A7, component-base: from the 5 ms of an answer out of the watch cache to the 60 s after which the server gives up.
 DURATION_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 # A7, component-base: from an empty body to the 16 MB of a full list.
 SIZE_BUCKETS: Final = (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)
 
+_BY_VERB: Final = ("verb", "host")
+
 REQUESTS: Final = Metric(
-    "rest_client_requests_total", "Requests by outcome, each attempt once", ("code", "method", "host")
+    "rest_client_requests_total", "Requests by outcome, each attempt once", labels=("code", "method", "host")
 )
 REQUEST_DURATION: Final = Metric(
     "rest_client_request_duration_seconds",
     "Seconds from sending a request to the end of its answer, without watches",
-    ("verb", "host"),
     DURATION_BUCKETS,
+    _BY_VERB,
 )
 RATE_LIMITER_DURATION: Final = Metric(
     "rest_client_rate_limiter_duration_seconds",
     "Seconds that a request waited for our own rate limit",
-    ("verb", "host"),
     DURATION_BUCKETS,
+    _BY_VERB,
 )
-REQUEST_SIZE: Final = Metric(
-    "rest_client_request_size_bytes", "Bytes of a request's body", ("verb", "host"), SIZE_BUCKETS
-)
+REQUEST_SIZE: Final = Metric("rest_client_request_size_bytes", "Bytes of a request's body", SIZE_BUCKETS, _BY_VERB)
 RESPONSE_SIZE: Final = Metric(
-    "rest_client_response_size_bytes", "Bytes of an answer's body, without watches", ("verb", "host"), SIZE_BUCKETS
+    "rest_client_response_size_bytes", "Bytes of an answer's body, without watches", SIZE_BUCKETS, _BY_VERB
 )
 RETRIES: Final = Metric(
-    "rest_client_request_retries_total", "Attempts of a request after its first, by outcome", ("code", "verb", "host")
+    "rest_client_request_retries_total",
+    "Attempts of a request after its first, by outcome",
+    labels=("code", "verb", "host"),
 )
 
 COUNTERS: Final = (REQUESTS, RETRIES)
@@ -73,23 +72,36 @@ class Attempt:
     response_bytes: int | None
 
 
-class RequestMetrics(Protocol):
-    """Where requests are counted."""
+class RequestMetrics:
+    """The books of the clients of one server."""
+
+    def __init__(self, provider: MetricsProvider, host: str) -> None:
+        """Make all series; `host` is the server's name and port."""
+        self._provider = provider
+        self._host = host
+        self._requests = {key: self._counter(REQUESTS, *key) for key in product(CODES, METHODS)}
+        self._retries = {key: self._counter(RETRIES, *key) for key in product(RETRIED_CODES, METHODS)}
+        self._duration, self._wait, self._sent, self._received = (
+            {method: provider.histogram(metric, method, host) for method in METHODS} for metric in HISTOGRAMS
+        )
 
     def attempted(self, attempt: Attempt) -> None:
         """Count one attempt."""
-        ...
+        key = attempt.code, attempt.verb
+        if key not in self._requests:
+            self._requests[key] = self._counter(REQUESTS, *key)
+        self._requests[key].inc()
+        if attempt.is_retry:
+            self._counter(RETRIES, *key).inc()
+        self._sent[attempt.verb].observe(attempt.request_bytes)
+        if attempt.seconds is not None:
+            self._duration[attempt.verb].observe(attempt.seconds)
+        if attempt.response_bytes is not None:
+            self._received[attempt.verb].observe(attempt.response_bytes)
 
     def throttled(self, verb: str, seconds: float) -> None:
         """Count the wait, perhaps of 0 seconds, that the client-side rate limit imposed on a request."""
-        ...
+        self._wait[verb].observe(seconds)
 
-
-class NoRequestMetrics:
-    """Counts nothing."""
-
-    def attempted(self, attempt: Attempt) -> None:
-        """Do nothing."""
-
-    def throttled(self, verb: str, seconds: float) -> None:
-        """Do nothing."""
+    def _counter(self, metric: Metric, code: str, verb: str) -> Counter:
+        return self._provider.counter(metric, code, verb, self._host)

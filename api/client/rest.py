@@ -15,14 +15,15 @@ import msgspec
 from tfjob_operator.api.client.decoding import decode_answer
 from tfjob_operator.api.client.exchange import Exchange
 from tfjob_operator.api.client.http.messages import JSON, Request
+from tfjob_operator.api.client.metrics import RequestMetrics
 from tfjob_operator.api.client.options import APPLY_PATCH, MERGE_PATCH, LogOptions, delete_body
 from tfjob_operator.api.client.watch_lines import WatchLines
+from tfjob_operator.workqueue.metrics import NO_METRICS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from tfjob_operator.api.client.http import Transport
-    from tfjob_operator.api.client.metrics import RequestMetrics
     from tfjob_operator.api.client.options import (
         ApplyOptions,
         CreateOptions,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client.throttle import Limiter
     from tfjob_operator.api.meta import Resource
     from tfjob_operator.workqueue.clock import Clock
+    from tfjob_operator.workqueue.metrics import MetricsProvider
 
 T = TypeVar("T")
 
@@ -73,7 +75,8 @@ class RestClient:
         *,
         field_manager: str = "",
         limiter: Limiter | None = None,
-        metrics: RequestMetrics | None = None,
+        metrics: MetricsProvider = NO_METRICS,
+        host: str = "",
         clock: Clock | None = None,
         request_s: float = REQUEST_S,
         list_s: float = LIST_S,
@@ -84,7 +87,8 @@ class RestClient:
         The head of a watch may take `watch_s`: some proxies keep it back until there is a body, in a quiet collection until the
         first bookmark.
         """
-        self._exchange = Exchange(transport, limiter=limiter, metrics=metrics, clock=clock)
+        counted = RequestMetrics(metrics, host) if metrics is not NO_METRICS else None
+        self._exchange = Exchange(transport, limiter=limiter, metrics=counted, clock=clock)
         self._field_manager = field_manager
         self._request_s = request_s
         self._list_s = list_s

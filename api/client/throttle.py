@@ -35,7 +35,7 @@ class Limiter(Protocol):
 class Throttle:
     """Makes requests wait for a limiter; counts each wait, and logs the long ones."""
 
-    def __init__(self, limiter: Limiter, metrics: RequestMetrics, clock: Clock) -> None:
+    def __init__(self, limiter: Limiter, metrics: RequestMetrics | None, clock: Clock) -> None:
         self._limiter = limiter
         self._metrics = metrics
         self._clock = clock
@@ -47,7 +47,8 @@ class Throttle:
         await self._limiter.wait()
         now = self._clock.monotonic()
         waited = now - started
-        self._metrics.throttled(request.method, waited)
+        if self._metrics is not None:
+            self._metrics.throttled(request.method, waited)
         if waited <= LONG_WAIT_S:
             return
         tell = log.debug

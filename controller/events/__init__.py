@@ -3,7 +3,7 @@
     recorder = EventRecorder(client, component="kettle-operator", clock=LoopClock())
     recorder.event(reference, EVENT_WARNING, "BoiledDry", "there is no water left")
 
-A task runs `recorder.run()`. Knows nothing of what the events are about; metrics are a port (`RecorderMetrics`).
+A task runs `recorder.run()`. Knows nothing of what the events are about; what is lost is counted (`workqueue.metrics`).
 
 `EventRecorder` writes core/v1, which kubectl counts, and combines what is similar. `SeriesRecorder` writes events.k8s.io/v1:
 what goes on for hours costs a write every half hour, and of all that was noted only the first is kept.
@@ -11,8 +11,8 @@ what goes on for hours costs a write every half hour, and of all that was noted 
 
 from __future__ import annotations
 
-from tfjob_operator.controller.events.drops import Drop, RecorderMetrics
+from tfjob_operator.controller.events.drops import Drop
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.events.series_recorder import SeriesRecorder
 
-__all__ = ["Drop", "EventRecorder", "RecorderMetrics", "SeriesRecorder"]
+__all__ = ["Drop", "EventRecorder", "SeriesRecorder"]

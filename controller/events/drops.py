@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from tfjob_operator.api.core import EventType
+from tfjob_operator.workqueue.metrics import Metric
 
 if TYPE_CHECKING:
     from tfjob_operator.api.core import ObjectReference
+    from tfjob_operator.workqueue.metrics import MetricsProvider
 
-EVENT_TYPES = frozenset({EventType.NORMAL, EventType.WARNING})
+EVENT_TYPES: Final = frozenset(EventType)
+UNKNOWN: Final = "Unknown"
+"""The metric's label for events of any other type."""
+LABELLED_TYPES: Final = (*EventType, UNKNOWN)
 
 log = structlog.get_logger(__name__)
 
@@ -29,24 +34,15 @@ class Drop(enum.StrEnum):
     CRASHED = "crashed"  # a bug of ours
 
 
-class RecorderMetrics(Protocol):
-    """Where lost events are counted."""
-
-    def event_dropped(self, event_type: str, why: str) -> None:
-        """An event of that type (Normal, Warning, Unknown) will not be written; `why` is one of `Drop`."""
-        ...
-
-
-class _NoMetrics:
-    def event_dropped(self, event_type: str, why: str) -> None:
-        """Count nothing."""
+DROPPED: Final = Metric("tf_operator_events_dropped_total", "Events that were not written", labels=("type", "why"))
 
 
 class Drops:
     """Counts and logs what is dropped."""
 
-    def __init__(self, metrics: RecorderMetrics | None) -> None:
-        self._metrics = metrics or _NoMetrics()
+    def __init__(self, metrics: MetricsProvider) -> None:
+        """Make the series of all types and reasons that there are."""
+        self._dropped = {(kind, why): metrics.counter(DROPPED, kind, why) for kind in LABELLED_TYPES for why in Drop}
 
     def drop(
         self,
@@ -59,7 +55,7 @@ class Drops:
         error: Exception | None = None,
     ) -> None:
         """Count an event as dropped."""
-        self._metrics.event_dropped(event_type if event_type in EVENT_TYPES else "Unknown", why)
+        self._dropped[event_type if event_type in EVENT_TYPES else UNKNOWN, why].inc()
         # A Normal event was logged by whoever recorded it; of a Warning it must be seen that it is not on the server.
         tell = log.debug if event_type == EventType.NORMAL else log.warning
         tell(

@@ -29,15 +29,17 @@ from tfjob_operator.api.text import EVENT_BYTES, clean
 from tfjob_operator.controller.events.buffer import EventBuffer
 from tfjob_operator.controller.events.correlator import CACHE_SIZE, COMBINED, Action, Correlator
 from tfjob_operator.controller.events.delivery import MAX_TRIES, RETRY_S, Delivery
-from tfjob_operator.controller.events.drops import EVENT_TYPES, Drop, Drops, RecorderMetrics
+from tfjob_operator.controller.events.drops import EVENT_TYPES, Drop, Drops
 from tfjob_operator.controller.events.lru import LRUCache
 from tfjob_operator.controller.events.names import EventNames
+from tfjob_operator.workqueue.metrics import NO_METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.workqueue.clock import Clock
+    from tfjob_operator.workqueue.metrics import MetricsProvider
 
 BUFFER_SIZE: Final = 10_000
 """EV-01. client-go's number is 1,000, of which the events of a hundred jobs that come at once are too many: a job of five
@@ -64,7 +66,7 @@ class EventRecorder:
         component: str,
         clock: Clock,
         host: str = "",
-        metrics: RecorderMetrics | None = None,
+        metrics: MetricsProvider = NO_METRICS,
         chance: Callable[[], float] = random.random,
     ) -> None:
         """Write as `component` on `host`. `chance` answers a float in [0, 1)."""

@@ -22,9 +22,10 @@ from tfjob_operator.api.meta import micro_time
 from tfjob_operator.api.text import EVENT_BYTES, clean
 from tfjob_operator.controller.events.buffer import EventBuffer
 from tfjob_operator.controller.events.delivery import MAX_TRIES, NO_WORD, RETRY_S, Delivery, Failure
-from tfjob_operator.controller.events.drops import EVENT_TYPES, Drop, Drops, RecorderMetrics
+from tfjob_operator.controller.events.drops import EVENT_TYPES, Drop, Drops
 from tfjob_operator.controller.events.names import EventNames
 from tfjob_operator.controller.events.series import SILENT_S, SeriesCache
+from tfjob_operator.workqueue.metrics import NO_METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.core import ObjectReference
     from tfjob_operator.workqueue.clock import Clock
+    from tfjob_operator.workqueue.metrics import MetricsProvider
 
 BUFFER_SIZE: Final = 1000
 WRITERS: Final = 8
@@ -61,7 +63,7 @@ class SeriesRecorder:
         controller: str,
         instance: str,
         clock: Clock,
-        metrics: RecorderMetrics | None = None,
+        metrics: MetricsProvider = NO_METRICS,
         chance: Callable[[], float] = random.random,
     ) -> None:
         """Write as `instance` of `controller`, such as `kettle-operator-x7f` of `example.com/kettle-operator`.

@@ -8,15 +8,13 @@
 
     elector = LeaderElector(
         LeaseLock(RestClient(lease_transport), "kube-system", "kettle-operator", identity=hostname_uuid()),
-        on_started_leading=lead,
-        on_stopped_leading=lambda: log.info("stopped"),
         fence=fence,
     )
-    await elector.run()                # raises LeadershipLostError: exit, and start anew
+    await elector.run(lead)            # raises LeadershipLostError: exit, and start anew
 
 What it promises beyond client-go's elector: writes of two leaders do not overlap, also when a leader was frozen (`Fence`);
 the work has ended when `run` ends; the lease is given back only then. Coordinated election (LE-15) is left out: it is
-alpha, and a 1.20 server does not know it. Metrics are ports; this package imports no third party but structlog and msgspec.
+alpha, and a 1.20 server does not know it. This package imports no third party but structlog and msgspec.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from tfjob_operator.controller.leaderelection.config import JITTER, LeaderElecti
 from tfjob_operator.controller.leaderelection.fence import Fence
 from tfjob_operator.controller.leaderelection.metrics import ElectorMetrics
 from tfjob_operator.workqueue.clock import LoopClock
+from tfjob_operator.workqueue.metrics import NO_METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from tfjob_operator.controller.leaderelection.lease_watch import LeaseWatch
     from tfjob_operator.controller.leaderelection.lock import ResourceLock
     from tfjob_operator.workqueue.clock import Clock
-    from tfjob_operator.workqueue.metrics import QueueMetricsProvider
+    from tfjob_operator.workqueue.metrics import MetricsProvider
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +40,7 @@ class LeaderElector:
     """Waits for the lease, does the work while it holds it, gives it back.
 
     Invariants:
-    - `on_started_leading` runs only after the lease was won; it is cancelled when the lease is lost, and `run` does not end
+    - the work runs only after the lease was won; it is cancelled when the lease is lost, and `run` does not end
       before it has;
     - `fence` is open only while nobody else can hold the lease;
     - `on_stopped_leading` is called exactly once per `run`, however that ends, also if it never led (LE-10). When the lease is
@@ -53,20 +54,19 @@ class LeaderElector:
         self,
         lock: ResourceLock,
         *,
-        on_started_leading: Callable[[], Coroutine[object, object, None]],
-        on_stopped_leading: Callable[[], None],
+        on_stopped_leading: Callable[[], None] | None = None,
         on_new_leader: Callable[[str], None] | None = None,
         config: LeaderElectionConfig | None = None,
         fence: Fence | None = None,
         watch: LeaseWatch | None = None,
         name: str = "",
-        metrics: QueueMetricsProvider | None = None,
+        metrics: MetricsProvider = NO_METRICS,
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         """Prepare to lead.
 
-        on_started_leading: the work. When it returns, we step down.
+        on_stopped_leading: is told when leading ends.
         on_new_leader: is told, after the fact, of each leader that is seen, ourselves included; "" says that there is none.
         fence: the one through which the work writes (see `FencedTransport`).
         watch: by which a candidate sees at once that the lease was given back; without it the next try does.
@@ -79,7 +79,6 @@ class LeaderElector:
             raise ValueError("the lock needs an identity")
         clock = clock or LoopClock()
         self._config = config or LeaderElectionConfig()
-        self._on_started_leading = on_started_leading
         self._on_stopped_leading = on_stopped_leading
         self._on_new_leader = on_new_leader
         self._name = name or str(lock)
@@ -114,7 +113,7 @@ class LeaderElector:
         """For how long the work has been going on past the end of the lease; 0 when all is well (LE-13)."""
         return max(0.0, self._clock.monotonic() - self._claim.expires_at) if self._working else 0.0
 
-    async def run(self) -> None:
+    async def run(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
         """Wait for the lease, then do the work.
 
         Returns, with the lease given back, when the work returns; raises what the work raises. Raises LeadershipLostError
@@ -123,7 +122,7 @@ class LeaderElector:
         self._told_stopped = False
         try:
             await self._acquire()
-            await self._lead()
+            await self._lead(work)
         finally:
             self._stop_leading()
 
@@ -150,9 +149,9 @@ class LeaderElector:
                 await self._freed.wait()
         self._freed.clear()
 
-    async def _lead(self) -> None:
+    async def _lead(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
         self._leading = self._working = True
-        working = asyncio.create_task(self._on_started_leading(), name=f"leading-{self._name}")
+        working = asyncio.create_task(work(), name=f"leading-{self._name}")
         renewing = asyncio.create_task(self._renew_until_lost(), name=f"renewing-{self._name}")
         lost = False
         try:
@@ -218,7 +217,8 @@ class LeaderElector:
         self._leading = False
         if not self._told_stopped:
             self._told_stopped = True
-            self._on_stopped_leading()
+            if self._on_stopped_leading is not None:
+                self._on_stopped_leading()
 
     def _report_transition(self) -> None:
         """LE-12: tell of a new leader in a callback of its own, which can neither delay a renewal nor break it."""

@@ -1,4 +1,4 @@
-"""What an elector tells about itself (A7). The ports are those of `workqueue.metrics`; the label is the elector's name."""
+"""What an elector tells about itself (A7); the label is the elector's name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tfjob_operator.workqueue.metrics import Metric
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tfjob_operator.workqueue.metrics import Counter, Gauge, QueueMetricsProvider
+    from tfjob_operator.workqueue.metrics import MetricsProvider
 
 MASTER_STATUS: Final = Metric("leader_election_master_status", "Whether this process leads: 1 or 0")
 SLOWPATH: Final = Metric(
@@ -21,17 +21,13 @@ GAUGES: Final = (MASTER_STATUS,)
 
 
 class ElectorMetrics:
-    """The books of one elector; none are kept without a provider."""
+    """The books of one elector."""
 
-    def __init__(self, provider: QueueMetricsProvider | None, name: str, *, leads: Callable[[], bool]) -> None:
-        """Make the series of the elector `name`; `leads` answers, at each scrape, whether it leads."""
-        self._slowpath: Counter | None = None
-        if provider is not None:
-            self._slowpath = provider.counter(SLOWPATH, name)
-            status: Gauge = provider.gauge(MASTER_STATUS, name)
-            status.set_function(lambda: float(leads()))
+    def __init__(self, provider: MetricsProvider, name: str, *, leads: Callable[[], bool]) -> None:
+        """Make the series of the elector `name`; `leads` says, at each scrape, whether it leads."""
+        self._slowpath = provider.counter(SLOWPATH, name)
+        provider.gauge(MASTER_STATUS, name).set_function(lambda: float(leads()))
 
     def slowpath(self) -> None:
         """Count a renewal that took the slow path."""
-        if self._slowpath is not None:
-            self._slowpath.inc()
+        self._slowpath.inc()

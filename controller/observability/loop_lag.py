@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import Histogram
+from tfjob_operator.workqueue.metrics import Metric
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
     from tfjob_operator.workqueue.clock import Clock
+    from tfjob_operator.workqueue.metrics import MetricsProvider
 
 PERIOD_S: Final = 0.5
 """A loop that stands still for as long is seen for certain, one that does for a tenth of it once in ten times. Two
@@ -20,17 +19,17 @@ wake-ups a second cost nothing that can be measured."""
 BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
+LAG: Final = Metric(
+    "tf_operator_event_loop_lag_seconds", "Seconds by which a timer of the event loop fired too late", BUCKETS, ()
+)
+
+
 class LoopLag:
     """Measures by how much a timer fires too late."""
 
-    def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
+    def __init__(self, metrics: MetricsProvider, clock: Clock) -> None:
         self._clock = clock
-        self._lag = Histogram(
-            "tf_operator_event_loop_lag_seconds",
-            "Seconds by which a timer of the event loop fired too late",
-            registry=registry,
-            buckets=BUCKETS,
-        )
+        self._lag = metrics.histogram(LAG)
 
     async def run(self) -> None:
         """Measure until cancelled."""

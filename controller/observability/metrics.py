@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: one registry a process, and the adapters that the ports of all packages count into.
+"""Metrics for Prometheus: one registry a process, and the provider behind which all packages count.
 
 prometheus_client is imported in `controller.observability` alone. Everything here belongs to the loop's thread: gauges are read
 at each scrape from where their numbers live, so the page must be made there (`http_server` does).
@@ -13,8 +13,6 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
-
-from tfjob_operator.workqueue.metrics import LABEL
 
 if TYPE_CHECKING:
     from tfjob_operator.workqueue.metrics import Metric
@@ -39,11 +37,8 @@ def exposition(registry: CollectorRegistry) -> bytes:
     return generate_latest(registry)
 
 
-class SeriesProvider:
-    """`workqueue.QueueMetricsProvider` for queues, informers and electors: families by name, series by the label `name`.
-
-    A family appears with its first series. As many series as there are queues, informers and electors: a handful.
-    """
+class PrometheusMetrics:
+    """`workqueue.MetricsProvider` for all packages: a family appears with its first series."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -51,26 +46,26 @@ class SeriesProvider:
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
 
-    def counter(self, metric: Metric, queue: str) -> Counter:
-        """See `QueueMetricsProvider.counter`."""
+    def counter(self, metric: Metric, *values: str) -> Counter:
+        """See `MetricsProvider.counter`."""
         family = self._counters.get(metric.name)
         if family is None:
-            family = Counter(metric.name, metric.help, (LABEL,), registry=self._registry)
+            family = Counter(metric.name, metric.help, metric.labels, registry=self._registry)
             self._counters[metric.name] = family
-        return family.labels(queue)
+        return family.labels(*values) if values else family
 
-    def gauge(self, metric: Metric, queue: str) -> Gauge:
-        """See `QueueMetricsProvider.gauge`."""
+    def gauge(self, metric: Metric, *values: str) -> Gauge:
+        """See `MetricsProvider.gauge`."""
         family = self._gauges.get(metric.name)
         if family is None:
-            family = Gauge(metric.name, metric.help, (LABEL,), registry=self._registry)
+            family = Gauge(metric.name, metric.help, metric.labels, registry=self._registry)
             self._gauges[metric.name] = family
-        return family.labels(queue)
+        return family.labels(*values) if values else family
 
-    def histogram(self, metric: Metric, queue: str) -> Histogram:
-        """See `QueueMetricsProvider.histogram`."""
+    def histogram(self, metric: Metric, *values: str) -> Histogram:
+        """See `MetricsProvider.histogram`."""
         family = self._histograms.get(metric.name)
         if family is None:
-            family = Histogram(metric.name, metric.help, (LABEL,), registry=self._registry, buckets=metric.buckets)
+            family = Histogram(metric.name, metric.help, metric.labels, registry=self._registry, buckets=metric.buckets)
             self._histograms[metric.name] = family
-        return family.labels(queue)
+        return family.labels(*values) if values else family

@@ -7,6 +7,7 @@ holds a file of ours, and without files there is no answer for the kubelet eithe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
@@ -29,18 +30,32 @@ class Visitors:
     def __init__(self, serve: Callable[[], asyncio.Protocol]) -> None:
         self._serve = serve
         self._present: dict[_Visit, None] = {}
+        self._one_has_ended = asyncio.Event()
 
     def __call__(self) -> asyncio.Protocol:
         """The factory that `loop.create_server` wants."""
-        return _Visit(self._serve(), self._present)
+        return _Visit(self._serve(), self._present, self._one_has_ended)
+
+    async def leave(self, within_s: float) -> None:
+        """End all connections: those that are being answered have so long for it, the others no time."""
+        for visit in list(self._present):
+            visit.leave()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self._present:
+                    self._one_has_ended.clear()
+                    await self._one_has_ended.wait()
+        for visit in list(self._present):
+            visit.end()
 
 
 class _Visit(asyncio.Protocol):
     """Passes on all that its transport tells; is among the `present` from its beginning to its end."""
 
-    def __init__(self, inner: asyncio.Protocol, present: dict[_Visit, None]) -> None:
+    def __init__(self, inner: asyncio.Protocol, present: dict[_Visit, None], one_has_ended: asyncio.Event) -> None:
         self._inner = inner
         self._present = present
+        self._one_has_ended = one_has_ended
         self._transport: asyncio.Transport | None = None
         self._limit: asyncio.TimerHandle | None = None
 
@@ -58,8 +73,14 @@ class _Visit(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def leave(self) -> None:
+        """Close the connection at once, unless its answer is on the way."""
+        if self._transport is not None and not self._transport.is_closing():
+            self.end()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._present.pop(self, None)
+        self._one_has_ended.set()
         if self._limit is not None:
             self._limit.cancel()
         self._inner.connection_lost(exc)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tfjob_operator.controller.events.recorder import EventRecorder
     from tfjob_operator.controller.tfjob.caches import Caches
     from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
-    from tfjob_operator.controller.tfjob.metrics import JobMetrics, ReconcileMetrics
+    from tfjob_operator.controller.tfjob.metrics import JobMetrics
     from tfjob_operator.workqueue import Clock, RateLimitingQueue
 
 
@@ -39,13 +39,12 @@ def new_controller(
     *,
     clock: Clock,
     metrics: JobMetrics,
-    reconciles: ReconcileMetrics | None = None,
     leadership_term: LeadershipTerm | None = None,
     domain: str = "",
     expectations: Expectations | None = None,
     delays: Delays | None = None,
 ) -> TFJobController:
-    """Return a controller that works on these caches, writes through `client`, and takes its keys from `queue`.
+    """Return a controller that works on these caches, writes through `client`, and puts its keys into `queue`.
 
     `leadership_term` is None where others may work on jobs at the same time; `domain` is the cluster's DNS domain where
     TF_CONFIG needs it. `expectations` and `delays` are new and
@@ -59,7 +58,6 @@ def new_controller(
     bounds = (*BOUNDS, lambda meta, spec: too_long(meta, spec, domain))
     return TFJobController(
         caches=caches,
-        queue=queue,
         feed=feed,
         views=Views(caches, expectations, Confirmer(client), unkept, leadership_term=leadership_term, bounds=bounds),
         ref_manager=RefManager(client, events, expectations, delays),
@@ -77,7 +75,6 @@ def new_controller(
         delays=delays,
         blocked=blocked,
         metrics=metrics,
-        reconciles=reconciles,
         clock=clock,
         leadership_term=leadership_term,
         domain=domain,

@@ -8,6 +8,7 @@ from tfjob_operator.api.client.errors import ApiError, NotFoundError
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import PartialObjectMetadata
 from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.controller.manager import RequeueError
 from tfjob_operator.workqueue.parallel import parallelize_until
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ MAX_READS_AT_ONCE: Final = 16
 """As many as a job's creates and deletes: five hundred pods that restart together delay the status by thirty round trips."""
 
 
-class StaleViewError(ApiError):
+class StaleViewError(RequeueError):
     """The job, or a pod of it, is no longer what the cache showed. What is new will come, and with it another sync."""
 
 

@@ -1,4 +1,4 @@
-"""The TFJob controller: what the informers see becomes keys, and workers turn keys into syncs.
+"""The TFJob controller: what the informers see becomes keys, and a key becomes a sync (by the workers of `controller.manager`).
 
 A sync never looks at what woke it. It opens a view of the job (`view.py`), has a plan made (`decide/`), and has it carried out
 (`executor.py`). What goes wrong in one sync costs that job a retry after a growing delay, and nobody else anything.
@@ -11,22 +11,16 @@ Invariants:
 
 from __future__ import annotations
 
-import asyncio
-import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
 
-from tfjob_operator.api.client.errors import ApiError, ConflictError
 from tfjob_operator.controller.tfjob.children import ConfigMap, Pod, Service, owner_key
-from tfjob_operator.controller.tfjob.confirmation import StaleViewError
 from tfjob_operator.controller.tfjob.creator import RefusedError
 from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.controller.tfjob.handlers import ChildHandler, JobHandler
 from tfjob_operator.controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE
-from tfjob_operator.controller.tfjob.metrics import NoReconcileMetrics
-from tfjob_operator.workqueue import ShutDown
 
 if TYPE_CHECKING:
     from tfjob_operator.api.meta import ObjectMeta
@@ -39,11 +33,9 @@ if TYPE_CHECKING:
     from tfjob_operator.controller.tfjob.expectations import Expectations
     from tfjob_operator.controller.tfjob.handlers import Feed
     from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
-    from tfjob_operator.controller.tfjob.metrics import JobMetrics, ReconcileMetrics, Result
+    from tfjob_operator.controller.tfjob.metrics import JobMetrics
     from tfjob_operator.controller.tfjob.view import View, Views
-    from tfjob_operator.workqueue import Clock, RateLimitingQueue
-
-log = structlog.get_logger(__name__)
+    from tfjob_operator.workqueue import Clock
 
 
 class TFJobController:
@@ -53,7 +45,6 @@ class TFJobController:
         self,
         *,
         caches: Caches,
-        queue: RateLimitingQueue[str],
         feed: Feed,
         views: Views,
         ref_manager: RefManager,
@@ -63,17 +54,15 @@ class TFJobController:
         blocked: BlockedChildren,
         metrics: JobMetrics,
         clock: Clock,
-        reconciles: ReconcileMetrics | None = None,
         leadership_term: LeadershipTerm | None = None,
         domain: str = "",
     ) -> None:
-        """Register the handlers. `feed` leads into `queue`.
+        """Register the handlers. `feed` leads into the queue of the workers.
 
         `domain` is the cluster's DNS domain where TF_CONFIG needs it. `leadership_term` is None where others may work on jobs
         at the same time.
         """
         self._caches = caches
-        self._queue = queue
         self._feed = feed
         self._views = views
         self._ref_manager = ref_manager
@@ -82,7 +71,6 @@ class TFJobController:
         self._delays = delays
         self._blocked = blocked
         self._metrics = metrics
-        self._reconciles = reconciles or NoReconcileMetrics()
         self._clock = clock
         self._leadership_term = leadership_term
         self._domain = domain
@@ -97,57 +85,11 @@ class TFJobController:
         """Queue all jobs of the cache, and from now on those that change. Does it once, however often it is called."""
         self._feed.open(self._caches.jobs.indexer.list())
 
-    async def run(self, workers: int) -> None:
-        """Sync keys with `workers` tasks until the queue is shut down; what is still in it then is left to the next leader."""
+    async def begin(self) -> None:
+        """Begin to work: from now on this process is the one that does."""
         self.feed()
-        async with asyncio.TaskGroup() as group:
-            if self._leadership_term is not None:
-                group.create_task(self._leadership_term.begin(), name="leadership-term")
-            for number in range(workers):
-                group.create_task(self._work(), name=f"tfjob-worker-{number}")
-
-    async def _work(self) -> None:
-        while not self._queue.shutting_down:
-            try:
-                key = await self._queue.get()
-            except ShutDown:
-                return
-            try:
-                # `uid` is known when the job was read; until then it must not be that of the last one.
-                with structlog.contextvars.bound_contextvars(tfjob=key, uid="", reconcile_id=uuid.uuid4().hex[:8]):
-                    await self._sync_counted(key)
-            finally:
-                self._queue.done(key)
-            # A sync that finds nothing to do never suspends, and `get` does not either while keys wait: let others run.
-            await asyncio.sleep(0)
-
-    async def _sync_counted(self, key: str) -> None:
-        started = self._clock.monotonic()
-        self._reconciles.begun()
-        result: Result = "error"  # also when it is cut short
-        try:
-            result = await self._sync_safely(key)
-        finally:
-            self._reconciles.ended(result, self._clock.monotonic() - started)
-
-    async def _sync_safely(self, key: str) -> Result:
-        try:
-            await self.sync(key)
-        except (ConflictError, StaleViewError) as error:
-            # The cache is behind the server; the newer version will arrive, and with it a key. This is the safety net.
-            log.debug("sync_conflict", error=str(error))
-            self._queue.add_rate_limited(key)
-            return "requeue"
-        except ApiError as error:
-            log.warning("sync_failed", error=str(error), tries=self._queue.num_requeues(key) + 1)
-            self._queue.add_rate_limited(key)
-            return "error"
-        except Exception:  # a bug in the sync of one job must not end the worker that serves all the others
-            log.exception("sync_crashed", tries=self._queue.num_requeues(key) + 1)
-            self._queue.add_rate_limited(key)
-            return "panic"
-        self._queue.forget(key)
-        return "success"
+        if self._leadership_term is not None:
+            await self._leadership_term.begin()
 
     async def sync(self, key: str) -> None:
         """Bring one job closer to what its specification asks for. Raises ApiError when it must be tried again."""

@@ -1,4 +1,4 @@
-"""A complete controller in under a hundred lines: every ConfigMap with the label `mirror=yes` gets a copy, NAME-mirror.
+"""A complete controller: every ConfigMap with the label `mirror=yes` gets a copy, NAME-mirror.
 
 The copy follows its source, is made again when somebody deletes it, and goes when the source goes (it is owned by it).
 Run it with `KUBECONFIG=FILE python -m hack.examples.mirror`; docs/write-a-controller.md explains it part by part.
@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 
 from tfjob_operator.api.client import HttpTransport, RestClient, Settings, load_settings
-from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError
+from tfjob_operator.api.client.errors import AlreadyExistsError
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct, controller_of, meta_key, object_key
+from tfjob_operator.controller.manager import Controller, Manager
 from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedInformerFactory, Tombstone, object_of
-from tfjob_operator.workqueue import RateLimitingQueue, ShutDown, default_controller_rate_limiter
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 
@@ -25,13 +25,13 @@ class ConfigMap(Struct, frozen=True):
     data: dict[str, str] | None = None
 
 
-class MirrorController:
+class Mirror:
     """Keeps the copies."""
 
-    def __init__(self, client: RestClient, factory: SharedInformerFactory) -> None:
+    def __init__(self, client: RestClient, informers: SharedInformerFactory) -> None:
         self._client = client
-        self._config_maps = factory.informer(Codec(CONFIG_MAPS, ConfigMap))
-        self.queue: RateLimitingQueue[str] = RateLimitingQueue(default_controller_rate_limiter())
+        self._config_maps = informers.informer(Codec(CONFIG_MAPS, ConfigMap))
+        self.controller = Controller("mirror", self.sync)
         handler = EventHandlerFuncs[ConfigMap](
             on_add=lambda item, _: self._enqueue(item),
             on_update=lambda _, new: self._enqueue(new),
@@ -43,24 +43,7 @@ class MirrorController:
         """Queue the source: of a copy, the ConfigMap that owns it; else the ConfigMap itself."""
         meta = object_of(item).metadata
         owner = controller_of(meta)
-        self.queue.add(object_key(meta.namespace, owner.name) if owner is not None else meta_key(meta))
-
-    async def work(self) -> None:
-        """Sync keys until the queue is shut down; what fails is tried again, later and later."""
-        while True:
-            try:
-                key = await self.queue.get()
-            except ShutDown:
-                return
-            try:
-                await self.sync(key)
-            except ApiError as error:
-                print(f"{key}: {error}; trying again")
-                self.queue.add_rate_limited(key)
-            else:
-                self.queue.forget(key)
-            finally:
-                self.queue.done(key)
+        self.controller.queue.add(object_key(meta.namespace, owner.name) if owner is not None else meta_key(meta))
 
     async def sync(self, key: str) -> None:
         """Compare what is with what should be, and mend the difference; never mind what woke us."""
@@ -80,17 +63,11 @@ class MirrorController:
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
-    """Run until `stop` is set: informers first, workers when the cache is filled; and the other way round."""
-    async with HttpTransport(settings) as transport, asyncio.TaskGroup() as tasks:
+    """Run until `stop` is set."""
+    async with HttpTransport(settings) as transport:
         client = RestClient(transport, field_manager="mirror-controller")
-        factory = SharedInformerFactory(client)
-        controller = MirrorController(client, factory)
-        factory.start(tasks)
-        await factory.wait_for_cache_sync(60)
-        tasks.create_task(controller.work(), name="worker")
-        await stop.wait()
-        controller.queue.shut_down()
-        await factory.shut_down()
+        informers = SharedInformerFactory(client)
+        await Manager(informers, Mirror(client, informers).controller, stop=stop).run()
 
 
 if __name__ == "__main__":

@@ -12,13 +12,14 @@ from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1.types import JobStatus, TFJob
+from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.assembly import new_controller
 from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.children import CHILD_INDEXERS, ConfigMap, Pod, PodGroup, Service
 from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.handlers import Feed
 from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
-from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
+from tfjob_operator.controller.tfjob.metrics import JobMetrics
 from tfjob_operator.controller.tfjob.pod_group_cache import PodGroupCache
 from tfjob_operator.controller.tfjob.status_writer import StatusWriter
 from tfjob_operator.controller.tfjob.unkept import UnkeptStatus
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client.errors import ApiError
     from tfjob_operator.controller.events import EventRecorder
     from tfjob_operator.controller.tfjob.decide.gang import GangScheduler
-    from tfjob_operator.controller.tfjob.metrics import JobMetrics
     from tfjob_operator.informers import EventHandler, SharedIndexInformer
 
 KEY = "ns/mnist"
@@ -98,10 +98,11 @@ class World:
             self.recorder,
             self.queue,
             clock=clock,
-            metrics=NoJobMetrics(),
+            metrics=JobMetrics(),
             leadership_term=self.leadership_term,
             expectations=self.expectations,
         )
+        self.workers = Controller("tfjob", self.controller.sync, queue=self.queue, clock=clock)
         self.controller.feed()
 
     async def sync(self) -> None:
@@ -132,4 +133,4 @@ def status_writer(client: RestClient, recorder: EventRecorder, metrics: JobMetri
     """A status writer by itself."""
     feed: Feed = Feed(RateLimitingQueue(ItemExponentialFailureRateLimiter()))
     unkept = UnkeptStatus(recorder)
-    return StatusWriter(client, recorder, metrics or NoJobMetrics(), unkept, feed=feed, clock=VirtualClock())
+    return StatusWriter(client, recorder, metrics or JobMetrics(), unkept, feed=feed, clock=VirtualClock())

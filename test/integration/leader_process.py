@@ -66,13 +66,12 @@ async def lead(settings: Settings, config: LeaderElectionConfig, namespace: str,
 
         elector = LeaderElector(
             LeaseLock(RestClient(lease_transport), namespace, "counter", identity=identity),
-            on_started_leading=work,
             on_stopped_leading=lambda: tell("stopped"),
             config=config,
             fence=fence,
             clock=clock,
         )
-        running = asyncio.create_task(elector.run())
+        running = asyncio.create_task(elector.run(work))
 
         def step_down() -> None:
             stop.set()

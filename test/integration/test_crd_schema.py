@@ -18,7 +18,7 @@ from integration.cluster import Cluster, eventually, replica, specs
 from integration.fuzz import specifications
 from integration.go_types import CannotDecodeError, decode, tfjob
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.controller.crd_check import OPENAPI_V2, OPENAPI_V3, missing_fields
+from tfjob_operator.controller.tfjob.crd_check import OPENAPI_V2, OPENAPI_V3, missing_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+from fakes.metrics import Drops
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import EventType, ObjectReference
 from tfjob_operator.controller.events import SeriesRecorder
@@ -13,13 +14,6 @@ from tfjob_operator.workqueue import LoopClock
 
 if TYPE_CHECKING:
     from hack.control_plane import ControlPlane
-
-
-class NoDrops:
-    """Fails on what is dropped."""
-
-    def event_dropped(self, event_type: str, why: str) -> None:
-        raise AssertionError(f"dropped: {event_type}, {why}")
 
 
 async def test_what_happens_again_is_one_event_with_a_series(control_plane: ControlPlane, namespace: str) -> None:
@@ -47,13 +41,14 @@ async def test_what_happens_again_is_one_event_with_a_series(control_plane: Cont
     kettle = ObjectReference(kind="ConfigMap", name="kettle", uid=config_map["metadata"]["uid"], **about)
     socket = ObjectReference(kind="Service", name="socket", **about)
     settings = await asyncio.to_thread(load_settings, str(control_plane.kubeconfig))
+    drops = Drops()
     async with HttpTransport(settings) as transport, asyncio.TaskGroup() as group:
         recorder = SeriesRecorder(
             RestClient(transport, field_manager="kettle-operator"),
             controller="example.com/kettle-operator",
             instance="kettle-operator-1",
             clock=LoopClock(),
-            metrics=NoDrops(),
+            metrics=drops,
         )
         group.create_task(recorder.run(), name="recorder")
         try:
@@ -76,3 +71,4 @@ async def test_what_happens_again_is_one_event_with_a_series(control_plane: Cont
     assert ended["metadata"]["name"] == begun["metadata"]["name"]
     assert ended["eventTime"] == begun["eventTime"]
     assert ended["series"]["lastObservedTime"] > begun["series"]["lastObservedTime"]
+    assert not drops.count

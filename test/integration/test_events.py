@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from fakes.metrics import Drops
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import EventType, ObjectReference
 from tfjob_operator.controller.events import EventRecorder
@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from hack.control_plane import ControlPlane
-
-
-class Drops:
-    """Counts what is dropped."""
-
-    def __init__(self) -> None:
-        self.count: Counter[tuple[str, str]] = Counter()
-
-    def event_dropped(self, event_type: str, why: str) -> None:
-        self.count[event_type, why] += 1
 
 
 class Bench:

@@ -77,7 +77,7 @@ class OperatorProcess:
     async def _live(self, name: str, lease: FaultyTransport, watches: FaultyTransport, writes: FaultyTransport) -> None:
         """Keep the caches warm from the start, and work while leading. A lost lease ends it; whoever runs it starts another."""
         world = self._world
-        operator = build(
+        manager = build(
             self._options,
             Transports(
                 world.traced(name, watches), world.traced(name, writes), world.traced(f"lease-of-{name}", lease)
@@ -88,6 +88,6 @@ class OperatorProcess:
             chance=world.chance,
         )
         try:
-            await operator.run()
+            await manager.run()
         except LeadershipLostError:
             world.note("lost the lease", name)

@@ -27,11 +27,12 @@ from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.events.recorder import EventRecorder
+from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.assembly import new_controller
 from tfjob_operator.controller.tfjob.caches import Caches
 from tfjob_operator.controller.tfjob.children import CHILD_INDEXERS
 from tfjob_operator.controller.tfjob.delays import Delays
-from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
+from tfjob_operator.controller.tfjob.metrics import JobMetrics
 from tfjob_operator.informers import Indexer, Tombstone
 from tfjob_operator.workqueue import RateLimitingQueue
 from worlds.frozen import Freezer
@@ -294,6 +295,7 @@ class _Body:
     """The operator's objects."""
 
     controller: TFJobController
+    workers: Controller
     queue: _GatedQueue
     leadership_term: _Tenure | None
     stores: dict[str, _Store] = field(default_factory=dict)
@@ -309,7 +311,7 @@ class Operator:
         self._client = _WaitingClient()
         self._recorder = _SilentRecorder(self._client, self._clock)
         self._body = self._build(office)
-        self._freezer = Freezer(self._body, (RestClient, EventRecorder, NoJobMetrics, _Clock, _OneSecond))
+        self._freezer = Freezer(self._body, (RestClient, EventRecorder, JobMetrics, Controller, _Clock, _OneSecond))
         self._minds: dict[Any, Mind] = {}
         self._shapes: dict[Any, int] = {}
         self._steps: dict[Any, Mind] = {}
@@ -366,7 +368,7 @@ class Operator:
         for each in history:
             if each[0] == "start":
                 body.queue.open = True
-                work = self._loop.create_task(body.controller.run(1))
+                work = self._loop.create_task(body.workers.run())
                 self._loop.settle()
             else:
                 self._hear(body, *each)
@@ -455,11 +457,12 @@ class Operator:
             self._recorder,
             queue,
             clock=self._clock,
-            metrics=NoJobMetrics(),
+            metrics=JobMetrics(),
             leadership_term=cast("Any", leadership_term),
             delays=Delays(self._clock, cast("Any", _OneSecond())),
         )
-        return _Body(controller, queue, leadership_term, stores)
+        workers = Controller("tfjob", controller.sync, queue=queue, clock=self._clock)
+        return _Body(controller, workers, queue, leadership_term, stores)
 
     def _log(self, _logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         self._errors.append(f"{event} {traceback.format_exc()}")

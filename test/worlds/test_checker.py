@@ -12,9 +12,9 @@ from hack.kubernetes_versions import NEWEST
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.types import TFJobSpec
+from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob import view
 from tfjob_operator.controller.tfjob.confirmation import Confirmer
-from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.decide import clean_up, held, pod_end, replicas, restarts, status_draft
 from tfjob_operator.controller.tfjob.decide.pod_end import is_final
 from tfjob_operator.controller.tfjob.executor import Executor
@@ -98,11 +98,12 @@ def deletions_are_not_seen(patch: pytest.MonkeyPatch) -> None:
 def a_failed_sync_is_dropped(patch: pytest.MonkeyPatch) -> None:
     """The key of a sync that failed does not come back."""
 
-    async def once(self: TFJobController, key: str) -> None:
+    async def once(self: Controller, key: str) -> str:
         with contextlib.suppress(Exception):
-            await self.sync(key)
+            await self._sync(key)
+        return "success"
 
-    patch.setattr(TFJobController, "_sync_safely", once)
+    patch.setattr(Controller, "_sync_safely", once)
 
 
 def clean_up_goes_by_the_phase(patch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from fakes.metrics import Drops
 from simulation.world import require
 from tfjob_operator.api.core import EventType, ObjectReference
 from tfjob_operator.controller.events import EventRecorder
@@ -22,18 +23,6 @@ OUTAGE_S: Final = 130.0
 
 Group = tuple[str, str, str]
 """What the correlator may merge: object, type, reason."""
-
-
-class Drops:
-    """`RecorderMetrics`: how many events were dropped, by type."""
-
-    def __init__(self) -> None:
-        self.by_type: Counter[str] = Counter()
-        self.why: list[str] = []
-
-    def event_dropped(self, event_type: str, why: str) -> None:
-        self.by_type[event_type] += 1
-        self.why.append(why)
 
 
 async def no_event_is_lost_silently(world: World) -> None:
@@ -82,10 +71,12 @@ def _check_books(world: World, recorded: Counter[Group], drops: Drops) -> None:
     for version in world.server.storage.collections["events"].objects.values():
         body = version.body
         written[body["involvedObject"]["name"], body["type"], body["reason"]] += body["count"]
-    world.note("recorded", sorted(recorded.items()), "written", sorted(written.items()), "dropped", drops.why)
+    world.note(
+        "recorded", sorted(recorded.items()), "written", sorted(written.items()), "dropped", sorted(drops.count.items())
+    )
     for group in sorted(recorded | written):
         require(written[group] <= recorded[group], f"{group}: {written[group]} written, {recorded[group]} recorded")
     for event_type in (EventType.NORMAL, EventType.WARNING):
         there, said = (sum(n for (_, kind, _), n in book.items() if kind == event_type) for book in (written, recorded))
-        lost = said - there - drops.by_type[event_type]
+        lost = said - there - sum(n for (kind, _), n in drops.count.items() if kind == event_type)
         require(lost <= 0, f"{lost} {event_type} events are neither on the server nor counted as dropped")

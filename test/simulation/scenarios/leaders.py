@@ -79,14 +79,13 @@ class Candidate:
         lock = LeaseLock(world.client(f"lease-of-{identity}", lease), HOME, LEASE, identity=identity)
         elector = LeaderElector(
             lock,
-            on_started_leading=lambda: self._work(client),
             on_stopped_leading=lambda: world.note("stopped leading", identity),
             fence=fence,
             clock=world.clock,
             chance=world.chance,
         )
         try:
-            await elector.run()
+            await elector.run(lambda: self._work(client))
         except LeadershipLostError:
             world.note("lost", identity)
 

@@ -3,54 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from typing import TYPE_CHECKING
 
 import pytest
 
+from fakes.metrics import FakeMetrics
 from fakes.source import FakeSource, expired, pod, running, settle, status_error
 from tfjob_operator.api.core import PODS, Pod
 from tfjob_operator.informers import EventHandlerFuncs, SharedIndexInformer
 from tfjob_operator.informers.codec import Skipped
 from tfjob_operator.informers.metrics import COUNTERS, GAUGES, HISTOGRAMS, version_as_number
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tfjob_operator.workqueue.metrics import Metric
-
-
-class Series:
-    """Counter, gauge and histogram in one."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.values: list[float] = []
-        self.read: Callable[[], float] = lambda: float("nan")
-
-    def inc(self) -> None:
-        self.count += 1
-
-    def observe(self, amount: float, /) -> None:
-        self.values.append(amount)
-
-    def set_function(self, f: Callable[[], float], /) -> None:
-        self.read = f
-
-
-class Provider:
-    """Makes series, and finds them again by the name of their metric."""
-
-    def __init__(self) -> None:
-        self.series: defaultdict[str, Series] = defaultdict(Series)
-        self.labels: set[str] = set()
-
-    def counter(self, metric: Metric, queue: str) -> Series:
-        self.labels.add(queue)
-        return self.series[metric.name]
-
-    gauge = counter
-    histogram = counter
 
 
 def test_the_historic_names_are_kept() -> None:
@@ -89,7 +50,7 @@ async def test_an_informer_counts_what_it_does() -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    provider = Provider()
+    provider = FakeMetrics()
     source = FakeSource(pod("a"), pod("b"))
     source.skipped = [Skipped(TypeError("bad"), "ns/y")]
     informer = SharedIndexInformer(source, PODS, name="pods/ns", metrics=provider, random=lambda: 0.0)
@@ -104,55 +65,55 @@ async def test_an_informer_counts_what_it_does() -> None:
         await asyncio.sleep(10.0)
         source.end_watches(status_error(500, "Boom"))
         await settle()
-        series = provider.series
+        series = provider
         assert series["reflector_last_resource_version"].read() == 14.0
         assert series["informer_store_resource_version"].read() == 14.0
         assert series["informer_store_objects"].read() == 3.0
         assert series["informer_queued_items"].read() == 0.0
-    assert provider.labels == {"pods/ns"}
+    assert {key[1:] for key in provider.series} == {("pods/ns",)}
     assert series["reflector_lists_total"].count == 2
-    assert series["reflector_items_per_list"].values == [2, 2]
+    assert series["reflector_items_per_list"].observed == [2, 2]
     assert series["reflector_watches_total"].count == 2
     assert series["reflector_short_watches_total"].count == 1
-    assert series["reflector_items_per_watch"].values == [0, 2]
-    assert series["reflector_watch_duration_seconds"].values[1] == pytest.approx(10.0, abs=0.01)
+    assert series["reflector_items_per_watch"].observed == [0, 2]
+    assert series["reflector_watch_duration_seconds"].observed[1] == pytest.approx(10.0, abs=0.01)
     assert series["reflector_failures_total"].count == 1
     assert series["informer_undecodable_objects_total"].count == 3  # in two lists, and in a watch
     assert series["informer_handler_errors_total"].count == 3
-    assert series["reflector_list_duration_seconds"].values == pytest.approx([0.0, 0.0])
-    assert series["informer_processing_latency_seconds"].values == pytest.approx([0.0, 0.0, 0.0])
+    assert series["reflector_list_duration_seconds"].observed == pytest.approx([0.0, 0.0])
+    assert series["informer_processing_latency_seconds"].observed == pytest.approx([0.0, 0.0, 0.0])
 
 
 @pytest.mark.parametrize("error", [status_error(403, "Forbidden"), ZeroDivisionError()], ids=["refused", "a bug"])
 async def test_a_list_that_fails_is_counted(error: Exception) -> None:
     """A7"""
-    provider = Provider()
+    provider = FakeMetrics()
     source = FakeSource(pod("a"))
     source.list_errors = [error]
     informer = SharedIndexInformer(source, PODS, metrics=provider)
     async with running(informer.run()):
         await settle()
-    assert provider.series["reflector_failures_total"].count == 1
-    assert provider.series["reflector_lists_total"].count == 0
+    assert provider["reflector_failures_total"].count == 1
+    assert provider["reflector_lists_total"].count == 0
 
 
 async def test_a_collection_that_was_streamed_counts_as_a_list_and_its_stream_as_a_watch() -> None:
     """A7, RF-27: dashboards go on to show how often, how long and how much"""
-    provider = Provider()
+    provider = FakeMetrics()
     source = FakeSource(pod("a"), pod("b"), streaming=True)
     source.initial_events = [[]]
     informer = SharedIndexInformer(source, PODS, metrics=provider)
     async with running(informer.run()):
         await asyncio.sleep(5.0)
-        assert provider.series["reflector_lists_total"].count == 0
+        assert provider["reflector_lists_total"].count == 0
         source.end_watches(status_error(500, "Boom"))
         await settle()
         source.end_watches(expired())
         await asyncio.sleep(10.0)
         source.end_watches()
         await settle()
-    series = provider.series
+    series = provider
     assert series["reflector_lists_total"].count == 2
-    assert series["reflector_items_per_list"].values == [2, 2]
+    assert series["reflector_items_per_list"].observed == [2, 2]
     assert series["reflector_watches_total"].count == 3
-    assert series["reflector_items_per_watch"].values == [0, 0, 3]  # no event; none; two objects and their bookmark
+    assert series["reflector_items_per_watch"].observed == [0, 0, 3]  # no event; none; two objects and their bookmark

@@ -9,51 +9,17 @@ import prometheus_client
 import pytest
 
 from fakes.clock import FakeClock
+from fakes.metrics import FakeMetrics
 from tfjob_operator.workqueue import DelayingQueue, Queue
 from tfjob_operator.workqueue import metrics as wq_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tfjob_operator.workqueue.metrics import Metric
-
-
-class Series:
-    """All three kinds of metric at once; it remembers what it is told."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.observed: list[float] = []
-        self.read: Callable[[], float] = lambda: 0.0
-
-    def inc(self) -> None:
-        self.count += 1
-
-    def set_function(self, f: Callable[[], float], /) -> None:
-        self.read = f
-
-    def observe(self, amount: float, /) -> None:
-        self.observed.append(amount)
-
-
-class Provider:
-    def __init__(self) -> None:
-        self.series: dict[str, Series] = {}
-
-    def _make(self, metric: Metric, queue: str) -> Series:
-        assert queue == "jobs"
-        assert metric.name not in self.series, "every series is made once"
-        return self.series.setdefault(metric.name, Series())
-
-    counter = gauge = histogram = _make
-
-    def __getitem__(self, metric: Metric) -> Series:
-        return self.series[metric.name]
 
 
 async def test_a_life_of_an_item_is_measured_from_add_to_done() -> None:
     """A7, metrics_test.go:TestMetrics: with a clock that stands still unless told."""
-    clock, seen = FakeClock(), Provider()
+    clock, seen = FakeClock(), FakeMetrics()
     queue: Queue[str] = Queue(name="jobs", metrics=seen, clock=clock)
     queue.add("foo")
     queue.add("foo")
@@ -82,7 +48,7 @@ async def test_a_life_of_an_item_is_measured_from_add_to_done() -> None:
 
 async def test_work_that_hangs_is_seen_at_any_scrape() -> None:
     """A7, metrics_test.go:TestMetrics: sum and maximum of the ages, at the moment they are asked for."""
-    clock, seen = FakeClock(), Provider()
+    clock, seen = FakeClock(), FakeMetrics()
     queue: Queue[str] = Queue(name="jobs", metrics=seen, clock=clock)
     unfinished, longest = seen[wq_metrics.UNFINISHED_WORK], seen[wq_metrics.LONGEST_RUNNING]
     assert (unfinished.read(), longest.read()) == (0.0, 0.0)
@@ -97,7 +63,7 @@ async def test_work_that_hangs_is_seen_at_any_scrape() -> None:
 
 async def test_the_gauges_stay_true_while_a_shut_down_queue_drains() -> None:
     """A7, metrics_test.go:TestMetricShutdown: upstream stops a ticker here; there is none to stop."""
-    clock, seen = FakeClock(), Provider()
+    clock, seen = FakeClock(), FakeMetrics()
     queue: Queue[str] = Queue(name="jobs", metrics=seen, clock=clock)
     queue.add("foo")
     await queue.get()
@@ -110,7 +76,7 @@ async def test_the_gauges_stay_true_while_a_shut_down_queue_drains() -> None:
 
 async def test_waiting_for_the_getter_to_run_is_latency_and_not_work() -> None:
     """A7: an item handed to a waiting getter is in work when the getter has it; given back, it was never out."""
-    clock, seen = FakeClock(), Provider()
+    clock, seen = FakeClock(), FakeMetrics()
     queue: Queue[str] = Queue(name="jobs", metrics=seen, clock=clock)
     doomed, getter = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
     await asyncio.sleep(0)
@@ -124,7 +90,7 @@ async def test_waiting_for_the_getter_to_run_is_latency_and_not_work() -> None:
 
 async def test_an_item_given_back_and_added_meanwhile_counts_from_its_first_add() -> None:
     """A7, WQ-04: it has waited since then."""
-    clock, seen = FakeClock(), Provider()
+    clock, seen = FakeClock(), FakeMetrics()
     queue: Queue[str] = Queue(name="jobs", metrics=seen, clock=clock)
     doomed = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
@@ -140,7 +106,7 @@ async def test_an_item_given_back_and_added_meanwhile_counts_from_its_first_add(
 
 async def test_an_item_added_again_on_its_way_to_a_getter_is_measured_twice() -> None:
     """A7, WQ-02: two adds in one tick while a worker waits are two turns of work, and the second one has books too."""
-    clock, seen = FakeClock(), Provider()
+    clock, seen = FakeClock(), FakeMetrics()
     queue: Queue[str] = Queue(name="jobs", metrics=seen, clock=clock)
     getter = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
@@ -157,7 +123,7 @@ async def test_an_item_added_again_on_its_way_to_a_getter_is_measured_twice() ->
 
 async def test_every_delayed_add_counts_as_a_retry_until_shutdown() -> None:
     """DQ-04, metrics_test.go:TestMetrics: also one without a delay, and one that is superseded."""
-    seen = Provider()
+    seen = FakeMetrics()
     queue: DelayingQueue[str] = DelayingQueue(name="jobs", metrics=seen)
     for delay in (5.0, 7.0, 0.0, -1.0):
         queue.add_after("foo", delay)
@@ -169,7 +135,7 @@ async def test_every_delayed_add_counts_as_a_retry_until_shutdown() -> None:
 
 def test_a_queue_without_a_name_makes_no_series() -> None:
     """A7: two nameless queues would write over each other."""
-    seen = Provider()
+    seen = FakeMetrics()
     queue: DelayingQueue[str] = DelayingQueue(metrics=seen)
     queue.add("foo")
     assert seen.series == {}
@@ -192,27 +158,28 @@ def test_names_and_buckets_are_those_of_client_go() -> None:
 
 
 class PrometheusProvider:
-    """What controller/observability will do, in its shortest form."""
+    """What controller/observability does, in its shortest form."""
 
     def __init__(self, registry: prometheus_client.CollectorRegistry) -> None:
-        label = [wq_metrics.LABEL]
         self._counters = {
-            m: prometheus_client.Counter(m.name, m.help, label, registry=registry) for m in wq_metrics.COUNTERS
+            m: prometheus_client.Counter(m.name, m.help, m.labels, registry=registry) for m in wq_metrics.COUNTERS
         }
-        self._gauges = {m: prometheus_client.Gauge(m.name, m.help, label, registry=registry) for m in wq_metrics.GAUGES}
+        self._gauges = {
+            m: prometheus_client.Gauge(m.name, m.help, m.labels, registry=registry) for m in wq_metrics.GAUGES
+        }
         self._histograms = {
-            m: prometheus_client.Histogram(m.name, m.help, label, registry=registry, buckets=m.buckets)
+            m: prometheus_client.Histogram(m.name, m.help, m.labels, registry=registry, buckets=m.buckets)
             for m in wq_metrics.HISTOGRAMS
         }
 
-    def counter(self, metric: Metric, queue: str) -> prometheus_client.Counter:
-        return self._counters[metric].labels(queue)
+    def counter(self, metric: Metric, *values: str) -> prometheus_client.Counter:
+        return self._counters[metric].labels(*values)
 
-    def gauge(self, metric: Metric, queue: str) -> prometheus_client.Gauge:
-        return self._gauges[metric].labels(queue)
+    def gauge(self, metric: Metric, *values: str) -> prometheus_client.Gauge:
+        return self._gauges[metric].labels(*values)
 
-    def histogram(self, metric: Metric, queue: str) -> prometheus_client.Histogram:
-        return self._histograms[metric].labels(queue)
+    def histogram(self, metric: Metric, *values: str) -> prometheus_client.Histogram:
+        return self._histograms[metric].labels(*values)
 
 
 async def test_the_metrics_of_prometheus_client_fit_the_ports() -> None:

@@ -28,8 +28,9 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.api.client.exchange import Exchange
 from tfjob_operator.api.client.http import Request
-from tfjob_operator.api.client.metrics import Attempt
+from tfjob_operator.api.client.metrics import Attempt, RequestMetrics
 from tfjob_operator.api.client.retry import MAX_REQUEST_RETRIES
+from tfjob_operator.workqueue.metrics import NO_METRICS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -45,10 +46,11 @@ def gaps(transport: FakeTransport) -> list[float]:
     return [round(later - earlier, 6) for earlier, later in pairwise(transport.sent_at)]
 
 
-class Books:
+class Books(RequestMetrics):
     """Metrics and limiter in one."""
 
     def __init__(self) -> None:
+        super().__init__(NO_METRICS, "")
         self.attempts: list[Attempt] = []
         self.waits = 0
 

@@ -7,24 +7,23 @@ import asyncio
 from structlog.testing import capture_logs
 
 from tfjob_operator.api.client.http import Request
-from tfjob_operator.api.client.metrics import Attempt
+from tfjob_operator.api.client.metrics import RequestMetrics
 from tfjob_operator.api.client.throttle import Throttle
-from tfjob_operator.workqueue import LoopClock, TokenBucket
+from tfjob_operator.workqueue import NO_METRICS, LoopClock, TokenBucket
 
 REQUEST = Request("POST", "/api/v1/namespaces/ns/pods")
 
 
-class Waits:
+class Waits(RequestMetrics):
     """A limiter that lets each request wait as long as the test says, and the metrics of it."""
 
     def __init__(self, *seconds: float) -> None:
+        super().__init__(NO_METRICS, "")
         self.seconds = list(seconds)
         self.counted: list[tuple[str, float]] = []
 
     async def wait(self) -> None:
         await asyncio.sleep(self.seconds.pop(0))
-
-    def attempted(self, attempt: Attempt) -> None: ...
 
     def throttled(self, verb: str, seconds: float) -> None:
         self.counted.append((verb, round(seconds, 3)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -91,16 +90,6 @@ class EventClient(FakeClient):
     @property
     def times(self) -> list[float]:
         return [time for time, *_ in self.log]
-
-
-class Drops:
-    """Counts what is dropped."""
-
-    def __init__(self) -> None:
-        self.count: Counter[tuple[str, str]] = Counter()
-
-    def event_dropped(self, event_type: str, why: str) -> None:
-        self.count[event_type, why] += 1
 
 
 def make_series_event(

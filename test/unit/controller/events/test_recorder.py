@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from fakes.api import status_error
+from fakes.metrics import Drops
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
@@ -26,7 +27,7 @@ from tfjob_operator.api.text import EVENT_BYTES
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.events.correlator import COMBINED
 from tfjob_operator.controller.events.recorder import BUFFER_SIZE
-from unit.controller.events.making import KETTLE, Drops, EventClient
+from unit.controller.events.making import KETTLE, EventClient
 
 
 class Bench:

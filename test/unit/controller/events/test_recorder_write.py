@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from fakes.api import status_error
+from fakes.metrics import Drops
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
@@ -24,7 +25,7 @@ from tfjob_operator.api.client.errors import (
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.events.correlator import SIMILAR_EVENTS, SPAM_BURST
 from tfjob_operator.controller.events.recorder import MAX_ANSWERS
-from unit.controller.events.making import KETTLE, Drops, EventClient
+from unit.controller.events.making import KETTLE, EventClient
 
 
 class Bench:

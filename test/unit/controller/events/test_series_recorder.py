@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from fakes.api import status_error
+from fakes.metrics import Drops
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
@@ -22,7 +23,7 @@ from tfjob_operator.api.client.errors import (
 from tfjob_operator.api.text import EVENT_BYTES
 from tfjob_operator.controller.events import SeriesRecorder
 from tfjob_operator.controller.events.series_recorder import BUFFER_SIZE, FLUSH_S, WRITERS
-from unit.controller.events.making import KETTLE, Drops, EventClient
+from unit.controller.events.making import KETTLE, EventClient
 
 NOT_FOUND = status_error(NotFoundError, 404)
 EXISTS = status_error(AlreadyExistsError, 409)

@@ -9,46 +9,16 @@ from dataclasses import dataclass, replace
 import pytest
 
 from fakes.api import status_error
+from fakes.metrics import FakeMetrics, Series
 from fakes.virtual_loop import EPOCH, VirtualClock
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ConnectionLostError, DecodeError, ServerError
 from tfjob_operator.controller.leaderelection import Fence, LeaderElectionConfig, LeaderElectionRecord
 from tfjob_operator.controller.leaderelection.claim import Claim, Outcome
 from tfjob_operator.controller.leaderelection.metrics import SLOWPATH, ElectorMetrics
-from tfjob_operator.workqueue.metrics import Metric
 from unit.controller.leaderelection.model import LockServer, ModelLock, for_ever
 
 FOREIGN = LeaderElectionRecord("other", 15, EPOCH, EPOCH, 3)
 FREE = LeaderElectionRecord("", 1, EPOCH, EPOCH, 3)
-
-
-class Series:
-    """A counter and a gauge in one."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.read: Callable[[], float] = lambda: -1.0
-
-    def inc(self) -> None:
-        self.count += 1
-
-    def observe(self, amount: float, /) -> None:
-        raise AssertionError("there is no histogram here")
-
-    def set_function(self, f: Callable[[], float], /) -> None:
-        self.read = f
-
-
-class Provider:
-    """Keeps the series that it makes."""
-
-    def __init__(self) -> None:
-        self.series: dict[Metric, Series] = {}
-
-    def _make(self, metric: Metric, queue: str) -> Series:
-        assert queue == "election"
-        return self.series.setdefault(metric, Series())
-
-    counter = gauge = histogram = _make
 
 
 @dataclass
@@ -90,11 +60,11 @@ def slow(seconds: float) -> Callable[[], Awaitable[None]]:
 
 @pytest.fixture
 def bench() -> Bench:
-    clock, server, provider = VirtualClock(), LockServer(), Provider()
+    clock, server, provider = VirtualClock(), LockServer(), FakeMetrics()
     lock, fence = ModelLock(server, "me"), Fence(clock)
     metrics = ElectorMetrics(provider, "election", leads=lambda: False)
     claim = Claim(lock, LeaderElectionConfig(), fence=fence, metrics=metrics, clock=clock)
-    return Bench(server, lock, fence, claim, provider.series[SLOWPATH])
+    return Bench(server, lock, fence, claim, provider[SLOWPATH])
 
 
 async def test_where_there_is_no_record_it_is_created(bench: Bench) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from fakes.api import FakeClient
 from tfjob_operator.controller.leaderelection import LeaderElectionConfig, LeaderElector, LeaseLock, hostname_uuid
-from unit.controller.leaderelection.model import LockServer, ModelLock, for_ever
+from unit.controller.leaderelection.model import LockServer, ModelLock
 
 
 def test_the_defaults_are_those_of_kubernetes() -> None:
@@ -49,7 +49,7 @@ def test_the_tightest_numbers_that_fit_are_accepted() -> None:
 def test_nobody_stands_for_election_without_a_name() -> None:
     """LE-02, leaderelection_test.go:TestLeaderElectionConfigValidation "invalid": lock identity."""
     with pytest.raises(ValueError, match="identity"):
-        LeaderElector(ModelLock(LockServer(), ""), on_started_leading=for_ever, on_stopped_leading=lambda: None)
+        LeaderElector(ModelLock(LockServer(), ""))
     with pytest.raises(ValueError, match="identity"):
         LeaseLock(FakeClient(), "ns", "name", identity="")
 

@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.api import status_error
+from fakes.metrics import FakeMetrics
 from fakes.virtual_loop import EPOCH, VirtualTimeLoop
 from tfjob_operator.api.client import Request, Response
 from tfjob_operator.api.client.errors import ConflictError, ConnectionLostError, DecodeError, RequestTimeoutError
@@ -24,7 +25,7 @@ from tfjob_operator.controller.leaderelection import (
 from tfjob_operator.controller.leaderelection.claim import Outcome
 from tfjob_operator.controller.leaderelection.metrics import COUNTERS, GAUGES, MASTER_STATUS, SLOWPATH
 from unit.controller.leaderelection.model import LockServer, ModelLock, for_ever
-from unit.controller.leaderelection.test_claim import Provider, slow
+from unit.controller.leaderelection.test_claim import slow
 
 FOREIGN = LeaderElectionRecord("other", 15, EPOCH, EPOCH, 3)
 
@@ -37,10 +38,9 @@ class Bench:
         self.lock = ModelLock(self.server, "me")
         self.diary: list[tuple[float, str]] = []
         self.work: Callable[[], Awaitable[None]] = for_ever
-        self.metrics = Provider()
+        self.metrics = FakeMetrics()
         self.elector = LeaderElector(
             self.lock,
-            on_started_leading=self._work,
             on_stopped_leading=lambda: self.note("stopped"),
             on_new_leader=lambda name: self.note(f"leader: {name}"),
             config=LeaderElectionConfig(release=release),
@@ -52,6 +52,9 @@ class Bench:
     def note(self, what: str) -> None:
         self.diary.append((round(asyncio.get_running_loop().time(), 6), what))
 
+    async def run(self) -> None:
+        await self.elector.run(self._work)
+
     async def _work(self) -> None:
         self.note("working")
         try:
@@ -61,7 +64,7 @@ class Bench:
             raise
 
     def start(self) -> asyncio.Task[None]:
-        return asyncio.create_task(self.elector.run(), name="elector")
+        return asyncio.create_task(self.run(), name="elector")
 
     @property
     def events(self) -> list[str]:
@@ -93,7 +96,7 @@ def failing(error: BaseException) -> Callable[[], Awaitable[None]]:
 async def test_work_that_ends_gives_the_lease_back_and_ends_the_election(bench: Bench) -> None:
     """LE-10, LE-11: acquire, work, release, stopped; and the work may take as long as it likes."""
     bench.work = slow(100.0)
-    await bench.elector.run()
+    await bench.run()
     assert bench.diary == [(0.0, "leader: me"), (0.0, "working"), (100.0, "stopped")]
     assert bench.server.record is not None
     assert bench.server.record.holder_identity == ""
@@ -217,7 +220,7 @@ async def test_stopped_is_told_when_a_bug_ends_the_candidate(bench: Bench) -> No
     """LE-10: what is no ApiError is a bug, and flies out."""
     bench.lock.before = failing(RuntimeError("a bug"))
     with pytest.raises(RuntimeError, match="a bug"):
-        await bench.elector.run()
+        await bench.run()
     assert bench.events == ["stopped"]
 
 
@@ -261,7 +264,7 @@ async def test_the_fence_is_shut_before_the_lease_is_given_back(bench: Bench) ->
 
     bench.work = slow(1.0)
     bench.lock.before = note_fence
-    await bench.elector.run()
+    await bench.run()
     assert open_for == [0.0, 0.0]
 
 
@@ -321,7 +324,7 @@ async def test_without_release_the_lease_is_left_to_run_out() -> None:
     """LE-11: for work that may go on for a while elsewhere, such as in child processes."""
     bench = Bench(release=False)
     bench.work = slow(5.0)
-    await bench.elector.run()
+    await bench.run()
     assert bench.server.holders == ["me"]
     assert bench.elector.fence.remaining() == 0.0
 
@@ -330,7 +333,7 @@ async def test_work_that_fails_gives_the_lease_back_and_its_error_flies_out(benc
     """LE-10, LE-11: as it is, in no group."""
     bench.work = failing(ZeroDivisionError("kettle"))
     with pytest.raises(ZeroDivisionError, match="kettle"):
-        await bench.elector.run()
+        await bench.run()
     assert bench.events[-1] == "stopped"
     assert bench.server.holders == ["me", ""]
 
@@ -403,7 +406,7 @@ async def test_a_frozen_leader_is_fenced_before_it_knows_anything(bench: Bench) 
 
     bench.work = freezes
     with pytest.raises(LeadershipLostError):
-        await bench.elector.run()
+        await bench.run()
     assert refused == [True]
     assert bench.when("stopped") == 23.0
 
@@ -432,7 +435,7 @@ async def test_a_callback_that_fails_disturbs_nobody(bench: Bench) -> None:
 
     bench.elector._on_new_leader = clumsy
     bench.work = slow(10.0)
-    await bench.elector.run()
+    await bench.run()
     await asyncio.sleep(0)
     assert [type(complaint) for complaint in complaints] == [ZeroDivisionError] * 2
     assert len(bench.lock.calls) >= 6
@@ -440,7 +443,7 @@ async def test_a_callback_that_fails_disturbs_nobody(bench: Bench) -> None:
 
 async def test_metrics_say_who_leads_and_how_hard_it_is(bench: Bench) -> None:
     """A7: leader_election_master_status, leader_election_slowpath_total; both are there before they count."""
-    status, slowpath = bench.metrics.series[MASTER_STATUS], bench.metrics.series[SLOWPATH]
+    status, slowpath = bench.metrics[MASTER_STATUS], bench.metrics[SLOWPATH]
     assert {metric.name for metric in (*COUNTERS, *GAUGES)} == {
         "leader_election_master_status",
         "leader_election_slowpath_total",
@@ -456,8 +459,8 @@ async def test_metrics_say_who_leads_and_how_hard_it_is(bench: Bench) -> None:
 async def test_an_elector_can_run_again(bench: Bench) -> None:
     """LE-10: for those whose process does not exit; each run tells of its own end."""
     bench.work = slow(1.0)
-    await bench.elector.run()
-    await bench.elector.run()
+    await bench.run()
+    await bench.run()
     assert bench.events.count("stopped") == 2
     assert bench.server.holders == ["me", "", "me", ""]
 

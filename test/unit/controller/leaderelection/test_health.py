@@ -16,14 +16,11 @@ async def test_before_there_is_an_elector_all_is_well() -> None:
 async def test_a_leader_that_renews_and_a_candidate_are_healthy() -> None:
     """LE-13, healthzadaptor_test.go:TestLeaderElectionHealthChecker: however long they live."""
     server, health = LockServer(), (LeaderHealth(0.0), LeaderHealth(0.0))
-    electors = [
-        LeaderElector(ModelLock(server, name), on_started_leading=for_ever, on_stopped_leading=lambda: None)
-        for name in ("a", "b")
-    ]
+    electors = [LeaderElector(ModelLock(server, name)) for name in ("a", "b")]
     running = []
     for one, elector in zip(health, electors, strict=True):
         one.watch(elector)
-        running.append(asyncio.create_task(elector.run()))
+        running.append(asyncio.create_task(elector.run(for_ever)))
         await asyncio.sleep(1.0)
     for _ in range(100):
         await asyncio.sleep(7.0)
@@ -49,9 +46,9 @@ async def test_work_that_will_not_end_makes_the_process_unhealthy_after_lease_an
             except asyncio.CancelledError:
                 continue
 
-    elector = LeaderElector(lock, on_started_leading=stubborn, on_stopped_leading=lambda: None)
+    elector = LeaderElector(lock)
     health.watch(elector)
-    running = asyncio.create_task(elector.run())
+    running = asyncio.create_task(elector.run(stubborn))
     await asyncio.sleep(3.0)  # the last renewal was at 2.0 s
     lock.before = for_ever
     await asyncio.sleep(33.9)

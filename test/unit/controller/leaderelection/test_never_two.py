@@ -17,6 +17,7 @@ import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import pytest
@@ -276,8 +277,6 @@ class Operator:
             transport = FencedTransport(WireTransport(Wire(world), identity), fence)
             elector = LeaderElector(
                 WireLock(Wire(world), identity),
-                on_started_leading=lambda transport=transport: self.work(world, transport),  # type: ignore[misc]
-                on_stopped_leading=lambda: None,
                 fence=fence,
                 name="lock",
                 clock=clock,
@@ -285,7 +284,7 @@ class Operator:
             )
             with contextlib.suppress(LeadershipLostError, TimeoutError):
                 async with asyncio.timeout(chance.uniform(10.0, 200.0)):
-                    await elector.run()
+                    await elector.run(partial(self.work, world, transport))
             await asyncio.sleep(chance.uniform(0.0, 5.0))
 
     async def work(self, world: World, transport: FencedTransport) -> None:

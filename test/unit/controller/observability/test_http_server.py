@@ -1,63 +1,149 @@
-"""The three pages, without a socket; `test/integration/test_process.py` asks for them over HTTP."""
+"""The three pages and the conversations that carry them, without a socket; `test/integration/test_process.py` has one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from email.parser import BytesParser
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import make_mocked_request
 from structlog.testing import capture_logs
 
-from tfjob_operator.controller.observability.http_server import make_app
+from tfjob_operator.controller.observability.http_server import MAX_REQUEST_BYTES, Conversation
 from tfjob_operator.controller.observability.metrics import CONTENT_TYPE, new_registry
+from tfjob_operator.controller.observability.pages import Pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-async def ask(path: str, *, method: str = "GET", **checks: Callable[[], str | None]) -> web.Response:
-    """Ask for a page of a process with these checks for both its health and its readiness."""
-    app = make_app(new_registry(), healthz=checks, readyz=checks)
-    request = make_mocked_request(method, path)
-    answer = await (await app.router.resolve(request)).handler(request)
-    assert isinstance(answer, web.Response)
-    return answer
+class Reply(NamedTuple):
+    """An answer as a client reads it."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Line(asyncio.Transport):
+    """A connection whose other side notes what it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = b""
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.closed
+        self.sent += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def reply(self) -> Reply:
+        head, _, body = self.sent.partition(b"\r\n\r\n")
+        status, _, rest = head.partition(b"\r\n")
+        return Reply(int(status.split()[1]), dict(BytesParser().parsebytes(rest).items()), body)
+
+
+def talk(*pieces: bytes, **checks: Callable[[], str | None]) -> Line:
+    """Send these pieces to a process with these checks for both its health and its readiness."""
+    conversation, line = Conversation(Pages(new_registry(), healthz=checks, readyz=checks)), Line()
+    conversation.connection_made(line)
+    for piece in pieces:
+        conversation.data_received(piece)
+    conversation.connection_lost(None)
+    return line
+
+
+def ask(path: str, *, method: str = "GET", **checks: Callable[[], str | None]) -> Reply:
+    """Ask for a page."""
+    line = talk(f"{method} {path} HTTP/1.1\r\nHost: here\r\n\r\n".encode(), **checks)
+    assert line.closed
+    return line.reply()
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-async def test_a_probe_is_answered_with_ok_or_with_what_is_wrong(path: str) -> None:
+def test_a_probe_is_answered_with_ok_or_with_what_is_wrong(path: str) -> None:
     """LE-13: the kubelet reads the code, people the text."""
-    answer = await ask(path, lease=lambda: None, workers=lambda: None)
-    assert (answer.status, answer.text) == (200, "ok")
-    answer = await ask(path, lease=lambda: None, workers=lambda: "all asleep")
-    assert (answer.status, answer.text) == (500, "[+]lease ok\n[-]workers failed: all asleep\n")
+    answer = ask(path, lease=lambda: None, workers=lambda: None)
+    assert (answer.status, answer.body) == (200, b"ok")
+    answer = ask(path, lease=lambda: None, workers=lambda: "all asleep")
+    assert (answer.status, answer.body) == (500, b"[+]lease ok\n[-]workers failed: all asleep\n")
 
 
-async def test_metrics_come_in_the_format_that_they_claim() -> None:
+def test_metrics_come_in_the_format_that_they_claim() -> None:
     """Prometheus decides by the header how to read the page."""
-    answer = await ask("/metrics")
+    answer = ask("/metrics")
     assert answer.headers["Content-Type"] == CONTENT_TYPE == "text/plain; version=0.0.4; charset=utf-8"
-    assert isinstance(answer.body, bytes)
+    assert int(answer.headers["Content-Length"]) == len(answer.body)
     assert b"# TYPE process_cpu_seconds_total counter" in answer.body
 
 
-async def test_a_bug_in_a_page_is_told_and_answered() -> None:
-    """D11: aiohttp's own log is off, since it tells of whatever strangers send."""
+def test_a_bug_in_a_page_is_told_and_answered() -> None:
+    """D11: what strangers send is told nowhere, what is ours is."""
 
     def broken() -> str | None:
         raise ZeroDivisionError
 
-    app = make_app(new_registry(), healthz={"broken": broken}, readyz={})
-    request = make_mocked_request("GET", "/healthz")
-    handler = (await app.router.resolve(request)).handler
-    with capture_logs() as lines, pytest.raises(web.HTTPInternalServerError):
-        await app.middlewares[0](request, handler)
+    with capture_logs() as lines:
+        answer = ask("/healthz", broken=broken)
+    assert answer.status == 500
     assert [(line["event"], line["path"]) for line in lines] == [("page_crashed", "/healthz")]
 
 
-@pytest.mark.parametrize(("method", "path"), [("POST", "/metrics"), ("DELETE", "/healthz"), ("GET", "/debug")])
-async def test_there_is_nothing_else(method: str, path: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("POST", "/metrics", 405), ("DELETE", "/healthz", 405), ("GET", "/debug", 404)]
+)
+def test_there_is_nothing_else(method: str, path: str, status: int) -> None:
     """No other method and no other page: nobody is asked who he is here."""
-    with pytest.raises((web.HTTPNotFound, web.HTTPMethodNotAllowed)):
-        await ask(path, method=method)
+    answer = ask(path, method=method)
+    assert answer.status == status
+    assert ("Allow" in answer.headers) == (status == 405)
+
+
+def test_who_asks_for_the_head_alone_gets_no_body() -> None:
+    """Its length is told all the same."""
+    answer = ask("/healthz", method="HEAD")
+    assert (answer.status, answer.headers["Content-Length"], answer.body) == (200, "2", b"")
+
+
+@pytest.mark.parametrize("path", ["/healthz?verbose", "http://here:8443/healthz", "//healthz/../healthz"])
+def test_a_path_is_taken_out_of_what_is_around_it(path: str) -> None:
+    """A query is nobody's; a proxy sends the whole URL; nothing is resolved."""
+    assert ask(path).status == (404 if ".." in path else 200)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\x16\x03\x01 this is not HTTP\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"CONNECT here:443 HTTP/1.1\r\nHost: here\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nHost: here\r\nContent-Length: many\r\n\r\n",
+        b"GET /" + b"x" * MAX_REQUEST_BYTES,
+    ],
+    ids=["TLS", "HTTP/2", "a tunnel", "no number", "no end"],
+)
+def test_what_is_no_request_for_a_page_is_refused_and_told_nowhere(text: bytes) -> None:
+    """D11: strangers could fill the log."""
+    with capture_logs() as lines:
+        line = talk(text)
+    assert (line.reply().status, line.closed) == (400, True)
+    assert lines == []
+
+
+def test_a_request_may_come_in_pieces_and_carry_what_nobody_asked_for() -> None:
+    """Byte by byte, with a body, wanting another protocol: there is one answer, when it is there to the end."""
+    text = b"GET /healthz HTTP/1.1\r\nHost: here\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 3\r\n\r\nabc"
+    pieces = [text[at : at + 1] for at in range(len(text))]
+    assert talk(*pieces[:-4]).sent == b""
+    assert talk(*pieces).sent.count(b"HTTP/1.1 200 OK") == 1
+
+
+def test_one_connection_has_one_answer() -> None:
+    """Whoever sends two requests at once must ask again for the second."""
+    two = b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n" * 2
+    line = talk(two, two)
+    assert line.sent.count(b"HTTP/1.1") == 1
+    assert line.reply().headers["Connection"] == "close"

@@ -8,7 +8,7 @@ import pytest
 
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.controller.observability.loop_lag import PERIOD_S, LoopLag
-from tfjob_operator.controller.observability.metrics import new_registry
+from tfjob_operator.controller.observability.metrics import PrometheusMetrics, new_registry
 
 
 class LateClock(VirtualClock):
@@ -24,7 +24,7 @@ class LateClock(VirtualClock):
 async def test_a_timer_that_fires_late_is_seen() -> None:
     """What blocks the loop delays leases and probes, and shows in nothing else."""
     registry, clock = new_registry(), LateClock()
-    measuring = asyncio.create_task(LoopLag(registry, clock).run())
+    measuring = asyncio.create_task(LoopLag(PrometheusMetrics(registry), clock).run())
     await asyncio.sleep(PERIOD_S * 1.5)
     name = "tf_operator_event_loop_lag_seconds"
     assert registry.get_sample_value(f"{name}_sum") == 0.0

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from fakes.clock import FakeClock
+from simulation.model.server import ModelServer
+from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client import metrics as request_names
-from tfjob_operator.api.client.metrics import Attempt
+from tfjob_operator.api.client.metrics import METHODS, Attempt, RequestMetrics
+from tfjob_operator.api.core import ObjectReference
+from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.events import Drop
-from tfjob_operator.controller.observability.controller_metrics import (
-    STUCK_S,
-    EventMetrics,
-    JobCounters,
-    ReconcileMetrics,
-    add_leader_gauge,
-)
-from tfjob_operator.controller.observability.metrics import SeriesProvider, exposition, new_registry
-from tfjob_operator.controller.observability.request_metrics import METHODS, PrometheusRequestMetrics
-from tfjob_operator.workqueue import Queue
+from tfjob_operator.controller.events.drops import Drops
+from tfjob_operator.controller.manager.metrics import STUCK_S, ReconcileMetrics
+from tfjob_operator.controller.observability.loop_lag import LoopLag
+from tfjob_operator.controller.observability.metrics import PrometheusMetrics, exposition, new_registry
+from tfjob_operator.controller.options import ElectionOptions, Options
+from tfjob_operator.controller.tfjob.metrics import JobMetrics
+from tfjob_operator.workqueue import NO_METRICS, Queue
 from tfjob_operator.workqueue import metrics as queue_names
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+    from tfjob_operator.controller.manager import Manager
+    from tfjob_operator.controller.manager.metrics import Result
+
+PAGE = Path(__file__).parents[3] / "data" / "metrics.txt"
+"""The lines of the page, sorted, without their values."""
 
 
 class Page:
@@ -62,7 +69,7 @@ def test_a_new_registry_tells_of_the_process() -> None:
 async def test_a_queue_can_be_read_from_its_first_scrape_on() -> None:
     """A7: every family of the queue, at zero; gauges are read when they are scraped."""
     registry = new_registry()
-    queue: Queue[str] = Queue(name="tfjob", metrics=SeriesProvider(registry))
+    queue: Queue[str] = Queue(name="tfjob", metrics=PrometheusMetrics(registry))
     page = Page(registry)
     for metric in (*queue_names.COUNTERS, *queue_names.GAUGES):
         if metric is not queue_names.RETRIES:  # the delaying queue's
@@ -83,7 +90,7 @@ async def test_a_queue_can_be_read_from_its_first_scrape_on() -> None:
 def test_two_queues_share_their_families() -> None:
     """The label tells them apart."""
     registry = new_registry()
-    provider = SeriesProvider(registry)
+    provider = PrometheusMetrics(registry)
     provider.counter(queue_names.ADDS, "a").inc()
     provider.counter(queue_names.ADDS, "b")
     provider.gauge(queue_names.DEPTH, "a").set_function(lambda: 1.0)
@@ -100,7 +107,7 @@ def test_two_queues_share_their_families() -> None:
 def test_requests_are_there_at_zero_and_then_counted() -> None:
     """A7: each attempt once by code; durations and sizes by verb; retries apart; a watch has no duration and no size."""
     registry = new_registry()
-    metrics = PrometheusRequestMetrics(registry, "api:6443")
+    metrics = RequestMetrics(PrometheusMetrics(registry), "api:6443")
     page = Page(registry)
     for method in METHODS:
         for code in ("409", "500", request_names.NO_ANSWER):
@@ -126,7 +133,7 @@ def test_requests_are_there_at_zero_and_then_counted() -> None:
 def test_jobs_are_counted_in_both_families() -> None:
     """The sums of the older operator, and the newer one's counters by namespace."""
     registry = new_registry()
-    jobs = JobCounters(registry, framework="tensorflow")
+    jobs = JobMetrics(PrometheusMetrics(registry))
     jobs.expect(["quiet"])
     page = Page(registry)
     for name in ("created", "deleted", "successful", "failed", "restarted"):
@@ -148,10 +155,11 @@ def test_jobs_are_counted_in_both_families() -> None:
 def test_reconciles_are_counted_by_how_they_ended() -> None:
     """A12: a crash is an error, and counted as a crash besides."""
     registry = new_registry()
-    reconciles = ReconcileMetrics(registry, "tfjob", workers=3, clock=FakeClock())
+    reconciles = ReconcileMetrics(PrometheusMetrics(registry), "tfjob", workers=3, clock=FakeClock())
     for result in ("success", "error", "requeue"):
         assert Page(registry).value("controller_runtime_reconcile_total", controller="tfjob", result=result) == 0.0
-    for result in ("success", "success", "requeue", "error", "panic"):
+    ends: list[Result] = ["success", "success", "requeue", "error", "panic"]
+    for result in ends:
         reconciles.begun()
         assert Page(registry)["controller_runtime_active_workers"] == 1.0
         reconciles.ended(result, 0.25)
@@ -171,7 +179,7 @@ def test_reconciles_are_counted_by_how_they_ended() -> None:
 def test_workers_are_stuck_when_all_are_busy_and_none_gets_anywhere() -> None:
     """One long job among several workers is no reason to restart, nor is an idle night."""
     clock = FakeClock()
-    reconciles = ReconcileMetrics(new_registry(), "tfjob", workers=2, clock=clock)
+    reconciles = ReconcileMetrics(NO_METRICS, "tfjob", workers=2, clock=clock)
     clock.step(10 * STUCK_S)
     assert reconciles.check() is None
     reconciles.begun()
@@ -189,16 +197,39 @@ def test_workers_are_stuck_when_all_are_busy_and_none_gets_anywhere() -> None:
 def test_every_reason_to_drop_an_event_is_there_at_zero() -> None:
     """EV-01: what is lost can be alerted on."""
     registry = new_registry()
-    events = EventMetrics(registry, types=("Normal", "Warning"), reasons=Drop)
+    drops = Drops(PrometheusMetrics(registry))
     for why in Drop:
         assert Page(registry).value("tf_operator_events_dropped_total", type="Warning", why=why) == 0.0
-    events.event_dropped("Warning", Drop.OVERFLOW)
+    drops.drop("Warning", ObjectReference(), reason="Full", message="too many", why=Drop.OVERFLOW)
     assert Page(registry).value("tf_operator_events_dropped_total", type="Warning", why="overflow") == 1.0
 
 
-@pytest.mark.parametrize("leads", [True, False])
-def test_the_leader_says_so(leads: bool) -> None:
+def an_operator(registry: CollectorRegistry) -> Manager:
+    """The whole operator, which does not run."""
+    line = ModelTransport(ModelServer(), "operator")
+    options = Options(namespace="team", enable_gang_scheduling=True, election=ElectionOptions(namespace="team"))
+    metrics = PrometheusMetrics(registry)
+    LoopLag(metrics, FakeClock())
+    return build(options, Transports(line, line, line), asyncio.Event(), identity="a", metrics=metrics, host="api:6443")
+
+
+async def test_the_leader_says_so() -> None:
     """Asked at the scrape."""
     registry = new_registry()
-    add_leader_gauge(registry, lambda: leads)
-    assert Page(registry)["tf_operator_is_leader"] == float(leads)
+    manager = an_operator(registry)
+    assert Page(registry)["tf_operator_is_leader"] == 0.0
+    manager._working = manager._elector._leading = True  # type: ignore[union-attr]
+    assert Page(registry)["tf_operator_is_leader"] == 1.0
+
+
+async def test_the_page_has_the_names_labels_and_help_texts_that_dashboards_know() -> None:
+    """A7: all series are there before anything happens, and each as it was in version 0.1.0.
+
+    Those of the process and the interpreter are prometheus_client's, and differ from machine to machine.
+    """
+    registry = CollectorRegistry()
+    an_operator(registry)
+    lines = [
+        line if line.startswith("#") else line.rpartition(" ")[0] for line in exposition(registry).decode().splitlines()
+    ]
+    assert sorted(lines) == PAGE.read_text().splitlines()

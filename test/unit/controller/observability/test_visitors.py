@@ -15,9 +15,13 @@ class Line(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.ended_at: float | None = None
+        self.closing = False
 
     def abort(self) -> None:
         self.ended_at = asyncio.get_running_loop().time()
+
+    def is_closing(self) -> bool:
+        return self.closing
 
 
 class Server(asyncio.Protocol):
@@ -94,3 +98,24 @@ async def test_when_there_are_too_many_the_oldest_goes() -> None:
     assert [line.ended_at is None for line in lines] == [False] * 2 + [True] * MOST
     await asyncio.sleep(1.0)
     assert sum(line.ended_at is None for line in lines) == MOST
+
+
+async def test_who_is_being_answered_when_the_server_ends_has_a_moment_for_it() -> None:
+    """A scrape that was answered is not cut off; who has asked nothing yet is not waited for."""
+    visitors = Visitors(Server)
+    (_, idle), (quick, served), (_, stuck) = (visit(visitors) for _ in range(3))
+    served.closing = stuck.closing = True
+    asyncio.get_running_loop().call_later(0.2, quick.connection_lost, None)
+    await visitors.leave(0.5)
+    assert (idle.ended_at, served.ended_at, stuck.ended_at) == (0.0, None, 0.5)
+
+
+async def test_a_server_that_has_answered_everybody_ends_at_once() -> None:
+    """No pause where there is nothing to wait for."""
+    visitors = Visitors(Server)
+    await visitors.leave(0.5)
+    quick, served = visit(visitors)
+    served.closing = True
+    asyncio.get_running_loop().call_later(0.1, quick.connection_lost, None)
+    await visitors.leave(0.5)
+    assert asyncio.get_running_loop().time() == pytest.approx(0.1)

@@ -22,6 +22,7 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.api.core import PodCondition
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus
+from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.children import CHILD_INDEXERS, ORPHAN_INDEX, OWNER_INDEX
 from tfjob_operator.controller.tfjob.confirmation import StaleViewError
 from tfjob_operator.controller.tfjob.window import COUNTER_WINDOW_S, START_WINDOW_S
@@ -315,7 +316,7 @@ async def test_a_replica_whose_name_is_taken_waits_without_a_call_whatever_wakes
     world.client.fail[create] = status_error(AlreadyExistsError, 409)
     world.client.objects["services", "mnist-worker-1"] = {"metadata": {"name": "mnist-worker-1", "uid": "x"}}
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(2)}}))
-    workers = asyncio.create_task(world.controller.run(1))
+    workers = asyncio.create_task(world.workers.run())
     await asyncio.sleep(0.5)
     assert ("create", "pods", "mnist-worker-0") in world.client.actions
     assert world.recorder.reasons.count("FailedCreateService") == 1
@@ -401,7 +402,7 @@ async def test_a_child_that_is_never_seen_holds_its_job_up_for_five_minutes_and_
     """
     world = World()
     world.jobs.put(job(ONE_WORKER))
-    workers = asyncio.create_task(world.controller.run(1))
+    workers = asyncio.create_task(world.workers.run())
     await asyncio.sleep(1)
     world.observe_status()
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
@@ -456,7 +457,7 @@ async def test_a_deadline_wakes_the_job_by_itself() -> None:
     """B46: no pod says a word, and the job fails within two seconds of its deadline."""
     world = World()
     world.jobs.put(job(ONE_WORKER | {"runPolicy": {"activeDeadlineSeconds": 30}}))
-    workers = asyncio.create_task(world.controller.run(1))
+    workers = asyncio.create_task(world.workers.run())
     await asyncio.sleep(1)
     world.observe_children()
     world.observe_status()
@@ -476,7 +477,7 @@ async def test_a_job_is_deleted_when_its_ttl_is_over() -> None:
     world.jobs.put(job(ONE_WORKER | {"runPolicy": {"ttlSecondsAfterFinished": 60}}))
     world.pods.put(pod("Worker", 0, "Succeeded", 0))
     world.services.put(service("Worker", 0))
-    workers = asyncio.create_task(world.controller.run(1))
+    workers = asyncio.create_task(world.workers.run())
     await asyncio.sleep(1)
     world.observe_status()
     await asyncio.sleep(58)
@@ -695,7 +696,7 @@ async def test_a_sync_that_fails_is_tried_again_and_harms_no_other_job() -> None
         world.client.fail[STATUS] = error
         world.jobs.put(job(ONE_WORKER))
         world.jobs.put(job(ONE_WORKER, name="other", uid="other-uid"))
-        workers = asyncio.create_task(world.controller.run(1))
+        workers = asyncio.create_task(world.workers.run())
         await asyncio.sleep(1)
         assert world.client.actions.count(STATUS) > 3
         assert ("patch status", "tfjobs", "other") in world.client.actions
@@ -724,7 +725,8 @@ async def test_a_job_that_keeps_changing_is_synced_by_one_worker_at_a_time(mocke
 
     mocker.patch.object(FakeClient, "patch", slow)
     world.jobs.put(job(ONE_WORKER))
-    workers = asyncio.create_task(world.controller.run(4))
+    four = Controller("tfjob", world.controller.sync, queue=world.queue, workers=4)
+    workers = asyncio.create_task(four.run())
     for version in range(2, 6):
         await asyncio.sleep(0.4)
         world.jobs.put(job(ONE_WORKER, resource_version=str(version), generation=version))

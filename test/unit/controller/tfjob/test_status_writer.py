@@ -13,15 +13,16 @@ from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, NotFoundError
 from tfjob_operator.controller.tfjob.decide.plan import plan
-from tfjob_operator.controller.tfjob.metrics import NoJobMetrics
+from tfjob_operator.controller.tfjob.metrics import JobMetrics
 
 PATCH = ("patch status", "tfjobs", "mnist")
 
 
-class CountingMetrics(NoJobMetrics):
+class CountingMetrics(JobMetrics):
     """Counts as (what, namespace)."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.counted: list[tuple[str, str]] = []
 
     def job_created(self, namespace: str) -> None:

@@ -13,7 +13,13 @@ from fakes.transport import Answer, FakeTransport, refusal
 from hack.crd_schema.__main__ import CRD
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectionLostError
-from tfjob_operator.controller.crd_check import AGAIN_S, OPENAPI_V2, OPENAPI_V3, missing_fields, tell_of_missing_fields
+from tfjob_operator.controller.tfjob.crd_check import (
+    AGAIN_S,
+    OPENAPI_V2,
+    OPENAPI_V3,
+    missing_fields,
+    tell_of_missing_fields,
+)
 
 SCHEMA: dict[str, Any] = read_document(CRD)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 GO_OPERATORS: dict[str, Any] = {

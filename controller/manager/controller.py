@@ -1,0 +1,125 @@
+"""The loop of every controller: workers take keys out of a queue and sync them; what fails comes again, later and later."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING
+
+import structlog
+
+from tfjob_operator.api.client.errors import ApiError, ConflictError
+from tfjob_operator.controller.manager.metrics import ReconcileMetrics
+from tfjob_operator.workqueue import LoopClock, RateLimitingQueue, ShutDown, default_controller_rate_limiter
+from tfjob_operator.workqueue.metrics import NO_METRICS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from tfjob_operator.controller.manager.metrics import Result
+    from tfjob_operator.workqueue import Clock, MetricsProvider
+
+log = structlog.get_logger(__name__)
+
+
+class RequeueError(ApiError):
+    """Raised by a sync that saw that its view of the cluster is old: the key comes again, and nothing has failed."""
+
+
+class Controller:
+    """Syncs the keys of one queue.
+
+    Invariants: a key is in the hands of one worker at most (the queue sees to it); whatever a sync raises costs its key a retry
+    after a growing delay, and nobody else anything.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sync: Callable[[str], Awaitable[None]],
+        *,
+        queue: RateLimitingQueue[str] | None = None,
+        workers: int = 1,
+        on_start: Callable[[], Coroutine[object, object, None]] | None = None,
+        metrics: MetricsProvider = NO_METRICS,
+        clock: Clock | None = None,
+    ) -> None:
+        """Prepare; nothing runs yet.
+
+        name: labels the metrics; the key stands under it on each line that is logged in a sync.
+        sync: brings the object of a key closer to what it should be, and raises ApiError when it must be tried again. It should
+            not ask what woke it. It may bind `uid` (`structlog.contextvars`) as soon as it knows it.
+        queue: where the informers' handlers put keys; one of the controller's name if None.
+        workers: how many keys are synced at a time.
+        on_start: is awaited beside the workers when they start: when this process is to work.
+        """
+        clock = clock or LoopClock()
+        self.name = name
+        self.queue = queue if queue is not None else _queue(name, metrics, clock)
+        self._sync = sync
+        self._workers = workers
+        self._on_start = on_start
+        self._clock = clock
+        self._metrics = ReconcileMetrics(metrics, name, workers=workers, clock=clock)
+
+    def check(self) -> str | None:
+        """Return what is wrong with the workers, or None."""
+        return self._metrics.check()
+
+    async def run(self) -> None:
+        """Sync keys until the queue is shut down; what is still in it then is left to the next leader."""
+        async with asyncio.TaskGroup() as group:
+            if self._on_start is not None:
+                group.create_task(self._on_start(), name=f"{self.name}-start")
+            for number in range(self._workers):
+                group.create_task(self._work(), name=f"{self.name}-worker-{number}")
+            log.info("workers_started", controller=self.name, workers=self._workers)
+
+    async def _work(self) -> None:
+        while not self.queue.shutting_down:
+            try:
+                key = await self.queue.get()
+            except ShutDown:
+                return
+            try:
+                # `uid` is known when the object was read; until then it must not be that of the last one.
+                with structlog.contextvars.bound_contextvars(
+                    **{self.name: key}, uid="", reconcile_id=uuid.uuid4().hex[:8]
+                ):
+                    await self._sync_counted(key)
+            finally:
+                self.queue.done(key)
+            # A sync that finds nothing to do never suspends, and `get` does not either while keys wait: let others run.
+            await asyncio.sleep(0)
+
+    async def _sync_counted(self, key: str) -> None:
+        started = self._clock.monotonic()
+        self._metrics.begun()
+        result: Result = "error"  # also when it is cut short
+        try:
+            result = await self._sync_safely(key)
+        finally:
+            self._metrics.ended(result, self._clock.monotonic() - started)
+
+    async def _sync_safely(self, key: str) -> Result:
+        try:
+            await self._sync(key)
+        except (ConflictError, RequeueError) as error:
+            # The cache is behind the server; the newer version will arrive, and with it a key. This is the safety net.
+            log.debug("sync_conflict", error=str(error))
+            self.queue.add_rate_limited(key)
+            return "requeue"
+        except ApiError as error:
+            log.warning("sync_failed", error=str(error), tries=self.queue.num_requeues(key) + 1)
+            self.queue.add_rate_limited(key)
+            return "error"
+        except Exception:  # a bug in the sync of one object must not end the worker that serves all the others
+            log.exception("sync_crashed", tries=self.queue.num_requeues(key) + 1)
+            self.queue.add_rate_limited(key)
+            return "panic"
+        self.queue.forget(key)
+        return "success"
+
+
+def _queue(name: str, metrics: MetricsProvider, clock: Clock) -> RateLimitingQueue[str]:
+    return RateLimitingQueue(default_controller_rate_limiter(), name=name, metrics=metrics, clock=clock)

@@ -1,0 +1,230 @@
+"""The life of a process that runs controllers: what starts after what, who may work, and what ends before what (A12).
+
+Start: the pages; informers; when their caches are filled, the election; with the lease, the event recorder and the workers. A
+replica that waits for the lease has warm caches, so that it can work at once when its turn comes.
+
+Stop: no write begins any more, those under way are awaited, and the syncs end wherever they are, which is safe as a kill is;
+the recorder writes what it has; the lease is given back; the informers end. Each of these has its share of ten seconds. A lost
+lease leaves no time for any of it: the work is cancelled, and the process must end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import structlog
+
+from tfjob_operator.controller.leaderelection import LeaderHealth, LeadershipLostError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+
+    from tfjob_operator.controller.leaderelection import GatedTransport, LeaderElector
+    from tfjob_operator.controller.manager.controller import Controller
+    from tfjob_operator.controller.observability.http_server import PageServer
+    from tfjob_operator.informers import SharedInformerFactory
+
+DRAIN_S: Final = 5.0
+"""How long writes under way may take: mostly tens of milliseconds, with webhooks seconds. Kubernetes kills a pod 30 s after its
+SIGTERM; people who wait give up sooner."""
+FLUSH_S: Final = 1.5
+"""How long the recorder may take to write what it has queued: a thousand events at a millisecond each."""
+LAST_EVENT_S: Final = 1.0
+"""How long the event that is being written by then may still take."""
+RELEASE_S: Final = 2.0
+"""How long giving the lease back may take, a read and a write; if it takes longer, the lease runs out by itself."""
+
+log = structlog.get_logger(__name__)
+
+
+class Recorder(Protocol):
+    """Writes events, as `EventRecorder` and `SeriesRecorder` do."""
+
+    async def run(self) -> None:
+        """Write events until `stop`, and what waits by then."""
+        ...
+
+    def stop(self) -> None:
+        """Accept no more."""
+        ...
+
+
+class Manager:
+    """Runs informers and controllers in order, and says how they stand.
+
+    Invariants: keys are synced and events written only while `is_leading`; the lease is given back after both have ended.
+    """
+
+    def __init__(
+        self,
+        informers: SharedInformerFactory,
+        *controllers: Controller,
+        stop: asyncio.Event,
+        elector: LeaderElector | None = None,
+        work_gate: GatedTransport | None = None,
+        recorder: Recorder | None = None,
+        event_gate: GatedTransport | None = None,
+        pages: PageServer | None = None,
+        beside: Mapping[str, Callable[[], Coroutine[object, object, None]]] | None = None,
+        on_synced: Callable[[], None] | None = None,
+    ) -> None:
+        """Prepare; nothing runs yet.
+
+        stop: when it is set, `run` comes to its end.
+        elector: says when the controllers may work. None: at once, without asking anybody.
+        work_gate, event_gate: what the controllers write through, and what the recorder does. Without a gate what is under way
+            at the end is cut off.
+        beside: tasks that run from the beginning to the end, by their names; they should raise nothing.
+        on_synced: is called when all caches are filled.
+        """
+        self._informers = informers
+        self._controllers = controllers
+        self._stop = stop
+        self._elector = elector
+        self._work_gate = work_gate
+        self._recorder = recorder
+        self._event_gate = event_gate
+        self._pages = pages
+        self._beside = beside or {}
+        self._on_synced = on_synced
+        self._has_synced = False
+        self._working = False
+        self._work_ended = asyncio.Event()
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this process does the work."""
+        return self._working and (self._elector is None or self._elector.is_leader)
+
+    def why_not_ready(self) -> str | None:
+        """Return what keeps this process from working when its turn comes, or None. Waiting for the lease does not."""
+        if self._stop.is_set():
+            return "stopping"
+        return None if self._has_synced else "the caches are not filled yet"
+
+    async def run(self) -> None:
+        """Run until `stop` is set, then stop cleanly. Cancelling stops at once.
+
+        Raises ListenError when the pages' port is taken, LeadershipLostError when the lease is lost, and an ExceptionGroup when
+        a part fails by a bug.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            if self._pages is not None:
+                await stack.enter_async_context(self._serving(self._pages))
+            await stack.enter_async_context(_running(self._beside))
+            lost: LeadershipLostError | None = None
+            async with asyncio.TaskGroup() as group:
+                self._informers.start(group)
+                try:
+                    await self._work_in_turn()
+                except LeadershipLostError as error:
+                    lost = error
+                await self._informers.shut_down()
+            if lost is not None:
+                raise lost
+        log.info("operator_stopped")
+
+    def _serving(self, pages: PageServer) -> contextlib.AbstractAsyncContextManager[None]:
+        leadership = LeaderHealth()
+        if self._elector is not None:
+            leadership.watch(self._elector)
+        return pages.serving(
+            healthz={"lease": leadership.check, "workers": self._check_workers},
+            readyz={"operator": self.why_not_ready},
+        )
+
+    def _check_workers(self) -> str | None:
+        """Return the first complaint of a controller, or None."""
+        return next(filter(None, (controller.check() for controller in self._controllers)), None)
+
+    async def _work_in_turn(self) -> None:
+        """Wait for the caches and for the lease, and work. Raises LeadershipLostError."""
+        if not await self._synced():
+            return
+        self._has_synced = True
+        if self._on_synced is not None:
+            self._on_synced()
+        log.info("operator_ready")
+        await (self._work() if self._elector is None else self._lead_in_turn(self._elector))
+
+    async def _synced(self) -> bool:
+        """Wait until the caches are filled, however long the API server is away. False when told to stop before."""
+        async with asyncio.TaskGroup() as group:
+            syncing = group.create_task(self._informers.wait_for_cache_sync(math.inf), name="wait-for-cache-sync")
+            stopping = group.create_task(self._stop.wait(), name="wait-for-stop")
+            await asyncio.wait([syncing, stopping], return_when=asyncio.FIRST_COMPLETED)
+            syncing.cancel()
+            stopping.cancel()
+        return not self._stop.is_set()
+
+    async def _lead_in_turn(self, elector: LeaderElector) -> None:
+        """Wait for the lease, work while it is held, give it back. Raises LeadershipLostError."""
+        electing = asyncio.create_task(elector.run(self._work), name="leader-elector")
+        stopping = asyncio.create_task(self._stop.wait(), name="wait-for-stop")
+        working = asyncio.create_task(self._work_ended.wait(), name="wait-for-work")
+        try:
+            await asyncio.wait((electing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if elector.is_leader:  # the work ends by itself now, within its limits
+                await asyncio.wait((electing, working), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([electing], timeout=RELEASE_S)
+                if not electing.done():
+                    log.warning("lease_not_released", why="no answer in time", limit_s=RELEASE_S)
+        finally:
+            await _cancelled(electing, stopping, working)
+        if not electing.cancelled():
+            electing.result()
+
+    async def _work(self) -> None:
+        """Run the controllers until told to stop; then let the writes under way end, and write the events."""
+        self._working = True
+        try:
+            async with asyncio.TaskGroup() as group:
+                recording = group.create_task(self._recorder.run(), name="event-recorder") if self._recorder else None
+                working = [
+                    group.create_task(controller.run(), name=f"{controller.name}-controller")
+                    for controller in self._controllers
+                ]
+                await self._stop.wait()
+                log.info("operator_stopping", queued=sum(len(controller.queue) for controller in self._controllers))
+                for controller in self._controllers:
+                    controller.queue.shut_down()
+                await _end(working, self._work_gate, DRAIN_S)
+                if self._recorder is not None and recording is not None:
+                    self._recorder.stop()
+                    await asyncio.wait([recording], timeout=FLUSH_S)
+                    await _end([recording], self._event_gate, LAST_EVENT_S)
+        finally:
+            self._working = False
+            self._work_ended.set()
+
+
+async def _end(tasks: list[asyncio.Task[None]], gate: GatedTransport | None, limit_s: float) -> None:
+    """End tasks when none of their writes is under way: one that is cut off would keep the lease until that has run out."""
+    if gate is not None:
+        try:
+            async with asyncio.timeout(limit_s):
+                await gate.drain()
+        except TimeoutError:
+            log.warning("write_cut_short", task=tasks[0].get_name(), limit_s=limit_s)
+    await _cancelled(*tasks)
+
+
+@contextlib.asynccontextmanager
+async def _running(beside: Mapping[str, Callable[[], Coroutine[object, object, None]]]) -> AsyncIterator[None]:
+    """Run these inside the block."""
+    tasks = [asyncio.create_task(work(), name=name) for name, work in beside.items()]
+    try:
+        yield
+    finally:
+        await _cancelled(*tasks)
+
+
+async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait until they have ended, however they do."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
