@@ -1,4 +1,4 @@
-"""JSON that nests deeper than a decoder can follow it. Pure.
+"""JSON that nests deeper than a decoder can follow. Pure.
 
 An API server takes ten thousand levels in a field that a CRD leaves open. msgspec decodes by recursion, which Python bounds: at
 1,000 levels in 3.11, at 1,500 in 3.12, at 10,000 in 3.13, and from 3.12 on nobody can raise that. One such object must make
@@ -33,7 +33,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes | memoryview | msgspec.
 
 
 def levelled(body: bytes) -> bytes:
-    """The same JSON, with null for everything that lies deeper than `LEVELS`."""
+    """Return the same JSON, with null for everything that lies deeper than `LEVELS`."""
     kept: list[bytes] = []
     start = depth = 0
     for token in _TOKEN.finditer(body):
@@ -51,7 +51,7 @@ def levelled(body: bytes) -> bytes:
 
 
 def after_first(body: bytes | memoryview) -> int:
-    """How many bytes the first list or object of `body` has, with what separates it from the next value; 0 if none follows."""
+    """Return how many bytes the first list or object of `body` and the separator after it have; 0 if nothing follows."""
     depth = 0
     for token in _TOKEN.finditer(body):
         kind = body[token.start()]
@@ -63,7 +63,7 @@ def after_first(body: bytes | memoryview) -> int:
 
 
 def is_deeper_than(body: bytes | msgspec.Raw, levels: int) -> bool:
-    """Whether JSON nests deeper than that. Costs next to nothing where it does not have as many brackets."""
+    """Return whether JSON nests deeper than that. Costs next to nothing where it has fewer brackets."""
     raw = bytes(body)
     if raw.count(b"[") + raw.count(b"{") <= levels:
         return False

@@ -1,4 +1,4 @@
-"""Events of events.k8s.io/v1, which tell what goes on as a series: what a reporter writes of them, as frozen structs."""
+"""Events of events.k8s.io/v1, of which repeated ones are a series: the fields that a reporter writes, as frozen structs."""
 
 from __future__ import annotations
 

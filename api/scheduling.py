@@ -1,4 +1,4 @@
-"""PodGroups, by which gang schedulers are told which pods belong together: the two kinds that are in use."""
+"""PodGroups, which tell a gang scheduler which pods belong together: the two kinds that are in use."""
 
 from __future__ import annotations
 

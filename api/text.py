@@ -1,8 +1,8 @@
-"""Text that users and servers wrote, on its way into a status, an event or a log line: cut, cleaned, without values. Pure.
+"""Text of users and servers on its way into a status, an event or a log line: truncated, escaped, without values. Pure.
 
 All such text passes here where it enters: `api.v1.conditions` for conditions, the recorders for events,
 `controller.observability.log` for log lines, `api.client.errors` for what API servers say. So no caller can forget it, and text
-that comes through two of these doors is the same after both.
+that passes two of these places is the same after both.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SHORT: Final = {"\t": r"\t", "\r": r"\r", "\n": r"\n"}
 
 
 def clean(text: str, limit: int = MAX_BYTES) -> str:
-    """The text in at most `limit` bytes of UTF-8, its control characters but the newline shown as escapes.
+    """Return the text in at most `limit` bytes of UTF-8, its control characters but the newline shown as escapes.
 
     What is cut off is told at the end, in characters. Clean text stays as it is.
     """
@@ -61,13 +61,13 @@ def clean_end(text: str, limit: int) -> str:
 
 
 def quoted(text: str) -> str:
-    """A key or name of the user's choice as it is quoted: on one line, at most `MAX_NAME` characters of it."""
+    """Return a key or name that a user chose as it is quoted: on one line, at most `MAX_NAME` characters of it."""
     cut = text if len(text) <= MAX_NAME else f"{text[:MAX_NAME]}..."
     return _UNSAFE_IN_NAMES.sub(_escape, cut)
 
 
 def last_words(text: str, limit: int = LAST_WORDS_BYTES) -> str:
-    """The last lines that are not empty, as many as `limit` bytes hold, on one line; of a longer last line its beginning."""
+    """Return the last lines that are not empty, joined, in at most `limit` bytes; of a longer last line its beginning."""
     words = ""
     for line in reversed(text.splitlines()):
         more = clean(" ".join(line.split()), limit)
@@ -91,7 +91,7 @@ _EXCERPT: Final = re.compile(r"(?:, but found .)?, error found in #\d+ byte of \
 
 
 def without_values(text: str) -> str:
-    """What an API server says of an object that it refuses, without the values that it quotes: they may be secrets.
+    """Return an API server's message about an object that it refuses, without the values in it: they may be secrets.
 
     Names of fields, types, and what is allowed stay. Where the end of a value can not be told, all that follows goes.
     """
@@ -108,7 +108,7 @@ def without_values(text: str) -> str:
 
 
 def _end_of_value(text: str, start: int) -> int:
-    """Where a value ends that Go printed: at the colon of what is wrong with it, or before the next mistake."""
+    """Return where a value ends that Go printed: at the colon before what is wrong with it, or before the next mistake."""
     depth = 0
     for part in _PART.finditer(text, start):
         string, opens, closes = part.groups()

@@ -214,7 +214,7 @@ def _subdomain(text: str) -> str:
 
 
 def _pod_namespace(file: Path) -> str:
-    """The namespace of the pod that this runs in; empty outside of one."""
+    """Return the namespace of the pod that this runs in; empty outside of one."""
     try:
         return file.read_text().strip()
     except OSError:
@@ -222,7 +222,7 @@ def _pod_namespace(file: Path) -> str:
 
 
 def program_version() -> str:
-    """The installed version."""
+    """Return the installed version."""
     try:
         return version(PROGRAM)
     except PackageNotFoundError:

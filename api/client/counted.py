@@ -1,4 +1,4 @@
-"""The chunks of a body as somebody else reads them, counted."""
+"""A body whose chunks are counted while they are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers turned into values. What is no JSON, or not the JSON that was asked for, becomes an error of our tree here."""
+"""Responses decoded into values. What is not JSON, or not the JSON that was asked for, becomes a DecodeError."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 def decode_answer(raw: bytes, kind: type[T], *, request: str) -> T:
     """Decode an answer to `request`, which is for the message. Raises DecodeError, which quotes no value.
 
-    A proxy that answers 200 with a page of its own is a failure of the way to the server, to be tried again like any other.
+    A proxy that answers 200 with a page of its own is a failure to reach the server, to be retried like any other.
     """
     try:
         return decode(msgspec.json.Decoder(kind), raw)

@@ -24,9 +24,9 @@ ApiError                            something went wrong between us and the API 
     +-- ServerError                 any 5xx
         +-- TooLargeResourceVersionError   504 with that cause: this server has not seen that version yet (RF-05)
 
-A class that says something about the world (an object is gone, a name is taken, a body will never be accepted) is given by the
-reason in a Status alone, which is the API server's own word. A proxy answers with the same codes and knows nothing of the kind;
-so do admission webhooks that give a code and no reason. By their codes are known only answers that call for another attempt.
+A class that says something about an object (it is gone, its name is taken, it will never be accepted) is chosen by the reason
+in a Status alone, which comes from the API server itself. Proxies answer with the same codes and know nothing of objects; so
+do admission webhooks that give a code and no reason. A code alone decides only that the request is to be tried again.
 
 No message holds a secret: what goes in is the path of the request, the server's own words without the values that they quote,
 and the operating system's.
@@ -143,9 +143,9 @@ class StatusError(ApiError):
 
 
 class NoStatusError(StatusError):
-    """A failure, or a redirect, without a Status: the word of a proxy, or of an API server for an API that it does not have.
+    """A failure, or a redirect, without a Status: from a proxy, or from an API server for an API that it does not serve.
 
-    Nothing follows from it about any object, so what was asked is to be tried again.
+    It says nothing about any object, so the request is to be tried again.
     """
 
 
@@ -166,7 +166,7 @@ class NamespaceTerminatingError(ForbiddenError):
 
 
 class NotFoundError(StatusError):
-    """404: there is no such object, or the server does not have its kind."""
+    """404: there is no such object, or the server does not serve its kind."""
 
 
 class ConflictError(StatusError):
@@ -220,7 +220,7 @@ _status_decoder = msgspec.json.Decoder(Status)
 def error_from_answer(
     code: int, body: bytes, *, request: str, retry_after: str | None = None, now: datetime | None = None
 ) -> StatusError:
-    """Turn an HTTP failure into our error. Never raises, whatever the server sent.
+    """Return the error for an HTTP failure. Never raises, whatever the server sent.
 
     `body` may be a Status, the HTML of a load balancer, or empty; `retry_after` is the header as it came, in seconds or as
     a date, which is compared with `now` (default: the system's clock).
@@ -229,12 +229,12 @@ def error_from_answer(
 
 
 def error_from_event(raw: bytes | msgspec.Raw, *, request: str) -> StatusError:
-    """Turn the object of an ERROR event of a watch into our error."""
+    """Return the error for the object of an ERROR event of a watch."""
     return _classify(_read_status(500, bytes(raw)), request=request, retry_after_s=None)
 
 
 def parse_retry_after(value: str | None, now: datetime | None = None) -> float | None:
-    """Seconds from either form of Retry-After, a number or a date; None if absent or unreadable, never negative."""
+    """Return seconds from either form of Retry-After, a number or a date; None if absent or unreadable, never negative."""
     if not value:
         return None
     value = value.strip()
@@ -245,7 +245,7 @@ def parse_retry_after(value: str | None, now: datetime | None = None) -> float |
 
 
 def parse_http_date(value: str) -> datetime | None:
-    """The date of an HTTP header, with its timezone; None if unreadable."""
+    """Return the date of an HTTP header, with its timezone; None if unreadable."""
     try:
         date = parsedate_to_datetime(value)
     except (ValueError, OverflowError):

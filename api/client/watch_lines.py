@@ -84,7 +84,7 @@ class WatchLines:
 
 
 def lines_of(blocks: Iterable[memoryview]) -> list[bytes]:
-    """The lines of these blocks, without their ends; empty ones are left out."""
+    """Return the lines of these blocks, without their ends; empty ones are left out."""
     return [line for block in blocks for line in map(_without_cr, bytes(block).split(b"\n")) if line]
 
 

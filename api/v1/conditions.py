@@ -3,7 +3,7 @@
 Three rules, because clients rely on them: the newest transition stands last; a condition that is False never stands last while
 another one is True (the STATE column shows the last one); Running and Restarting replace each other.
 
-Held is no state, and the exception: it stands anywhere but last.
+Held is the exception: it is no state of the job, and is never the last one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Conditions = tuple[JobCondition, ...]
 
 
 class HasConditions(Protocol):
-    """A status, or what is to become one."""
+    """A status, or a draft of one."""
 
     @property
     def conditions(self) -> Conditions:
@@ -56,7 +56,7 @@ class HasConditions(Protocol):
 
 
 def find(conditions: Conditions, condition_type: str) -> JobCondition | None:
-    """The condition of that type, or None."""
+    """Return the condition of that type, or None."""
     return next((condition for condition in conditions if condition.type == condition_type), None)
 
 
@@ -74,7 +74,7 @@ def is_finished(status: HasConditions) -> bool:
 def set_true(
     conditions: Conditions, condition_type: ConditionType, reason: str, message: str, now: datetime
 ) -> Conditions:
-    """Make a condition True. Answers the very same tuple when nothing changes.
+    """Make a condition True. Returns the very same tuple when nothing changes.
 
     The transition time moves only when the status does; a new reason or message moves the update time alone.
     Succeeded and Failed are final: after them nothing is set, and Running becomes False.
@@ -121,7 +121,7 @@ def set_false(
 def set_held(conditions: Conditions, status: str, reason: str, message: str, now: datetime) -> Conditions:
     """Set Held, where it stands or else before the last condition, which must be there.
 
-    Answers the very same tuple when nothing changes, and when the job has ended.
+    Returns the very same tuple when nothing changes, and when the job has ended.
     """
     if _has_ended(conditions):
         return conditions

@@ -73,7 +73,7 @@ MANAGED_BY_US: Final = ("", "kubeflow.org/training-operator", "kubeflow.org/tfjo
 
 
 class RestartPolicy(StrEnum):
-    """Restart policies of a replica. ExitCode is ours: the pod runs with Never and we look at how it ended."""
+    """Restart policies of a replica. ExitCode is TFJob's own: the pod runs with Never, and its exit code decides."""
 
     ALWAYS = "Always"
     ON_FAILURE = "OnFailure"
@@ -110,7 +110,7 @@ class ConditionType(StrEnum):
 
 
 class ConditionReason(StrEnum):
-    """Why a condition is as it is; events that tell of it have the same reason."""
+    """Why a condition is as it is; events about it have the same reason."""
 
     CREATED = "TFJobCreated"
     RUNNING = "TFJobRunning"
@@ -128,7 +128,7 @@ class ConditionReason(StrEnum):
 
 
 class EventReason(StrEnum):
-    """What events on a job are about, beside the reasons of its conditions."""
+    """Reasons of events on a job, beside the reasons of its conditions."""
 
     CREATED_POD = "SuccessfulCreatePod"
     FAILED_CREATE_POD = "FailedCreatePod"

@@ -1,8 +1,8 @@
-"""The fields of a pod template, and what each must look like: so wrong types and slips of the finger are told in our words.
+"""The fields of a pod template and their types, so that wrong types and misspelt fields are reported in plain words.
 
-An API server says of a wrong type what its decoder does, quotes what stands beside it if it is an old one, and says one thing
-at a time; of unknown fields it says nothing. Known here is all of Kubernetes up to 1.36, so that no field of its own looks like
-a slip. Volumes of vendors are known by name alone.
+An API server reports a wrong type in its decoder's words, one at a time, and an old one quotes the values beside it; of
+unknown fields it says nothing. All fields of Kubernetes up to 1.36 are here, so that none of them looks misspelt. Volumes of
+vendors are known by name alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TEXTS: Final = ListOf(TEXT)
 def _fields(
     *, texts: str = "", flags: str = "", numbers: str = "", lists: str = "", anything: str = "", **others: Kind
 ) -> Fields:
-    """Fields by what they are: names of strings, booleans, whole numbers and lists of strings; each other one by itself."""
+    """Return the fields of an object: names of strings, booleans, integers and lists of strings, and all others one by one."""
     known: dict[str, Kind] = dict.fromkeys(texts.split(), TEXT)
     known |= dict.fromkeys(flags.split(), FLAG)
     known |= dict.fromkeys(numbers.split(), WHOLE)

@@ -36,7 +36,7 @@ _LONGEST: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Where something stands, written out only where it is told: a key, or a place in a list, below another path."""
+    """The path of a field, formatted only when it is reported: a key, or an index of a list, below another path."""
 
     above: Path | str
     step: str | int
@@ -66,7 +66,7 @@ class Reader:
 
     @property
     def unknown_fields(self) -> tuple[str, ...]:
-        """A sentence for each of the first `MOST` unknown fields, and how many there are besides."""
+        """A sentence for each of the first `MOST` unknown fields, and how many more there are."""
         rest = [f"and {self._more_unknown} more"] if self._more_unknown else []
         return (*self._unknown, *rest)
 
@@ -112,7 +112,7 @@ class Reader:
                 self.unknown(path, key, known, certain=True)
 
     def mapping(self, value: object, path: Path | str) -> Mapping[str, object]:
-        """An object; absent and null count as empty."""
+        """Return an object; absent and null count as empty."""
         if value is None:
             return {}
         if isinstance(value, dict):
@@ -121,7 +121,7 @@ class Reader:
         return {}
 
     def integer(self, value: object, path: Path | str, default: int | None) -> int | None:
-        """A whole number of at least 0, at most Go's largest; absent and null give the default."""
+        """Return a whole number of at least 0, at most Go's largest; absent and null give the default."""
         if value is None:
             return default
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
@@ -130,7 +130,7 @@ class Reader:
         return default
 
     def boolean(self, value: object, path: Path | str) -> bool:
-        """True or false; absent and null are false."""
+        """Return a boolean; absent and null are False."""
         if value is None:
             return False
         if isinstance(value, bool):
@@ -139,7 +139,7 @@ class Reader:
         return False
 
     def text(self, value: object, path: Path | str, default: str = "") -> str:
-        """A string; absent and null give the default."""
+        """Return a string; absent and null give the default."""
         if value is None:
             return default
         if isinstance(value, str):
@@ -148,7 +148,7 @@ class Reader:
         return default
 
     def choice(self, value: object, path: Path | str, allowed: type[E]) -> E | None:
-        """One of the allowed strings; None for what is absent, null, "" or a mistake."""
+        """Return one of the allowed strings; None for what is absent, null, "" or a mistake."""
         found = self.text(value, path)
         if not found:
             return None
@@ -165,14 +165,14 @@ def is_whole(value: object) -> bool:
 
 
 def some(names: Iterable[str], most: int = 5) -> str:
-    """The first of the names, for a message."""
+    """Return the first of the names, for a message."""
     told = [quoted(each) or "(no name)" for each in names]
     rest = f" and {len(told) - most} more" if len(told) > most else ""
     return ", ".join(told[:most]) + rest
 
 
 def _kind_of(value: object) -> str:
-    """What kind of thing was found: its value is nobody's business."""
+    """Return the type of a value in words; the value itself may be a secret."""
     if isinstance(value, bool):
         return "a boolean"
     if isinstance(value, int):

@@ -1,4 +1,4 @@
-"""What a value must look like, as data, and the walk that compares. Pure.
+"""Types of JSON values, as data, and a function that checks a value against them. Pure.
 
 CUP = Fields({"size": WHOLE, "labels": MapOf(TEXT), "spoons": ListOf(Fields({"metal": TEXT}))})
 check(reader, cup, CUP, "spec.cup")
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A value without parts: what it must be, in words, and whether it is. Null always passes: in Go that is nothing."""
+    """A value without parts: its type in words, and a test for it. Null always passes: Go takes it for an absent value."""
 
     words: str
     takes: Callable[[object], bool]
@@ -27,7 +27,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list of such things."""
+    """A list whose items have one type."""
 
     item: Kind
 
@@ -59,7 +59,7 @@ ANY: Final = Leaf("anything", lambda _: True)
 
 
 def check(reader: Reader, value: object, kind: Kind, path: Path | str) -> None:
-    """Note wherever a value is not of its kind, and keys that look like slips of the finger."""
+    """Note every value that is not of its type, and every key that looks misspelt."""
     match kind:
         case Leaf():
             if value is not None and not kind.takes(value):

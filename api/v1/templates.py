@@ -1,7 +1,7 @@
-"""Pod templates: decoded out of a job's specification while something is made of them, and what of them is kept. Pure.
+"""Pod templates: decoded from a job's specification when they are needed, and the facts that are kept of them. Pure.
 
-A decoded template is ten times as large as its bytes, and an operator knows thousands of jobs. So what is kept of one is what
-is asked at every sync (`facts_of`), and the templates are decoded again when pods or a PodGroup are made.
+A decoded template is ten times as large as its bytes, and an operator has thousands of jobs. So only what every sync needs is
+kept (`facts_of`), and the templates are decoded again when pods or a PodGroup are created.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NO_FACTS: Final = TemplateFacts()
 
 
 def templates_of(raw: bytes | msgspec.Raw) -> Mapping[str, JSON]:
-    """The templates of a checked specification by replica type, as the user wrote them; nobody may change them."""
+    """Return the templates of a checked specification by replica type, as the user wrote them; they must not be changed."""
     given = msgspec.json.decode(raw)["tfReplicaSpecs"]
     return {
         _CANONICAL_TYPE[key.lower()]: replica["template"]
@@ -33,14 +33,14 @@ def templates_of(raw: bytes | msgspec.Raw) -> Mapping[str, JSON]:
 
 
 def training_container(template: JSON) -> Mapping[str, Any]:
-    """The container named `tensorflow` of a checked template."""
+    """Return the container named `tensorflow` of a checked template."""
     spec = template["spec"]
     containers = spec["containers"] if isinstance(spec, dict) else []
     return next(container for container in containers if container.get("name") == c.CONTAINER_NAME)
 
 
 def facts_of(template: JSON) -> TemplateFacts:
-    """What is kept of a checked template."""
+    """Return what is kept of a checked template."""
     container, spec = training_container(template), template["spec"]
     found = TemplateFacts(
         ports=_named_ports(container),

@@ -52,11 +52,11 @@ class ReplicaStatus(Struct, frozen=True, omit_defaults=False):
 
 
 class IndexRestarts(Struct, frozen=True):
-    """How often one replica was restarted, whoever did it. Only replicas that were restarted, or stopped, have a record.
+    """How often one replica was restarted, by whomever. Only replicas that were restarted, or stopped, have a record.
 
     `carried` are the restarts up to the pod before `pod` (a UID), `in_place` those that the kubelet has made in it so far;
-    `replaced` says that it failed, was counted, and is to be made again, so that it is never counted twice. `stopped` says that
-    it was told to go with more grace than its own: should somebody shorten that, the pod no longer tells when it was asked.
+    `replaced` says that it failed, was counted, and is to be replaced, so that it is never counted twice. `stopped` says that
+    it is deleted with a longer grace than its own: if that is shortened later, the pod no longer shows when it was deleted.
     """
 
     type: str
@@ -74,10 +74,10 @@ class IndexRestarts(Struct, frozen=True):
 
 
 class Begun(Struct, frozen=True):
-    """That a job has begun: the operator has set out to make pods for it. From then on no edit of its specification ends it.
+    """That a job has begun: pods were created for it, or were about to be. From then on no edit of its specification ends it.
 
-    `generation` is that of the job then, or 0 where nobody has noted it: an operator of an older version began it. `replicas`
-    are the numbers by type of the newest specification that was good.
+    `generation` is that of the job then, or 0 where an operator of an older version, which did not record it, began it.
+    `replicas` are the sizes by type of the newest specification that was valid.
     """
 
     generation: int = 0
@@ -88,7 +88,7 @@ class JobStatus(Struct, frozen=True):
     """The status subresource.
 
     `finished_indices` are the replicas that have succeeded, by type, as "0,2-4"; they never run again. `restarts` is what
-    `backoffLimit` counts. `worker_selector` finds the workers' pods, for whoever scales them. `begun` is None until the job has
+    `backoffLimit` counts. `worker_selector` selects the workers' pods, for autoscalers. `begun` is None until the job has
     begun.
     """
 
@@ -122,7 +122,7 @@ class _WithoutStatus(Struct, frozen=True):
 
 
 def tfjob_with_unreadable_status(raw: bytes, _error: Exception) -> TFJob:
-    """Keep a job whose status does not decode, with an empty status: it is computed anew and written over (B01).
+    """Return a job whose status does not decode, with an empty status: a new one is computed and written over it (B01).
 
     Only a status written while the CRD had no schema can be unreadable. Raises msgspec.ValidationError if the metadata are
     unreadable too, which an API server does not let happen.
@@ -141,7 +141,7 @@ class Port(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TemplateFacts:
-    """What is kept of a pod template, as it is where the template says nothing.
+    """What is kept of a pod template; the defaults are those of a template without any of it.
 
     `ports` are all named ports of the training container, `tfjob-port` among them; `sets` are those of our environment
     variables that the template sets itself: they stay as they are.
@@ -161,7 +161,7 @@ class TemplateFacts:
 class ReplicaSpec:
     """One entry of `tfReplicaSpecs`, with defaults. The template itself stays undecoded in the job (`templates_of`).
 
-    `overrides_template_policy` says that the pod template asked for another restart policy and lost.
+    `overrides_template_policy` says that the pod template has another restart policy, which is not used.
     """
 
     type: str
@@ -186,7 +186,7 @@ class SchedulingPolicy:
 
 
 class SpecWarning(NamedTuple):
-    """What is no mistake, but hardly what its author meant: the reason of the event that tells it, and its words."""
+    """What is valid but hardly what its author meant: the reason and the message of an event."""
 
     reason: EventReason
     message: str
@@ -195,7 +195,7 @@ class SpecWarning(NamedTuple):
 class Mistake(NamedTuple):
     """What is wrong with a specification, and where.
 
-    `path` is "" where nobody knows more than the words: the API server has said them.
+    `path` is "" where only a message is known, which is the API server's.
     """
 
     path: str
@@ -209,8 +209,8 @@ class Mistake(NamedTuple):
 class TFJobSpec:
     """A checked specification with defaults, in the order of `REPLICA_TYPES`.
 
-    `warnings` are to be reported once in each generation: what was given twice and differs, what nobody knows, what runs
-    nothing. `too_large` says which bound it goes beyond, where it has been cut down to the size that the job had before.
+    `warnings` are to be reported once in each generation: fields that are given twice and differ, unknown fields, no replicas.
+    `too_large` says which bound was exceeded, where the job was cut down to the size that it had before.
     """
 
     replicas: Mapping[str, ReplicaSpec]
@@ -239,10 +239,10 @@ class TFJobSpec:
 
 @dataclass(frozen=True, slots=True)
 class InvalidSpec:
-    """A specification with mistakes, of which there is at least one, and what could be read of it all the same.
+    """A specification with at least one mistake, and those of its fields that could be read.
 
-    What can not be read is as if no limit were set, and nothing to be cleaned up: no mistake may end a job, or take what runs.
-    Beyond those in `mistakes` there are `more` that nobody has kept. `reason` is what the job's conditions name.
+    A field that cannot be read counts as no limit, and as no clean-up: no mistake may end a job, or delete pods that run.
+    Besides those in `mistakes` there are `more` that were not kept. `reason` is that of the job's condition.
     """
 
     mistakes: tuple[Mistake, ...]
@@ -264,7 +264,7 @@ class InvalidSpec:
     def of(
         cls, spec: TFJobSpec | InvalidSpec, mistake: Mistake, reason: ConditionReason = ConditionReason.INVALID
     ) -> InvalidSpec:
-        """A specification that can be read, and asks for what can not be."""
+        """Return a specification that was read as an invalid one, with this mistake."""
         return cls(
             (mistake,),
             reason=reason,

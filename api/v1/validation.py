@@ -1,7 +1,7 @@
-"""Read a specification: check every field that we use, fill in defaults, or say exactly what is wrong and where.
+"""Read a specification: check every field that is used, fill in defaults, or report exactly what is wrong and where.
 
-A mistake is reported where users look (the job's condition and events), with all mistakes at once, in words, and without the
-values, which may be secrets. Nothing here raises on user data.
+All mistakes are reported at once, where users look (the job's condition and events), in words, and without the values, which
+may be secrets. Nothing here raises on user data.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _CANONICAL_TYPE: Final = {name.lower(): name for name in c.REPLICA_TYPES}
 
 
 def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) -> TFJobSpec | InvalidSpec:
-    """Read the specification of the job called `name`: with defaults, or what is wrong with it.
+    """Read the specification of the job called `name`: with defaults, or as invalid with its mistakes.
 
-    `was_good`: the job has had a good one before, so that an entry of a number of workers alone is somebody's attempt to scale
-    a job that has none (U3). How large a job may be is asked elsewhere.
+    `was_good`: the job had a valid one before, so an entry for workers with nothing but `replicas` is an attempt to scale
+    a job that has none (U3). How large a job may be is checked elsewhere (`decide/bounds.py`).
     """
     reader = Reader()
     spec = _decode(reader, raw)
@@ -88,7 +88,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
 
 
 def _warnings(reader: Reader, replicas: Mapping[str, ReplicaSpec]) -> Iterator[SpecWarning]:
-    """What is no mistake, but hardly what its author meant."""
+    """Yield what is valid but hardly what its author meant."""
     for unknown in reader.unknown_fields:
         yield SpecWarning(EventReason.UNKNOWN_FIELD, unknown)
     if all(replica.replicas == 0 for replica in replicas.values()):
@@ -119,10 +119,10 @@ def _check_name(reader: Reader, job: str) -> None:
 def _read_replicas(
     reader: Reader, spec: JSON, *, was_good: bool
 ) -> tuple[dict[str, ReplicaSpec], tuple[SpecWarning, ...]]:
-    """Read `tfReplicaSpecs`. Its keys are taken in any letter case, and answered in the order of REPLICA_TYPES.
+    """Read `tfReplicaSpecs`. Its keys may have any letter case; the result is in the order of REPLICA_TYPES.
 
-    The scale subresource writes `Worker.replicas`, and knows no other spelling: beside an entry of another one that is a number
-    for that. Answers also a warning where there is no other.
+    The scale subresource writes `Worker.replicas`, in this spelling only: beside an entry in another spelling it is that
+    entry's size. Returns also a warning where there is no such entry.
     """
     path = "spec.tfReplicaSpecs"
     value = spec.get("tfReplicaSpecs")
@@ -149,7 +149,7 @@ def _read_replicas(
 
 
 def _is_size_alone(spellings: Mapping[str, object]) -> bool:
-    """Whether all that is said of workers is what the scale subresource writes."""
+    """Whether the only entry for workers is what the scale subresource writes."""
     return spellings.keys() == {c.WORKER} and _is_size(spellings[c.WORKER])
 
 
@@ -158,7 +158,7 @@ def _is_size(entry: object) -> bool:
 
 
 def _read_entries(reader: Reader, canonical: str, spellings: dict[str, object], path: str) -> ReplicaSpec:
-    """Read what is said of one replica type, under whatever spellings of its name."""
+    """Read the entries of one replica type, in any spelling of its name."""
     size = spellings.get(canonical)
     if len(spellings) > 1 and _is_size(size):
         spellings = {key: entry for key, entry in spellings.items() if key != canonical}
@@ -173,7 +173,7 @@ def _read_entries(reader: Reader, canonical: str, spellings: dict[str, object], 
 
 
 def _check_chiefs(reader: Reader, found: Mapping[str, ReplicaSpec], path: str) -> None:
-    """Chief and Master are one role, and the role has one holder."""
+    """Check that there is at most one replica of the role that is called Chief or Master."""
     if all(name in found for name in c.CHIEF_TYPES):
         reader.error(path, "Chief and Master are two names of one role; keep one of them")
     for name in c.CHIEF_TYPES:
@@ -222,7 +222,7 @@ def _read_template(reader: Reader, template: JSON, path: str) -> RestartPolicy |
 
 
 def _read_containers(reader: Reader, containers: list[object], path: str) -> None:
-    """Each needs a name and an image, and one of them is to train."""
+    """Check that each has a name and an image, and that one is the training container."""
     names: list[str] = []
     for index, container in enumerate(containers):
         if not isinstance(container, dict):
@@ -269,7 +269,7 @@ REPLICA_FIELDS: Final = frozenset({"replicas", "template", "restartPolicy"})
 
 
 def _read_run_policies(reader: Reader, spec: JSON) -> tuple[_RunPolicy, tuple[SpecWarning, ...]]:
-    """Read both places and merge them; answers also a warning for each field in which they disagree."""
+    """Read both places and merge them; return also a warning for each field in which they disagree."""
     given = spec.get("runPolicy")
     nested = _read_run_policy(reader, reader.mapping(given, "spec.runPolicy"), "spec.runPolicy")
     if not (given is None or isinstance(given, dict)):
@@ -323,5 +323,5 @@ def _read_scheduling(reader: Reader, value: object, path: str) -> SchedulingPoli
 
 
 def _object_or_none(value: object) -> JSON | None:
-    """An object that says something; what it is instead is told by its type."""
+    """Return a non-empty object, else None; a wrong type is reported by its own check."""
     return value if isinstance(value, dict) and value else None

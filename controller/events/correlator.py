@@ -143,6 +143,6 @@ def _source_and_object(event: Event) -> tuple[str, ...]:
 
 
 def _group_key(event: Event) -> tuple[str, ...]:
-    """What similar events have in common: all but the message (EV-03)."""
+    """Return what similar events have in common: all but the message (EV-03)."""
     reporter = (event.reporting_component, event.reporting_instance)
     return (*_source_and_object(event), event.type, event.reason, *reporter)

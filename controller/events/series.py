@@ -79,7 +79,7 @@ class SeriesCache:
         return [record.event for record in self._records.values() if record.event.series is not None]
 
     def unwritten(self) -> list[Event]:
-        """The series of which the server has not the last state."""
+        """Return the series of which the server has not the last state."""
         return [record.event for record in self._records.values() if not record.is_written]
 
     def finish(self, now: float) -> list[Event]:
@@ -111,7 +111,7 @@ class SeriesCache:
 
 
 def _key(event: Event) -> _Key:
-    """What isomorphic events have in common; the note is no part of it.
+    """Return what isomorphic events have in common; the note is no part of it.
 
     Nor are the versions of the objects, which are in client-go: each write of a status would end all series about its object.
     """

@@ -1,4 +1,4 @@
-"""Growing delays for what others refuse or undo, each thing by itself, so that none keeps another waiting.
+"""Growing delays for what others refuse or undo, for each child by itself, so that none keeps another waiting.
 
 This is the only bookkeeper of delays in the controller, beside the work queue's, which is about whole jobs: of children that
 can not be created (`blocked.py`), of orphans that can not be adopted (`adoption.py`), and of what users have edited and edit
@@ -25,24 +25,21 @@ FORGIVEN_S: Final = LONGEST_DELAY_S
 
 
 class Delays:
-    """When a thing may be tried again, by the job that it is for and by what it is. All of it can be lost: it only paces.
-
-    What is known of an owner goes with it (`forget`), and that of a thing when it is cleared or forgiven.
-    """
+    """When something may be tried again, by its job and a key of its own. Losing it is harmless: it only paces."""
 
     def __init__(self, clock: Clock, limiter: RateLimiter[tuple[OwnerKey, str]] | None = None) -> None:
-        """`limiter` says how long a thing waits."""
+        """Start without delays; `limiter` decides how long each is."""
         self._clock = clock
         self._limiter = limiter or ItemExponentialFailureRateLimiter(FIRST_DELAY_S, LONGEST_DELAY_S)
         self._due: dict[OwnerKey, dict[str, float]] = {}
 
     def wait_s(self, owner: OwnerKey, what: str) -> float:
-        """Return for how many seconds this must not be tried yet; 0 when it may be."""
+        """Return the seconds until this may be tried again; 0 if it may be now."""
         due = self._due.get(owner, {}).get(what)
         return 0.0 if due is None else max(0.0, due - self._clock.monotonic())
 
     def tried(self, owner: OwnerKey, what: str) -> float:
-        """Note a try, however it ended. Return in how many seconds the next may come."""
+        """Record a try, however it ended. Return the seconds until the next one."""
         now = self._clock.monotonic()
         known = self._due.setdefault(owner, {})
         for each in [each for each, due in known.items() if now > due + FORGIVEN_S]:
@@ -53,7 +50,7 @@ class Delays:
         return wait_s
 
     def clear(self, owner: OwnerKey, what: str) -> None:
-        """Let this be tried at once, and begin anew: it has succeeded, or what stood in its way is gone."""
+        """Let this be tried at once, with the first delay again: it has succeeded, or its obstacle is gone."""
         known = self._due.get(owner)
         if known is not None and known.pop(what, None) is not None:
             self._limiter.forget((owner, what))

@@ -1,4 +1,4 @@
-"""What we have asked the API server for and not yet seen in the cache.
+"""Creates and deletes of ours that the cache does not show yet.
 
 A cache lags behind our own writes. Until the creates and deletes of one sync have been observed, a second one would repeat
 them; so a job with unmet expectations gets its status computed but neither creates nor deletes (EX-09). Children are expected
@@ -7,8 +7,8 @@ one by one, creations by name and deletions by UID, and not as counts.
 Invariants:
 
 - An event that comes twice, or belongs to another child, never stands in for one that is missing (B11, B18).
-- Records belong to a job's namespace and UID: a job that is deleted and made again under its name starts with none (EX-06,
-  EX-08), and what others make elsewhere meets none of them (D2).
+- Records belong to a job's namespace and UID: a job that is deleted and created again under its name starts with none (EX-06,
+  EX-08), and objects in other namespaces meet none of them (D2).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Expectations:
         return False
 
     def expires_in_s(self, owner: OwnerKey) -> float | None:
-        """In how many seconds the wait is over, whatever is seen until then; None when nothing is outstanding."""
+        """Return the seconds until the expectations expire; None when nothing is outstanding."""
         record = self._records.get(owner)
         if record is None:
             return None
@@ -75,19 +75,19 @@ class Expectations:
         self._drop_if_met(owner)
 
     def creation_observed(self, owner: OwnerKey, kind: str, name: str) -> None:
-        """The child is in the cache, or its create failed or was never sent."""
+        """Meet an expectation: the child is in the cache, or its create failed or was never sent."""
         if record := self._records.get(owner):
             record.creations.discard(_key(kind, name))
             self._drop_if_met(owner)
 
     def deletion_observed(self, owner: OwnerKey, kind: str, uid: str) -> None:
-        """The child is gone or on its way out, or its delete failed. Counted once, however often it is seen (EX-07)."""
+        """Meet an expectation: the child is gone or is being deleted, or its delete failed. Counted once (EX-07)."""
         if record := self._records.get(owner):
             record.deletions.discard(_key(kind, uid))
             self._drop_if_met(owner)
 
     def forget(self, owner: OwnerKey) -> None:
-        """The owner is gone (EX-08)."""
+        """Drop the records of an owner: it is gone (EX-08)."""
         self._records.pop(owner, None)
 
     def _record(self, owner: OwnerKey) -> _Record:

@@ -1,6 +1,6 @@
-"""What informers tell, turned into keys of jobs and met expectations.
+"""Event handlers: they turn the informers' notifications into keys of jobs, and meet expectations.
 
-Handlers run on the loop between syncs and must not block: they note what was seen and which job it concerns, nothing else.
+Handlers run on the loop between syncs and must not block: they record what was seen and which job it concerns, nothing else.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ C = TypeVar("C", Pod, Service, ConfigMap, PodGroup)
 
 
 class Feed:
-    """The way of keys into the queue, shut until this process works: nobody would take them out again (D6)."""
+    """Adds keys to the queue, but none before this process works: nobody would take them out again (D6)."""
 
     def __init__(self, queue: RateLimitingQueue[str]) -> None:
         self._queue = queue
         self._open = False
 
     def open(self, jobs: Iterable[TFJob]) -> None:
-        """Let keys pass from now on, and queue the jobs of the cache; they stand behind those that change now (PQ-04)."""
+        """Add keys from now on, and queue the jobs of the cache with low priority, behind those that change now (PQ-04)."""
         if not self._open:
             self._open = True
             for job in jobs:
@@ -66,17 +66,17 @@ class JobHandler:
         self._forget = forget
 
     def on_add(self, job: TFJob, is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - the informers' signature
-        """Queue a new job; those that were there at start-up stand behind those that change now (PQ-04)."""
+        """Queue a new job; those of the initial list have low priority, behind those that change now (PQ-04)."""
         self._feed.add(meta_key(job.metadata), low_priority=is_in_initial_list)
 
     def on_update(self, old: TFJob, new: TFJob, /) -> None:
-        """Queue a job that changed; one of another UID was deleted and made again unseen (EX-08, SI-11)."""
+        """Queue a job that changed. If the UID is another, it was deleted and created again unseen (EX-08, SI-11)."""
         if old.metadata.uid != new.metadata.uid:
             self._forget(old.metadata)
         self._feed.add(meta_key(new.metadata))
 
     def on_delete(self, gone: TFJob | Tombstone[TFJob], /) -> None:
-        """Forget a job; its children go by the garbage collector's hand."""
+        """Forget a job; the garbage collector deletes its children."""
         self._forget(object_of(gone).metadata)
 
 
@@ -95,17 +95,17 @@ class ChildHandler(Generic[C]):
         self._blocked = blocked
 
     def on_add(self, child: C, _is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - as above
-        """A child is there."""
+        """Meet the expectation of a child's creation, and queue its job."""
         self._seen(child.metadata)
 
     def on_update(self, old: C, new: C, /) -> None:
-        """A child changed. With another UID it was deleted and made again unseen; with another owner it left the old one."""
+        """Queue the job of a child that changed. With another UID it was deleted and created again; its owner may differ."""
         if old.metadata.uid != new.metadata.uid or controller_of(old.metadata) != controller_of(new.metadata):
             self._gone(old.metadata)
         self._seen(new.metadata)
 
     def on_delete(self, gone: C | Tombstone[C], /) -> None:
-        """A child is gone."""
+        """Meet the expectation of a child's deletion, and queue its job."""
         self._gone(object_of(gone).metadata)
 
     def _seen(self, meta: ChildMeta) -> None:

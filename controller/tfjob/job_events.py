@@ -1,4 +1,4 @@
-"""Events on jobs: each is recorded on its job and logged; a problem of a pod is told once."""
+"""Events on jobs: each is recorded on its job and logged; a problem of a pod is reported once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 class JobEvents:
-    """Records events on jobs. Remembers which problems were told: that may be lost, and one is told again then."""
+    """Records events on jobs. Remembers which problems were reported; if that is lost, they are reported again."""
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
@@ -36,13 +36,13 @@ class JobEvents:
     async def write(self, job: TFJob, event: JobEvent, *, fact: str) -> None:
         """Return when an event is on the server, or can never be. Raises ApiError when it can not be written for now.
 
-        `fact` names what it tells, so that an operator that is killed in between tells it once.
+        `fact` names what it states, so that an operator that is killed in between does not write it twice.
         """
         await self._recorder.write(reference_to(job), event.type, event.reason, event.message, fact=fact)
         _log(event.type, event.reason, event.message)
 
     def report(self, job: TFJob, problems: Iterable[Problem]) -> None:
-        """Record those problems that were not told yet. Of a job that has ended nothing is remembered any more (D17)."""
+        """Record those problems that were not reported yet. Nothing is remembered of a job that has ended (D17)."""
         if conditions.is_finished(job.status):
             self.forget(job.metadata.uid)
         if not problems:

@@ -1,7 +1,7 @@
-"""What an API server does not keep of a status, because its CRD does not know the fields (D3).
+"""Status fields that an API server drops, because its CRD does not have them (D3).
 
-The CRD of another operator, or an older one of ours, has the API server drop what it does not know, in silence. What was sent
-then stands in for what the server shows: else each sync would find the status wanting, and write it again, for ever.
+The CRD of another operator, or an older one of ours, makes the API server drop unknown fields without a word. Then the
+fields as they were sent replace what the server shows; otherwise each sync would find the status incomplete and write it again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 class UnkeptStatus:
     """Remembers, by the UID of a job, the fields that the server dropped, as they were last sent.
 
-    It can all be lost: then each job's status is written once more.
+    If that is lost, each job's status is written once more.
     """
 
     def __init__(self, recorder: EventRecorder) -> None:
@@ -37,7 +37,7 @@ class UnkeptStatus:
         self._logged = False
 
     def compare(self, job: TFJob, sent: JobStatus, kept: JobStatus) -> None:
-        """Remember what the server dropped; tell the log of it once, and each job once."""
+        """Remember what the server dropped; log it once, and record an event once for each job."""
         uid = job.metadata.uid
         lost = {
             name: getattr(sent, name) for name in sent.__struct_fields__ if getattr(sent, name) != getattr(kept, name)
@@ -57,14 +57,14 @@ class UnkeptStatus:
         self._sent[uid] = lost
 
     def as_sent(self, job: TFJob) -> TFJob:
-        """The job as it would be if the server had kept what we sent."""
+        """Return the job with the fields that the server dropped, as they were sent."""
         lost = self._sent.get(job.metadata.uid)
         if lost is None:
             return job
         return msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, **lost))
 
     def forget(self, uid: str) -> None:
-        """The job is gone."""
+        """Drop what is remembered of a job: it is gone."""
         self._sent.pop(uid, None)
 
 

@@ -1,5 +1,4 @@
-"""How long a status that says little waits for what more there may be to say: a status write costs the API server as much as
-two pods."""
+"""How long a status write of little urgency is delayed, so that more changes go with it: it costs as much as two pods."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ after the other says so once. Where nobody waits, a second is all (U12). What a 
 
 @dataclass(slots=True)
 class Window:
-    """The wait of one job's status. Times are seconds of one monotonic clock.
+    """The delay of one job's status write. Times are seconds of one monotonic clock.
 
     `opened_at` is when something first waited, `write_by` when it must be written whatever else there is.
     """
@@ -25,9 +24,9 @@ class Window:
     write_by: float | None = None
 
     def left_s(self, now: float, *, starts: bool, busy: bool) -> float:
-        """How long a status still waits that is computed now; not at all where that is not more than 0.
+        """Return for how many seconds a status that is computed now still waits; 0 or less: write it now.
 
-        starts: it says no more than that pods have become active. busy: other jobs wait for a worker.
+        starts: it differs only in that more pods are active. busy: other jobs wait for a worker.
         """
         if self.opened_at is None:
             self.opened_at = now
@@ -38,5 +37,5 @@ class Window:
         return (latest if self.write_by is None else min(latest, self.write_by)) - now
 
     def close(self) -> None:
-        """All is written."""
+        """End the wait: the status is written."""
         self.opened_at = self.write_by = None

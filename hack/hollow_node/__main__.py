@@ -24,7 +24,7 @@ from tfjob_operator.informers import InformerError
 
 
 def flags() -> argparse.ArgumentParser:
-    """The flags of the command line."""
+    """Return the flags of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m hack.hollow_node", description="Play kubelet for pods that nobody runs."
     )

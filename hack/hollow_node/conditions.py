@@ -38,7 +38,7 @@ class Told:
 
 
 def condition_of(conditions: Sequence[Condition] | None, kind: str) -> Condition | None:
-    """The condition of this type, if the pod has it."""
+    """Return the condition of this type, if the pod has it."""
     return next((condition for condition in conditions or () if condition.type == kind), None)
 
 
@@ -90,7 +90,7 @@ def summarise(
 
 
 def _set(conditions: Sequence[Condition] | None, drawn: dict[str, _Drawn], now: datetime) -> list[Condition]:
-    """The conditions with these set: each in its place, new ones at the end."""
+    """Return the conditions with these set: each in its place, new ones at the end."""
     old = {condition.type: condition for condition in conditions or ()}
     new = {kind: _condition(kind, old.get(kind), entry, now) for kind, entry in drawn.items()}
     return list((old | new).values())

@@ -55,7 +55,7 @@ class Rules:
     kubernetes: Kubernetes
 
     def after(self, status: ContainerStatus, end: Terminated) -> After:
-        """What follows this end of a container."""
+        """Return what follows this end of a container."""
         spec, init = self._spec_of(status.name)
         return after(end, spec, self.pod.spec.restart_policy, self.kubernetes, init=init)
 
@@ -72,7 +72,7 @@ class Rules:
 
 
 def fresh(spec: ContainerSpec, reason: str) -> ContainerStatus:
-    """The status of a container that has never started."""
+    """Return the status of a container that has never started."""
     return ContainerStatus(name=spec.name, image=spec.image, state=ContainerState(waiting=Waiting(reason=reason)))
 
 
@@ -82,12 +82,12 @@ def last_end(status: ContainerStatus) -> Terminated | None:
 
 
 def waits_for(status: ContainerStatus) -> str:
-    """The reason for which a container waits, or nothing."""
+    """Return the reason for which a container waits, or nothing."""
     return status.state.waiting.reason if status.state.waiting is not None else ""
 
 
 def current_run(script: Script, status: ContainerStatus) -> Run:
-    """What the run does that is going on."""
+    """Return what the run does that is going on."""
     return script.run(status.name, status.restart_count)
 
 
@@ -147,7 +147,7 @@ def terminate(status: ContainerStatus, exit_code: int, finished: datetime, reaso
 
 
 def unknown_end(when: str) -> Terminated:
-    """The end of a container that the kubelet can not find any more when the pod is `when`."""
+    """Return the end of a container that the kubelet can not find any more when the pod is `when`."""
     message = f"The container could not be located when the pod was {when}"
     return Terminated(exit_code=SIGKILL_EXIT, reason=STATUS_UNKNOWN, message=message)
 
@@ -215,7 +215,7 @@ def _start(
 
 
 def _fail_to_start(status: ContainerStatus, rules: Rules, now: datetime) -> tuple[ContainerStatus, datetime | None]:
-    """What the runtime answers when there is no such program: a container that has ended and never ran."""
+    """Return what the runtime answers when there is no such program: a container that has ended and never ran."""
     ended = terminate(status, START_ERROR_EXIT, now, START_ERROR)
     if rules.is_final(ended):
         return ended, None

@@ -58,7 +58,7 @@ def _delete_by_policy(moment: Moment, asked: datetime, deadline: datetime) -> St
 
 
 def _with_the_unstarted(moment: Moment) -> list[ContainerStatus]:
-    """The ordinary containers as kubelets since 1.25 leave them: what never ran has ended. The phase knows nothing of it."""
+    """Return the ordinary containers as kubelets since 1.25 leave them: what never ran has ended; the phase ignores it."""
     mains = moment.containers.mains
     if not moment.kubernetes.has(UNSTARTED_ARE_CALLED_UNKNOWN) or moment.containers.incomplete_inits():
         return mains
@@ -107,7 +107,7 @@ def _is_news(moment: Moment) -> bool:
 
 
 def _give_up_waiting(moment: Moment) -> None:
-    """What waited to be started again has ended; what has never run is about to be created for ever."""
+    """End what waited to be started again; what has never run is about to be created for ever."""
     for group in (moment.containers.inits, moment.containers.mains):
         for index, container in enumerate(group):
             if not waits_for(container):

@@ -36,7 +36,7 @@ class Fate:
 
 
 def due_fate(moment: Moment) -> Fate | None:
-    """What befalls the whole pod by now."""
+    """Return what has happened to the whole pod by now."""
     for status in moment.containers.all():
         if status.state.running is not None:
             run = current_run(moment.script, status)
@@ -47,7 +47,7 @@ def due_fate(moment: Moment) -> Fate | None:
 
 
 def meet(moment: Moment, fate: Fate) -> Step:
-    """The first of a fate and a deletion decides; but of a lost node nobody hears that a deletion was carried out."""
+    """Let the first of a fate and a deletion decide; but a lost node reports no deletion as carried out."""
     if fate.outcome is Outcome.NODE_LOST:
         return _stay_lost(moment, fate)
     if moment.deleting and moment.asked < fate.since.replace(microsecond=0):
@@ -56,7 +56,7 @@ def meet(moment: Moment, fate: Fate) -> Step:
 
 
 def _stay_lost(moment: Moment, fate: Fate) -> Step:
-    """What the node controller and the taint manager do while the kubelet is silent. Nobody ever confirms a deletion."""
+    """Do what node controller and taint manager do while the kubelet is silent; no deletion is ever confirmed."""
     lost = replace(
         moment.status, conditions=set_condition(moment.status.conditions, "Ready", holds=False, now=moment.now)
     )
@@ -70,7 +70,7 @@ def _stay_lost(moment: Moment, fate: Fate) -> Step:
 
 
 def _disrupt(moment: Moment, fate: Fate) -> Step:
-    """An eviction for want of memory, or a shutdown of the node. Since 1.22 what exits with 0 on SIGTERM has Succeeded."""
+    """Evict for want of memory, or shut the node down. Since 1.22 what exits with 0 on SIGTERM has Succeeded."""
     if fate.outcome is Outcome.EVICTED:
         change, reason, grace = EVICTED_MAY_SUCCEED, "Evicted", HARD_EVICTION_GRACE_S
         message = "The node was low on resource: memory. "
@@ -108,7 +108,7 @@ def rejection(moment: Moment) -> str | None:
 
 
 def reject(moment: Moment, reason: str) -> HollowStatus:
-    """A pod that is not let in has nothing but a phase and a reason."""
+    """Return a status with nothing but a phase and a reason: the pod is not admitted."""
     intro = "Pod was rejected:" if moment.kubernetes.has(REJECTIONS_SAY_SO) else "Pod"
     message = f"{intro} the script of the hollow node says {reason}"
     return HollowStatus(observed_generation=moment.generation, phase=FAILED, reason=reason, message=message)
@@ -121,7 +121,7 @@ def expiry(moment: Moment) -> datetime | None:
 
 
 def exceed_deadline(moment: Moment, expired: datetime) -> Step:
-    """The pod has lived longer than its activeDeadlineSeconds."""
+    """End a pod that has lived longer than its activeDeadlineSeconds."""
     reason, message = "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
     if not moment.kubernetes.has(DEADLINE_WAITS_FOR_CONTAINERS):
         statuses = [replace(c, ready=False) for c in moment.containers.mains]

@@ -37,7 +37,7 @@ class History:
         self._entries: dict[tuple[str, str, str], _Entry] = {}
 
     def runs_before(self, pod: HollowPod) -> Mapping[str, int]:
-        """The runs that the predecessors of a pod to be bound have used up, by container; empty for the first."""
+        """Return the runs that the predecessors of a pod to be bound have used up, by container; empty for the first."""
         key = _succession(pod)
         entry = self._entries.get(key) if key is not None else None
         return entry.runs if entry is not None else {}
@@ -61,7 +61,7 @@ class History:
 
 
 def _succession(pod: HollowPod) -> tuple[str, str, str] | None:
-    """What a pod and its successors have in common, or None where nothing is to be remembered."""
+    """Return what a pod and its successors have in common, or None where nothing is to be remembered."""
     owner = controller_of(pod.metadata)
     if owner is None or not any(
         "," in text for key, text in (pod.metadata.annotations or {}).items() if key.startswith(RUN)

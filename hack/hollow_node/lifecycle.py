@@ -41,7 +41,7 @@ def advance(pod: HollowPod, script: Script, status: HollowStatus, now: datetime,
 
 
 def _go_on(moment: Moment) -> Step:
-    """What a pod does by itself."""
+    """Let the pod do what it does by itself."""
     outcome = moment.containers.outcome()
     over = outcome is not None and not moment.containers.running_sidecars()
     expires = expiry(moment)
@@ -61,7 +61,7 @@ def _go_on(moment: Moment) -> Step:
 
 
 def _rest(moment: Moment) -> Step:
-    """A pod that has ended only has its last riddles solved: containers that will not be started again after all."""
+    """Settle what is open in a pod that has ended: containers that will not be started again after all."""
     if moment.deleting or not _leaves_riddles(moment):
         return Step(moment.status, removal=Removal.FINAL if moment.deleting else Removal.NONE)
     for index, container in enumerate(moment.containers.inits):
@@ -88,7 +88,7 @@ def _is_starting(moment: Moment) -> bool:
 
 
 def _starting(moment: Moment) -> Step | None:
-    """The stages before the first container: the pod is let in, then it has its sandbox."""
+    """Pass the stages before the first container: the pod is admitted, then it has its sandbox."""
     start = timedelta(seconds=moment.place.timing.start)
     if not start or not moment.containers.nothing_began() or _waits_after_start(moment):
         return None

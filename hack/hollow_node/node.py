@@ -166,6 +166,6 @@ class HollowNode:
 
 
 def _orders(pod: HollowPod) -> tuple[object, ...]:
-    """What other people may change in a living pod's metadata that this node obeys."""
+    """Return what other people may change in a living pod's metadata that this node obeys."""
     meta = pod.metadata
     return meta.deletion_timestamp, meta.deletion_grace_period_seconds, meta.annotations

@@ -41,7 +41,7 @@ class PodContainers:
 
     @classmethod
     def of(cls, rules: Rules, status: HollowStatus) -> Self:
-        """The statuses so far, in the order of the spec; a container that has none yet gets its first one."""
+        """Return the statuses so far, in the order of the spec; a container that has none yet gets its first one."""
         known = {c.name: c for c in (*(status.init_container_statuses or ()), *(status.container_statuses or ()))}
         inits = rules.pod.spec.init_containers or []
         first = INITIALIZING if inits else CREATING
@@ -70,7 +70,7 @@ class PodContainers:
         return all(c.state.running is None and last_end(c) is None for c in self.all())
 
     def incomplete_inits(self) -> list[str]:
-        """The init containers for which the others wait. Once one of those has run there are none, whatever is repeated."""
+        """Return the init containers for which the others wait; once one of those has run there are none."""
         if any(c.state.running is not None or last_end(c) is not None for c in self.mains):
             return []
         return [c.name for c in self.inits if not self.lets_others_start(c)]
@@ -83,7 +83,7 @@ class PodContainers:
         return init.state.running is not None or (end is not None and end.reason != RESTARTING_ALL)
 
     def outcome(self) -> str | None:
-        """The phase with which the pod ends if it ends with what its containers, but for native sidecars, now are."""
+        """Return the phase with which the pod ends if it ends with what its containers, but for native sidecars, now are."""
         for init in self.inits:
             if init.name not in self.sidecars and not is_done(init) and self.rules.is_final(init):
                 return FAILED
@@ -109,7 +109,7 @@ class PodContainers:
         return self._trigger() is not None
 
     def phase(self, before: str) -> str:
-        """The phase of a pod that goes on."""
+        """Return the phase of a pod that goes on."""
         if any(waits_for(c) == RESTARTING_ALL for c in self.all()):
             return before
         if any(not is_done(c) for c in self.inits if c.name not in self.sidecars):
@@ -177,7 +177,7 @@ class PodContainers:
                     group[number] = wait(status, INITIALIZING, "", status.last_state.terminated)
 
     def readied(self) -> list[ContainerStatus] | None:
-        """The statuses of init containers as they are reported: ready means done, or running if it is a native sidecar."""
+        """Return the init containers' statuses as reported: ready means done, or running if it is a native sidecar."""
         return [c if c.name in self.sidecars else replace(c, ready=is_done(c)) for c in self.inits] or None
 
 

@@ -40,7 +40,7 @@ def may_restart_all(container: ContainerSpec, kubernetes: Kubernetes) -> bool:
 
 
 def after(end: Terminated, container: ContainerSpec, pod_policy: str, kubernetes: Kubernetes, *, init: bool) -> After:
-    """The first of the container's rules that matches decides, else its own policy, else the pod's."""
+    """Decide by the first of the container's rules that matches, else by its own policy, else by the pod's."""
     if end.reason == RESTARTING_ALL:
         return After.RESTART
     policy = pod_policy

@@ -132,7 +132,7 @@ class PodRunner:
 
 
 def status_changes(old: HollowStatus, new: HollowStatus) -> dict[str, object]:
-    """The strategic merge patch that leads from one status to the other.
+    """Return the strategic merge patch that leads from one status to the other.
 
     Conditions are merged by type on the server, so that only ours are sent, and only if they changed; a field that is
     gone is sent as null.

@@ -87,7 +87,7 @@ class Script:
     runs_before: Mapping[str, int] = field(default_factory=dict)
 
     def run(self, container: str, index: int) -> Run:
-        """What the run after `index` restarts does; the last entry of a list repeats."""
+        """Return what the run after `index` restarts does; the last entry of a list repeats."""
         runs = self.runs[container]
         return runs[min(self.runs_before.get(container, 0) + index, len(runs) - 1)]
 

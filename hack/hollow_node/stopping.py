@@ -44,7 +44,7 @@ def stop(containers: PodContainers, asked: datetime, deadline: datetime, now: da
 
 
 def _ends(containers: PodContainers, asked: datetime, deadline: datetime) -> dict[str, _End]:
-    """The ends of all that runs."""
+    """Return the ends of all that runs."""
     ends: dict[str, _End] = {}
     for status in containers.all():
         if status.name not in containers.sidecars:

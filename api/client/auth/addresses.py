@@ -1,4 +1,4 @@
-"""Addresses of servers and proxies, checked where they are read, so that a mistake is told at the start."""
+"""Addresses of servers and proxies, checked where they are read, so that a mistake is reported at the start."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Who we are to the API server, and how that stays true while tokens and certificates expire under us.
+"""The client's credentials, which are read again before tokens and certificates expire.
 
-Values (`Credentials`) come from a source. One that changes is read in a thread of its own, beside the requests: they go on
-with what is known, and wait only while that is nothing, or nothing that the server would take.
+A source that changes is read in a thread of its own, beside the requests. They go on with the last value (`Credentials`), and
+wait only while there is none, or none that the server would accept.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ log = structlog.get_logger(__name__)
 class RefreshedCredentials:
     """Credentials that are read again when they are no longer fresh, or when the server refused them.
 
-    Invariants: at most one read is under way; a failed one leaves the last good value in use, which the server will refuse
-    in words that say more than ours would; nothing waits for a read save requests that have no value, or none that is likely to
-    be taken: it was refused, or is so old that a token whose life it is a share of has ended.
+    Invariants: at most one read is under way; a failed one leaves the last good value in use, since the server's refusal
+    says more than ours would; only requests wait for a read, and only without a value that is likely to be accepted: there is
+    none, it was refused, or it is so old that its token has expired.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ def _authority(file: Path) -> str:
 
 
 def _proxy(server: str) -> str | None:
-    """The proxy of the environment. Few pods have one: only for them its rules are imported."""
+    """Return the proxy of the environment. Few pods have one: only for them its rules are imported."""
     if not any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES):
         return None
     from tfjob_operator.api.client.auth.kubeconfig import proxy_of_environment

@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Found:
-    """What the `kubernetes` package found, and beside it what changes while we run and is therefore ours to look after."""
+    """What the `kubernetes` package found, and beside it what changes while the process runs, which it does not follow."""
 
     configuration: Any
     token_file: Path | None = None
@@ -56,7 +56,7 @@ def read_kubeconfig(path: str, master: str | None = None) -> Settings:
 
 
 def proxy_of_environment(server: str) -> str | None:
-    """The proxy that the environment names for a server, if any: not for this machine, and not for what NO_PROXY lists."""
+    """Return the proxy that the environment names for a server, if any: none for loopback and for what NO_PROXY lists."""
     from kubernetes.client import Configuration
     from kubernetes.client.rest import should_bypass_proxies
 
@@ -127,7 +127,7 @@ def _settings(found: _Found, master: str | None, scratch: Path) -> Settings:
 
 
 def _credentials(found: _Found, trust: Trust | None, scratch: Path) -> CredentialSource:
-    """Choose how credentials are kept true. Files in `scratch` hold what the kubeconfig embeds, and vanish after this."""
+    """Choose how credentials are kept up to date. Files in `scratch` hold what the kubeconfig embeds, and vanish after this."""
     configuration = found.configuration
     certificate, key = (
         Path(name) if name and trust else None for name in (configuration.cert_file, configuration.key_file)

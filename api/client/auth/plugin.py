@@ -28,7 +28,7 @@ _EXTENSION: Final = "client.authentication.k8s.io/exec"
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """What a kubeconfig says of a plugin. `cluster` is its entry of the cluster, where the plugin wants to know it."""
+    """A plugin as a kubeconfig describes it. `cluster` is the kubeconfig's cluster entry, where the plugin asks for it."""
 
     command: tuple[str, ...]
     api_version: str
@@ -38,10 +38,10 @@ class Plugin:
     limit_s: float = PLUGIN_LIMIT_S
 
     def __call__(self) -> Mapping[str, str]:
-        """Run it and answer the `status` of its ExecCredential. Blocks, for `limit_s` at most.
+        """Run it and return the `status` of its ExecCredential. Blocks, for `limit_s` at most.
 
-        Raises CredentialsError when it fails or does not end, OSError when it can not be started, and whatever comes of an
-        answer that is none. What it writes to its standard error is dropped, for anything may be in it, unless we run in a
+        Raises CredentialsError when it fails or does not end, OSError when it cannot be started, and whatever the parsing of
+        its output raises. What it writes to its standard error is dropped, for anything may be in it, unless we run in a
         terminal: there somebody may be asked to log in.
         """
         output = self._run(interactive=sys.stdout is not None and sys.stdout.isatty())

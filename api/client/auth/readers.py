@@ -1,4 +1,4 @@
-"""The two kinds of credentials that change: files that somebody replaces, and the answers of a credential plugin.
+"""The two kinds of credentials that change: files that are replaced, and the output of a credential plugin.
 
 Each reader is a blocking call for `RefreshedCredentials`. What they raise never quotes what they read.
 """
@@ -115,7 +115,7 @@ class PluginReader:
         return Credentials(header, context, self._fresh_s(status.get("expirationTimestamp")))
 
     def _fresh_s(self, expires: str | None) -> float:
-        """Without an expiry the answer is good until the server refuses it."""
+        """Return for how long the credentials are valid; without an expiry, until the server refuses them."""
         if not expires:
             return math.inf
         return max(0.0, (datetime.fromisoformat(expires) - self.now()).total_seconds() * PLUGIN_SHARE)

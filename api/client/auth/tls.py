@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Which servers are believed: those that `authority` (PEM) signed, or without one those that the system trusts.
+    """Which servers are trusted: those that `authority` (PEM) signed, or without one those that the system trusts.
 
-    `verify` False believes everybody, as `insecure-skip-tls-verify` asks for.
+    `verify` False trusts every server, as `insecure-skip-tls-verify` asks for.
     """
 
     authority: str | None = None

@@ -26,18 +26,18 @@ the buffer cost nothing."""
 
 
 class Owner(Protocol):
-    """Who is told what becomes of a connection."""
+    """The owner of a connection: called when it is free, lost or closed."""
 
     def released(self, connection: Connection, /) -> None:
-        """The exchange is over, and the connection can be used again."""
+        """Take the connection back: the exchange is over, and it can be used again."""
         ...
 
     def lost(self, connection: Connection, /) -> None:
-        """The connection can not be used any more, whether it was in use or not. Comes once."""
+        """Drop the connection: it cannot be used any more, whether it was in use or not. Called once."""
         ...
 
     def closed(self, connection: Connection, /) -> None:
-        """The socket is closed. Comes once, after `lost`."""
+        """Note that the socket is closed. Called once, after `lost`."""
         ...
 
 
@@ -75,7 +75,7 @@ class Connection(asyncio.BufferedProtocol):
     )
 
     def __init__(self, buffer: memoryview, context: ssl.SSLContext | None = None, keep_alive_s: float = 45.0) -> None:
-        """Read into `buffer`, of `BUFFER_BYTES`; `context` is what was proved with, `keep_alive_s` how long it may be idle."""
+        """Read into `buffer`, of `BUFFER_BYTES`; `context` is its SSLContext, `keep_alive_s` how long it may be idle."""
         self.context = context
         self.owner: Owner | None = None
         self._buffer = buffer
@@ -98,8 +98,9 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def stale(self) -> bool:
-        """Whether the exchange that failed found a connection that the server had given up before: it was used before, and now
-        not a byte came back.
+        """Whether the failed exchange found a connection that the server had closed before.
+
+        It was used before, and now not a byte came back.
         """
         return self._used_before and not self._heard
 
@@ -136,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
             self.owner.lost(self)
 
     def fail(self, error: TransportError) -> None:
-        """Close it at once, and tell whoever waits for an answer why."""
+        """Close it at once; the exchange under way fails with this error."""
         exchange = self._exchange
         self.abort()
         if exchange is None:
@@ -149,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
     # What the stream does
 
     def pause(self) -> None:
-        """Read no more for now. The silence that follows is ours."""
+        """Read no more for now. Silence does not count until `resume`."""
         if self._transport is not None and not self._gone:
             self._transport.pause_reading()
             self._deadline.set(math.inf)

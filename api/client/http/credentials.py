@@ -1,4 +1,4 @@
-"""What goes with a request to prove who we are, and the port through which a transport asks for it."""
+"""Credentials that go with a request, and the protocol by which a transport asks for them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 def call_in_daemon_thread(function: Callable[[], T], name: str) -> asyncio.Future[T]:
     """Run `function` in a thread called `name`; the future has its result or its exception.
 
-    Cancelling the future lets the thread go: it runs to its end, and nobody hears of it.
+    Cancelling the future abandons the thread: it runs to its end, and its result is dropped.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

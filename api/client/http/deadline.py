@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Deadline:
-    """Calls `expire` when the moment that was set last has come.
+    """Calls `expire` when the deadline that was set last has come.
 
-    Moments mostly move forward and are hardly ever reached. So the timer stays where it is, and looks when it fires whether the
-    deadline has moved on: an exchange costs a comparison, where a timer of its own would be made, sorted in and cancelled.
+    Deadlines mostly move forward and are hardly ever reached. So one timer stays as it is and checks when it fires whether the
+    deadline has moved on: an exchange costs a comparison, not a timer that is made, sorted in and cancelled.
     """
 
     __slots__ = ("_at", "_expire", "_loop", "_timer")

@@ -36,8 +36,10 @@ class Dialer:
         connect_s: float,
         keep_alive_s: float,
     ) -> None:
-        """`tls_server_name` is what the server's certificate must be for, where that is not its host. `connect_s` seconds are
-        for TCP, tunnel and TLS together; looking up the name is not in it. An idle connection closes after `keep_alive_s`.
+        """Connect to one server. `tls_server_name` is the name in its certificate, where that is not its host.
+
+        `connect_s` seconds are for TCP, tunnel and TLS together, without the lookup of the name. An idle connection closes
+        after `keep_alive_s` seconds.
         """
         self._server = server
         self._proxy = proxy
@@ -115,7 +117,7 @@ class Dialer:
 
 @cache
 def _system_context() -> ssl.SSLContext:
-    """Believe whom the system believes. Reads its files, once."""
+    """Return a context that trusts the system's authorities. Reads its files, once."""
     return ssl.create_default_context()
 
 

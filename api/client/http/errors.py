@@ -48,7 +48,7 @@ class TLSError(ConnectError):
 
 
 class CredentialsError(ConnectError):
-    """There is nothing to prove who we are with: a token file can not be read, or a credential plugin failed."""
+    """There are no credentials to send: a token file cannot be read, or a credential plugin failed."""
 
 
 class RequestTimeoutError(TransportError):

@@ -1,4 +1,4 @@
-"""A URL taken apart: which host and port to connect to, whether by TLS, and as whom."""
+"""A URL taken apart: host, port, whether TLS is spoken, and user and password."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Origin:
         return cls(parts.scheme, host, port, parts.path.rstrip("/"), basic)
 
     def __str__(self) -> str:
-        """The address for people to read: without user, password and query, which may be secrets (D18)."""
+        """Return the address for people to read: without user, password and query, which may be secrets (D18)."""
         return f"{self.scheme}://{self.host_header}{self.path}"
 
     @property
     def tls(self) -> bool:
-        """Whether it is spoken to by TLS."""
+        """Whether TLS is spoken."""
         return self.scheme == "https"
 
     @property

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """Lends out connections, the one that was used last first, so that those beyond what is needed grow old and close.
+    """Lends out connections: LIFO reuse, so that those beyond what is needed become idle and close; FIFO waiters.
 
-    Invariants: at most `max_connections` places are taken, one by each connection that is lent out or being made; nobody
-    overtakes the line; all connections were made with the same `SSLContext`, since what proves who we are only ever moves on.
+    Invariants: at most `max_connections` connections are lent out or being made; waiters are served in order; all idle
+    connections have the newest `SSLContext`, so none has an old client certificate.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Pool:
         return None
 
     async def _enter(self) -> None:
-        """Take a place, in the order in which it was asked for."""
+        """Wait for one of `max_connections`, in order."""
         if self._taken < self._max_connections:
             self._taken += 1
             return
@@ -150,7 +150,7 @@ class Pool:
             raise
 
     def _leave(self) -> None:
-        """Give up a place: to the first in line, else for whoever comes."""
+        """Give it to the first waiter, else free it."""
         while self._line:
             place = self._line.popleft()
             if not place.done():

@@ -1,4 +1,4 @@
-"""Answers put together from what arrives. The parsing is llhttp's, through `httptools`; when an answer ends is decided here."""
+"""Responses put together from what arrives. llhttp parses, through `httptools`; when a response ends is decided here."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ResponseParser:
                 raise TransportError(f"the answer is not HTTP: its head is longer than {MAX_HEAD_BYTES} bytes")
 
     def feed_eof(self) -> bool:
-        """Hear that nothing more comes; return whether that is how this answer ends."""
+        """Note that nothing more comes; return whether that is how this response ends."""
         if not self.status or self.ended:
             return False
         lower = {name.lower(): value for name, value in self.head.items()}
@@ -81,7 +81,7 @@ class ResponseParser:
         return True
 
     def take_body(self) -> bytes:
-        """What has arrived of the body since this was asked last."""
+        """Return what has arrived of the body since this was asked last."""
         if self.ended:
             del self._pieces[self._whole :]  # the body of a second answer
         body = b"".join(self._pieces)

@@ -1,4 +1,4 @@
-"""Quantities of resources ("500m", "1.5Gi", 2): read, to be added up, and written. Pure."""
+"""Quantities of resources ("500m", "1.5Gi", 2): parsed to be added up, and formatted. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SUFFIXES: Final = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e
 
 
 def parse_quantity(value: object) -> Decimal | None:
-    """The number that a quantity means, or None for what is none: the API server will say so about the pod."""
+    """Return the number that a quantity means, or None for what is none: the API server will say so about the pod."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return None
     match = _QUANTITY.fullmatch(str(value))

@@ -1,4 +1,4 @@
-"""What a pod of a template asks of a node, reckoned as the scheduler does. Pure.
+"""The resources that a pod of a template requests, computed as the scheduler does. Pure.
 
 The rules are upstream's (component-helpers, `PodRequests`): ordinary containers and native sidecars (KEP-753) run together; an
 init container runs beside the sidecars that stand before it; the pod needs what the largest of these moments needs. What the
@@ -25,7 +25,7 @@ _HUGE_PAGES: Final = "hugepages-"
 
 
 def pod_requests(template: JSON) -> Requests:
-    """The resources by name. What is no quantity is left out: of that the API server will tell when it sees the pod."""
+    """Return the resources by name. What is no quantity is left out: the API server will refuse the pod for it."""
     spec = object_in(template, "spec")
     total: Requests = {}
     for container in _containers(spec, "containers"):
@@ -49,7 +49,7 @@ def pod_requests(template: JSON) -> Requests:
 
 
 def object_in(value: JSON, name: str) -> dict[str, Any]:
-    """The object under a name; users' templates are not checked as deep as we look here."""
+    """Return the object under a name, or an empty one: users' templates are not validated this deep."""
     found = value.get(name)
     return found if isinstance(found, dict) else {}
 
@@ -60,13 +60,13 @@ def _containers(spec: JSON, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _of_container(container: JSON) -> Requests:
-    """What a container requests, or where it does not say, its limits, as the API server takes it."""
+    """Return a container's requests. As in the API server, a limit stands in for a request that is missing."""
     resources = object_in(container, "resources")
     return _quantities(object_in(resources, "limits") | object_in(resources, "requests"))
 
 
 def _of_pod(spec: JSON, of_containers: Requests) -> Requests:
-    """What the pod itself requests. A limit stands for a request where no container asks, as the API server takes it."""
+    """Return the pod's own requests. As in the API server, a limit stands in for a request that no container has either."""
     resources = object_in(spec, "resources")
     limits = _quantities(object_in(resources, "limits"))
     asked = {name: limit for name, limit in limits.items() if name not in of_containers}

@@ -1,4 +1,4 @@
-"""What is said once of a specification: its warnings, and whether it is followed. Pure."""
+"""What is reported once about a specification: its warnings, and whether it is followed. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WORDS: Final = {
 
 
 def announce(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> None:
-    """Say what is new of a specification. The draft must have its Created condition."""
+    """Report what is new about a specification. The draft must have its Created condition."""
     if isinstance(spec, InvalidSpec):
         _say_that_it_is_held(draft, spec.reason, spec.text)
         return
@@ -37,13 +37,13 @@ def announce(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> None:
 
 
 def _say_that_it_is_held(draft: StatusDraft, reason: ConditionReason, mistakes: str) -> None:
-    """Warn of it once for the same mistakes."""
+    """Report once for the same mistakes that the job is held."""
     if draft.set_held(conditions.TRUE, reason, mistakes):
         draft.emit(EventType.WARNING, reason, f"TFJob {draft.job.metadata.name} {_WORDS[reason]}: {mistakes}")
 
 
 def _warn(draft: StatusDraft, spec: TFJobSpec) -> None:
-    """Warn of a specification when it is first seen, of the job's templates together with its Created condition (B56)."""
+    """Report a specification's warnings when it is first seen, those of templates with the Created condition (B56)."""
     job = draft.job
     if job.status.observed_generation != job.metadata.generation:
         for reason, message in spec.warnings:

@@ -1,7 +1,7 @@
 """How large a job may be. Pure.
 
-A specification beyond a bound is wrong, and a job that asks for so much from the start fails. One that has begun only keeps the
-size that it has: a scale-up too far is held, and nothing else (D16).
+A specification beyond a bound is invalid, and a job that was created with it fails. A job that has begun keeps its size
+instead: only the scale-up is held (D16).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Bound = Callable[["ObjectMeta", "TFJobSpec"], Mistake | None]
 
 
 def total(_job: ObjectMeta, spec: TFJobSpec) -> Mistake | None:
-    """A job has at most `MAX_REPLICAS` replicas."""
+    """Return a mistake if the job has more than `MAX_REPLICAS` replicas, else None."""
     if spec.total_replicas <= MAX_REPLICAS:
         return None
     text = f"asks for {spec.total_replicas} replicas; a job may have {MAX_REPLICAS}"
@@ -32,7 +32,7 @@ def total(_job: ObjectMeta, spec: TFJobSpec) -> Mistake | None:
 
 
 def child_names(job: ObjectMeta, spec: TFJobSpec) -> Mistake | None:
-    """Names of services and values of labels end at 63 characters (B05)."""
+    """Return a mistake if a name of a service or a label would be longer than 63 characters (B05), else None."""
     names = (child_name(job.name, each.type, max(each.replicas - 1, 0)) for each in spec.replicas.values())
     longest = max(names, key=len)
     excess = len(longest) - MAX_NAME_LENGTH
@@ -50,10 +50,10 @@ BOUNDS: Final[tuple[Bound, ...]] = (total, child_names)
 
 
 def bounded(job: TFJob, spec: TFJobSpec, bounds: Sequence[Bound] = BOUNDS) -> TFJobSpec | InvalidSpec:
-    """The specification as far as it is within bounds.
+    """Return the specification as far as it is within bounds.
 
-    Beyond one of them a job that has begun asks for no more replicas of a type than before, which `too_large` says; what
-    shrinks shrinks. For any other job that is a mistake. The first bound that is passed is told.
+    A job that has begun and is beyond a bound gets no more replicas of a type than before, and `too_large` says why; scaling
+    down still works. For any other job that is a mistake. Only the first bound that is exceeded is reported.
     """
     mistake = next((found for bound in bounds if (found := bound(job.metadata, spec)) is not None), None)
     if mistake is None:

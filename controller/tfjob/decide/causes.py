@@ -1,4 +1,4 @@
-"""Why a replica failed, for the person who reads the job's last condition: pod, container, exit code, reason, last words. Pure.
+"""Why a replica failed, for the last condition of its job: pod, container, exit code, reason, termination message. Pure.
 
 The pod may be gone when the message is read, and its log with it.
 """
@@ -28,14 +28,14 @@ _WORDS_OF_THE_CLUSTER: Final = 200
 
 
 def first_failure(lost: Sequence[Replica]) -> str:
-    """A sentence about the replica of these that ended first, or, where pods do not tell, has the lowest index."""
+    """Return a sentence about the replica that ended first or, where pods have no times, has the lowest index."""
     first = min(lost, key=lambda replica: (_ended_at(replica.pod), replica.index))
     who = "Pod" if len(lost) == 1 else "The first was pod"
     return f"{who} {first.pod.metadata.name}: {cause_of(first.pod, first.ended)}"
 
 
 def cause_of(pod: Pod, training: ContainerStateTerminated | None) -> str:
-    """Why this pod failed. `training` is how its training container ended, where the pod says so."""
+    """Return why this pod failed. `training` is how its training container ended, where the pod says so."""
     words = []
     if taken := _as_a_whole(pod):
         words.append(taken)
@@ -47,7 +47,7 @@ def cause_of(pod: Pod, training: ContainerStateTerminated | None) -> str:
 
 
 def most_restarts(job: str, records: Iterable[IndexRestarts], replicas: Iterable[Replica]) -> str:
-    """A sentence about the replica that was restarted most, and how it ended last, where its pod still tells."""
+    """Return a sentence about the replica that was restarted most, and how it ended last, if its pod still shows it."""
     record = max(records, key=lambda each: (each.total, -each.index))
     pod = next((replica.pod for replica in replicas if replica.pod.metadata.uid == record.pod), None)
     times = "once" if record.total == 1 else f"{record.total} times"
@@ -57,7 +57,7 @@ def most_restarts(job: str, records: Iterable[IndexRestarts], replicas: Iterable
 
 
 def _as_a_whole(pod: Pod) -> str:
-    """What ended the pod and not one of its containers: its deadline, an eviction, a lost node."""
+    """Return what ended the pod and not one of its containers: its deadline, an eviction, a lost node."""
     status = pod.status
     if status.reason:
         return _with_words(quoted(status.reason), status.message)
@@ -77,7 +77,7 @@ def _statuses(pod: Pod) -> tuple[ContainerStatus, ...]:
 
 
 def _failed_container(pod: Pod) -> tuple[str, ContainerStateTerminated] | None:
-    """The container that failed first: what fails later may have been told to go."""
+    """Return the container that failed first: later ones may have failed because the pod was being terminated."""
     failed = [
         (status.name, status.state.terminated)
         for status in _statuses(pod)
@@ -87,7 +87,7 @@ def _failed_container(pod: Pod) -> tuple[str, ContainerStateTerminated] | None:
 
 
 def _last_exit(pod: Pod) -> str:
-    """How the container ended that its kubelet restarted most, or that made the pod fail."""
+    """Return how the container ended that its kubelet restarted most, or that made the pod fail."""
     if failed := _failed_container(pod):
         return _exit_of(*failed)
     restarted = [each for each in _statuses(pod) if each.last_state is not None and each.last_state.terminated]

@@ -46,7 +46,7 @@ def past_deadline(draft: StatusDraft, deadline_s: int | None) -> Ending | None:
 
 
 def conclude(draft: StatusDraft, ending: Ending, clean_pod_policy: str, replicas: Sequence[Replica]) -> Plan:
-    """Write the end down, and nothing else: clean-up is for later plans, which find it written."""
+    """Return a plan that writes the end and does nothing else: clean-up is for later plans, once the end is written."""
     draft.end(ending.condition, ending.reason, ending.message)
     leaving = to_clean_up(policy_after(draft.conditions, clean_pod_policy), replicas)
     draft.replica_statuses = without_active(draft.replica_statuses, replicas, leaving)

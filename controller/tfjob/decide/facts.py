@@ -24,7 +24,7 @@ Finished = dict[str, set[int]]
 
 
 def finished_indices(status: JobStatus, sizes: Mapping[str, int], replicas: Iterable[Replica]) -> Finished:
-    """Which replicas have succeeded, of a job of these sizes: those remembered, and those whose pods say so now (B42)."""
+    """Return which replicas have succeeded, of a job of these sizes: by the status, or by their pods now (B42)."""
     found = {name: parse_indices(status.finished_indices.get(name, ""), size) for name, size in sizes.items()}
     for replica in replicas:
         if replica.outcome is Outcome.SUCCEEDED:
@@ -33,7 +33,7 @@ def finished_indices(status: JobStatus, sizes: Mapping[str, int], replicas: Iter
 
 
 def remembered(status: JobStatus, finished: Finished) -> dict[str, str]:
-    """What to write about finished indices. What a scaled-down type has beyond its present size is kept."""
+    """Return the finished indices to write. Those beyond the present size of a type that was scaled down are kept."""
     written = dict(status.finished_indices)
     for name, indices in finished.items():
         beyond = parse_indices(written.get(name, ""), below=MAX_REPLICAS)
@@ -43,7 +43,7 @@ def remembered(status: JobStatus, finished: Finished) -> dict[str, str]:
 
 
 def has_begun(status: JobStatus, *, has_pods: bool) -> bool:
-    """Whether the job has ever had a pod, or the operator has set out to make one. Older operators did not note it.
+    """Return whether pods were ever created for the job, or were about to be. Older operators did not record it.
 
     `has_pods`: it has some now.
     """
@@ -52,7 +52,7 @@ def has_begun(status: JobStatus, *, has_pods: bool) -> bool:
 
 
 def begun(job: TFJob, spec: TFJobSpec, *, has_pods: bool, makes_pods: bool) -> Begun | None:
-    """Return what to write about the job's beginning.
+    """Return what `status.begun` should say.
 
     It is written with the first status, which comes before the first pod, so it costs no write and is there in time.
     """
@@ -69,9 +69,9 @@ def begun(job: TFJob, spec: TFJobSpec, *, has_pods: bool, makes_pods: bool) -> B
 
 
 def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
-    """The status with what `observed` knows of finished replicas, restarts and the beginning. Neither need be the newer one.
+    """Merge what two statuses know of finished replicas, restarts and the beginning; either may be the newer one.
 
-    The memory may be of an older version of the job: another life of the operator may have written since.
+    `observed` may be computed from an older version of the job: another operator process may have written since.
     """
     finished = {
         name: set().union(
@@ -88,7 +88,7 @@ def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
 
 
 def _merged_begun(status: JobStatus, observed: JobStatus) -> Begun | None:
-    """It began at the earlier of the generations; the sizes are those of the later specification."""
+    """Return the earlier of the two generations, and the sizes of the later specification."""
     if status.begun is None or observed.begun is None:
         return status.begun or observed.begun
     newer = observed if observed.observed_generation > status.observed_generation else status
@@ -97,7 +97,7 @@ def _merged_begun(status: JobStatus, observed: JobStatus) -> Begun | None:
 
 
 def counted(replicas: Sequence[Replica], finished: Finished) -> dict[str, ReplicaStatus]:
-    """Counters of the types in `finished`; a replica that has succeeded stays counted when its pod is gone (B22)."""
+    """Count pods for the types in `finished`; a replica that has succeeded stays counted when its pod is gone (B22)."""
     return {
         name: msgspec.structs.replace(found, succeeded=len(finished[name]))
         for name, found in count(replicas, finished).items()

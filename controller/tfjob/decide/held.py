@@ -1,9 +1,9 @@
-"""What to do about a job whose specification is wrong, or is refused by the API server. Pure.
+"""What to do about a job whose specification is invalid, or is refused by the API server. Pure.
 
-A job that has never begun fails: nothing is lost. One that has begun is *held*: what runs runs on, and no pod is made, deleted
-or judged, until the specification is mended; then everything goes on as if nothing had been. Facts are written down
-meanwhile, since pods may go: which replicas have succeeded, and how often each was restarted. What the user says clearly is
-still heeded: a deadline, the TTL after an end, a suspension.
+A job that has not begun fails: nothing is lost. One that has begun is *held*: its pods run on, and no pod is created, deleted
+or judged, until the specification is corrected; then the job continues as before. Meanwhile facts are recorded, since pods may
+go: which replicas have succeeded, and how often each was restarted. Fields that can be read still count: a deadline, the TTL
+after an end, a suspension.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 def refused(spec: TFJobSpec | InvalidSpec, words: str) -> InvalidSpec:
-    """Return a specification that seems good to us, and of which the API server refuses a child, in these words."""
+    """Return the specification as invalid, because the API server has refused a child of it, in these words."""
     return InvalidSpec.of(spec, Mistake("", words), ConditionReason.REFUSED)
 
 
 def unless_refused(job: TFJob, spec: TFJobSpec | InvalidSpec) -> TFJobSpec | InvalidSpec:
-    """Return the specification, or that it was refused: nothing is tried again before it is edited."""
+    """Return the specification, as invalid if the API server has refused it: it is not tried again before it is edited."""
     held = conditions.find(job.status.conditions, ConditionType.HELD)
     if isinstance(spec, InvalidSpec) or held is None or held.status != conditions.TRUE:
         return spec
@@ -53,7 +53,7 @@ def invalid_message(spec: InvalidSpec) -> str:
 
 
 def hold(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
-    """Decide what goes on of a job that has begun; any other fails."""
+    """Hold a job that has begun; any other fails."""
     if not _is_spared(draft.job, spec, has_pods=seen.has_pods):
         return _fail(draft, spec)
     sizes = _sizes(draft.job.status, seen.replicas)
@@ -66,7 +66,7 @@ def hold(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
 
 
 def _is_spared(job: TFJob, spec: InvalidSpec, *, has_pods: bool) -> bool:
-    """Whether an edit would end what has begun. What was refused without ever having been edited would never have run."""
+    """Whether the job is held and does not fail: it has begun. One that was refused without an edit would never have run."""
     if spec.reason == ConditionReason.REFUSED:
         return job.status.begun is not None and job.metadata.generation > job.status.begun.generation
     return has_begun(job.status, has_pods=has_pods)
@@ -98,7 +98,7 @@ def _wait(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
 
 
 def _sizes(status: JobStatus, observed: Iterable[Replica]) -> dict[str, int]:
-    """How many replicas there are to be. Where no operator has noted it, all that are there are."""
+    """Return how many replicas of each type there should be. Where the status does not say, as many as there are."""
     if status.begun is not None and status.begun.replicas:
         return status.begun.replicas
     present = {replica.type for replica in observed} | status.replica_statuses.keys() | status.finished_indices.keys()

@@ -20,7 +20,7 @@ def format_indices(indices: Iterable[int]) -> str:
 
 
 def parse_indices(text: str, below: int) -> set[int]:
-    """Read what `format_indices` wrote, as far as it is less than `below`. A part of another form is left out."""
+    """Read what `format_indices` wrote, as far as it is less than `below`. Anything else in it is ignored."""
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")

@@ -1,9 +1,9 @@
 """What to do about one TFJob, decided from what is observed. Pure: no clock, no I/O, no logging, no memory.
 
 `plan` compares the replicas that the specification asks for with the pods and services that exist, and returns a `Plan`.
-Carrying it out is for others, in an order that keeps every fact that matters on the server before it is acted upon: first the
-status, then creates and deletes. So a job's end is in its status before its pods are cleaned up, and an operator that is killed
-between any two calls finds on its return what it needs to go on.
+The executor carries it out: first the status, then creates and deletes. So every fact is on the server before it is acted
+upon, a job's end is in its status before its pods are cleaned up, and an operator that was killed between any two calls finds
+all that it needs when it starts again.
 
 A job is over (`clean_up`), held or failed because its specification is wrong (`held`), suspended (`suspension`), or to run
 (`running`). Each of these decides alone; what a gang scheduler and a long cluster specification ask for is added to its plan.

@@ -1,4 +1,4 @@
-"""How a pod ends: which ends of its containers are final, when it has ended itself, and what was no end of its own. Pure.
+"""How a pod ends: which container terminations are final, when the pod has ended, and which ends others caused. Pure.
 
 All of it is read from the pod, for that is what its kubelet goes by: its phase, containers, conditions and deletion, and the
 restart policies that it was made with.
@@ -59,9 +59,9 @@ def is_final(pod: Pod, status: ContainerStatus) -> bool:
 
 
 def stays_ended(spec: PodSpec, container: str, exit_code: int) -> bool:
-    """Whether the policies of a pod leave an ordinary container alone that has exited with this code.
+    """Return whether an ordinary container that exited with this code is not restarted, by the policies of its pod.
 
-    A kubelet older than its API server may know less of them: where a pod is left alone its phase has the last word.
+    A kubelet older than its API server may know fewer of these policies; where a pod has a terminal phase, the phase decides.
     """
     return not _restarts(spec, next((each for each in spec.containers if each.name == container), None), exit_code)
 
@@ -69,7 +69,7 @@ def stays_ended(spec: PodSpec, container: str, exit_code: int) -> bool:
 def has_ended(pod: Pod) -> bool:
     """Whether nothing of the pod's own work runs or will run again.
 
-    The phase says so late: since Kubernetes 1.22 containers are reported a second or more before it. Native sidecars do not
+    The phase comes late: since Kubernetes 1.22 containers are reported a second or more before it. Native sidecars do not
     count, since their kubelet ends them after the others.
     """
     if pod.status.phase in TERMINAL:
@@ -80,18 +80,18 @@ def has_ended(pod: Pod) -> bool:
 
 
 def is_disrupted(pod: Pod) -> bool:
-    """Whether the cluster took the pod away, or turned it away before anything of it ran."""
+    """Return whether the cluster evicted the pod, or rejected it before anything of it ran."""
     return pod.status.reason in DISRUPTIONS or _is_rejected(pod) or _condition(pod, DISRUPTION_TARGET) is not None
 
 
 def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
-    """Whether an end with 0 may be the answer to a SIGTERM: whoever saves a checkpoint then, and exits in order, is not done.
+    """Return whether an exit with 0 may be a reaction to SIGTERM: a process that saves a checkpoint then is not done.
 
     At a node's shutdown DisruptionTarget alone tells, also if somebody deletes the pod then. Of a pod that is being deleted
     only an end before the request counts, and when that was is known only while the grace is the pod's own: the kubelet's
     last delete (grace 0), and each that shortens the grace, moves `deletionTimestamp` (Kubernetes 1.33). The API has whole
-    seconds: what ended in the same one is rather run again than taken for done. What the deletion met between two runs was
-    not done either, though its phase may become Succeeded (1.27). A success that was seen in time is in the job's status.
+    seconds: a tie counts as stopped, so the replica runs again. A container that was between two runs when the pod was deleted
+    was not done either, though its phase may become Succeeded (1.27). A success that was seen in time is in the job's status.
     """
     meta = pod.metadata
     if meta.deletion_timestamp is None:
@@ -109,28 +109,28 @@ def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
 
 
 def goes_with_more_grace(pod: Pod) -> bool:
-    """Whether the pod was told to go with more grace than its own. Shortened to that later, it would look as if asked then."""
+    """Whether the pod is deleted with a longer grace than its own; if that is shortened later, the pod does not show it."""
     return (pod.metadata.deletion_grace_period_seconds or 0) > pod.spec.termination_grace_period_seconds
 
 
 def native_sidecars(spec: PodSpec) -> frozenset[str]:
-    """The names of the init containers that run beside the others (Kubernetes 1.29)."""
+    """Return the names of the init containers that run beside the others (Kubernetes 1.29)."""
     return frozenset(each.name for each in spec.init_containers or () if each.restart_policy == PodRestartPolicy.ALWAYS)
 
 
 def was_left_by_its_own_policy(pod: Pod, container: str, exit_code: int) -> bool:
-    """Whether a container failed whose own policy and rules leave it so: more than the pod's policy, it says what is fatal."""
+    """Whether a container failed that its own policy and rules do not restart: they come before the pod's policy."""
     own = next((each.restart_policy for each in pod.spec.containers if each.name == container), "")
     return bool(own) and exit_code != 0 and stays_ended(pod.spec, container, exit_code)
 
 
 def _condition(pod: Pod, kind: str) -> PodCondition | None:
-    """This condition of the pod, if it is True."""
+    """Return this condition of the pod, if it is True."""
     return next((each for each in pod.status.conditions or () if each.type == kind and each.status == "True"), None)
 
 
 def _is_rejected(pod: Pod) -> bool:
-    """Whether a kubelet turned the pod away, for whatever reason: new ones come with each version of Kubernetes."""
+    """Whether a kubelet rejected the pod, for whatever reason: each version of Kubernetes adds new ones."""
     status = pod.status
     if status.phase != PodPhase.FAILED:
         return False
@@ -146,7 +146,7 @@ def _never_ran(status: ContainerStatus) -> bool:
 
 
 def _restarts(spec: PodSpec, container: Container | None, exit_code: int) -> bool:
-    """Whether the kubelet starts a container again that ended so."""
+    """Whether the kubelet restarts a container that terminated like this."""
     policy = spec.restart_policy
     if container is not None and container.restart_policy:
         rules = container.restart_policy_rules or ()

@@ -1,6 +1,6 @@
-"""Pods that can not start, told to the job's owner: an image that can not be pulled, a place that can not be found. Pure.
+"""Why pods do not start, reported to the job's owner: an image that cannot be pulled, a pod that cannot be scheduled. Pure.
 
-The job's STATE says nothing of it, since nothing has happened yet (B34); so it is an event, with the text of the Go operators.
+The job's conditions do not change for it, since nothing has happened yet (B34); it is an event, with the Go operators' text.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MOST_PER_REASON: Final = 3
 
 
 def problems_of(replicas: Iterable[Replica]) -> tuple[Problem, ...]:
-    """What keeps these replicas from starting."""
+    """Return what keeps these replicas from starting."""
     return tuple(
         problem
         for replica in replicas
@@ -52,7 +52,7 @@ def problems_of(replicas: Iterable[Replica]) -> tuple[Problem, ...]:
 
 
 def unreported(problems: Iterable[Problem], told: AbstractSet[ProblemKey]) -> list[Problem]:
-    """Those that are not told yet; with those that are, at most `MOST_PER_REASON` of a reason."""
+    """Return the problems that were not reported yet: together with those that were, at most `MOST_PER_REASON` of a reason."""
     seen = Counter(reason for _, _, reason in told)
     news = []
     for problem in problems:

@@ -1,7 +1,7 @@
-"""What is in force of a job's specification. Pure.
+"""The specification that a job follows. Pure.
 
-What the user wrote is read once; what follows from it may depend on what the job has been through: whether it was good before,
-how large it was, whether the API server has refused it.
+A `spec` is read once for each generation. Whether it is followed also depends on the status: whether it was valid before, how
+large the job was, whether the API server has refused it.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 
 def read(job: TFJob) -> TFJobSpec | InvalidSpec:
-    """Read the specification. The answer is the same for as long as `reading_of` is."""
+    """Read the specification. The result is the same for as long as `reading_of` is."""
     return read_spec(job.metadata.name, job.spec, was_good=_was_good(job))
 
 
 def reading_of(job: TFJob) -> tuple[int, bool]:
-    """What the reading of a specification depends on, for whoever keeps it."""
+    """Return the key under which the result of `read` may be kept."""
     return job.metadata.generation, _was_good(job)
 
 
 def in_force(job: TFJob, spec: TFJobSpec | InvalidSpec, bounds: Sequence[Bound] = BOUNDS) -> TFJobSpec | InvalidSpec:
-    """What of a specification that was read is to be followed now."""
+    """Return the specification to follow now: refused, or cut down to the bounds, or as it was read."""
     if isinstance(spec, TFJobSpec):
         spec = bounded(job, spec, bounds)
     return unless_refused(job, spec)
 
 
 def _was_good(job: TFJob) -> bool:
-    """Whether the job has had a good specification: it was created by us."""
+    """Whether the job has had a valid specification before: it has a Created condition."""
     return conditions.find(job.status.conditions, ConditionType.CREATED) is not None

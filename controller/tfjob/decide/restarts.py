@@ -1,9 +1,8 @@
-"""Counts the restarts of replicas, in place and by re-creation, so that no crash of ours loses or repeats one. Pure.
+"""Counts the restarts of replicas, in place and by re-creation, so that no crash of the operator loses or repeats one. Pure.
 
-Besides, a record remembers of a pod that it was told to go, where the pod itself may forget it (`stopped`).
-
-The kubelet's count lives in the pod and goes with it; ours must be written before the pod is deleted. Both are kept in one
-record for each replica that was ever restarted, tied to the UID of the pod that it is about.
+The kubelet's count is part of the pod and goes with it; ours must be written before the pod is deleted. Both are kept in one
+record for each replica that was ever restarted, tied to the UID of its pod. A record also says of a pod that its deletion was
+requested, where the pod itself may no longer show when (`stopped`).
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ def account(
 ) -> tuple[IndexRestarts, ...]:
     """Bring the records up to date with the pods that are there.
 
-    `failed` are the UIDs of pods that failed by their own doing and are about to be made again. Idempotent: the same pods
-    change nothing the second time, and counts never fall. A record goes over to another pod only when that has something to
-    count; whether it is truly the later one is not for us to see (see `taken_over`).
+    `failed` are the UIDs of pods that failed by themselves and are about to be replaced. Idempotent: the same pods
+    change nothing the second time, and counts never fall. A record is moved to another pod only when that has something to
+    count; whether that pod is the later one must be confirmed (see `taken_over`).
     """
     found = {(record.type, record.index): record for record in records}
     for replica in replicas:
@@ -53,17 +52,17 @@ def account(
 
 
 def taken_over(before: Iterable[IndexRestarts], after: Iterable[IndexRestarts]) -> list[IndexRestarts]:
-    """The records that have gone over to another pod.
+    """Return the records that were moved to another pod.
 
-    On an old view of the pods that may be one from before the pod on record, whose restarts are counted already. So it must be
-    made sure that it is there, before such records are written.
+    On an old view that may be a pod from before the one on record, whose restarts are counted already. So such records are
+    written only after the API server has confirmed that the pod exists.
     """
     pods = {(record.type, record.index): record.pod for record in before}
     return [record for record in after if pods.get((record.type, record.index), record.pod) != record.pod]
 
 
 def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) -> tuple[IndexRestarts, ...]:
-    """What two accounts of the same replicas amount to, neither of which need be the newer: nothing counts twice or is lost.
+    """Merge two lists of records of the same replicas; either may be the newer. No restart is counted twice or lost.
 
     Of two records about one pod the larger counts are true; of records about different pods the one that counts more is the
     later, since each new pod carries what was counted before. Where they count the same, a pod of `others` that was stopped is

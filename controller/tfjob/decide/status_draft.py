@@ -1,8 +1,7 @@
 """The status of one job while a plan is made of it. Pure.
 
-A draft is opened on the status that the job has, changed in place by whoever finds something to say, and frozen at the end of
-the plan: into the status to be written, or into None when it says what is written already. It lives for one plan and is handed
-from function to function; nobody keeps it.
+A draft starts as the status that the job has, is changed in place by the functions that make the plan, and is frozen at its
+end: into the status to write, or into None when nothing changed. It lives for one plan; nobody keeps it.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class StatusDraft:
-    """A status that is being computed, and the events that tell of what is new in it.
+    """A status that is being computed, and the events about what is new in it.
 
     Invariants: the job that it was opened on does not change; every time that is written is that of the plan, in whole seconds
-    as all times of the API; an event is emitted beside the change that it tells of.
+    like all times of the API; an event is emitted beside the change that it reports.
     """
 
     __slots__ = (
@@ -52,7 +51,7 @@ class StatusDraft:
     )
 
     def __init__(self, job: TFJob, now: datetime) -> None:
-        """Open a draft on the job's status. `now` is the exact time, by which limits are reckoned."""
+        """Open a draft on the job's status. `now` is the exact time, by which limits are computed."""
         status = job.status
         self.job = job
         self._whole = now.replace(microsecond=0)
@@ -80,29 +79,29 @@ class StatusDraft:
         self.conditions = conditions.set_false(self.conditions, condition, reason, message, self._whole)
 
     def set_held(self, status: str, reason: ConditionReason, message: str) -> bool:
-        """Set Held to True or False. Return whether that says anything new."""
+        """Set Held to True or False. Return whether that changed anything."""
         before = self.conditions
         self.conditions = conditions.set_held(before, status, reason, message, self._whole)
         return self.conditions is not before
 
     def create(self) -> None:
-        """Say that the job is created, and what an autoscaler asks the scale subresource for."""
+        """Set Created, and the selector that an autoscaler reads from the scale subresource."""
         name, kind = c.LABEL_PREFIX + c.LABEL_JOB_NAME, c.LABEL_PREFIX + c.LABEL_REPLICA_TYPE
         self.worker_selector = f"{name}={self.job.metadata.name},{kind}={c.WORKER.lower()}"
         self.set_true(ConditionType.CREATED, ConditionReason.CREATED, f"TFJob {self.job.metadata.name} is created.")
 
     def start(self) -> None:
-        """Let the time of the job begin, unless it has."""
+        """Set the start time, unless it is set."""
         self.start_time = self.start_time or self._whole
 
     def start_anew(self) -> None:
-        """Let the time of the job begin now, whenever it has begun before."""
+        """Set the start time to now, also if it is set."""
         self.start_time = self._whole
 
     def record(self, replicas: Sequence[Replica], finished: Finished, failed: Collection[str] = ()) -> None:
-        """Write down what pods prove: counters, finished replicas, restarts.
+        """Record what the pods show: counters, finished replicas, restarts.
 
-        `failed` are the UIDs of pods that failed by their own doing and are about to be made again.
+        `failed` are the UIDs of pods that failed by themselves and are about to be replaced.
         """
         self.replica_statuses = counted(replicas, finished)
         self.finished_indices = remembered(self.job.status, finished)
@@ -115,7 +114,7 @@ class StatusDraft:
         self.completion_time = self._whole
 
     def freeze(self) -> JobStatus | None:
-        """Return the status to write, or None when it says what is written already: an idle job costs no call."""
+        """Return the status to write, or None when nothing changed: an idle job costs no call."""
         before = self.job.status
         status = JobStatus(
             conditions=self.conditions,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def suspend(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
-    """Decide about a job that is suspended; what has been reached (finished replicas, restarts) is kept."""
+    """Plan for a job that is suspended; finished replicas and restarts are kept."""
     draft.create()
     draft.record(seen.replicas, finished_indices(draft.job.status, spec.sizes, seen.replicas))
     draft.begun = begun(draft.job, spec, has_pods=seen.has_pods, makes_pods=False)
@@ -27,7 +27,7 @@ def suspend(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
 
 
 def take_all(draft: StatusDraft, seen: Observed) -> Plan:
-    """Say that the job is suspended, and take all that runs, whatever the clean-up policy."""
+    """Set Suspended, and delete all pods and services, whatever the clean-up policy."""
     message = f"TFJob {draft.job.metadata.name} is suspended."
     if not conditions.is_true(draft.job.status, ConditionType.SUSPENDED):
         draft.emit(EventType.NORMAL, ConditionReason.SUSPENDED, message)

@@ -1,6 +1,6 @@
-"""Which statuses may wait before they are written, as far as that is a question of what they say. Pure.
+"""Which statuses may wait before they are written, by what changed in them. Pure.
 
-How long they wait, and for what, is the window's business (`controller.tfjob.window`).
+How long they wait is decided by the window (`controller.tfjob.window`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def only_starts(written: JobStatus, status: JobStatus) -> bool:
-    """Return whether `status` says no more than `written` but that more pods are active."""
+    """Return whether `status` differs from `written` only in that more pods are active."""
     before, after = written.replica_statuses, status.replica_statuses
     if before.keys() != after.keys() or any(after[name].active < before[name].active for name in before):
         return False
@@ -27,5 +27,5 @@ def only_starts(written: JobStatus, status: JobStatus) -> bool:
 
 
 def is_beginning(status: JobStatus) -> bool:
-    """Return whether `status` says of a job's life no more than that it has begun."""
+    """Return whether the only conditions of `status` are Created and Running."""
     return all(each.type in {ConditionType.CREATED, ConditionType.RUNNING} for each in status.conditions)
