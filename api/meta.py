@@ -53,7 +53,7 @@ class Meta(Struct, frozen=True):
     owner_references: tuple[OwnerReference, ...] | None = None
 
     def label_map(self) -> Mapping[str, str]:
-        """The labels that the slice holds, for selectors."""
+        """Return the labels that the slice holds, for selectors."""
         return {}
 
 
@@ -98,7 +98,7 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """The URL path of the collection, of one object, or of a subresource.
+        """Return the URL path of the collection, of one object, or of a subresource.
 
         Without a namespace a namespaced resource is addressed across the cluster.
         """
@@ -115,7 +115,7 @@ class Resource:
 
 
 def object_key(namespace: str, name: str) -> str:
-    """The key of an object: `namespace/name`, or `name` where there is no namespace (ST-01). The UID is no part of it."""
+    """Return the key of an object: `namespace/name`, or `name` without a namespace (ST-01). The UID is no part of it."""
     return f"{namespace}/{name}" if namespace else name
 
 
@@ -135,7 +135,7 @@ def split_key(key: str) -> tuple[str, str]:
 
 
 def controller_of(meta: Meta) -> OwnerReference | None:
-    """The owner that manages this object, or None for an orphan."""
+    """Return the owner that manages this object, or None for an orphan."""
     for reference in meta.owner_references or ():
         if reference.controller:
             return reference

@@ -1,4 +1,4 @@
-"""Where a reflector gets its objects: the `ListerWatcher` seam, and its implementation on the API client.
+"""Where a reflector gets its objects: the protocol `ListerWatcher`, and its implementation on the API client.
 
 Tests put `fakes.source.FakeSource` behind the same two methods.
 """
@@ -55,7 +55,7 @@ class ListWatch(Generic[T]):
         field_selector: str = "",
         idle_s: float = DEAD_PEER_S,
     ) -> None:
-        """A watch that is silent for `idle_s` seconds is given up, and opened anew where it was (RF-29)."""
+        """List and watch through `client`. A watch that is silent for `idle_s` seconds is opened again where it was (RF-29)."""
         self._client = client
         self._idle_s = idle_s
         self._codec = codec

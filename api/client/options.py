@@ -75,7 +75,7 @@ def delete_body(
     grace_s: int | None = None,
     dry_run: bool = False,
 ) -> dict[str, object]:
-    """The body of a delete. An empty `uid` or version is a precondition too, which no object meets."""
+    """Return the body of a delete. An empty `uid` or version is a precondition too, which no object meets."""
     preconditions = {"uid": uid, "resourceVersion": resource_version}
     options: dict[str, object] = {
         "kind": "DeleteOptions",
@@ -105,7 +105,7 @@ class ListOptions:
     """A watch begins with the whole collection: see `informers.initial_events`."""
 
     def query(self) -> dict[str, str]:
-        """The query parameters under the names that the API server knows."""
+        """Return the query parameters under the names that the API server knows."""
         named = {
             "labelSelector": self.label_selector,
             "fieldSelector": self.field_selector,
@@ -121,7 +121,7 @@ class ListOptions:
 
 
 def with_page(options: ListOptions, *, continue_token: str) -> ListOptions:
-    """The options of the next page: the token carries the version, so version and match are cleared (RF-08)."""
+    """Return the options of the next page: the token carries the version, so version and match are cleared (RF-08)."""
     return replace(options, continue_token=continue_token, resource_version="", resource_version_match="")
 
 
@@ -142,7 +142,7 @@ class LogOptions:
     since: str = ""
 
     def query(self) -> dict[str, str]:
-        """The query parameters under the names that the API server knows, which takes one of the two beginnings."""
+        """Return the query parameters under the names that the API server knows, which takes one of the two beginnings."""
         since_s = None if self.since else self.since_s
         named = {
             "container": self.container,

@@ -141,7 +141,7 @@ class Claim:
         log.info("lease_released", lease=str(self._lock))
 
     def _successor(self, old: LeaderElectionRecord | None) -> LeaderElectionRecord:
-        """The record that makes or keeps us leader after `old`: transitions count changes of the holder alone (LE-08)."""
+        """Return the record by which we lead after `old`; transitions count changes of the holder alone (LE-08)."""
         now = self._clock.now()
         acquired, transitions = now, 0
         if old is not None and self._is_ours(old):

@@ -152,7 +152,7 @@ def _let_expire(limit: asyncio.Timeout, in_s: float) -> None:
 
 
 def _timeout_of(remaining: float) -> str:
-    """What the API server is told of a write, on which it would work for up to a minute, also after we have been stopped.
+    """Return the time limit that a write carries: without it the API server works on it for up to a minute.
 
     Never more than what remains, and in steps of a tenth of a second, so that the writes of one moment are encoded once. Not
     zero, which to the server means "as long as you like".

@@ -1,4 +1,4 @@
-"""An answer for a liveness probe: is this process stuck believing that it leads? (LE-13)"""
+"""A check for a liveness probe: it fails when this process still works as leader after its lease has ended (LE-13)."""
 
 from __future__ import annotations
 

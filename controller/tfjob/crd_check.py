@@ -1,7 +1,7 @@
-"""A look at the CRD when the operator starts: does the API server know all fields of the status that we write? (D3)
+"""A check of the CRD when the operator starts: the API server should know all fields of the status that we write (D3).
 
-It asks for the API server's OpenAPI, which every account may read, so it needs no right to CRDs. It only tells: what the writes
-themselves meet is dealt with in `controller.tfjob.unkept`.
+It asks for the API server's OpenAPI, which every account may read, so it needs no right to CRDs. It only logs: what happens to
+writes is handled in `controller.tfjob.unkept`.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class NameConflicts:
 
 
 def _why(job: TFJob, found: Pod | Service | _Identity) -> str:
-    """What a person must do about an object in the way, or "".
+    """Return what a person must do about an object in the way, or "".
 
     A child of an earlier job of this name goes with its owner, or was left behind by it and will be adopted.
     """

@@ -119,7 +119,7 @@ class StatusWriter:
         )
 
     def forget(self, uid: str) -> None:
-        """The status of this job waits no more: all is written, or it is gone."""
+        """Drop the wait of a job's status: all is written, or the job is gone."""
         self._windows.pop(uid, None)
 
     def _is_due(self, view: View, status: JobStatus) -> bool:

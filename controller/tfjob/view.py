@@ -147,11 +147,11 @@ class View:
         self._memory.unwritten = status
 
     def writing(self) -> None:
-        """A status write is about to be tried: from now on the job may bear a status, whatever is answered."""
+        """Note that a status write is about to be tried: from now on the job may have a status, whatever the response."""
         self._memory.touched = True
 
     def wrote(self, job: TFJob | None) -> None:
-        """A status write went through, which left `job`; None when the server says that the job is gone."""
+        """Note a successful status write, which left `job`; None when the server says that the job is gone."""
         self._memory.unwritten = None
         self._memory.superseded.add(self.job.metadata.resource_version)
         self._memory.written = job
@@ -161,7 +161,7 @@ class View:
                 self.permission = Permission.CONFIRMED
 
     def refused(self, words: str) -> View:
-        """The same view after the API server has refused a child for good, in these words."""
+        """Return the same view after the API server has refused a child for good, in these words."""
         job = self.job if self.unwritten is None else msgspec.structs.replace(self.job, status=self.unwritten)
         return replace(self, job=job, spec=refused(self.spec, words))
 
@@ -226,7 +226,7 @@ class Views:
         return memory is not None and memory.ours
 
     def _newest(self, cached: TFJob, memory: _Memory) -> TFJob:
-        """The cached job, or what our own last write made of it while the cache still shows what we wrote over."""
+        """Return the cached job, or what our own last write made of it while the cache still shows what we wrote over."""
         if memory.written is not None and cached.metadata.resource_version in memory.superseded:
             return memory.written
         memory.written = None
@@ -234,7 +234,7 @@ class Views:
         return self._unkept.as_sent(cached)
 
     def _spec_of(self, job: TFJob, memory: _Memory) -> TFJobSpec | InvalidSpec:
-        """The specification that is in force. It is read once per generation, and not kept beyond the job's end (D17)."""
+        """Return the specification to follow. It is read once per generation, and not kept beyond the job's end (D17)."""
         spec, reading = memory.spec, reading_of(job)
         if memory.reading != reading:
             spec = read(job)
@@ -246,7 +246,7 @@ class Views:
 
 
 def _with_unwritten(job: TFJob, unwritten: JobStatus | None) -> TFJob:
-    """The job with what was observed but is not written yet.
+    """Return the job with what was observed but is not written yet.
 
     The server may know more by now, from a write of ours whose answer was lost; that counts as well. A job that is about to go
     is left as it is: nobody is concerned with what it has come to.

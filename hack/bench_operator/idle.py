@@ -22,7 +22,7 @@ SETTLE_S: Final = 20.0
 
 
 def measure(bench: Bench) -> list[Result]:
-    """Return a thousand finished jobs: what they cost in a minute, and how long a new job waits behind them."""
+    """Measure a thousand finished jobs: what they cost in a minute, and how long a new job waits behind them."""
     names = [f"done-{number}" for number in range(1000)]
     spec = ps_and_workers(1, servers=0, run="0.1s:0")
     with tempfile.TemporaryDirectory(prefix="tfjob-bench-") as folder:

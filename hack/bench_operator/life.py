@@ -24,7 +24,7 @@ RUN: Final = "20s:0"
 
 
 def measure(bench: Bench) -> list[Result]:
-    """The same jobs from creation to Succeeded, on a hollow node; then once more with every call counted by the server."""
+    """Measure the same jobs from creation to Succeeded on a hollow node; then count the calls of one more such run."""
     spec = ps_and_workers(run=RUN)
     names = [f"life-{number}" for number in range(JOBS)]
 

@@ -44,7 +44,7 @@ class Request:
         return self.idle_s is not None
 
     def target(self) -> str:
-        """The path with the query, encoded."""
+        """Return the path with the query, encoded."""
         return f"{self.path}?{_encoded(tuple(self.query.items()))}" if self.query else self.path
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Request:
 
 @lru_cache(maxsize=64)
 def _encoded(query: tuple[tuple[str, str], ...]) -> str:
-    """A query as it stands in a URL. All writes of a client have the same one, and encoding it costs as much as a header."""
+    """Return a query as it is in a URL. All writes of a client have the same one, and encoding costs as much as a header."""
     return urlencode(query)
 
 

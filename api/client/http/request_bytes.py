@@ -19,7 +19,7 @@ class RequestWriter:
     """Writes requests to one server, perhaps through a proxy."""
 
     def __init__(self, server: Origin, *, proxy: Origin | None = None, user_agent: str) -> None:
-        """Raises ValueError for a server or a user agent that can not go into a head."""
+        """Write requests to `server`. Raises ValueError for a server or a user agent that cannot go into a head."""
         absolute = proxy is not None and not server.tls  # of what is encrypted a proxy sees nothing but the tunnel
         self._prefix = f"http://{server.host_header}{server.path}" if absolute else server.path
         self._fixed = _header("Host", server.host_header) + _header("User-Agent", user_agent)
@@ -30,7 +30,7 @@ class RequestWriter:
         self._headers: dict[tuple[str, bool], str] = {}
 
     def write(self, request: Request, credentials: Credentials) -> bytes:
-        """The whole request, to go out in one piece. Raises ValueError, or CredentialsError; neither quotes a value."""
+        """Return the whole request, to go out in one piece. Raises ValueError, or CredentialsError; neither quotes a value."""
         if credentials is not self._credentials:
             self._headers.clear()
             self._credentials = credentials
@@ -49,7 +49,7 @@ class RequestWriter:
         return f"{line}\r\n{headers}{empty}\r\n".encode("ascii")
 
     def _make_headers(self, request: Request, credentials: Credentials) -> str:
-        """The headers of all requests that want the same kind of answer; they are made once."""
+        """Return the headers of all requests that want the same kind of answer; they are made once."""
         # Mostly no compression: a server on the same network sends plain JSON faster than gzip.
         encoding = "gzip" if request.gzip else "identity"
         made = f"{self._fixed}{_header('Accept', request.accept)}Accept-Encoding: {encoding}\r\n"
@@ -68,7 +68,7 @@ class RequestWriter:
 
 
 def tunnel_request(server: Origin, proxy: Origin, user_agent: str) -> bytes:
-    """What asks a proxy for a tunnel. Our credentials are for the server at its end and are not in it."""
+    """Return what asks a proxy for a tunnel. Our credentials are for the server at its end and are not in it."""
     basic = "" if proxy.basic is None else _header("Proxy-Authorization", proxy.basic)
     head = (
         f"CONNECT {server.authority} HTTP/1.1\r\n{_header('Host', server.authority)}{_header('User-Agent', user_agent)}"

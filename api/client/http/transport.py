@@ -54,11 +54,10 @@ class HttpTransport:
         pool_s: float = POOL_S,
         keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
-        """`max_connections` 0 sets no limit, which suits streams: each holds one as long as it lives. 32 is twice what
-        keeps a server on two cores busy; each more costs both sides two milliseconds to open. The other numbers are
-        seconds. Nothing is opened yet.
+        """Take the settings of a server; nothing is opened yet. Raises ValueError for an address that is none.
 
-        Raises ValueError for an address that is none.
+        `max_connections` 0 sets no limit, which suits streams: each holds one as long as it lives. 32 is twice what keeps a
+        server on two cores busy; each more costs both sides two milliseconds to open. The other numbers are seconds.
         """
         server = Origin.of(settings.server)
         proxy = Origin.of(settings.proxy) if settings.proxy else None
