@@ -13,9 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hack.control_plane.apt import PrivateApt, is_installed
-from hack.control_plane.binaries import cache_folder
-from hack.control_plane.commands import LoggedRunner, output_of
+from hack.control_plane.build.apt import PrivateApt, is_installed
+from hack.control_plane.build.binaries import cache_folder
+from hack.control_plane.build.commands import LoggedRunner, output_of
 from hack.control_plane.progress import Progress
 
 if TYPE_CHECKING:

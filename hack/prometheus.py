@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from hack import packages
 from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.ports import choose
-from hack.control_plane.processes import Part
+from hack.control_plane.run.ports import choose
+from hack.control_plane.run.processes import Part
+from hack.stoppable import Stoppable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-    from types import TracebackType
 
 READY_LIMIT_S: Final = 60.0  # a second on a quiet machine
 PERIOD: Final = "1s"
@@ -41,7 +41,7 @@ def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-class Prometheus:
+class Prometheus(Stoppable):
     """A running Prometheus; invariant: after `stop` it has ended."""
 
     def __init__(self, part: Part, port: int) -> None:
@@ -82,14 +82,6 @@ class Prometheus:
     def stop(self) -> None:
         """End it."""
         self._part.kill()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """Return the series that an expression has now. Raises ControlPlaneError when it is not valid."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hack import packages
-from hack.control_plane.commands import LoggedRunner
+from hack.control_plane.build.commands import LoggedRunner
 from hack.control_plane.errors import ControlPlaneError
 from hack.control_plane.progress import Progress
 

@@ -14,13 +14,13 @@ import sys
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from hack.control_plane import folders
-from hack.control_plane.binaries import Binaries, find_or_build
+from hack.control_plane.build.binaries import Binaries, find_or_build
 from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.keeper import Order
-from hack.control_plane.launch import KeeperHandle
 from hack.control_plane.progress import Progress
-from hack.control_plane.state import State
+from hack.control_plane.run import folders
+from hack.control_plane.run.keeper import Order
+from hack.control_plane.run.launch import KeeperHandle
+from hack.control_plane.run.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable

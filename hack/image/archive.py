@@ -12,7 +12,7 @@ import json
 import tarfile
 from typing import TYPE_CHECKING, Any
 
-from hack.control_plane.commands import output_of
+from hack.control_plane.build.commands import output_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hack import packages
-from hack.control_plane.apt import debian_sources
-from hack.control_plane.commands import LoggedRunner, output_of
+from hack.control_plane.build.apt import debian_sources
+from hack.control_plane.build.commands import LoggedRunner, output_of
 from hack.control_plane.errors import ControlPlaneError
 from hack.control_plane.progress import Progress
 from hack.image import archive, layers

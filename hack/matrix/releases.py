@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from hack import packages
-from hack.control_plane.commands import LoggedRunner
+from hack.control_plane.build.commands import LoggedRunner
 from hack.control_plane.errors import ControlPlaneError
 from hack.control_plane.progress import Progress
 from hack.kubernetes_versions import Kubernetes

@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hack.control_plane.commands import output_of
+from hack.control_plane.build.commands import output_of
 from hack.control_plane.errors import ControlPlaneError
 from hack.image import archive, layers
 

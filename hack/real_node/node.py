@@ -19,24 +19,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from hack.control_plane import ControlPlane
-from hack.control_plane.binaries import find_or_build, version_of
+from hack.control_plane.build.binaries import find_or_build, version_of
 from hack.control_plane.errors import ControlPlaneError, log_tail
-from hack.control_plane.processes import Part
+from hack.control_plane.run.processes import Part
 from hack.real_node import parts
 from hack.real_node.containers import Containers, pause_image
 from hack.real_node.inside import FOLDER_VARIABLE, NODE_ADDRESS, TOOLS_FILE
 from hack.real_node.tools import Tools
+from hack.stoppable import Stoppable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
 READY_LIMIT_S: Final = 120.0  # ten seconds on a quiet machine
 POLL_S: Final = 0.2
 
 
-class RealNode:
+class RealNode(Stoppable):
     """A cluster of one node; invariant: after `stop` none of its parts runs."""
 
     def __init__(self, plane: ControlPlane, folder: Path, tools: Tools) -> None:
@@ -80,14 +80,6 @@ class RealNode:
         for part in reversed(self._parts.values()):
             part.kill()
         self.plane.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def stop_kubelet(self) -> None:
         """Kill the kubelet; its containers run on, as they do when a node is cut off."""

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hack.control_plane import folders
+from hack.control_plane.run import folders
 from hack.real_node import machine
 from hack.real_node.inside import TOOLS_FILE
 

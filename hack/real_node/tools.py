@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from hack import packages
-from hack.control_plane.binaries import find_or_build_programs
+from hack.control_plane.build.binaries import find_or_build_programs
 
 INSTALLED: Final = (
     "runc",

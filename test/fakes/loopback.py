@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hack.control_plane.pki import Authority
+from hack.control_plane.run.pki import Authority
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient
 from tfjob_operator.api.client.auth.tls import Trust
 from tfjob_operator.api.client.http import Credentials, FixedCredentials, OnLeave, Request, unchanged

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fakes.manifests import read_document
-from hack.control_plane.ports import choose
+from hack.control_plane.run.ports import choose
 from hack.prometheus import Prometheus, promtool
 
 if TYPE_CHECKING:

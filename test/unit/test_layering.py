@@ -155,3 +155,11 @@ def test_the_http_client_has_no_word_of_kubernetes(path: Path) -> None:
     """It is a floor of its own: whoever talks HTTP to one server could use it alone."""
     words = set(re.findall(r"[a-z]+", path.read_text().lower()))
     assert not words & {"kube", "kubernetes", "kubeconfig", "apiserver", "pod", "pods", "watch", "lease", "namespace"}
+
+
+def test_the_programs_of_a_control_plane_are_built_without_a_word_of_running_it() -> None:
+    """hack/control_plane has two floors: `run` stands upon `build`."""
+    folder = ROOT / "hack" / "control_plane" / "build"
+    imported = {name for path in folder.glob("*.py") for name in imports_of(path) if within(name, ("hack",))}
+    shared = ("hack.control_plane.errors", "hack.control_plane.progress", "hack.kubernetes_versions")
+    assert {name for name in imported if not within(name, ("hack.control_plane.build", *shared))} == set()

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hack.control_plane import ControlPlaneError, apt
-from hack.control_plane.apt import AptSource, as_root, keyring_of_line, keyring_of_stanza, parse_index_targets
-from hack.control_plane.debian_build import upstream_version
+from hack.control_plane import ControlPlaneError
+from hack.control_plane.build import apt
+from hack.control_plane.build.apt import AptSource, as_root, keyring_of_line, keyring_of_stanza, parse_index_targets
+from hack.control_plane.build.debian_build import upstream_version
 
 if TYPE_CHECKING:
     from pathlib import Path

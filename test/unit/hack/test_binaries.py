@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hack.control_plane import ControlPlaneError
-from hack.control_plane.binaries import CONTROL_PLANE, ENVTEST, cache_folder, find
+from hack.control_plane.build.binaries import CONTROL_PLANE, ENVTEST, cache_folder, find
 
 
 def fill(folder: Path, *names: str) -> Path:

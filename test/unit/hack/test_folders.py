@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hack.control_plane import ControlPlaneError, folders
+from hack.control_plane import ControlPlaneError
+from hack.control_plane.run import folders
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from cryptography import x509
 
-from hack.control_plane import ControlPlaneError, parts, ports
-from hack.control_plane.binaries import version_of
-from hack.control_plane.keeper import Order
-from hack.control_plane.kubeconfig import write_kubeconfig
-from hack.control_plane.pki import Authority
-from hack.control_plane.state import PartState, State
+from hack.control_plane import ControlPlaneError
+from hack.control_plane.build.binaries import version_of
+from hack.control_plane.run import parts, ports
+from hack.control_plane.run.keeper import Order
+from hack.control_plane.run.kubeconfig import write_kubeconfig
+from hack.control_plane.run.pki import Authority
+from hack.control_plane.run.state import PartState, State
 from hack.kubernetes_versions import OLDEST, Kubernetes
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from hack.control_plane.pki import Authority
+from hack.control_plane.run.pki import Authority
 from tfjob_operator.api.client.auth import in_cluster, load_settings
 from tfjob_operator.api.client.errors import ConfigError, CredentialsError
 from tfjob_operator.api.client.http import Credentials, Settings

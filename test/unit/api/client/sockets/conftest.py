@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.control_plane.pki import Authority
+from hack.control_plane.run.pki import Authority
 
 HERE = Path(__file__).parent
 

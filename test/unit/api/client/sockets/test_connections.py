@@ -22,7 +22,7 @@ from fakes.loopback import (
     trusting,
     until,
 )
-from hack.control_plane.pki import Authority
+from hack.control_plane.run.pki import Authority
 from tfjob_operator.api.client import HttpTransport, Settings
 from tfjob_operator.api.client.errors import ConnectError, RequestTimeoutError, TransportError
 from tfjob_operator.api.client.http import Request

@@ -10,7 +10,7 @@ import ssl
 import pytest
 
 from fakes.loopback import Peer, body_of, fine_for_ever, forward, get, never_answers, serving, trusting, until
-from hack.control_plane.pki import Authority
+from hack.control_plane.run.pki import Authority
 from tfjob_operator.api.client import HttpTransport, Settings
 from tfjob_operator.api.client.errors import ConnectError, TLSError
 from tfjob_operator.api.client.http import Credentials, FixedCredentials

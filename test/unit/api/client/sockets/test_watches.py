@@ -9,7 +9,7 @@ import time
 import pytest
 
 from fakes.loopback import AT_ONCE_S, CONFIG_MAPS, Peer, follow, forward, never_answers, serving, trusting, until
-from hack.control_plane.pki import Authority
+from hack.control_plane.run.pki import Authority
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, Settings
 from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hack.control_plane.pki import Credential
+    from hack.control_plane.run.pki import Credential
 
 NO_ANSWER = 0
 

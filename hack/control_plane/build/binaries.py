@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hack.control_plane import debian_build
-from hack.control_plane.commands import output_of
+from hack.control_plane.build import debian_build
+from hack.control_plane.build.commands import output_of
 from hack.control_plane.errors import ControlPlaneError
 from hack.control_plane.progress import Progress
 from hack.kubernetes_versions import Kubernetes

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hack.control_plane.pki import Credential
+    from hack.control_plane.run.pki import Credential
 
 
 def write_kubeconfig(path: Path, *, server: str, authority: Path, user: str, credential: Credential) -> Path:

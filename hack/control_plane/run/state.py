@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.processes import died_message
+from hack.control_plane.run.processes import died_message
 
 STATE_FILE = "state.json"
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from hack.control_plane.apt import PrivateApt
-from hack.control_plane.commands import LoggedRunner, output_of
+from hack.control_plane.build.apt import PrivateApt
+from hack.control_plane.build.commands import LoggedRunner, output_of
+from hack.control_plane.build.go_build import GoTree
 from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.go_build import GoTree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

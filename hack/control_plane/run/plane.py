@@ -18,29 +18,29 @@ import time
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
-from hack.control_plane.binaries import find_or_build
+from hack.control_plane.build.binaries import find_or_build
 from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.keeper import Order
-from hack.control_plane.kubeconfig import write_kubeconfig
-from hack.control_plane.launch import KeeperHandle
-from hack.control_plane.pki import Authority, Credential
-from hack.control_plane.probes import Requester
-from hack.control_plane.state import State
+from hack.control_plane.run.keeper import Order
+from hack.control_plane.run.kubeconfig import write_kubeconfig
+from hack.control_plane.run.launch import KeeperHandle
+from hack.control_plane.run.pki import Authority, Credential
+from hack.control_plane.run.probes import Requester
+from hack.control_plane.run.state import State
 from hack.kubernetes_versions import LISTS_FROM_SNAPSHOTS, TOKENS_BY_REQUEST, Kubernetes
+from hack.stoppable import Stoppable
 
 if TYPE_CHECKING:
     import http.client
     from collections.abc import Sequence
     from pathlib import Path
-    from types import TracebackType
 
-    from hack.control_plane.binaries import Binaries
+    from hack.control_plane.build.binaries import Binaries
 
 KUBECTL_LIMIT_S = 120.0
 ACCOUNT_LIMIT_S = 30.0  # a service account and its token appear within a second unless the machine is overloaded
 
 
-class ControlPlane:
+class ControlPlane(Stoppable):
     """A control plane that this process owns; invariant: after `stop` nothing of it is left.
 
     Blocking calls, for one thread at a time save `run_kubectl`, which any number of threads may call at once.
@@ -93,14 +93,6 @@ class ControlPlane:
     def stop(self) -> None:
         """End everything and delete the folder; doing it again does nothing."""
         self._handle.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def check(self) -> None:
         """Raise, with the end of its log, when a part died that should run."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from hack.control_plane.commands import LoggedRunner
+    from hack.control_plane.build.commands import LoggedRunner
 
 GO: Final = "/usr/lib/go/bin"
 PACKAGE: Final = "k8s.io/kubernetes"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.parts import LOOPBACK, Ports
+from hack.control_plane.run.parts import LOOPBACK, Ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 from hack.control_plane.errors import ControlPlaneError
 
 if TYPE_CHECKING:
-    from hack.control_plane.keeper import Order
+    from hack.control_plane.run.keeper import Order
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[3]
 READY_LIMIT_S = 150.0  # more than the keeper's own limit, whose error says more than ours
 STOP_LIMIT_S = 20.0
 
@@ -33,7 +33,7 @@ class KeeperHandle:
         """Start a keeper; it is not ready yet."""
         self._answers = b""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "hack.control_plane.keeper", order.to_text()],
+            [sys.executable, "-m", "hack.control_plane.run.keeper", order.to_text()],
             cwd=PROJECT,
             # No file may appear in a source tree that might be read-only, and nothing of the caller's path is ours.
             env={**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1"},

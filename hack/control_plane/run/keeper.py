@@ -1,6 +1,6 @@
 """The process that keeps one control plane: it starts the parts, watches them and clears everything away at the end.
 
-Run as `python -m hack.control_plane.keeper <order>` by `launch`, in a session of its own. In: the order (JSON), then
+Run as `python -m hack.control_plane.run.keeper <order>` by `launch`, in a session of its own. In: the order (JSON), then
 requests as lines on stdin. Out: one line of JSON on stdout when the control plane is ready or cannot be, and one per
 request; the state file in the instance's folder. An owner holds the write end of stdin: when the owner ends, in whatever
 way, the keeper reads end-of-file and stops. A detached keeper has no owner and runs until SIGTERM. Should the keeper
@@ -19,12 +19,12 @@ import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hack.control_plane import folders, parts, ports
-from hack.control_plane.binaries import Binaries
+from hack.control_plane.build.binaries import Binaries
 from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.processes import PortTakenError
-from hack.control_plane.stack import Stack
-from hack.control_plane.state import State
+from hack.control_plane.run import folders, parts, ports
+from hack.control_plane.run.processes import PortTakenError
+from hack.control_plane.run.stack import Stack
+from hack.control_plane.run.state import State
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 WATCH_S = 0.25  # how late at most the state file tells of a part's end

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from hack.control_plane.pki import Authority, Credential
+    from hack.control_plane.run.pki import Authority, Credential
     from hack.kubernetes_versions import Kubernetes
 
 LOOPBACK = "127.0.0.1"

@@ -1,0 +1,25 @@
+"""What runs until it is stopped, as a context manager."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class Stoppable(ABC):
+    """Something that runs already; leaving the `with` block stops it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop it; a second time changes nothing."""
