@@ -1,4 +1,6 @@
-"""Checks docs/behaviours.md against the tests: every behaviour has a test that quotes its ID, or a reason why not.
+"""Checks docs/behaviours.md against the tests and the product.
+
+Every behaviour has a test that quotes its ID, or a reason why not; and nobody quotes an ID that is not listed.
 
 Prints the table ID -> tests. Exit codes: 0 complete, 1 not, with a line for each gap.
 """
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[1]
 TABLE: Final = ROOT / "docs" / "behaviours.md"
 _ROW: Final = re.compile(r"\| ((?:[A-Z]{2}-|B)\d\d|[DMU]\d{1,2}[a-z]?) \| (.+?) \| (.*?) ?\|")
+PRODUCT: Final = ("api", "controller", "informers", "workqueue")
+_LIKE_AN_ID: Final = re.compile(r"\b(?:[A-Z]{2}-\d\d|[ABDMU]\d{1,2}[a-z]?)\b")
+"""What a reader of the product takes for the ID of a behaviour, of a family that is listed or not."""
 _ID: Final = re.compile(r"(.*?)(\d+)[a-z]?")
 
 
@@ -58,6 +63,16 @@ def gaps(reasons: Mapping[str, str], tests: Mapping[str, list[str]]) -> list[str
     return found
 
 
+def dangling(source: str, reasons: Mapping[str, str]) -> list[tuple[int, str]]:
+    """Each (line, ID) of a file of the product where an ID stands that nobody listed."""
+    return [
+        (number, found)
+        for number, line in enumerate(source.splitlines(), 1)
+        for found in _LIKE_AN_ID.findall(line)
+        if found not in reasons
+    ]
+
+
 def main() -> int:
     """Print the table and the gaps."""
     reasons = listed(TABLE.read_text())
@@ -70,6 +85,9 @@ def main() -> int:
         for behaviour, reason in reasons.items():
             print(f"{behaviour}  {', '.join(tests[behaviour]) or f'left out: {reason}'}")
     found = gaps(reasons, {behaviour: names for behaviour, names in tests.items() if names})
+    for path in sorted(path for folder in PRODUCT for path in (ROOT / folder).rglob("*.py")):
+        for line, behaviour in dangling(path.read_text(), reasons):
+            found.append(f"{behaviour} is quoted by {path.relative_to(ROOT)}:{line} but not listed")
     for gap in found:
         print(f"docs/behaviours.md: {gap}", file=sys.stderr)
     if not found:

@@ -1,4 +1,4 @@
-"""One informer for each thing worth watching, however many ask for it (A5)."""
+"""One informer for each thing worth watching, however many ask for it."""
 
 from __future__ import annotations
 

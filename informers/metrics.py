@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LIST_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 WATCH_BUCKETS = (1.0, 10.0, 60.0, 120.0, 300.0, 400.0, 500.0, 600.0, 1200.0)
 COUNT_BUCKETS = (0.0, 1.0, 10.0, 100.0, 500.0, 1000.0, 5000.0, 10_000.0, 50_000.0, 100_000.0)
-LATENCY_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # A7
+LATENCY_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 LISTS = Metric("reflector_lists_total", "Collections that came whole, as a list or as a stream")
 LIST_DURATION = Metric(
@@ -101,5 +101,5 @@ class InformerMetrics:
 
 
 def version_as_number(version: str) -> float:
-    """A resourceVersion for a gauge. Versions are opaque: what is no number reads as 0. 15 digits fit a float exactly (A7)."""
+    """A resourceVersion for a gauge. Versions are opaque: what is no number reads as 0. 15 digits fit a float exactly."""
     return float(version[-15:]) if version.isdecimal() else 0.0

@@ -38,7 +38,7 @@ class Metric:
     labels: tuple[str, ...] = ("name",)
 
 
-# A7: from 10 ns, below which no clock here can see, to 10 s, above which a sync is stuck rather than slow.
+# from 10 ns, below which no clock here can see, to 10 s, above which a sync is stuck rather than slow.
 DURATION_BUCKETS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 DEPTH = Metric("workqueue_depth", "Items that wait to be worked on, with those added again while in work")

@@ -1,4 +1,4 @@
-"""What requests tell about themselves: the names of client-go's metrics (A7), and the books behind them."""
+"""What requests tell about themselves: the names of client-go's metrics, and the books behind them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ CODES: Final = ("200", "201", "401", "403", "404", "409", "422", "429", "500", "
 appear when they happen; there are no more of them than HTTP has codes."""
 RETRIED_CODES: Final = ("200", "201", "429", "500", "503", "504", NO_ANSWER)
 
-# A7, component-base: from the 5 ms of an answer out of the watch cache to the 60 s after which the server gives up.
+# component-base: from the 5 ms of an answer out of the watch cache to the 60 s after which the server gives up.
 DURATION_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
-# A7, component-base: from an empty body to the 16 MB of a full list.
+# component-base: from an empty body to the 16 MB of a full list.
 SIZE_BUCKETS: Final = (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)
 
 _BY_VERB: Final = ("verb", "host")

@@ -49,7 +49,7 @@ LIST_S: Final = 70.0
 
 DEAD_PEER_S: Final = 80.0
 """Silence after which the peer of a watch counts as gone, and the watch is opened anew (RF-29). A server sends a bookmark about
-every 60 s (SV-03) and caches events for 75 s (SV-04), so by then something should have come and nothing is lost yet. Servers
+every 60 s and caches events for 75 s, so by then something should have come and nothing is lost yet. Servers
 before `IDLE_BOOKMARKS` (hack/kubernetes_versions.py) send none for a collection in which nothing happens: there a silent watch
 is opened anew every 80 s, for the price of one request, since it goes on from the version that it had."""
 

@@ -160,7 +160,7 @@ class EventRecorder:
         meta = event.metadata
         if action is Action.UPDATE:
             change = {"count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message}
-            with suppress(NotFoundError):  # an event lives for an hour (SV-10); then it is made anew, with its count
+            with suppress(NotFoundError):  # an event lives for an hour; then it is made anew, with its count
                 await self._client.patch(EVENTS, meta.namespace, meta.name, change, content_type=STRATEGIC_MERGE_PATCH)
                 return
         await self._client.create(EVENTS, meta.namespace, event)

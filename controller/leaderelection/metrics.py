@@ -1,4 +1,4 @@
-"""What an elector tells about itself (A7); the label is the elector's name."""
+"""What an elector tells about itself; the label is the elector's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a process that runs controllers: what starts after what, who may work, and what ends before what (A12).
+"""The life of a process that runs controllers: what starts after what, who may work, and what ends before what.
 
 Start: the pages; informers; when their caches are filled, the election; with the lease, the event recorder and the workers. A
 replica that waits for the lease has warm caches, so that it can work at once when its turn comes.

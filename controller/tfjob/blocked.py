@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tfjob_operator.workqueue import Clock
 
 TOLD_FOR_S: Final = 600.0
-"""How long a Warning that says the same as the last one about a child is not repeated. Events live for an hour (SV-10)."""
+"""How long a Warning that says the same as the last one about a child is not repeated. Events live for an hour."""
 
 
 @dataclass(slots=True)

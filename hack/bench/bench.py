@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Self
 
-from hack.bench.cluster import Cluster
+from hack.bench.cluster import PodServer
 from hack.bench.result import Result
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class Bench:
 
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
-        self.cluster = Cluster(self.say)
+        self.cluster = PodServer(self.say)
         self._began = time.monotonic()
 
     def __enter__(self) -> Self:

@@ -25,7 +25,7 @@ CONNECTIONS: Final = 32
 CRD: Final = ROOT / "manifests" / "base" / "crd.yaml"
 
 
-class Cluster:
+class PodServer:
     """A control plane with pods 0, 1, 2, ... of `hack.bench.pods` in one namespace.
 
     Invariants: pods below `_created` were given out to be created or exist; pods below `_running` have their status.

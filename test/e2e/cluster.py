@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
+from support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ RUNS = Path("/var/tfjob-e2e")
 """A folder of the node, private to its sandbox, which jobs see as /runs: what they leave there outlives pods."""
 
 
-class Cluster:
+class NodeCluster:
     """The cluster of a session; jobs are in the namespace `default`."""
 
     def __init__(self, node: RealNode) -> None:
@@ -101,12 +101,9 @@ class Cluster:
     def eventually(
         self, holds: Callable[[], Any], what: str, limit_s: float = LIMIT_S, yet: Callable[[], object] = str
     ) -> float:
-        """Ask until the answer is true; answers the seconds that it took."""
+        """Ask until the answer is true; return the seconds that it took."""
         start = time.monotonic()
-        while not holds():
-            if time.monotonic() > start + limit_s:
-                pytest.fail(f"not within {limit_s:.0f} s: {what} {yet()}")
-            time.sleep(0.1)
+        eventually(holds, what, limit_s=limit_s, yet=yet)
         return time.monotonic() - start
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from e2e.cluster import Cluster
+from e2e.cluster import NodeCluster
 from hack.control_plane import ControlPlaneError
 from hack.real_node.inside import FOLDER_VARIABLE
 from hack.real_node.node import RealNode
@@ -59,12 +59,12 @@ def node() -> Iterator[RealNode]:
 
 
 @pytest.fixture(scope="session")
-def cluster(node: RealNode) -> Cluster:
+def cluster(node: RealNode) -> NodeCluster:
     """The node with the operator, from `kubectl apply -k`."""
     plane = node.plane
     plane.run_kubectl("apply", "-k", str(PROJECT / "manifests" / "overlays" / "standalone"))
     plane.wait_for_crd("tfjobs.kubeflow.org")
     plane.restart_controller_manager()  # its garbage collector knows TFJobs now
-    cluster = Cluster(node)
+    cluster = NodeCluster(node)
     cluster.wait_for_operator()
     return cluster

@@ -14,7 +14,7 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:
-    from e2e.cluster import Cluster
+    from e2e.cluster import NodeCluster
 
 FOREVER = "while true; do sleep 1; done"
 DIE = "python3 -c 'import os; os.kill(os.getpid(), {})'; exit $?"
@@ -46,7 +46,7 @@ for address in place["cluster"]["ps"]:
 """
 
 
-def test_replicas_find_each_other_by_the_names_in_tf_config(cluster: Cluster) -> None:
+def test_replicas_find_each_other_by_the_names_in_tf_config(cluster: NodeCluster) -> None:
     """Workers reach the parameter servers through headless services and the cluster's DNS; `kubectl logs` tells of it."""
     servers = replica(["python3", "-c", SERVER], policy="Always", replicas=2)
     workers = replica(["python3", "-uc", WORKER], policy="OnFailure", replicas=2)
@@ -63,7 +63,7 @@ def test_replicas_find_each_other_by_the_names_in_tf_config(cluster: Cluster) ->
     cluster.delete("talks")
 
 
-def test_a_process_of_a_large_job_sees_the_whole_tf_config_whenever_it_is_started(cluster: Cluster) -> None:
+def test_a_process_of_a_large_job_sees_the_whole_tf_config_whenever_it_is_started(cluster: NodeCluster) -> None:
     """U1, D9: the real kubelet fills it in from the ConfigMap, byte by byte as it would stand in the pod; again when the
     container restarts in place, also after somebody deleted the ConfigMap. For most of its replicas there is no node.
     """
@@ -91,13 +91,13 @@ def test_a_process_of_a_large_job_sees_the_whole_tf_config_whenever_it_is_starte
     cluster.delete(name)
 
 
-def _config_maps(cluster: Cluster, job_name: str) -> dict[str, str]:
+def _config_maps(cluster: NodeCluster, job_name: str) -> dict[str, str]:
     """The ConfigMaps of a job: their UIDs by their names."""
     text = cluster.kubectl("get", "configmaps", "-n", "default", "-l", f"job-name={job_name}", "-o", "json")
     return {item["metadata"]["name"]: item["metadata"]["uid"] for item in json.loads(text)["items"]}
 
 
-def _environment(cluster: Cluster, pod: str) -> list[dict[str, Any]]:
+def _environment(cluster: NodeCluster, pod: str) -> list[dict[str, Any]]:
     variables: list[dict[str, Any]] = cluster.get("pod", pod)["spec"]["containers"][0]["env"]
     return variables
 
@@ -136,7 +136,7 @@ ENDINGS = (
 
 
 @pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.name)
-def test_what_a_process_exits_with_decides_by_its_policy(cluster: Cluster, ending: Ending) -> None:
+def test_what_a_process_exits_with_decides_by_its_policy(cluster: NodeCluster, ending: Ending) -> None:
     """In one pod where the kubelet restarts the container, in another one where the operator does."""
     name = f"ends-{ending.name}"
     worker = replica(script(name, then=ending.then), policy=ending.policy)
@@ -147,7 +147,7 @@ def test_what_a_process_exits_with_decides_by_its_policy(cluster: Cluster, endin
     cluster.delete(name)
 
 
-def test_always_runs_a_process_again_that_ended_well(cluster: Cluster) -> None:
+def test_always_runs_a_process_again_that_ended_well(cluster: NodeCluster) -> None:
     """In place, and the job goes on."""
     cluster.create(job("always", {"PS": replica(script("always", then="sleep 1"), policy="Always"),
                                   "Worker": replica(["sh", "-c", FOREVER])}))  # fmt: skip
@@ -156,7 +156,7 @@ def test_always_runs_a_process_again_that_ended_well(cluster: Cluster) -> None:
     cluster.delete("always")
 
 
-def test_a_killed_container_is_restarted_in_its_pod(cluster: Cluster) -> None:
+def test_a_killed_container_is_restarted_in_its_pod(cluster: NodeCluster) -> None:
     """SIGKILL from outside, as when memory runs out: the pod stays, and the restart is counted against no limit but its own."""
     cluster.create(job("shot", {"Worker": replica(script("shot", then=FOREVER), policy="OnFailure")}))
     cluster.eventually(lambda: runs("shot") == 1 and cluster.is_running("shot-worker-0"), "it runs")
@@ -167,7 +167,7 @@ def test_a_killed_container_is_restarted_in_its_pod(cluster: Cluster) -> None:
     cluster.delete("shot")
 
 
-def test_a_killed_container_gets_a_new_pod_by_its_exit_code(cluster: Cluster) -> None:
+def test_a_killed_container_gets_a_new_pod_by_its_exit_code(cluster: NodeCluster) -> None:
     """137 is worth another try, and ExitCode leaves that to the operator."""
     then = f"test $RUN -ge 2 || {FOREVER}"
     cluster.create(job("replaced", {"Worker": replica(script("replaced", then=then), policy="ExitCode")}))
@@ -178,7 +178,7 @@ def test_a_killed_container_gets_a_new_pod_by_its_exit_code(cluster: Cluster) ->
     cluster.delete("replaced")
 
 
-def test_a_deleted_pod_is_made_again(cluster: Cluster) -> None:
+def test_a_deleted_pod_is_made_again(cluster: NodeCluster) -> None:
     """Somebody's `kubectl delete pod` costs a run and not the job."""
     then = f"test $RUN -ge 2 || {FOREVER}"
     cluster.create(job("robbed", {"Worker": replica(script("robbed", then=then), policy="OnFailure")}))
@@ -189,7 +189,7 @@ def test_a_deleted_pod_is_made_again(cluster: Cluster) -> None:
     cluster.delete("robbed")
 
 
-def test_a_job_that_saves_its_work_when_it_is_suspended_goes_on_when_it_is_resumed(cluster: Cluster) -> None:
+def test_a_job_that_saves_its_work_when_it_is_suspended_goes_on_when_it_is_resumed(cluster: NodeCluster) -> None:
     """Features 4.1: an orderly exit on SIGTERM, with the code 0, is not the end of the training."""
     then = f"trap 'exit 0' TERM; test $RUN -ge 2 || {FOREVER.replace('sleep 1', 'sleep 0.1')}"
     cluster.create(job("saves", {"Worker": replica(script("saves", then=then), policy="OnFailure")}))
@@ -204,7 +204,7 @@ def test_a_job_that_saves_its_work_when_it_is_suspended_goes_on_when_it_is_resum
 
 
 @pytest.mark.parametrize("how", ["deleted", "drained"])
-def test_a_pod_that_saves_its_work_when_it_is_told_to_go_is_not_done(cluster: Cluster, how: str) -> None:
+def test_a_pod_that_saves_its_work_when_it_is_told_to_go_is_not_done(cluster: NodeCluster, how: str) -> None:
     """M2, M10: the exit code 0 of a process that was sent away is no success, whatever the pod's last status says."""
     name = f"{how}-saves"
     then = f"trap 'exit 0' TERM; test $RUN -ge 2 || {FOREVER.replace('sleep 1', 'sleep 0.1')}"
@@ -220,7 +220,7 @@ def test_a_pod_that_saves_its_work_when_it_is_told_to_go_is_not_done(cluster: Cl
     cluster.delete(name)
 
 
-def test_the_rules_of_restart_in_a_container_are_followed(cluster: Cluster) -> None:
+def test_the_rules_of_restart_in_a_container_are_followed(cluster: NodeCluster) -> None:
     """M3: a kubelet that knows them starts the process again in its pod, and the job waits; an older one is done with it.
 
     API servers of 1.28 to 1.33 refuse such a pod, and the job has failed before anything ran.
@@ -240,12 +240,12 @@ def test_the_rules_of_restart_in_a_container_are_followed(cluster: Cluster) -> N
     cluster.delete("ruled")
 
 
-def _suspend(cluster: Cluster, name: str, *, suspend: bool) -> None:
+def _suspend(cluster: NodeCluster, name: str, *, suspend: bool) -> None:
     patch = json.dumps({"spec": {"runPolicy": {"suspend": suspend}}})
     cluster.kubectl("patch", "tfjob", name, "--type=merge", f"--patch={patch}")
 
 
-def test_the_log_of_a_worker_that_has_ended_can_be_read_under_the_default_policy(cluster: Cluster) -> None:
+def test_the_log_of_a_worker_that_has_ended_can_be_read_under_the_default_policy(cluster: NodeCluster) -> None:
     """M1: kubelets report the end of the containers a second before that of the pod, which is no reason to take it away."""
     cluster.create(job("readable", {"Worker": replica(script("readable", then="exit 0"))}))
     cluster.wait_for("readable", ConditionType.SUCCEEDED)
@@ -259,7 +259,7 @@ def test_the_log_of_a_worker_that_has_ended_can_be_read_under_the_default_policy
 
 
 @pytest.mark.parametrize(("policy", "left"), [("All", []), ("Running", ["worker-0"]), ("None", ["ps-0", "worker-0"])])
-def test_the_clean_up_policy_says_which_pods_go(cluster: Cluster, policy: str, left: list[str]) -> None:
+def test_the_clean_up_policy_says_which_pods_go(cluster: NodeCluster, policy: str, left: list[str]) -> None:
     """What has ended keeps its log unless it is told otherwise; what runs is ended for good."""
     name = f"cleans-{policy.lower()}"
     replicas = {"PS": replica(["sh", "-c", FOREVER]), "Worker": replica(script(name, then="sleep 1"))}
@@ -269,7 +269,7 @@ def test_the_clean_up_policy_says_which_pods_go(cluster: Cluster, policy: str, l
     cluster.delete(name)
 
 
-def _wait_until_left(cluster: Cluster, name: str, replicas: list[str]) -> None:
+def _wait_until_left(cluster: NodeCluster, name: str, replicas: list[str]) -> None:
     def pods() -> list[str]:
         return [pod.removeprefix(f"{name}-") for pod in cluster.pods_of(name)]
 

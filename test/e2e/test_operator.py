@@ -15,7 +15,7 @@ from tfjob_operator.api.v1.constants import ConditionType
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from e2e.cluster import Cluster
+    from e2e.cluster import NodeCluster
 
 JOBS = 50
 FOREVER = "while true; do sleep 1; done"
@@ -24,7 +24,7 @@ RETRY_S = 2.0
 NODE_LOST_LIMIT_S = 120.0  # the API server's controllers give a silent node 40 s, and its pods TOLERATION_S more
 
 
-def test_the_trouble_shooting_guide_works_as_written(cluster: Cluster) -> None:
+def test_the_trouble_shooting_guide_works_as_written(cluster: NodeCluster) -> None:
     """Find the operator's pod by its label and look for the line about an invalid job; seed 4."""
     cluster.create(job("wrong", {"Worker": {"replicas": 1, "template": {"spec": {"containers": []}}}}))
     cluster.wait_for("wrong", ConditionType.FAILED)
@@ -38,7 +38,7 @@ def test_the_trouble_shooting_guide_works_as_written(cluster: Cluster) -> None:
     cluster.delete("wrong")
 
 
-def test_an_idle_operator_fits_its_requests(cluster: Cluster, figure: Callable[[str], None]) -> None:
+def test_an_idle_operator_fits_its_requests(cluster: NodeCluster, figure: Callable[[str], None]) -> None:
     """The memory that a replica asks for is what it needs, with room for jobs."""
     asked = 128e6
     for pod in cluster.operators():
@@ -47,14 +47,16 @@ def test_an_idle_operator_fits_its_requests(cluster: Cluster, figure: Callable[[
         assert used < asked
 
 
-def container_id(cluster: Cluster, pod: str) -> str:
+def container_id(cluster: NodeCluster, pod: str) -> str:
     """The container of an operator's pod."""
     status = cluster.get("pod", pod, "kubeflow")["status"]["containerStatuses"][0]
     return str(status["containerID"]).removeprefix("containerd://")
 
 
 @pytest.mark.parametrize("how", ["killed", "deleted"])
-def test_fifty_jobs_run_once_though_the_leader_goes(cluster: Cluster, how: str, figure: Callable[[str], None]) -> None:
+def test_fifty_jobs_run_once_though_the_leader_goes(
+    cluster: NodeCluster, how: str, figure: Callable[[str], None]
+) -> None:
     """No job is lost and none run twice; a leader that is told to go hands over, a dead one costs the rest of its lease."""
     cluster.wait_for_operator()
     names = [f"{how}-{number}" for number in range(JOBS)]
@@ -81,7 +83,7 @@ def test_fifty_jobs_run_once_though_the_leader_goes(cluster: Cluster, how: str, 
     cluster.wait_for_operator()
 
 
-def test_jobs_do_not_notice_a_new_version_of_the_operator(cluster: Cluster) -> None:
+def test_jobs_do_not_notice_a_new_version_of_the_operator(cluster: NodeCluster) -> None:
     """A rolling update: one pod more than usual, never one fewer, and a job that runs goes on in its pod."""
     cluster.create(job("goes-on", {"Worker": replica(script("goes-on", then="sleep 20"))}))
     cluster.wait_for("goes-on", ConditionType.RUNNING)
@@ -109,7 +111,7 @@ class SpareNode:
     With a single node the lost one would be all there are; then Kubernetes takes itself for cut off, and evicts nobody.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: NodeCluster) -> None:
         self._cluster = cluster
         ready = {"type": "Ready", "status": "True", "reason": "Spare", "message": "made by a test"}
         node = {"kind": "Node", "metadata": {"name": "spare"}, "spec": {"unschedulable": True}}
@@ -130,7 +132,7 @@ class SpareNode:
         self._cluster.kubectl(verb, "-f", "-", stdin=json.dumps(content))
 
 
-def test_a_job_outlives_the_loss_of_its_node(cluster: Cluster) -> None:
+def test_a_job_outlives_the_loss_of_its_node(cluster: NodeCluster) -> None:
     """A silent node's pods are evicted, but may run on: no other one is started before the node says that they ended."""
     then = f"test $RUN -ge 2 || {FOREVER}"
     cluster.create(job("stranded", {"Worker": replica(script("stranded", then=then), policy="OnFailure")}))

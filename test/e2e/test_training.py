@@ -19,7 +19,7 @@ from tfjob_operator.api.v1.constants import ConditionType
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from e2e.cluster import Cluster
+    from e2e.cluster import NodeCluster
 
 TENSORFLOW = os.environ.get("TENSORFLOW_FOLDER", "")
 TRAINING = Path(__file__).parents[2] / "manifests" / "examples" / "training"
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="needs TensorFlow: make e
 
 
 @pytest.fixture(scope="module")
-def jobs(cluster: Cluster) -> dict[str, dict[str, Any]]:
+def jobs(cluster: NodeCluster) -> dict[str, dict[str, Any]]:
     """The jobs of the examples, by name; what they need is in the cluster."""
     VOLUME.mkdir()
     VOLUME.chmod(0o777)
@@ -76,7 +76,7 @@ def _key_lines(log: str) -> str:
 
 
 def test_two_workers_train_one_model_and_save_it(
-    cluster: Cluster, jobs: dict[str, dict[str, Any]], figure: Callable[[str], None]
+    cluster: NodeCluster, jobs: dict[str, dict[str, Any]], figure: Callable[[str], None]
 ) -> None:
     """MultiWorkerMirroredStrategy: both workers see the same falling loss, and the model lies on the volume."""
     cluster.create(jobs["multi-worker"])
@@ -93,7 +93,7 @@ def test_two_workers_train_one_model_and_save_it(
 
 
 def test_a_chief_trains_on_parameter_servers_with_workers(
-    cluster: Cluster, jobs: dict[str, dict[str, Any]], figure: Callable[[str], None]
+    cluster: NodeCluster, jobs: dict[str, dict[str, Any]], figure: Callable[[str], None]
 ) -> None:
     """ParameterServerStrategy: variables are on the parameter server, the chief's end is the job's, and the others go."""
     cluster.create(jobs["parameter-server"])
@@ -110,7 +110,7 @@ def test_a_chief_trains_on_parameter_servers_with_workers(
 
 
 def test_a_killed_worker_goes_on_from_the_last_checkpoint(
-    cluster: Cluster, jobs: dict[str, dict[str, Any]], figure: Callable[[str], None]
+    cluster: NodeCluster, jobs: dict[str, dict[str, Any]], figure: Callable[[str], None]
 ) -> None:
     """ExitCode: 137 of the killed worker and 138 of the one that lost its peer make both again; they restore, and end."""
     job = jobs["multi-worker"]

@@ -137,13 +137,6 @@ async def serving(behave: Behaviour, *, tls: ssl.SSLContext | None = None) -> As
         await asyncio.gather(*left, return_exceptions=True)
 
 
-async def until(condition: Callable[[], object], limit_s: float = AT_ONCE_S) -> None:
-    """Return when the condition holds. Raises TimeoutError."""
-    async with asyncio.timeout(limit_s):
-        while not condition():  # noqa: ASYNC110 - what it looks at are sockets, which set no event
-            await asyncio.sleep(0.005)
-
-
 def get(total_s: float = 0.4) -> Request:
     """A request for all pods."""
     return Request("GET", "/api/v1/pods", total_s=total_s)

@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,26 +14,16 @@ import pytest
 
 from hack.hollow_node.script import RUN
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
+from support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from hack.control_plane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 40.0  # what takes a second or two here may take ten times as long on a busy machine
 BOTH_KUBELETS = pytest.mark.parametrize("kubelet", [OLDEST, NEWEST], ids=str)
 """For tests of how pods end: on a hollow node that behaves as the oldest kubelet, and on one as the newest."""
-
-
-def eventually(holds: Callable[[], Any], what: str) -> Any:
-    """Ask until the answer is true, and return it."""
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
-        if answer := holds():
-            return answer
-        time.sleep(0.1)
-    pytest.fail(f"not within {LIMIT_S:.0f} s: {what}")
 
 
 class Cluster:

@@ -13,26 +13,16 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from support.waiting import LIMIT_S, eventually
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 60.0  # what takes a second or two here may take many times as long on a busy machine
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-def eventually(holds: Callable[[], Any], what: str) -> Any:
-    """Ask until the answer is true, and return it."""
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
-        if answer := holds():
-            return answer
-        time.sleep(0.05)
-    pytest.fail(f"not within {LIMIT_S:.0f} s: {what}")
 
 
 def free_port() -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hack.hollow_node.script import RUN
+from support.waiting import eventually
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.client.errors import ApiError, ForbiddenError
 from tfjob_operator.api.core import PODS, SERVICES
@@ -160,11 +161,9 @@ class Tenants:
         await self.send([self.client.patch(resource, HOSTILE, name, body, content_type=kind)])
 
     async def eventually(self, holds: Callable[[], object], what: str) -> float:
-        """Ask until the answer is true; answers how many seconds that took."""
+        """Ask in a thread until the answer is true; return how many seconds that took."""
         started = time.monotonic()
-        while not await asyncio.to_thread(holds):
-            assert time.monotonic() < started + LIMIT_S, f"not within {LIMIT_S:.0f} s: {what}"
-            await asyncio.sleep(0.1)
+        await asyncio.to_thread(eventually, holds, what)
         return time.monotonic() - started
 
     async def first_pod_s(self, name: str) -> float:

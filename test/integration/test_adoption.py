@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from hack.hollow_node.script import RUN
-from integration.cluster import eventually, replica, specs
+from integration.cluster import replica, specs
+from support.waiting import eventually
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from fakes.loopback import CONFIG_MAPS, follow, until
+from fakes.loopback import CONFIG_MAPS, follow
+from support.waiting import until
 from tfjob_operator.api.client import (
     JSON_PATCH,
     HttpTransport,
@@ -143,7 +144,7 @@ async def test_a_watch_sees_what_happens(settings: Settings, namespace: str) -> 
         for name in ("a", "b"):
             await client.create(CONFIG_MAPS, namespace, config_map(name, text="two\nlines"))
         await client.delete(CONFIG_MAPS, namespace, "a")
-        await until(lambda: len(seen) >= 3, 3.0)
+        await until(lambda: len(seen) >= 3)
         watching.cancel()
         await asyncio.wait([watching])
         events = [decode(line) for line in seen]

@@ -10,7 +10,8 @@ import pytest
 
 from hack.audit import AuditLog
 from hack.control_plane import ControlPlane
-from integration.cluster import ROOT, Cluster, eventually, replica, specs
+from integration.cluster import ROOT, Cluster, replica, specs
+from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -20,9 +19,10 @@ import pytest
 
 from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.kubernetes_versions import LISTS_FROM_SNAPSHOTS
+from support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 PROJECT = Path(__file__).parents[2]
 PATIENCE_S = 45.0
@@ -66,14 +66,6 @@ with ControlPlane.start("owner") as plane:
     print(json.dumps([str(plane.directory), plane.pids()]), flush=True)
     signal.pause()
 """
-
-
-def eventually(done: Callable[[], bool], what: str) -> None:
-    """Wait until something is so; fail when it is not within our patience."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:.0f} s: {what}"
-        time.sleep(0.05)
 
 
 def runs(pid: int) -> bool:

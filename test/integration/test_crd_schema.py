@@ -14,9 +14,10 @@ from fakes.manifests import read_document
 from hack.control_plane import ControlPlane
 from hack.crd_schema.__main__ import CRD, definitions
 from hack.kubernetes_versions import NUMBERS_ARE_EXACT
-from integration.cluster import Cluster, eventually, replica, specs
+from integration.cluster import Cluster, replica, specs
 from integration.fuzz import specifications
 from integration.go_types import CannotDecodeError, decode, tfjob
+from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.controller.tfjob.crd_check import OPENAPI_V2, OPENAPI_V3, missing_fields
 

@@ -27,9 +27,10 @@ from integration.faults.actions import (
     lose_request,
     rewrite,
 )
-from integration.faults.config_maps import CONFIG_MAPS, OURS, ConfigMap, config_maps, load, until
+from integration.faults.config_maps import CONFIG_MAPS, OURS, ConfigMap, config_maps, load
 from integration.faults.follower import Replay, follower
 from integration.faults.proxy import Proxy
+from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, Settings, load_settings
 from tfjob_operator.api.client.errors import AlreadyExistsError, ConnectionLostError
 from tfjob_operator.informers import Codec, ListWatch

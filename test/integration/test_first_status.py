@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from integration.cluster import eventually, replica, specs, with_policy
+from integration.cluster import replica, specs, with_policy
+from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from integration.cluster import Cluster, eventually, replica, specs
+from integration.cluster import Cluster, replica, specs
+from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from integration.cluster import eventually, replica, specs
+from integration.cluster import replica, specs
+from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
 
 if TYPE_CHECKING:

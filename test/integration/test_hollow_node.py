@@ -43,7 +43,7 @@ Pod = dict[str, Any]
 
 
 @dataclass
-class Cluster:
+class HollowNamespace:
     """One namespace of the API server, through the eyes of a user."""
 
     client: RestClient
@@ -105,10 +105,10 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(plane: ControlPlane, namespace: str, kubelet: Kubernetes = NEWEST) -> AsyncIterator[Cluster]:
+async def cluster(plane: ControlPlane, namespace: str, kubelet: Kubernetes = NEWEST) -> AsyncIterator[HollowNamespace]:
     """A client for the length of a test, and the age of the kubelet there."""
     async with HttpTransport(load_settings(str(plane.kubeconfig))) as transport:
-        yield Cluster(RestClient(transport, field_manager="test"), plane, namespace, kubelet)
+        yield HollowNamespace(RestClient(transport, field_manager="test"), plane, namespace, kubelet)
 
 
 def decode(body: bytes) -> Pod:

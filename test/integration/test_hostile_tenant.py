@@ -17,7 +17,6 @@ import pytest
 
 from hack.control_plane import ControlPlane
 from integration.audit import AuditLog
-from integration.cluster import eventually
 from integration.tenants import (
     EDIT,
     HOSTILE,
@@ -33,6 +32,7 @@ from integration.tenants import (
     service,
     workers,
 )
+from support.waiting import eventually
 from tfjob_operator.api.client.options import JSON_PATCH, MERGE_PATCH
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import Resource

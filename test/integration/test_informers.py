@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, load_settings
 from tfjob_operator.api.client.errors import NoStatusError, NotFoundError
 from tfjob_operator.api.client.http import OnLeave, unchanged
@@ -19,7 +20,7 @@ from tfjob_operator.informers.codec import Page
 from tfjob_operator.informers.pager import Pager
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from hack.control_plane import ControlPlane
     from tfjob_operator.api.client import Request, Response, Settings
@@ -66,7 +67,7 @@ class FaultyTransport:
         return response
 
 
-class Cluster:
+class ConfigMapsOfATest:
     """One namespace of a real API server."""
 
     def __init__(self, plane: ControlPlane, namespace: str, transport: FaultyTransport) -> None:
@@ -117,13 +118,13 @@ def settings(control_plane: ControlPlane) -> Settings:
 
 
 @asynccontextmanager
-async def cluster(settings: Settings, plane: ControlPlane, namespace: str) -> AsyncIterator[Cluster]:
+async def cluster(settings: Settings, plane: ControlPlane, namespace: str) -> AsyncIterator[ConfigMapsOfATest]:
     """Connections of our own on the running loop."""
     async with HttpTransport(settings) as transport:
-        yield Cluster(plane, namespace, FaultyTransport(transport))
+        yield ConfigMapsOfATest(plane, namespace, FaultyTransport(transport))
 
 
-def factory_over(it: Cluster) -> SharedInformerFactory:
+def factory_over(it: ConfigMapsOfATest) -> SharedInformerFactory:
     """Informers that list and watch, as they do on every server; streaming lists are in `test_streaming_lists`."""
     return SharedInformerFactory(it.client, options=ReflectorOptions(stream_lists=False))
 
@@ -138,13 +139,6 @@ async def running(factory: SharedInformerFactory) -> AsyncIterator[None]:
             yield
         finally:
             await factory.shut_down()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.02)
 
 
 class Widget(Struct, frozen=True):
@@ -166,7 +160,7 @@ class Identified(Struct, frozen=True):
     metadata: ObjectMeta
 
 
-async def create_widget_crd(it: Cluster) -> Resource:
+async def create_widget_crd(it: ConfigMapsOfATest) -> Resource:
     """A kind of which the server checks nothing, in a group of its own."""
     group = f"{it.namespace}.example.com"
     names = {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"}
@@ -190,7 +184,7 @@ async def create_widget_crd(it: Cluster) -> Resource:
                 return widgets
 
 
-async def put_widget(it: Cluster, widgets: Resource, name: str, size: object = 1) -> None:
+async def put_widget(it: ConfigMapsOfATest, widgets: Resource, name: str, size: object = 1) -> None:
     """Create a widget, be it good or bad."""
     body = {"apiVersion": widgets.api_version, "kind": "Widget", "metadata": {"name": name}, "size": size}
     await it.client.create(widgets, it.namespace, body)
@@ -246,7 +240,7 @@ async def test_pages_are_one_snapshot_and_a_token_that_expires_leads_to_a_full_l
 class CompactAfterFirstPage:
     """Lists config maps; after the first page another one is created, and the server forgets all that was before."""
 
-    def __init__(self, it: Cluster) -> None:
+    def __init__(self, it: ConfigMapsOfATest) -> None:
         self._it = it
         self._inner = it.config_maps()
         self.watch = self._inner.watch

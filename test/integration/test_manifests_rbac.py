@@ -10,7 +10,6 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -22,10 +21,11 @@ from hack.control_plane import ControlPlane
 from hack.hollow_node.script import RUN
 from hack.kubernetes_versions import FLOW_CONTROL_V1, FLOW_CONTROL_V1BETA2, STREAMING_LISTS
 from integration.audit import AuditLog, Fact, allowed
+from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
@@ -100,21 +100,12 @@ def node(plane: ControlPlane) -> Iterator[None]:
             process.terminate()
 
 
-def eventually(holds: Callable[[], Any], what: str, yet: Callable[[], object] = str) -> None:
-    """Ask until the answer is true; `yet` tells what is missing when it does not get so."""
-    deadline = time.monotonic() + LIMIT_S
-    while not holds():
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {LIMIT_S:.0f} s: {what} {yet()}")
-        time.sleep(0.1)
-
-
 def lists_to_fall_back_on(plane: ControlPlane, may: set[Fact]) -> set[Fact]:
     """The rights to list: a server with streaming lists is only asked for lists when streams fail (RF-28)."""
     return {fact for fact in may if fact.verb == "list"} if plane.version.has(STREAMING_LISTS) else set()
 
 
-class World:
+class JobsNamespace:
     """What people and chance do to the operator's jobs."""
 
     def __init__(self, plane: ControlPlane) -> None:
@@ -175,7 +166,7 @@ def test_every_right_of_the_operator_is_used_and_none_is_missing(
     """Jobs that end, expire, lose pods, find their names taken or their children orphaned, large ones that end or lose a
     ConfigMap: all that the operator can meet.
     """
-    world = World(plane)
+    world = JobsNamespace(plane)
     world.create(stranger("Pod", "blocked-by-a-pod"), stranger("Service", "blocked-by-a-service"))
     # Of two, so that one of them waits for the lease, and watches it.
     with operator(kubeconfig, tmp_path / "a.log"), operator(kubeconfig, tmp_path / "b.log"), node(plane):
@@ -203,7 +194,9 @@ def test_every_right_of_the_operator_is_used_and_none_is_missing(
         may = allowed(MANIFESTS / "cluster-wide" / "role.yaml", MANIFESTS / "base" / "lease-role.yaml") - {FINALIZERS}
         spare = lists_to_fall_back_on(plane, may)
         used = {fact for fact in may if fact.verb != "watch"} - spare  # a watch is logged at its end
-        eventually(lambda: used <= audit.asked() or audit.refused(), "rights are used", lambda: used - audit.asked())
+        eventually(
+            lambda: used <= audit.asked() or audit.refused(), "rights are used", yet=lambda: used - audit.asked()
+        )
     assert audit.refused() == []
     assert audit.asked() | spare == may
 
@@ -220,7 +213,7 @@ def test_every_right_over_pod_groups_is_used_and_none_is_missing(
     plane.wait_for_crd(f"podgroups.{resource}")
     role = allowed(MANIFESTS / "addons" / "gang-scheduling" / "role.yaml")
     may = {fact for fact in role if fact.group == resource}
-    world = World(plane)
+    world = JobsNamespace(plane)
     name, blocked = f"gang-{scheduler}", f"blocked-{scheduler}"
     taken = {"apiVersion": group, "kind": "PodGroup", "metadata": {"name": blocked}, "spec": {"minMember": 1}}
     flags = ("--enable-gang-scheduling", f"--gang-scheduler-name={scheduler}")
@@ -235,7 +228,7 @@ def test_every_right_over_pod_groups_is_used_and_none_is_missing(
         world.kubectl("patch", "tfjob", name, "--type=merge", "-p", suspend)
         spare = {fact.verb for fact in lists_to_fall_back_on(plane, may)}
         used = {fact.verb for fact in may} - {"watch"} - spare
-        eventually(lambda: used <= asked() or audit.refused(), "rights are used", lambda: used - asked())
+        eventually(lambda: used <= asked() or audit.refused(), "rights are used", yet=lambda: used - asked())
     assert audit.refused() == []
     assert asked() | spare == {fact.verb for fact in may}
 
@@ -275,7 +268,7 @@ def test_a_child_that_blocks_the_deletion_of_its_job_needs_the_right_over_finali
     plane: ControlPlane, kubeconfig: Path
 ) -> None:
     """Where owners' permissions are enforced; without the rule the operator could create no pod there."""
-    world = World(plane)
+    world = JobsNamespace(plane)
     world.create(job("owner", "forever"))
     owner = {
         "apiVersion": "kubeflow.org/v1",

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import pytest
 from fakes.manifests import read_document
 from hack.control_plane.run.ports import choose
 from hack.prometheus import Prometheus, promtool
+from support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,21 +110,14 @@ def test_a_real_prometheus_scrapes_the_operator_and_answers_every_panel(
     """No panel and no alert asks for a metric or a label that the operator does not have."""
     bad = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "bad"}, "spec": {}}
     with Prometheus.start(tmp_path, {"tf-job-operator": operator}, rules) as prometheus:
-        _until(lambda: prometheus.query("tf_operator_is_leader == 1"), "the operator is scraped, and leads")
+        eventually(lambda: prometheus.query("tf_operator_is_leader == 1"), "the operator is scraped, and leads")
         control_plane.run_kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(bad))
         failed = f'increase(training_operator_jobs_failed_total{{job_namespace="{namespace}"}}[1m]) > 0'
-        _until(lambda: prometheus.query(failed), "the failed job is counted")
+        eventually(lambda: prometheus.query(failed), "the failed job is counted")
         empty = [(title, query) for title, asked in queries().items() for query in asked if not prometheus.query(query)]
         assert empty == []
         for rule in alerts():
             for metric, matchers in re.findall(r"(\w+)\{([^}]*)\}", rule["expr"]):
                 labels = re.sub(r'(code|name)=~?"[^"]*"', r'\1!=""', matchers)
                 assert prometheus.query(f"{metric}{{{labels}}}"), f"{rule['alert']}: no {metric}{{{labels}}}"
-        _until(lambda: all(rule["health"] == "ok" for rule in prometheus.rules()), "all rules were evaluated")
-
-
-def _until(holds: Any, what: str) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.5)
+        eventually(lambda: all(rule["health"] == "ok" for rule in prometheus.rules()), "all rules were evaluated")

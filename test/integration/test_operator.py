@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hack.hollow_node.script import RUN
-from integration.cluster import BOTH_KUBELETS, ROOT, Cluster, eventually, replica, specs, with_policy
+from integration.cluster import BOTH_KUBELETS, ROOT, Cluster, replica, specs, with_policy
+from support.waiting import eventually
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
 

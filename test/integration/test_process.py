@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from integration.forwarder import Forwarder
-from integration.replicas import LIMIT_S, Replica, eventually
+from integration.replicas import Replica
+from support.waiting import LIMIT_S, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

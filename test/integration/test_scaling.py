@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from integration.cluster import eventually, replica, specs
+from integration.cluster import replica, specs
+from support.waiting import eventually
 from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:

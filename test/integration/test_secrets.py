@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from integration.replicas import LIMIT_S, ROOT, Replica, eventually, free_port
+from integration.replicas import ROOT, Replica, free_port
+from support.waiting import LIMIT_S, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from hack.kubernetes_versions import STREAMING_LISTS
+from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, Request, RestClient, load_settings
 from tfjob_operator.api.client.errors import ConnectionLostError
 from tfjob_operator.api.client.http import OnLeave, unchanged
@@ -22,7 +23,7 @@ from tfjob_operator.informers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
     from hack.control_plane import ControlPlane
     from tfjob_operator.api.client import Response
@@ -93,13 +94,6 @@ def streams(control_plane: ControlPlane) -> bool:
 def contents(informer: SharedIndexInformer[ConfigMap]) -> dict[str, tuple[str, dict[str, str] | None]]:
     """What a cache holds."""
     return {key: (item.metadata.resource_version, item.data) for key, item in informer.indexer.items()}
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait for something that is about to happen."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():  # noqa: ASYNC110 - what it asks for is not announced
-            await asyncio.sleep(0.02)
 
 
 async def test_streamed_or_listed_the_cache_is_the_same_and_follows_the_server(

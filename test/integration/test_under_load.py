@@ -11,9 +11,10 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from hack.examples import mirror
-from integration.faults.config_maps import PATIENCE_S, config_maps, load, until
+from integration.faults.config_maps import PATIENCE_S, config_maps, load
 from integration.faults.follower import follower
 from integration.faults.proxy import Proxy
+from support.waiting import until
 from tfjob_operator.api.client import Settings
 
 if TYPE_CHECKING:

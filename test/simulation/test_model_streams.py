@@ -27,7 +27,7 @@ STREAM: Final = {
 }
 
 
-class Cluster:
+class ModelNamespace:
     """A model with a namespace, and a client."""
 
     def __init__(self, kubernetes: Kubernetes = NEWEST) -> None:
@@ -106,14 +106,14 @@ def _told(event: dict[str, Any]) -> tuple[str, str]:
 )
 async def test_a_server_that_does_not_stream_lists_refuses_to(minor: int, code: int, why: str) -> None:
     """RF-28: by its version; the feature was on in 1.32, off in 1.33, and is on since 1.34."""
-    cluster = Cluster(Kubernetes(minor))
+    cluster = ModelNamespace(Kubernetes(minor))
     answer = cluster.server.exchange(Request("GET", CONFIG_MAPS.path("n"), STREAM), "test")
     assert (answer.status, why in answer.body.decode()) == (code, True)
 
 
 async def test_a_stream_waits_until_the_cache_has_seen_all_that_there_was_when_it_was_asked_for() -> None:
     """RF-27: a list that is streamed without a version is as new as one that is read from etcd."""
-    cluster = Cluster()
+    cluster = ModelNamespace()
     collection = cluster.server.storage.collections["configmaps"]
     cluster.create("a")
     cluster.server.storage.freeze(collection)
@@ -125,7 +125,7 @@ async def test_a_stream_waits_until_the_cache_has_seen_all_that_there_was_when_i
 
 async def test_a_stream_from_a_cache_that_stands_still_fails_after_three_seconds() -> None:
     """RF-27: the client is told to come again, as for a version of the future."""
-    cluster = Cluster()
+    cluster = ModelNamespace()
     cluster.server.storage.freeze(cluster.server.storage.collections["configmaps"])
     cluster.create("a")
     assert await cluster.stream() == [(3.0, "ERROR", "504")]
@@ -133,7 +133,7 @@ async def test_a_stream_from_a_cache_that_stands_still_fails_after_three_seconds
 
 async def test_a_stream_of_a_version_may_begin_with_an_older_state_and_then_tells_the_rest() -> None:
     """RF-27: another API server, whose cache is behind, may answer; nothing is lost, and nothing told twice."""
-    cluster = Cluster()
+    cluster = ModelNamespace()
     cluster.create("a")
     version = cluster.rv
     cluster.delete("a")
@@ -147,7 +147,7 @@ async def test_a_stream_of_a_version_may_begin_with_an_older_state_and_then_tell
 @pytest.mark.parametrize("seen", range(4))
 async def test_a_stream_breaks_between_any_two_of_its_first_events(seen: int) -> None:
     """RF-27: each event is a piece of its own, so a network can lose the stream after any of them."""
-    cluster = Cluster()
+    cluster = ModelNamespace()
     for name in ("a", "b", "c"):
         cluster.create(name)
     watch = cluster.server.exchange(Request("GET", CONFIG_MAPS.path("n"), STREAM), "test").watch

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.v1.types import JobStatus
     from worlds.values import Call, Child, Job
-    from worlds.world import Posture, Slot, World
+    from worlds.world import Posture, Slot, State
 
 NOBODY: Final = ReplicaStatus()
 """What a job that was never good counts."""
@@ -47,7 +47,7 @@ def told(status: JobStatus) -> list[str]:
 # What the operator asks for.
 
 
-def judge_sent(world: World, calls: Iterable[Call]) -> None:
+def judge_sent(world: State, calls: Iterable[Call]) -> None:
     """Judge requests as they leave. Each must have been right at one moment at least since the sync began."""
     for call in calls:
         if call.verb == "create":
@@ -65,7 +65,7 @@ def _has_ttl(stand: Posture) -> bool:
     return policy_of(stand.spec).ttl_s is not None
 
 
-def _judge_create(world: World, call: Call) -> None:
+def _judge_create(world: State, call: Call) -> None:
     owner, replica_type, index = call.body
     there = next((each for each in children(world, call.resource) if each.slot == call.body), None)
     unseen = there is not None and (call.resource, there.uid) in world.made
@@ -88,7 +88,7 @@ def _judge_create(world: World, call: Call) -> None:
     require(False, f"create of {call.resource} {call.name} for a job or replica that is {', '.join(sorted(reasons))}")
 
 
-def _judge_delete(world: World, call: Call) -> None:
+def _judge_delete(world: State, call: Call) -> None:
     kind = world.pods if call.resource == PODS else world.services
     child = next((each for each in kind if each.uid == call.uid and each.name == call.name), None)
     if child is None or any(each.uid != child.owner for each in world.postures):
@@ -118,7 +118,7 @@ def _judge_delete(world: World, call: Call) -> None:
         _judge_evidence(world, child, live=modes == {"live"})
 
 
-def _judge_clean_up(world: World, child: Child, call: Call) -> None:
+def _judge_clean_up(world: State, child: Child, call: Call) -> None:
     """What has ended stays, with its logs, unless all is to go. A version that has passed is refused, and does no harm."""
     seen = [each for each in world.mind.cached[1] if each.uid == child.uid]
     looked_at = [each for each in (child, *cast("list[Child]", seen)) if call.body in {None, each.version}]
@@ -128,7 +128,7 @@ def _judge_clean_up(world: World, child: Child, call: Call) -> None:
     )
 
 
-def _judge_evidence(world: World, child: Child, *, live: bool) -> None:
+def _judge_evidence(world: State, child: Child, *, live: bool) -> None:
     """A delete destroys evidence: what it proves must have been written before."""
     job = world.job
     if job is None or job.uid != child.owner:
@@ -146,7 +146,7 @@ def _judge_evidence(world: World, child: Child, *, live: bool) -> None:
 # What stands on the server.
 
 
-def judge_step(before: World, after: World) -> None:
+def judge_step(before: State, after: State) -> None:
     """Judge one step of the world."""
     if after.pods is not before.pods:
         slots = [pod.slot for pod in after.pods if pod.owner_kind == "TFJob"]
@@ -178,13 +178,13 @@ def judge_step(before: World, after: World) -> None:
         )
 
 
-def _judge_success(job: Job, recorded: frozenset[Slot], world: World) -> None:
+def _judge_success(job: Job, recorded: frozenset[Slot], world: State) -> None:
     """What is written down as a success was one: no answer to a request to go, and no end after which the kubelet goes on."""
     wrong = {slot for slot in recorded if slot not in world.done}
     require(not wrong, f"a success is recorded of {wrong}, and there was none")
 
 
-def _judge_end(old: Job, job: Job, world: World) -> None:
+def _judge_end(old: Job, job: Job, world: State) -> None:
     """A job ends as its replicas have ended, and never by an edit once it has begun."""
     status, began = status_of(job.status), dict(world.begun)
     reason = status.conditions[-1].reason
@@ -206,7 +206,7 @@ def _judge_end(old: Job, job: Job, world: World) -> None:
 # What must be in the end.
 
 
-def at_rest(world: World) -> bool:
+def at_rest(world: State) -> bool:
     """Whether the operator has nothing to do and nothing to hear."""
     mind = world.mind
     return not (
@@ -220,7 +220,7 @@ def at_rest(world: World) -> bool:
     )
 
 
-def judge_rest(world: World) -> None:
+def judge_rest(world: State) -> None:
     """Judge a world in which nothing more happens by itself: it must be what the user asked for."""
     job = world.job
     uid = job.uid if job is not None else None
@@ -246,7 +246,7 @@ def judge_rest(world: World) -> None:
     _judge_counters(job, status, mode, pods)
 
 
-def _judge_ended(job: Job, pods: list[Child], world: World) -> None:
+def _judge_ended(job: Job, pods: list[Child], world: State) -> None:
     spec, status = spec_of(job.spec), status_of(job.status)
     require(status.completion_time is not None, "an end without a time")
     policy = policy_of(job.spec).clean_pod_policy
@@ -261,7 +261,7 @@ def _judge_ended(job: Job, pods: list[Child], world: World) -> None:
         require(now_at(world.epoch) == status.completion_time, "the job has outlived its TTL")
 
 
-def _judge_held(job: Job, pods: list[Child], world: World) -> None:
+def _judge_held(job: Job, pods: list[Child], world: State) -> None:
     status = status_of(job.status)
     require(ConditionType.HELD in told(status), f"held, but {told(status)}")
     require(
@@ -274,7 +274,7 @@ def _judge_held(job: Job, pods: list[Child], world: World) -> None:
     require(idle, "the deadline has passed")
 
 
-def _judge_live(job: Job, pods: list[Child], world: World) -> None:
+def _judge_live(job: Job, pods: list[Child], world: State) -> None:
     spec, status = spec_of(job.spec), status_of(job.status)
     assert spec is not None
     written = written_as_finished(world)

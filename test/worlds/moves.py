@@ -40,7 +40,7 @@ from worlds.world import (
     SERVICES,
     STRANGER,
     TFJOBS,
-    World,
+    State,
     carry_out,
     children,
     delete_job,
@@ -75,7 +75,7 @@ class Rules:
         self.setting = setting
         self._operator = operator
 
-    def moves(self, world: World, *, surprises: bool) -> Iterator[tuple[Move, World]]:
+    def moves(self, world: State, *, surprises: bool) -> Iterator[tuple[Move, State]]:
         """All moves with the worlds that they lead to. Raises WrongError when one shows the operator doing what it must not."""
         for move, after in self._of_the_operator(world):
             yield move, self._settled(world, after)
@@ -87,7 +87,7 @@ class Rules:
             for move, after in self._surprises(world):
                 yield move, self._settled(world, after)
 
-    def _settled(self, before: World, world: World) -> World:
+    def _settled(self, before: State, world: State) -> State:
         """Do what does not lag at once, judge what was done, and note what the job stands for."""
         judge_step(before, world)
         world = observed(world)
@@ -109,7 +109,7 @@ class Rules:
                 return self._settled(world, self._answer(after, call, answer))
         return world
 
-    def _of_the_operator(self, world: World) -> Iterator[tuple[Move, World]]:
+    def _of_the_operator(self, world: State) -> Iterator[tuple[Move, State]]:
         mind = world.mind
         for resource, field in PENDING.items():
             pending = getattr(world, field)
@@ -135,7 +135,7 @@ class Rules:
                 else:
                     yield (PROGRESS, "carry out and answer", *call[:4], answer.error), self._answer(after, call, answer)
 
-    def _start(self, world: World) -> World:
+    def _start(self, world: State) -> State:
         """A worker takes the key. What the cache shows as a success is known from here on."""
         mind = self._operator.step(world.mind, world.epoch, "start")
         seen = _recognised(world)
@@ -144,7 +144,7 @@ class Rules:
         judge_sent(after, mind.calls or ())
         return after
 
-    def _answer(self, world: World, call: Call, answer: Answer) -> World:
+    def _answer(self, world: State, call: Call, answer: Answer) -> State:
         before = world.mind.calls or ()
         mind = self._operator.step(world.mind, world.epoch, "answer", call.number, answer)
         left = tuple(each for each in world.answered if each[0] != call.number)
@@ -155,7 +155,7 @@ class Rules:
         judge_sent(observed(world), new)
         return world._replace(mind=mind, answered=left)
 
-    def _of_the_cluster(self, world: World) -> Iterator[tuple[Move, World]]:
+    def _of_the_cluster(self, world: State) -> Iterator[tuple[Move, State]]:
         for number, call in enumerate(world.adrift):
             rest = world._replace(adrift=world.adrift[:number] + world.adrift[number + 1 :])
             yield (PROGRESS, "drop", *call[:4]), rest
@@ -175,7 +175,7 @@ class Rules:
         if job is not None and job.deleting and not orphans:
             yield (PROGRESS, "collect", TFJOBS), delete_job(world)
 
-    def _of_the_kubelet(self, world: World, pod: Child) -> Iterator[tuple[Move, World]]:
+    def _of_the_kubelet(self, world: State, pod: Child) -> Iterator[tuple[Move, State]]:
         if pod.uid == STRANGER:
             yield (PROGRESS, "stranger leaves"), remove_child(world, PODS, pod)
         elif _has_to_answer(world, pod):
@@ -185,7 +185,7 @@ class Rules:
         elif pod.phase == "Pending":
             yield (PROGRESS, "run", pod.name), put_child(world, PODS, pod._replace(phase="Running"))
 
-    def _choices(self, world: World) -> Iterator[tuple[Move, World]]:
+    def _choices(self, world: State) -> Iterator[tuple[Move, State]]:
         for pod in world.pods:
             if _runs(pod) and pod.type not in self.setting.never_ends and not next_after(pod, 0):
                 yield (CHOICE, "succeed", pod.name), _ends(world, pod, 0)
@@ -195,7 +195,7 @@ class Rules:
             after = self.setting.script[world.script](world)
             yield (CHOICE, "edit", world.script), after._replace(script=world.script + 1)
 
-    def _surprises(self, world: World) -> Iterator[tuple[Move, World]]:
+    def _surprises(self, world: State) -> Iterator[tuple[Move, State]]:
         may = self.setting.may
         mind = world.mind
         if "crash" in may:
@@ -226,7 +226,7 @@ class Rules:
         for pod in world.pods:
             yield from self._misfortunes(world, pod)
 
-    def _misfortunes(self, world: World, pod: Child) -> Iterator[tuple[Move, World]]:
+    def _misfortunes(self, world: State, pod: Child) -> Iterator[tuple[Move, State]]:
         may = self.setting.may
         if pod.uid == STRANGER:
             return
@@ -255,7 +255,7 @@ class Rules:
                 late = late._replace(done=late.done | {pod.slot}, finished=late.finished | {pod.slot})
             yield (SURPRISE, "tell late", pod.name), late
 
-    def _requests(self, world: World, pod: Child) -> Iterator[tuple[Move, World]]:
+    def _requests(self, world: State, pod: Child) -> Iterator[tuple[Move, State]]:
         """Somebody deletes the pod, or deletes it again with less grace."""
         may = self.setting.may
         if not pod.terminating:
@@ -274,7 +274,7 @@ class Rules:
             if "force" in may:
                 yield (SURPRISE, "force", pod.name), end_child(world, PODS, pod, 0)
 
-    def _crash(self, world: World) -> World:
+    def _crash(self, world: State) -> State:
         """Kill and start again. Calls that were not carried out may be yet; what was only in memory is lost."""
         mind = world.mind
         answered = dict(world.answered)
@@ -294,19 +294,19 @@ class Rules:
             made=frozenset(),
         )
 
-    def _lose(self, world: World, call: Call) -> World:
+    def _lose(self, world: State, call: Call) -> State:
         """The operator is told that the connection broke: before the call was carried out (it may be yet), or after."""
         if call.number not in dict(world.answered) and call.verb != "get":
             world = world._replace(adrift=(*world.adrift, call))
         return self._answer(world, call, Answer("ConnectionLostError"))
 
 
-def _heard(world: World, mind: Mind, field: str, left: tuple[Event, ...]) -> World:
+def _heard(world: State, mind: Mind, field: str, left: tuple[Event, ...]) -> State:
     changed: Any = {field: left}
     return world._replace(mind=mind, **changed)
 
 
-def _recognised(world: World) -> frozenset[Slot]:
+def _recognised(world: State) -> frozenset[Slot]:
     """The replicas that the job as it is cached asks for, and whose success the cache shows."""
     jobs, pods, _ = world.mind.cached
     if not jobs:
@@ -321,7 +321,7 @@ def _is_up(pod: Child) -> bool:
     return pod.phase == "Running" and pod.uid != STRANGER
 
 
-def _has_to_answer(world: World, pod: Child) -> bool:
+def _has_to_answer(world: State, pod: Child) -> bool:
     """Whether it was asked to go, and `tensorflow` still runs."""
     return world.kubernetes is not None and _is_up(pod) and pod.terminating and pod.exit_code is None
 
@@ -330,7 +330,7 @@ def _runs(pod: Child) -> bool:
     return _is_up(pod) and not pod.terminating and pod.exit_code is None
 
 
-def _ends(world: World, pod: Child, code: int) -> World:
+def _ends(world: State, pod: Child, code: int) -> State:
     """`tensorflow` ends by its own doing."""
     ended = ends(pod, code, BEFORE, world.kubernetes)
     after = put_child(world, PODS, ended)
@@ -341,7 +341,7 @@ def _ends(world: World, pod: Child, code: int) -> World:
     return _failed(after, pod)._replace(lost=after.lost | {pod.slot})
 
 
-def _onward(world: World, pod: Child) -> World | None:
+def _onward(world: State, pod: Child) -> State | None:
     """What the kubelet does when `tensorflow` has ended: a restart in place, the phase, the end of a pod that is deleted."""
     told = later(pod, world.kubernetes)
     if told is not None:
@@ -351,7 +351,7 @@ def _onward(world: World, pod: Child) -> World | None:
     return end_child(world, PODS, pod, 0) if is_done else None
 
 
-def _answers(world: World, pod: Child, code: int, at: int) -> World:
+def _answers(world: State, pod: Child, code: int, at: int) -> State:
     """The process ends, and has been asked to; or so it seems."""
     return put_child(world, PODS, ends(pod, code, at, world.kubernetes))
 
@@ -361,12 +361,12 @@ def _after(pod: Child) -> int:
     return AFTER if pod.asked == pod.grace else AFTER_SECOND
 
 
-def _lost(world: World, pod: Child, gone: Child) -> World:
+def _lost(world: State, pod: Child, gone: Child) -> State:
     """The cluster takes the pod."""
     return put_child(world, PODS, gone)._replace(lost=world.lost | {pod.slot})
 
 
-def _failed(world: World, pod: Child) -> World:
+def _failed(world: State, pod: Child) -> State:
     failures = dict(world.failures)
     failures[pod.slot] = failures.get(pod.slot, 0) + 1
     return world._replace(failures=tuple(sorted(failures.items())))

@@ -15,7 +15,7 @@ from worlds.judge import at_rest, judge_rest
 from worlds.moves import PROGRESS, SURPRISE, Rules
 from worlds.operator import CrashError, Operator
 from worlds.values import Rv, shape
-from worlds.world import World, WrongError, create_job, observed, require, stranger
+from worlds.world import State, WrongError, create_job, observed, require, stranger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ class _Node:
 
     parent: int
     move: Move
-    world: World | None
+    world: State | None
     surprises: int
     onward: list[int] = field(default_factory=list)
 
@@ -89,15 +89,15 @@ class Search:
         self.report.steps = self._operator.played
         return self.report
 
-    def _beginning(self) -> World:
-        world = World(
+    def _beginning(self) -> State:
+        world = State(
             self._operator.born(0), kubernetes=self._setting.kubernetes, tenured=self._setting.office is not None
         )
         if self._setting.has_stranger:
             world = world._replace(pods=(stranger("Worker", 0),))
         return observed(create_job(world, "job-1", self._setting.raw))
 
-    def _visit(self, number: int, world: World, spent: int) -> None:
+    def _visit(self, number: int, world: State, spent: int) -> None:
         node = self._nodes[number]
         move: Move = ()
         try:
@@ -116,14 +116,14 @@ class Search:
             error.add_note("\n".join(f"{step}" for step in (*self._way_to(number), f"after {move}")))
             raise
 
-    def _stays_at_rest(self, world: World) -> None:
+    def _stays_at_rest(self, world: State) -> None:
         """Neither an event without a reason nor a new life may find anything to do."""
         for mind in (world.mind, self._operator.born(world.epoch, world.mind.cached, world.head)):
             nudged = self._operator.step(mind, world.epoch, "nudge")
             looked = self._operator.step(nudged, world.epoch, "start")
             require(looked.calls is None, f"at rest, and looked at again: {looked.calls}")
 
-    def _meet(self, parent: int, move: Move, world: World, spent: int) -> int:
+    def _meet(self, parent: int, move: Move, world: State, spent: int) -> int:
         key = self._key(world)
         number = self._numbers.setdefault(key, len(self._nodes))
         if number == len(self._nodes):
@@ -137,7 +137,7 @@ class Search:
                 self._waiting[spent].append(number)
         return number
 
-    def _key(self, world: World) -> Any:
+    def _key(self, world: State) -> Any:
         """The world, with the job's versions in it numbered in their order."""
         versioned = (world.job, world.pending_jobs, world.answered, world.adrift)
         known = self._shapes.get(versioned)

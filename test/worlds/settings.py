@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hack.kubernetes_versions import Kubernetes
     from worlds.operator import Office
-    from worlds.world import World
+    from worlds.world import State
 
 FAILURES: Final = {"error": 1, "killed": 137, "rule": 42}
 """Ways for a pod to fail by its own doing, with exit codes: for good, such that ExitCode restarts it, and such that a rule of
@@ -44,7 +44,7 @@ class Setting:
     spec: dict[str, Any]
     may: tuple[str, ...]
     surprises: int = 1
-    script: tuple[Callable[[World], World], ...] = ()
+    script: tuple[Callable[[State], State], ...] = ()
     lag: int = 1
     lags: frozenset[str] = frozenset({"tfjobs", "pods"})
     open: frozenset[tuple[str, str]] = frozenset({("patch", "tfjobs")})
@@ -76,10 +76,10 @@ def with_policy(given: dict[str, Any], **policy: Any) -> dict[str, Any]:
     return given | {"runPolicy": given.get("runPolicy", {}) | policy}
 
 
-def edit(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[World], World]:
+def edit(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[State], State]:
     """An edit of the specification by the user."""
 
-    def made(world: World) -> World:
+    def made(world: State) -> State:
         if world.job is None:
             return world
         return edit_job(world, encoded(change(msgspec.json.decode(world.job.spec))))
@@ -96,7 +96,7 @@ MEND: Final = edit(lambda given: with_policy(given, backoffLimit=None))
 BREAK_AND_SUSPEND: Final = edit(lambda given: with_policy(given, backoffLimit=-1, suspend=True))
 
 
-def scale(replica_type: str, count: int) -> Callable[[World], World]:
+def scale(replica_type: str, count: int) -> Callable[[State], State]:
     """The user asks for another number of replicas."""
 
     def change(given: dict[str, Any]) -> dict[str, Any]:
@@ -106,17 +106,17 @@ def scale(replica_type: str, count: int) -> Callable[[World], World]:
     return edit(change)
 
 
-def delete(world: World) -> World:
+def delete(world: State) -> State:
     """The user deletes the job; its children are collected afterwards."""
     return delete_job(world)
 
 
-def delete_children_first(world: World) -> World:
+def delete_children_first(world: State) -> State:
     """The user deletes the job with its children before it."""
     return delete_job(world, foreground=True)
 
 
-def create_again(given: dict[str, Any]) -> Callable[[World], World]:
+def create_again(given: dict[str, Any]) -> Callable[[State], State]:
     """The user makes another job of the same name, unless there is one still."""
     return lambda world: world if world.job is not None else create_job(world, "job-2", encoded(given))
 

@@ -38,7 +38,7 @@ class Posture(NamedTuple):
     finished: frozenset[Slot]
 
 
-class World(NamedTuple):
+class State(NamedTuple):
     """One state of everything.
 
     `kubernetes` is the version of API server and kubelets, or None (see `worlds.kubelet`). `pending` are the events that the
@@ -95,7 +95,7 @@ def require(condition: object, message: str) -> None:
         raise WrongError(message)
 
 
-def posture(world: World) -> Posture:
+def posture(world: State) -> Posture:
     """What the job stands for now."""
     job = world.job
     if job is None:
@@ -103,7 +103,7 @@ def posture(world: World) -> Posture:
     return Posture(job.uid, mode_of(world, job), job.spec, world.finished)
 
 
-def mode_of(world: World, job: Job) -> str:
+def mode_of(world: State, job: Job) -> str:
     """See `Posture`."""
     policy, spec = policy_of(job.spec), spec_of(job.spec)
     if job.deleting:
@@ -122,12 +122,12 @@ def mode_of(world: World, job: Job) -> str:
     return "held" if spec is None else "live"
 
 
-def has_begun(world: World, job: Job) -> bool:
+def has_begun(world: State, job: Job) -> bool:
     """Whether it has had a pod, or the operator has written that it sets out to make one."""
     return job.uid in dict(world.begun) or status_of(job.status).begun is not None
 
 
-def observed(world: World) -> World:
+def observed(world: State) -> State:
     """Note what the job stands for, while a sync is under way, and which children the operator has heard of."""
     if world.made:
         unheard = {(PODS, event.item.uid) for event in world.pending_pods if event.type == "ADDED"}
@@ -142,7 +142,7 @@ def observed(world: World) -> World:
     return world if now in world.postures else world._replace(postures=world.postures | {now})
 
 
-def _noted_as_untouched(world: World, job: Job) -> World:
+def _noted_as_untouched(world: State, job: Job) -> State:
     """Note what a job stands for as long as it has no status."""
     if job.status == NO_STATUS:
         noted = world.untouched | {posture(world)._replace(finished=frozenset())}
@@ -154,13 +154,13 @@ def _noted_as_untouched(world: World, job: Job) -> World:
 # The user.
 
 
-def create_job(world: World, uid: str, spec: bytes) -> World:
+def create_job(world: State, uid: str, spec: bytes) -> State:
     """A user creates the job."""
     job = Job(_next(world), uid, 1, spec, NO_STATUS, deleting=False)
     return _with_job(world, job, "ADDED")
 
 
-def edit_job(world: World, spec: bytes) -> World:
+def edit_job(world: State, spec: bytes) -> State:
     """A user edits the specification."""
     job = world.job
     if job is None or job.spec == spec:
@@ -168,7 +168,7 @@ def edit_job(world: World, spec: bytes) -> World:
     return _with_job(world, job._replace(rv=_next(world), generation=job.generation + 1, spec=spec), "MODIFIED")
 
 
-def delete_job(world: World, *, foreground: bool = False) -> World:
+def delete_job(world: State, *, foreground: bool = False) -> State:
     """Delete the job: at once, or once its children are gone, which the garbage collector sees to in either case."""
     job = world.job
     if job is None or (foreground and job.deleting):
@@ -180,30 +180,30 @@ def delete_job(world: World, *, foreground: bool = False) -> World:
     return world._replace(job=None, head=rv, pending_jobs=(*world.pending_jobs, gone))
 
 
-def _next(world: World) -> Rv:
+def _next(world: State) -> Rv:
     return Rv(world.head + 1)
 
 
-def _with_job(world: World, job: Job, event: str) -> World:
+def _with_job(world: State, job: Job, event: str) -> State:
     return world._replace(job=job, head=job.rv, pending_jobs=(*world.pending_jobs, Event(event, job)))
 
 
 # Children.
 
 
-def children(world: World, resource: str) -> tuple[Child, ...]:
+def children(world: State, resource: str) -> tuple[Child, ...]:
     """The pods or the services."""
     return world.pods if resource == PODS else world.services
 
 
-def put_child(world: World, resource: str, child: Child) -> World:
+def put_child(world: State, resource: str, child: Child) -> State:
     """Store a child, in the place of the one of that name."""
     others = tuple(other for other in children(world, resource) if other.name != child.name)
     event = "MODIFIED" if len(others) < len(children(world, resource)) else "ADDED"
     return _with_children(world, resource, (*others, child), Event(event, child))
 
 
-def remove_child(world: World, resource: str, child: Child) -> World:
+def remove_child(world: State, resource: str, child: Child) -> State:
     """A child is gone. If it was a success that nobody has noted, then nobody can know of it any more."""
     others = tuple(other for other in children(world, resource) if other != child)
     world = _with_children(world, resource, others, Event("DELETED", child))
@@ -212,7 +212,7 @@ def remove_child(world: World, resource: str, child: Child) -> World:
     return world
 
 
-def end_child(world: World, resource: str, child: Child, grace: int = OWN_GRACE) -> World:
+def end_child(world: State, resource: str, child: Child, grace: int = OWN_GRACE) -> State:
     """Delete a child: a pod that runs has to be ended by its kubelet first, one that has ended goes at once."""
     if resource != PODS or child.uid == STRANGER:
         return remove_child(world, resource, child)
@@ -225,7 +225,7 @@ def end_child(world: World, resource: str, child: Child, grace: int = OWN_GRACE)
     return remove_child(put_child(world, resource, gone), resource, gone)
 
 
-def _with_children(world: World, resource: str, found: tuple[Child, ...], event: Event) -> World:
+def _with_children(world: State, resource: str, found: tuple[Child, ...], event: Event) -> State:
     ordered = tuple(sorted(found))
     if event.item.uid == STRANGER:
         return world._replace(pods=ordered)  # it does not bear our labels, so no watch of ours tells of it
@@ -244,7 +244,7 @@ def stranger(replica_type: str, index: int) -> Child:
     return Child(name, STRANGER, "another", "ReplicaSet", replica_type, index, "Running")
 
 
-def written_as_finished(world: World) -> frozenset[Slot]:
+def written_as_finished(world: State) -> frozenset[Slot]:
     """The replicas that the job's status says have succeeded."""
     if world.job is None:
         return frozenset()
@@ -264,7 +264,7 @@ def finished_in(job: Job) -> frozenset[Slot]:
 # The server.
 
 
-def carry_out(world: World, call: Call) -> tuple[World, Answer]:
+def carry_out(world: State, call: Call) -> tuple[State, Answer]:
     """What the server makes of a request, and what it answers."""
     if call.resource == TFJOBS:
         return _on_job(world, call)
@@ -293,7 +293,7 @@ def carry_out(world: World, call: Call) -> tuple[World, Answer]:
     return end_child(world, call.resource, present), Answer()
 
 
-def _on_job(world: World, call: Call) -> tuple[World, Answer]:
+def _on_job(world: State, call: Call) -> tuple[State, Answer]:
     job = world.job
     if job is None:
         return world, Answer("NotFoundError")

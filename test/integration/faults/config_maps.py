@@ -57,13 +57,6 @@ def versions_of(items: Iterable[ConfigMap]) -> Versions:
     return {meta_key(item.metadata): item.metadata.resource_version for item in items}
 
 
-async def until(holds: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
-    """Wait until something holds."""
-    async with asyncio.timeout(limit_s):
-        while not holds():  # noqa: ASYNC110 - what is waited for has no event
-            await asyncio.sleep(0.02)
-
-
 @asynccontextmanager
 async def load(step: Callable[[], Awaitable[None]], *, writers: int = 1, pause_s: float = 0.0) -> AsyncIterator[None]:
     """Repeat a step as long as the block lasts. One that the server refuses is forgotten; none is broken off."""

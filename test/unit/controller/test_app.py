@@ -107,7 +107,7 @@ class Process:
         return asyncio.get_running_loop().time() - begun
 
 
-class Cluster:
+class ModelCluster:
     """The model server, its user, and the processes that serve it."""
 
     def __init__(self) -> None:
@@ -141,9 +141,9 @@ class Cluster:
 
 
 @asynccontextmanager
-async def a_cluster() -> AsyncIterator[Cluster]:
+async def a_cluster() -> AsyncIterator[ModelCluster]:
     """A cluster with the namespace; what still runs at the end is ended."""
-    cluster = Cluster()
+    cluster = ModelCluster()
     await cluster.client.create(NAMESPACES, "", {"metadata": {"name": HOME}})
     try:
         yield cluster

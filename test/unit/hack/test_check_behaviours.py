@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hack.check_behaviours import families, gaps, listed, quoted
+from hack.check_behaviours import dangling, families, gaps, listed, quoted
 
 TABLE = """
 | ID | behaviour | left out, because |
@@ -58,3 +58,9 @@ def test_each_kind_of_gap_is_told() -> None:
         "RF-27 is proved by test_a, yet said to be left out: too new",
         "RF-99 is quoted by test_b but not listed",
     ]
+
+
+def test_an_id_in_the_product_that_nobody_listed_is_told_with_its_line() -> None:
+    """Of any family, listed or not; what is longer, or a part of a name, is none."""
+    source = "# RF-01, and that of A7\nBASE64 = C1  # UTF-16\n# SV-03; B12"
+    assert dangling(source, listed(TABLE)) == [(1, "A7"), (3, "SV-03")]

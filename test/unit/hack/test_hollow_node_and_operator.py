@@ -51,7 +51,7 @@ def worker(run: str, on_stop: str = "0s:143", **container: Any) -> TFJob:
 
 
 @dataclass
-class Cluster:
+class OnePod:
     """A job, its one pod, and the time."""
 
     job: TFJob
@@ -133,7 +133,7 @@ class Cluster:
 
 def keeps_what_has_ended(kubernetes: Kubernetes) -> None:
     """A single worker that does its work is there at the end, with its log."""
-    cluster = Cluster(worker("2s:0"), kubernetes)
+    cluster = OnePod(worker("2s:0"), kubernetes)
     cluster.rest()
     assert cluster.is_true(ConditionType.SUCCEEDED)
     assert cluster.pod is not None, "the pod is gone, and its log with it"
@@ -142,7 +142,7 @@ def keeps_what_has_ended(kubernetes: Kubernetes) -> None:
 
 def goes_on_after_an_orderly_stop(kubernetes: Kubernetes) -> None:
     """A worker that saves its work on SIGTERM and exits with 0 goes on when its job is resumed."""
-    cluster = Cluster(worker("forever", "2s:0"), kubernetes)
+    cluster = OnePod(worker("forever", "2s:0"), kubernetes)
     cluster.rest(at_most_s=10.0)
     cluster.now += timedelta(seconds=10)
     cluster.edit(suspend=True)
@@ -156,7 +156,7 @@ def goes_on_after_an_orderly_stop(kubernetes: Kubernetes) -> None:
 
 def lets_the_kubelet_restart(kubernetes: Kubernetes) -> None:
     """What a container's rules restart in place is no failure."""
-    cluster = Cluster(worker("1s:42, 1s:0", **RULED), kubernetes)
+    cluster = OnePod(worker("1s:42, 1s:0", **RULED), kubernetes)
     cluster.rest()
     assert cluster.is_true(ConditionType.SUCCEEDED), "the job has failed while its kubelet restarted"
     assert [record.in_place for record in cluster.job.status.restarts] == [1]

@@ -45,7 +45,7 @@ LATE_S = 0.5
 """How long after it should have given a request up the server may still carry it out."""
 
 
-class World:
+class ElectionWorld:
     """Time, chance, the server, and the loops of the processes.
 
     `reigns` are (time, holder) and `writes` (time, writer) as the server saw them.
@@ -104,7 +104,7 @@ class World:
 class Process:
     """A loop that is run by the world, one iteration at a time; it can be frozen, and killed."""
 
-    def __init__(self, world: World, main: Callable[[Process], Coroutine[object, object, None]]) -> None:
+    def __init__(self, world: ElectionWorld, main: Callable[[Process], Coroutine[object, object, None]]) -> None:
         self.world = world
         self.loop = VirtualTimeLoop()
         self.loop._jumping.time = world.now
@@ -148,7 +148,7 @@ class Process:
 class Machine:
     """`Clock` with a rate of its own."""
 
-    world: World
+    world: ElectionWorld
     rate: float
 
     def monotonic(self) -> float:
@@ -162,7 +162,7 @@ class Machine:
 class Wire:
     """Carries requests of one process to the server, on a line that is fine, lossy, or cut, changing every few seconds."""
 
-    world: World
+    world: ElectionWorld
     changes_at: float = 0.0
     loss: float = 0.0
 
@@ -287,7 +287,7 @@ class Operator:
                     await elector.run(partial(self.work, world, transport))
             await asyncio.sleep(chance.uniform(0.0, 5.0))
 
-    async def work(self, world: World, transport: FencedTransport) -> None:
+    async def work(self, world: ElectionWorld, transport: FencedTransport) -> None:
         async def write_for_ever() -> None:
             while True:
                 with contextlib.suppress(ApiError):
@@ -297,9 +297,9 @@ class Operator:
         await asyncio.gather(*[write_for_ever() for _ in range(3)])
 
 
-def history_of(seed: int, processes: int = 2) -> World:
+def history_of(seed: int, processes: int = 2) -> ElectionWorld:
     """Let a world run its course: every now and then a process is frozen for a while, or killed and started anew."""
-    world = World(seed)
+    world = ElectionWorld(seed)
     chance = world.chance
     for number in range(processes):
         world.processes.append(Process(world, Operator(f"p{number}").main))

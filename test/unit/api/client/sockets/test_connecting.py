@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fakes.loopback import AT_ONCE_S, Peer, body_of, fine_for_ever, get, never_answers, serving, until
+from fakes.loopback import AT_ONCE_S, Peer, body_of, fine_for_ever, get, never_answers, serving
+from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, Settings
 from tfjob_operator.api.client.errors import ConnectError
 

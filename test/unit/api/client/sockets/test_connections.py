@@ -20,9 +20,9 @@ from fakes.loopback import (
     stalls_after_the_head,
     trickles,
     trusting,
-    until,
 )
 from hack.control_plane.run.pki import Authority
+from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, Settings
 from tfjob_operator.api.client.errors import ConnectError, RequestTimeoutError, TransportError
 from tfjob_operator.api.client.http import Request

@@ -20,8 +20,8 @@ from fakes.loopback import (
     serving,
     stalls_after_the_head,
     trickles,
-    until,
 )
+from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, Settings
 from tfjob_operator.api.client.errors import (
     ApiError,

@@ -9,8 +9,9 @@ import ssl
 
 import pytest
 
-from fakes.loopback import Peer, body_of, fine_for_ever, forward, get, never_answers, serving, trusting, until
+from fakes.loopback import Peer, body_of, fine_for_ever, forward, get, never_answers, serving, trusting
 from hack.control_plane.run.pki import Authority
+from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, Settings
 from tfjob_operator.api.client.errors import ConnectError, TLSError
 from tfjob_operator.api.client.http import Credentials, FixedCredentials

@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from fakes.loopback import AT_ONCE_S, CONFIG_MAPS, Peer, follow, forward, never_answers, serving, trusting, until
+from fakes.loopback import AT_ONCE_S, CONFIG_MAPS, Peer, follow, forward, never_answers, serving, trusting
 from hack.control_plane.run.pki import Authority
+from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, Settings
 from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError
 
@@ -111,7 +112,7 @@ async def test_leaving_a_watch_does_not_wait_for_a_peer_that_is_frozen(
 
     async def freezing_proxy(peer: Peer) -> None:
         to_server = asyncio.create_task(forward(peer, "127.0.0.1", server.port))
-        await until(freeze.is_set, 5.0)
+        await until(freeze.is_set)
         to_server.cancel()
         await asyncio.wait([to_server])
         await peer.gone()

@@ -1,0 +1,39 @@
+"""Waiting for what no event tells: processes, kubectl and real servers are asked again and again.
+
+Whatever is waited for takes a second or two on a machine that does nothing else; the limits are for a busy one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIMIT_S: Final = 60.0
+
+
+def eventually(
+    holds: Callable[[], Any], what: str, *, limit_s: float = LIMIT_S, yet: Callable[[], object] = str
+) -> Any:
+    """Ask until the answer is true, and return it.
+
+    After `limit_s` seconds the test fails: it says `what` was waited for, and what `yet` tells.
+    """
+    deadline = time.monotonic() + limit_s
+    while not (answer := holds()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {limit_s:.0f} s: {what} {yet()}")
+        time.sleep(0.05)
+    return answer
+
+
+async def until(holds: Callable[[], object], *, limit_s: float = LIMIT_S) -> None:
+    """Return when something holds that this loop brings about, and no event tells. Raises TimeoutError."""
+    async with asyncio.timeout(limit_s):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
