@@ -1,4 +1,4 @@
-"""When something is tried again, as client-go does it. Both rules are named in the table of docs/design/client.md.
+"""When something is tried again, as client-go does it. Both rules are named in the table of docs/design/retries.md.
 
 - **The retry of a request** (`request_retry_delay`; `Exchange` does it beneath every verb): the same request again, because the
   server asked for that with a Retry-After, or because a GET lost its connection.
