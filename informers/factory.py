@@ -36,7 +36,7 @@ class _Identity(NamedTuple):
 
     @property
     def name(self) -> str:
-        """How logs and metrics call it: `pods`, `pods/team-a`, `pods?tier=web`."""
+        """The name in logs and metrics: `pods`, `pods/team-a`, `pods?tier=web`."""
         place = f"{self.resource}/{self.namespace}" if self.namespace else str(self.resource)
         narrowed = "&".join(filter(None, (self.label_selector, self.field_selector)))
         return f"{place}?{narrowed}" if narrowed else place
@@ -59,7 +59,9 @@ class SharedInformerFactory:
         idle_s: float = DEAD_PEER_S,
         options: ReflectorOptions | None = None,
     ) -> None:
-        """`random` answers a float in [0, 1), as `random.random` does; it spreads watch timeouts and back-off.
+        """Make informers over `client`. `random` returns a float in [0, 1), as `random.random` does.
+
+        It spreads watch timeouts and back-off.
 
         A watch that is silent for `idle_s` seconds is given up and opened anew. `options` are those of all reflectors.
         """
@@ -85,7 +87,7 @@ class SharedInformerFactory:
         resync_s: float = 0.0,
         required: bool = True,
     ) -> SharedIndexInformer[T]:
-        """The informer for this resource, type, namespace and selectors: a new one, or the one that was made before.
+        """Return the informer for this resource, type, namespace and selectors: a new one, or the one that was made before.
 
         `indexers` that an existing informer lacks are added to it. The codec's hooks and `resync_s` are those of the first
         call. The informer is not started. One that nobody requires is not waited for: its resource may not exist, and it is for
@@ -121,7 +123,7 @@ class SharedInformerFactory:
         return informer
 
     def _free_name(self, identity: _Identity) -> str:
-        """A name of its own for each informer: two types of one resource must not share their metrics."""
+        """Return a name of its own for each informer: two types of one resource must not share their metrics."""
         taken = any(informer.name == identity.name for informer in self._informers.values())
         return f"{identity.name} as {identity.kind.__name__}" if taken else identity.name
 
@@ -136,7 +138,7 @@ class SharedInformerFactory:
     async def wait_for_cache_sync(self, timeout_s: float) -> dict[str, bool]:
         """Wait until every started informer that is required has synced.
 
-        Answers by informer name: false for one that stopped before. Raises CacheSyncTimeoutError, with the names of the missing
+        Returns by informer name: false for one that stopped before. Raises CacheSyncTimeoutError, with the names of the missing
         ones, after `timeout_s` seconds.
         """
         started = [self._informers[identity] for identity in self._running if identity in self._required]

@@ -1,11 +1,11 @@
-"""The reflector: keeps a FIFO supplied with the truth about one collection, by a stream or a list and then watches, for ever.
+"""The reflector: feeds a FIFO with one collection and all its changes, by a streaming list or a list, and then by watches.
 
-It is a state machine of five states. Each state is a method that does its work and answers the next state:
+It is a state machine of five states. Each state is a method that does its work and returns the next state:
 
     STREAMING --complete, then ended--> as WATCHING          (and once, for a dead version, with version "")
-       |------429, no way there, lost-> LIST_LATER ---> STREAMING
+       |------429, unreachable, lost--> LIST_LATER ---> STREAMING
        '------anything else-> LISTING --ok--> WATCHING --stream ended--> WATCHING
-                                 |               |---no way there, 429-> WATCH_LATER --> WATCHING
+                                 |               |---unreachable, 429--> WATCH_LATER --> WATCHING
                                  '--failed-------'---anything else-----> LIST_LATER ---> STREAMING
 
 The rules by which it chooses resourceVersions and transitions are client-go's (RF-01 to RF-28). A server that does not have
@@ -101,8 +101,8 @@ class Reflector(Generic[T]):
     - `resource_version` is that of the last list, event or bookmark that the sink has accepted, never ahead of it (RF-01);
     - no request of this reflector asks for an older version than it has seen, except after the server declared that version
       unusable (RF-03, RF-04);
-    - every way to STREAMING or LISTING, but a first one, its one retry with version "" and the one fall-back from it, and
-      every repeated failure to watch passes the one shared back-off (RF-22).
+    - STREAMING and LISTING are entered, and failed watches repeated, only after the one shared back-off; exempt are the first
+      entry, its one retry with version "", and the one fall-back from streaming to listing (RF-22).
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Reflector(Generic[T]):
         random: Callable[[], float] = stdlib_random.random,
         metrics: MetricsProvider = NO_METRICS,
     ) -> None:
-        """Supply `sink` from `source`. `random` answers a float in [0, 1), as `random.random` does."""
+        """Supply `sink` from `source`. `random` returns a float in [0, 1), as `random.random` does."""
         self._source = source
         self._pager = Pager(source)
         self._sink = sink
@@ -261,7 +261,7 @@ class Reflector(Generic[T]):
         return self._after_stream(failure, short=progress.short)
 
     async def _read(self, options: ListOptions, progress: _Progress[T]) -> ApiError | None:
-        """Open a watch and read it to its end; answer what ended it, if it was not the server."""
+        """Open a watch and read it to its end; return what ended it, if it was not the server."""
         started = self._clock.monotonic()
         timeout_s = self._options.watch_timeout_s(self._random())
         failure: ApiError | None = None
@@ -284,7 +284,7 @@ class Reflector(Generic[T]):
     def _take_initial(
         self, batch: list[WatchEvent[T]], progress: _Progress[T], initial: InitialEvents[T], started: float
     ) -> None:
-        """Gather what a stream begins with. When it is complete hand it on, and then what came after it."""
+        """Collect what a stream begins with. When it is complete pass it on, and then what came after it."""
         taken = initial.take(batch)
         progress.events += taken
         for event in batch[:taken]:
@@ -302,7 +302,7 @@ class Reflector(Generic[T]):
         self._take_batch(batch[taken:], progress)
 
     def _take_batch(self, batch: list[WatchEvent[T]], progress: _Progress[T]) -> None:
-        """Hand on what arrived together: in one piece if it is nothing but changes, which is the case that has to be fast."""
+        """Pass on what arrived together: in one piece if it is nothing but changes, which is the case that has to be fast."""
         if progress.synthetic or not _CHANGES.issuperset(map(type, batch)):
             for event in batch:
                 self._take(event, progress)
@@ -313,7 +313,7 @@ class Reflector(Generic[T]):
             self._version = changes[-1].object.metadata.resource_version or self._version
 
     def _take(self, event: WatchEvent[T], progress: _Progress[T]) -> None:
-        """Hand one event on; then, and only then, move the version."""
+        """Pass one event on; then, and only then, move the version."""
         progress.events += 1
         if isinstance(event, Skipped):
             self._note_skipped(event)
@@ -341,7 +341,7 @@ class Reflector(Generic[T]):
             return State.WATCH_LATER
         later = self._failed(error)
         no_way = isinstance(error, (ConnectError, RequestTimeoutError)) and not isinstance(error, TLSError)
-        # A list would fare no better, and our version may be good when there is a way again. An answer that never began may be
+        # A list would fare no better, and our version may be good when there is a way again. A response that never began may be
         # kept back by a proxy that waits for its first bytes, while nothing happens in the collection.
         return State.WATCH_LATER if no_way else later
 
@@ -368,7 +368,7 @@ class Reflector(Generic[T]):
         return State.WATCHING
 
     def _failed(self, error: ApiError) -> State:
-        """A failed list, or a watch that can not be opened (RF-21)."""
+        """Handle a failed list, or a watch that cannot be opened (RF-21)."""
         expected = isinstance(error, (ExpiredError, ConnectionLostError))
         log = self._log.debug if expected else self._log.warning  # RF-24
         log("list_and_watch_failed", error=str(error))

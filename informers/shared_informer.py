@@ -3,7 +3,7 @@
     ListerWatcher -> Reflector -> FIFO -> [process loop] -> Indexer, then Processor -> handlers
 
 The process loop is the only writer of the store. It changes the store and queues the notifications of that change without an
-await in between, so whoever runs next sees both or neither: a handler finds the cache at least as new as what it is told
+await in between, so whoever runs next sees both or neither: a handler finds the cache at least as new as its notification
 (SI-01), and a handler that joins late gets the store as it is and every later change, with no gap and nothing twice (SI-04).
 """
 
@@ -67,7 +67,7 @@ class SharedIndexInformer(Generic[T]):
 
     Invariants:
     - the store holds what the server held at `indexer.resource_version`, in the server's order of events;
-    - a notification is queued in the same stretch in which the store changes;
+    - the store changes and the notification is queued without an await in between;
     - for each key a handler hears an add, then updates, then a delete, then perhaps an add again, and nothing else;
     - `run` has returned only when the reflector, the process loop and every listener have ended.
     """
@@ -262,7 +262,7 @@ class SharedIndexInformer(Generic[T]):
                     self._processor.distribute([DeleteNotification(item)])
 
     def _put_all(self, deltas: Sequence[Added[T] | Modified[T]]) -> None:
-        """Store objects and queue what the handlers are to hear of them: in one stretch, so the handlers see neither half."""
+        """Store objects and queue their notifications, without an await in between: no handler sees one without the other."""
         changes: list[Notification[T]] = []
         syncs = False
         put = self._indexer.put
@@ -301,7 +301,7 @@ class SharedIndexInformer(Generic[T]):
 
         A list of ten thousand objects takes tens of milliseconds to index, so the new contents grow beside the old ones in
         pieces, with the loop running in between. Nothing else writes to the store meanwhile: this is the process loop. Then
-        contents and notifications change hands in one stretch.
+        the contents are replaced and the notifications queued without an await in between.
         """
         new = self._indexer.replacement()
         initial = not self.has_synced

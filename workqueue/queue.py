@@ -1,4 +1,4 @@
-"""The queue under all others: distinct items, first in first out, never the same item in two hands.
+"""The queue under all others: distinct items, first in first out, never the same item with two workers.
 
 It knows no delays (`delaying`) and no limits (`rate_limiting`). It belongs to one event loop and one thread: every change
 of state below happens between two awaits, so there is no lock.
@@ -97,7 +97,7 @@ class Queue(Generic[T]):
         """Return the next item, which then is in work until `done`; wait for one if there is none.
 
         Raises `ShutDown` once the queue is shut down and nothing waits. Safe to cancel: no item is lost. Does not
-        suspend when an item waits, so a worker whose work never suspends either must give way to the loop by itself.
+        suspend when an item waits, so a worker whose work never suspends either must let the loop run by itself.
         """
         if self._low or self._ready:
             item = self._take_of_two_lines() if self._low else self._ready.popleft()
@@ -112,7 +112,7 @@ class Queue(Generic[T]):
     def done(self, item: T) -> None:
         """End the work on `item`; if it was added meanwhile it lines up again.
 
-        Raises ValueError for an item that is not in work: it may be in line, or in other hands, by now.
+        Raises ValueError for an item that is not in work: it may be in line, or with another worker, by now.
         """
         if item not in self._processing:
             raise ValueError(f"done() for an item that is not in work: {item!r}")

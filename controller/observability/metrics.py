@@ -22,7 +22,7 @@ CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry that tells of the process: CPU, memory, open files, the interpreter's garbage collections and version."""
+    """Return a registry with the process's CPU, memory and open files, and the interpreter's garbage collections."""
     # Else every counter has a second series, which says when it was made: nothing reads it.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
@@ -33,7 +33,7 @@ def new_registry() -> CollectorRegistry:
 
 
 def exposition(registry: CollectorRegistry) -> bytes:
-    """The page that Prometheus scrapes."""
+    """Return the page that Prometheus scrapes."""
     return generate_latest(registry)
 
 

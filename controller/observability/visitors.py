@@ -33,7 +33,7 @@ class Visitors:
         self._one_has_ended = asyncio.Event()
 
     def __call__(self) -> asyncio.Protocol:
-        """The factory that `loop.create_server` wants."""
+        """Return the factory that `loop.create_server` wants."""
         return _Visit(self._serve(), self._present, self._one_has_ended)
 
     async def leave(self, within_s: float) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
+PATH = re.compile(r"`((?:api|controller|docs|hack|informers|manifests|test|workqueue)/[\w./-]+)`")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 FIRST_PAGE = ROOT / "docs" / "architecture.md"
 MOST_WORDS = 1200
@@ -44,6 +45,13 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
         found = page.parent / target if target else page
         assert found.exists(), f"{target} does not exist"
         assert not anchor or anchor in anchors(found), f"{target}{anchor} is no heading"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_that_a_page_names_exists(page: Path) -> None:
+    """A file that was moved is named by its new path."""
+    missing = [path for path in PATH.findall(page.read_text()) if not (ROOT / path).exists()]
+    assert page.name == "CHANGELOG.md" or not missing
 
 
 def test_the_first_page_is_one_page() -> None:
