@@ -40,7 +40,7 @@ JOBS: Final = 180
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Observed:
     """What `plan` is asked about."""
 
     job: TFJob
@@ -78,21 +78,21 @@ def measure_events(bench: Bench) -> list[Result]:
     return [Result("event_write", median(seconds) / events * 1e6, "us/event")]
 
 
-def worlds() -> tuple[World, World]:
+def worlds() -> tuple[Observed, Observed]:
     """A job that has nothing yet, and the same one when everything runs and its status says so."""
     spec = job_spec(REPLICAS)
-    new = World(job(0, "team", REPLICAS), spec)
+    new = Observed(job(0, "team", REPLICAS), spec)
     begun = new.plan()
     pods = [_running_pod(new, slot, number) for number, slot in enumerate(begun.create_pods)]
     services = [msgspec.convert(build_service(new.job.metadata, spec, slot), Service) for slot in begun.create_services]
-    started = World(_with_status_of(new.job, begun), spec, pods, services)
-    settled = World(_with_status_of(started.job, started.plan()), spec, pods, services)
+    started = Observed(_with_status_of(new.job, begun), spec, pods, services)
+    settled = Observed(_with_status_of(started.job, started.plan()), spec, pods, services)
     if len(pods) != sum(count for _, count in REPLICAS) or settled.plan() != Plan():
         raise MeasureError(f"the benchmark's own job does not settle: {settled.plan()}")
     return new, settled
 
 
-def _running_pod(world: World, slot: Slot, number: int) -> Pod:
+def _running_pod(world: Observed, slot: Slot, number: int) -> Pod:
     body = PodBuilder(world.job, world.spec).build(slot)
     uid = {"uid": child_name("uid", slot.type, slot.index)}
     made = body | {"metadata": body["metadata"] | uid, "status": running_status(number)}
@@ -103,7 +103,7 @@ def _with_status_of(known: TFJob, decided: Plan) -> TFJob:
     return known if decided.status is None else msgspec.structs.replace(known, status=decided.status)
 
 
-def _plan(world: World) -> float:
+def _plan(world: Observed) -> float:
     began = time.thread_time()
     for _ in range(PLANS):
         world.plan()

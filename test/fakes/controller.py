@@ -68,7 +68,7 @@ class StubInformer:
             handler.on_delete(item)
 
 
-class World:
+class ControllerHarness:
     """A controller and what surrounds it."""
 
     def __init__(self, gang: GangScheduler | None = None, *, alone: bool = False) -> None:

@@ -73,7 +73,7 @@ def test_every_control_character_of_unicode_is_escaped_and_nothing_else() -> Non
     assert [each for each in wrong if unicodedata.category(chr(int(each, 16))) != "Cn"] == []
 
 
-def test_of_a_traceback_the_end_is_kept() -> None:
+def test_a_traceback_is_cut_at_its_beginning() -> None:
     """D5: what went wrong stands in its last line."""
     text = "Traceback\n" + "  a line of code\n" * 500 + "ValueError: no\x1bkettle"
     cut = clean_end(text, 1000)
@@ -99,7 +99,7 @@ def test_last_words_are_the_last_lines_that_say_something() -> None:
     assert last_words(" \n\t\n") == ""
 
 
-def test_of_a_long_last_line_the_beginning_is_kept() -> None:
+def test_a_long_last_line_is_cut_at_its_end() -> None:
     """U8: an error says first what it is."""
     words = last_words("before\n" + "ResourceExhaustedError: OOM " + "x" * 5000)
     assert len(words) == LAST_WORDS_BYTES

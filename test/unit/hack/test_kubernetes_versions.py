@@ -46,7 +46,7 @@ def test_a_version_is_read_from_what_people_and_servers_write(text: str, minor: 
 
 
 @pytest.mark.parametrize("text", ["", "1", "1.", "v2.1", "36", "kubernetes 1.36", "1.x"])
-def test_what_is_no_version_is_refused_by_name(text: str) -> None:
+def test_an_unknown_version_is_refused_with_its_name(text: str) -> None:
     with pytest.raises(ValueError, match=r"no version of Kubernetes such as 1\.33") as refused:
         Kubernetes.parse(text)
     assert repr(text) in str(refused.value)

@@ -101,7 +101,7 @@ def test_a_result_is_one_line_however_long_its_problem() -> None:
     assert len(line) < 400
 
 
-def test_of_a_long_output_the_end_is_shown() -> None:
+def test_a_long_output_is_cut_at_its_beginning() -> None:
     """The error stands last."""
     assert tail_of("a\nb\nc", lines=2) == "    b\n    c"
 

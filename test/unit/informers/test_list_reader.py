@@ -138,7 +138,7 @@ def test_any_list_in_any_chunks_gives_what_it_gives_as_a_whole(body: bytes, cuts
 
 @settings(deadline=None, max_examples=100)
 @given(body=BODY, end=st.integers(0, 100_000), cuts=CUTS, piece_bytes=st.integers(1, 200), junk=st.binary(max_size=6))
-def test_a_list_that_is_cut_off_or_broken_is_none(
+def test_a_list_that_is_cut_off_or_broken_is_an_error(
     body: bytes, end: int, cuts: list[int], piece_bytes: int, junk: bytes
 ) -> None:
     """D9d: also where a proxy ends it as if it were whole. The parts that could be read are not a smaller collection."""

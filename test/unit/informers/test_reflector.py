@@ -262,7 +262,7 @@ async def test_the_deletion_of_an_object_that_cannot_be_decoded_still_removes_it
     assert rig.reflector.resource_version == "12"
 
 
-async def test_a_list_that_is_no_list_is_a_failure() -> None:
+async def test_a_response_that_is_not_a_list_is_a_failure() -> None:
     """RF-12, reflector_test.go:TestIsUnsupportedTableObject"""
     rig = Rig(pod("a"))
     rig.source.list_errors = [DecodeError("not a list of pods: kind 'Table'")]

@@ -23,7 +23,7 @@ async def test_who_waits_goes_on_when_the_gate_opens_and_who_comes_later_need_no
     assert gate.is_open
 
 
-async def test_who_waits_in_vain_is_told() -> None:
+async def test_a_caller_whose_wait_was_in_vain_gets_an_error() -> None:
     """SI-08, wait_test.go:TestSyncResult"""
     gate = SyncGate("pods")
     waiting = asyncio.create_task(gate.wait())

@@ -72,7 +72,7 @@ async def test_without_a_delay_an_item_is_added_at_once(delay: float) -> None:
     assert len(queue) == 1
 
 
-async def test_of_two_times_for_one_item_the_earlier_counts() -> None:
+async def test_the_earlier_of_two_times_for_an_item_wins() -> None:
     """DQ-02, delaying_queue_test.go:TestDeduping: whichever was asked for first, and it comes once."""
     queue: DelayingQueue[str] = DelayingQueue()
     queue.add_after("a", 50.0)

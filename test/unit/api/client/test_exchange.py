@@ -117,7 +117,7 @@ async def test_a_get_that_breaks_in_the_middle_of_its_body_is_tried_again() -> N
 
 
 @pytest.mark.parametrize("body", [b"", b"OK", b"<html>Please log in</html>", b"[]", b"null", b"\x00k8s"])
-async def test_a_success_that_is_no_object_is_none(body: bytes) -> None:
+async def test_a_2xx_without_an_object_is_an_error(body: bytes) -> None:
     """D19: whoever answers so may not have passed the request on, also where nobody looks into the answer."""
     transport = FakeTransport(Answer(body=body))
     with pytest.raises(DecodeError, match="POST /api/v1/namespaces/ns/pods: the answer is not"):
@@ -264,7 +264,7 @@ async def test_a_list_that_breaks_under_way_is_read_anew_from_the_beginning() ->
         (Answer(200, (b"{", RequestTimeoutError("silence"))), RequestTimeoutError),
     ],
 )
-async def test_what_is_no_list_is_not_taken_for_one(answer: Answer, error: type[ApiError]) -> None:
+async def test_only_a_list_is_read_as_a_list(answer: Answer, error: type[ApiError]) -> None:
     """D9d: a refusal is read to its end, and raised as of any request."""
     transport, taker = FakeTransport(answer), Taker()
     with pytest.raises(error):

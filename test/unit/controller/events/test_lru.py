@@ -21,7 +21,7 @@ def test_the_entry_that_was_not_used_for_longest_goes_first() -> None:
     assert (cache.get("a"), cache.get("c"), len(cache)) == (1, 3, 2)
 
 
-def test_to_write_an_entry_again_is_to_use_it() -> None:
+def test_writing_an_entry_again_counts_as_use() -> None:
     """EV-06: without a read before it."""
     cache: LRUCache[str, int] = LRUCache(2)
     for key, value in (("a", 1), ("b", 2), ("a", 3), ("c", 4)):

@@ -75,7 +75,7 @@ async def test_where_there_is_no_record_it_is_created(bench: Bench) -> None:
     assert bench.fence.remaining() == 12.5
 
 
-async def test_of_two_that_create_one_wins(bench: Bench) -> None:
+async def test_only_one_of_two_creators_wins(bench: Bench) -> None:
     """LE-09: AlreadyExists is no lease."""
 
     async def other_is_faster() -> None:

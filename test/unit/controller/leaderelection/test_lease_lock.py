@@ -148,7 +148,7 @@ async def test_each_answer_is_the_ground_for_the_next_write(client: LeaseClient,
     assert client.version == 3
 
 
-async def test_of_two_writers_one_is_refused_and_may_try_again_after_a_read(client: LeaseClient) -> None:
+async def test_the_second_of_two_writers_is_refused_and_may_retry_after_a_read(client: LeaseClient) -> None:
     """LE-09, leaselock_test.go:TestUpdateError: and a refusal does no harm to what is remembered."""
     mine = LeaseLock(client, "ns", "lock", identity="me")
     yours = LeaseLock(client, "ns", "lock", identity="you")

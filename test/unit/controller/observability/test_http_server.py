@@ -102,7 +102,7 @@ def test_there_is_nothing_else(method: str, path: str, status: int) -> None:
     assert ("Allow" in answer.headers) == (status == 405)
 
 
-def test_who_asks_for_the_head_alone_gets_no_body() -> None:
+def test_a_head_request_gets_no_body() -> None:
     """Its length is told all the same."""
     answer = ask("/healthz", method="HEAD")
     assert (answer.status, answer.headers["Content-Length"], answer.body) == (200, "2", b"")

@@ -79,7 +79,7 @@ async def test_nobody_stays_longer_than_a_visit_takes() -> None:
     assert line.ended_at == pytest.approx(VISIT_S)
 
 
-async def test_who_has_gone_is_not_ended_again() -> None:
+async def test_a_visitor_that_has_left_is_not_closed_again() -> None:
     """D11: nor does he count any more."""
     visitors = Visitors(Server)
     for _ in range(3 * MOST):

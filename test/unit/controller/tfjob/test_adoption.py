@@ -91,7 +91,7 @@ def test_an_orphan_is_not_adopted_for_a_replica_that_has_its_pod() -> None:
 
 
 @pytest.mark.parametrize("turn", [1, -1])
-def test_of_several_orphans_for_a_replica_the_one_with_its_name_is_adopted(turn: int) -> None:
+def test_the_orphan_with_the_replicas_name_is_adopted_before_others(turn: int) -> None:
     """In whatever order they come."""
     true, copy = worker(0, orphan=True), worker(0, orphan=True, name="copy", uid="2")
     assert claim([], [true, copy][::turn]) == (true,)
@@ -150,7 +150,7 @@ def test_the_index_holds_orphans_under_the_job_that_their_labels_name() -> None:
     assert index_orphans(worker(0, orphan=True, labels=None)) == ()
 
 
-class World:
+class AdoptionHarness:
     """A ref manager and what surrounds it."""
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class World:
 
 async def test_where_nothing_is_claimed_nothing_is_called() -> None:
     """The common case costs neither a read nor a write."""
-    world = World()
+    world = AdoptionHarness()
     assert await world.adopt() == (False, None)
     assert world.client.actions == []
     assert world.confirmed == 0
@@ -185,7 +185,7 @@ async def test_an_adoption_carries_the_uid_and_a_whole_reference_after_one_look_
 
     Invariant: "An adoption carries the UID of its child"
     """
-    world = World()
+    world = AdoptionHarness()
     child = service(c.WORKER, 0)
     assert await world.adopt(worker(0, orphan=True), worker(1, orphan=True), child) == (True, None)
     assert world.confirmed == 1
@@ -212,7 +212,7 @@ async def test_an_adoption_is_expected_until_the_cache_has_seen_it() -> None:
 
     Invariant: "An adoption is expected until the cache has seen it"
     """
-    world = World()
+    world = AdoptionHarness()
     await world.adopt(worker(0, orphan=True))
     assert not world.expectations.satisfied(OWNER)
     world.expectations.creation_observed(OWNER, "pod", "mnist-worker-0")
@@ -224,7 +224,7 @@ async def test_nothing_is_adopted_when_the_job_is_not_what_the_cache_shows() -> 
 
     Invariant: "Nothing is adopted before the job itself was read from the server"
     """
-    world = World()
+    world = AdoptionHarness()
     world.refusal = StaleViewError("the job is gone")
     with pytest.raises(StaleViewError):
         await world.adopt(worker(0, orphan=True))
@@ -234,7 +234,7 @@ async def test_nothing_is_adopted_when_the_job_is_not_what_the_cache_shows() -> 
 
 async def test_an_orphan_that_is_gone_needs_no_adoption() -> None:
     """RM-03: 404; nothing is expected of it."""
-    world = World()
+    world = AdoptionHarness()
     world.client.fail["patch", "pods", "mnist-worker-0"] = status_error(NotFoundError, 404)
     assert await world.adopt(worker(0, orphan=True)) == (False, None)
     assert world.expectations.satisfied(OWNER)
@@ -248,7 +248,7 @@ ADOPT = ("patch", "pods", "mnist-worker-0")
 )
 async def test_an_adoption_that_fails_costs_an_event_and_is_tried_again_later(error: Any, told: int) -> None:
     """D14, RM-03, TestPatchPodFails: the others are adopted. Another was faster, perhaps: no news at once."""
-    world = World()
+    world = AdoptionHarness()
     world.client.fail[ADOPT] = status_error(*error)
     both = worker(0, orphan=True), worker(1, orphan=True)
     assert await world.adopt(*both) == (True, FIRST_DELAY_S)
@@ -266,7 +266,7 @@ async def test_an_adoption_that_fails_costs_an_event_and_is_tried_again_later(er
 
 async def test_an_adoption_that_fails_for_ever_is_tried_every_five_minutes_at_last() -> None:
     """D14: neither given up nor a load."""
-    world = World()
+    world = AdoptionHarness()
     world.client.fail[ADOPT] = status_error(ForbiddenError, 403)
     left = worker(0, orphan=True)
     for _ in range(20):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from fakes.controller import KEY, STATUS, World
+from fakes.controller import KEY, STATUS, ControllerHarness
 from fakes.jobs import OWNER, good_spec, job, pod, replica, service
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
@@ -35,7 +35,7 @@ def elsewhere(child: Any) -> Any:
     return msgspec.structs.replace(child, metadata=meta)
 
 
-def stores(world: World) -> list[tuple[StubInformer, Pod | Service, str]]:
+def stores(world: ControllerHarness) -> list[tuple[StubInformer, Pod | Service, str]]:
     """The stores of children, with a child of the job and the name of its kind."""
     return [(world.pods, pod("Worker", 0), "pod"), (world.services, service("Worker", 0), "service")]
 
@@ -53,7 +53,7 @@ def test_a_child_is_found_under_the_owner_of_its_own_namespace() -> None:
 
 async def test_children_in_another_namespace_stand_for_none_of_the_jobs_own() -> None:
     """D2: the job gets its own pod and service, and counts nothing else."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER))
     for store, child, _ in stores(world):
         store.put(elsewhere(child))
@@ -65,7 +65,7 @@ async def test_children_in_another_namespace_stand_for_none_of_the_jobs_own() ->
 @pytest.mark.parametrize(("phase", "code"), [("Failed", 1), ("Succeeded", 0)])
 async def test_what_becomes_of_a_pod_in_another_namespace_does_not_end_the_job(phase: str, code: int) -> None:
     """D2: neither its failure nor its success is the job's."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER))
     world.pods.put(pod("Worker", 0))
     world.pods.put(elsewhere(pod("Worker", 0, phase, code)))
@@ -77,7 +77,7 @@ async def test_what_becomes_of_a_pod_in_another_namespace_does_not_end_the_job(p
 
 async def test_nothing_is_deleted_in_another_namespace() -> None:
     """D2: a suspended job takes down its own pods and services, and sends no request elsewhere."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER | {"runPolicy": {"suspend": True}}))
     for store, child, _ in stores(world):
         store.put(elsewhere(child))
@@ -88,7 +88,7 @@ async def test_nothing_is_deleted_in_another_namespace() -> None:
 async def test_a_child_in_another_namespace_meets_no_expectation() -> None:
     """D2, EX-06: neither one that is awaited, nor one whose going is."""
     for number in range(2):
-        world = World()
+        world = ControllerHarness()
         store, child, kind = stores(world)[number]
         foreign = elsewhere(child)
         world.expectations.expect_creations(OWNER, kind, [child.metadata.name])
@@ -103,7 +103,7 @@ async def test_a_child_in_another_namespace_meets_no_expectation() -> None:
 
 async def test_a_child_wakes_only_a_job_of_its_own_namespace() -> None:
     """D2: what others do elsewhere costs the job no sync."""
-    world = World()
+    world = ControllerHarness()
     world.pods.put(elsewhere(pod("Worker", 0)))
     assert await world.queue.get() == "mallory/mnist"
     assert len(world.queue) == 0

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fakes.api import FakeClient, status_error
-from fakes.controller import KEY, STATUS, World
+from fakes.controller import KEY, STATUS, ControllerHarness
 from fakes.jobs import JOB_UID, OWNER, job, pod, replica, service
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import (
@@ -38,7 +38,7 @@ ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
 
 async def test_a_first_sync_writes_the_status_and_then_creates_children() -> None:
     """In that order: the write confirms that the view of the job is the newest."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER))
     await world.sync()
     assert world.taken() == [
@@ -48,9 +48,9 @@ async def test_a_first_sync_writes_the_status_and_then_creates_children() -> Non
     ]
 
 
-async def untouched_job_behind(others: int) -> World:
+async def untouched_job_behind(others: int) -> ControllerHarness:
     """A job that appeared in our time in office, and other jobs in the queue."""
-    world = World(alone=True)
+    world = ControllerHarness(alone=True)
     assert world.leadership_term is not None
     world.client.list_version = "40"
     await world.leadership_term.begin()
@@ -106,7 +106,7 @@ async def test_alone_in_the_queue_a_job_says_at_once_that_it_is_created() -> Non
     assert world.taken()[0] == STATUS
 
 
-async def test_of_a_burst_an_end_a_restart_and_a_suspension_are_said_at_once() -> None:
+async def test_in_a_burst_the_status_of_an_end_a_restart_or_a_suspension_is_written_at_once() -> None:
     """What rests on them must not happen before they are written."""
     world = await untouched_job_behind(1)
     world.pods.put(pod("Worker", 0, "Succeeded", 0))
@@ -151,7 +151,7 @@ async def test_a_view_that_is_out_of_date_makes_no_pods() -> None:
 
     Invariant: "No child is created or deleted on a view that is not confirmed"
     """
-    world = World()
+    world = ControllerHarness()
     world.client.fail[STATUS] = status_error(ConflictError, 409)
     world.jobs.put(job(ONE_WORKER))
     with pytest.raises(ConflictError):
@@ -162,7 +162,7 @@ async def test_a_view_that_is_out_of_date_makes_no_pods() -> None:
 @pytest.mark.parametrize("version", ["2", "3", None])
 async def test_a_pod_is_made_again_only_on_a_view_that_was_looked_at(version: str | None) -> None:
     """Where the status says all already there is no write to confirm the view, so the server is asked."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER))
     await world.sync()
     world.observe_children()
@@ -185,7 +185,7 @@ async def test_a_pod_is_made_again_only_on_a_view_that_was_looked_at(version: st
 @pytest.mark.parametrize("elastic", [False, True])
 async def test_while_creations_are_unseen_nothing_is_created_but_the_status_is_kept(elastic: bool) -> None:
     """EX-09, replica_set_test.go:TestSyncReplicaSetDormancy; B11, B17: twenty syncs, one create per child."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER | {"enableDynamicWorker": elastic}))
     await world.sync()
     world.taken()
@@ -203,7 +203,7 @@ async def test_a_sync_between_a_write_and_its_arrival_in_the_cache_writes_nothin
 
     Invariant: "Our own status write stands in for the cache until the watch brings it"
     """
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER))
     await world.sync()
     world.observe_children()
@@ -221,7 +221,7 @@ async def test_the_end_of_a_job_is_cleaned_up_after_it_was_written() -> None:
 
     Invariant: "What a delete destroys the evidence of is in the status before"
     """
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job({"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(1)}}))
     for child in (pod("PS", 0), pod("Worker", 0, "Succeeded", 0)):
         world.pods.put(child)
@@ -235,7 +235,7 @@ async def test_the_end_of_a_job_is_cleaned_up_after_it_was_written() -> None:
 
 async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() -> None:
     """A status write costs the server as much as two pods: one write for all counters of a second."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(3)}, "successPolicy": "AllWorkers"}))
     for index in range(3):
         world.pods.put(pod("Worker", index))
@@ -258,9 +258,9 @@ async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() ->
     assert world.taken() == [STATUS]
 
 
-async def started_one_by_one() -> World:
+async def started_one_by_one() -> ControllerHarness:
     """A job whose first worker runs, as its status says, and the second one just now."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(4)}, "successPolicy": "AllWorkers"}))
     for index in range(4):
         world.pods.put(pod("Worker", index, "Running" if index == 0 else "Pending"))
@@ -311,7 +311,7 @@ async def test_in_a_burst_pods_that_start_one_after_the_other_are_written_once()
 
 async def test_a_replica_whose_name_is_taken_waits_without_a_call_whatever_wakes_its_job() -> None:
     """U2: FailedCreateService came 13 times in 30 s; pods that start wake the job, and are no reason to ask again."""
-    world = World()
+    world = ControllerHarness()
     create = ("create", "services", "mnist-worker-1")
     world.client.fail[create] = status_error(AlreadyExistsError, 409)
     world.client.objects["services", "mnist-worker-1"] = {"metadata": {"name": "mnist-worker-1", "uid": "x"}}
@@ -343,7 +343,7 @@ async def test_what_was_seen_counts_although_it_is_not_written_yet() -> None:
 
     Invariant: "What was observed and is not written yet is part of the view"
     """
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"}))
     for index in range(2):
         world.pods.put(pod("Worker", index))
@@ -367,7 +367,7 @@ async def test_what_waits_to_be_written_takes_nothing_back_that_the_server_knows
 
     The simulated world found that the older memory won (seed 1008).
     """
-    world = World()
+    world = ControllerHarness()
     spec = {"tfReplicaSpecs": {"Worker": replica(3, "OnFailure")}, "successPolicy": "AllWorkers"}
     world.jobs.put(job(spec))
     for index in range(3):
@@ -400,7 +400,7 @@ async def test_a_child_that_is_never_seen_holds_its_job_up_for_five_minutes_and_
 
     The simulated world found a job that stood still for ever (seed 44).
     """
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER))
     workers = asyncio.create_task(world.workers.run())
     await asyncio.sleep(1)
@@ -421,7 +421,7 @@ async def test_a_restart_is_counted_of_another_pod_only_when_that_is_there(uid: 
 
     Invariant: "No restart is newly counted of a pod that the server does not have"
     """
-    world = World()
+    world = ControllerHarness()
     known = JobStatus(restarts=(IndexRestarts("Worker", 0, "the-one-before", replaced=True),))
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1)}, "runPolicy": {"backoffLimit": 9}}, status=known))
     world.services.put(service("Worker", 0))
@@ -438,7 +438,7 @@ async def test_a_restart_is_counted_of_another_pod_only_when_that_is_there(uid: 
 
 async def test_a_restart_in_place_is_written_though_no_counter_moved() -> None:
     """B36: backoffLimit rests on it."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1, "OnFailure")}}))
     world.pods.put(pod("Worker", 0))
     world.services.put(service("Worker", 0))
@@ -455,7 +455,7 @@ async def test_a_restart_in_place_is_written_though_no_counter_moved() -> None:
 
 async def test_a_deadline_wakes_the_job_by_itself() -> None:
     """B46: no pod says a word, and the job fails within two seconds of its deadline."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER | {"runPolicy": {"activeDeadlineSeconds": 30}}))
     workers = asyncio.create_task(world.workers.run())
     await asyncio.sleep(1)
@@ -473,7 +473,7 @@ async def test_a_deadline_wakes_the_job_by_itself() -> None:
 
 async def test_a_job_is_deleted_when_its_ttl_is_over() -> None:
     """B45, B48: at the moment itself, by UID, and its children go with it."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER | {"runPolicy": {"ttlSecondsAfterFinished": 60}}))
     world.pods.put(pod("Worker", 0, "Succeeded", 0))
     world.services.put(service("Worker", 0))
@@ -496,7 +496,7 @@ async def test_a_job_is_deleted_when_its_ttl_is_over() -> None:
 
 async def test_a_success_whose_write_lost_its_answer_is_not_forgotten_again() -> None:
     """B42: counters waited to be written; then an end was, but the answer was lost. What waited must not undo the end."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job({"tfReplicaSpecs": {"Chief": replica(1), "Worker": replica(1)}}))
     for kind in ("Chief", "Worker"):
         world.pods.put(pod(kind, 0))
@@ -519,7 +519,7 @@ async def test_a_success_whose_write_lost_its_answer_is_not_forgotten_again() ->
 
 async def test_what_an_earlier_life_of_the_operator_has_written_is_not_undone() -> None:
     """B42: a new life begins on an old view, and counters wait; then the view shows what the earlier one wrote at its end."""
-    world = World()
+    world = ControllerHarness()
     tfjob = job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"})
     for place in (0, 1):
         world.pods.put(pod("Worker", place))
@@ -546,7 +546,7 @@ async def test_what_an_earlier_life_of_the_operator_has_written_is_not_undone() 
 
 async def test_a_success_whose_write_failed_is_remembered_though_its_pod_is_gone() -> None:
     """B42: seen once, it is known, whether or not the server could be reached just then."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"}))
     for child in (pod("Worker", 0), pod("Worker", 1, "Succeeded", 0)):
         world.pods.put(child)
@@ -562,7 +562,7 @@ async def test_a_success_whose_write_failed_is_remembered_though_its_pod_is_gone
 
 async def test_a_job_that_waits_for_quota_has_started_and_is_tried_again() -> None:
     """B30: startTime does not wait for pods; the failure is raised after the status is written."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER))
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(ForbiddenError, 403, "exceeded quota")
     with pytest.raises(ForbiddenError):
@@ -573,7 +573,7 @@ async def test_a_job_that_waits_for_quota_has_started_and_is_tried_again() -> No
 
 async def test_a_deadline_in_centuries_is_waited_for_like_any_other() -> None:
     """The job has its pods, and the queue takes the delay: the greatest number of the API, some hundred billion years."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER | {"runPolicy": {"activeDeadlineSeconds": 2**63 - 1}}))
     await world.sync()
     assert ("create", "pods", "mnist-worker-0") in world.taken()
@@ -584,7 +584,7 @@ async def test_what_is_to_go_goes_also_when_nothing_can_be_created() -> None:
 
     Invariant: "A create that fails keeps no delete waiting"
     """
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1), "Evaluator": replica(1)}}))
     for index in (0, 1):
         world.pods.put(pod("Worker", index))
@@ -597,7 +597,7 @@ async def test_what_is_to_go_goes_also_when_nothing_can_be_created() -> None:
 
 async def test_a_job_whose_pod_is_refused_as_invalid_fails_and_keeps_no_children() -> None:
     """B01: the server's words stand in the condition, one Warning is recorded, the service is removed again."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER))
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(InvalidError, 422, "args: must be strings")
     await world.sync()
@@ -625,7 +625,7 @@ async def test_a_first_status_that_waits_is_not_lost_when_a_pod_is_refused() -> 
 
 async def test_an_invalid_job_gets_its_condition_and_nothing_else() -> None:
     """B02: one status write, one Warning, no children; looked at again it costs nothing."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job({"foo": 1}))
     await world.sync()
     await world.sync()
@@ -635,7 +635,7 @@ async def test_an_invalid_job_gets_its_condition_and_nothing_else() -> None:
 
 async def test_foreign_and_earlier_children_are_not_counted() -> None:
     """B13, B19: children are found by the UID of the job that controls them, whatever their names and labels say."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER, uid="new-uid"))
     world.pods.put(pod("Worker", 0, "Succeeded", 0))  # controlled by the earlier job of this name
     await world.sync()
@@ -644,7 +644,7 @@ async def test_foreign_and_earlier_children_are_not_counted() -> None:
 
 async def test_a_job_that_is_gone_is_forgotten() -> None:
     """EX-08: with its expectations; a sync of its key finds nothing to do."""
-    world = World()
+    world = ControllerHarness()
     tfjob = job(ONE_WORKER)
     world.jobs.put(tfjob)
     await world.sync()
@@ -658,7 +658,7 @@ async def test_a_job_that_is_gone_is_forgotten() -> None:
 
 async def test_a_job_made_again_unseen_starts_afresh() -> None:
     """EX-08, SI-11, k/k#82572: an update to another UID drops what was expected of the old one."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER))
     await world.sync()
     world.jobs.put(job(ONE_WORKER, uid="new-uid"))
@@ -669,7 +669,7 @@ async def test_a_job_made_again_unseen_starts_afresh() -> None:
 
 async def test_a_deletion_that_nobody_saw_counts_like_one_that_was_seen() -> None:
     """B15, EX-05, replica_set_test.go:TestDeleteFinalStateUnknown: a tombstone holds the last known child."""
-    world = World()
+    world = ControllerHarness()
     world.expectations.expect_deletions(OWNER, "pod", ["uid-mnist-worker-0"])
     world.pods.handlers[0].on_delete(Tombstone("ns/mnist-worker-0", pod("Worker", 0)))
     assert world.expectations.satisfied(OWNER)
@@ -680,7 +680,7 @@ async def test_a_deletion_that_nobody_saw_counts_like_one_that_was_seen() -> Non
 
 async def test_a_child_that_changes_wakes_its_job() -> None:
     """By name, also when it is an earlier job's: its going may be what the new one waits for (B12)."""
-    world = World()
+    world = ControllerHarness()
     child = pod("Worker", 0)
     world.pods.put(child)
     assert await world.queue.get() == KEY
@@ -692,7 +692,7 @@ async def test_a_child_that_changes_wakes_its_job() -> None:
 async def test_a_sync_that_fails_is_tried_again_and_harms_no_other_job() -> None:
     """A conflict, a refusal and a bug: the worker lives, the key comes back after a delay."""
     for error in (status_error(ConflictError, 409), status_error(ForbiddenError, 403), ZeroDivisionError("a bug")):
-        world = World()
+        world = ControllerHarness()
         world.client.fail[STATUS] = error
         world.jobs.put(job(ONE_WORKER))
         world.jobs.put(job(ONE_WORKER, name="other", uid="other-uid"))
@@ -714,7 +714,7 @@ async def test_a_job_that_keeps_changing_is_synced_by_one_worker_at_a_time(mocke
 
     Invariant: "A key is in the hands of one worker at most"
     """
-    world, patch = World(), FakeClient.patch
+    world, patch = ControllerHarness(), FakeClient.patch
     at_once: list[int] = [0]
 
     async def slow(client: FakeClient, *args: Any, **options: Any) -> Any:
@@ -739,7 +739,7 @@ async def test_a_job_that_keeps_changing_is_synced_by_one_worker_at_a_time(mocke
 
 async def test_a_plan_is_carried_out_in_its_documented_order() -> None:
     """The status, creates, deletes, in one sync that has something of each."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1), "Evaluator": replica(1)}}))
     for index in (0, 1):
         world.pods.put(pod("Worker", index))
@@ -762,7 +762,7 @@ async def test_a_first_status_that_waits_is_not_written_to_a_job_that_goes() -> 
 
 async def test_a_job_with_a_deletion_timestamp_is_left_alone() -> None:
     """B14: the garbage collector has it."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER, deletion_timestamp=EPOCH))
     await world.sync()
     assert world.taken() == []
@@ -781,7 +781,7 @@ async def test_a_sync_reads_the_children_of_its_job_alone() -> None:
         def list(self) -> list[Any]:
             raise AssertionError("the whole store was read")
 
-    world = World()
+    world = ControllerHarness()
     world.pods.indexer = Counting(CHILD_INDEXERS)
     world.services.indexer = Counting(CHILD_INDEXERS)
     world.jobs.put(job(ONE_WORKER))
@@ -791,7 +791,7 @@ async def test_a_sync_reads_the_children_of_its_job_alone() -> None:
 
 async def test_a_pod_that_can_not_start_is_told_of_once() -> None:
     """B34: at the first sync that sees it, and not at the next."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER))
     await world.sync()
     world.observe_children()
@@ -812,7 +812,7 @@ async def test_a_job_that_another_controller_manages_is_not_written_to_even_when
     spec: dict[str, Any],
 ) -> None:
     """B75: neither a pod nor a status; its mistakes are for its own controller to report."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(spec | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}))
     await world.sync()
     assert world.taken() == []
@@ -820,7 +820,7 @@ async def test_a_job_that_another_controller_manages_is_not_written_to_even_when
 
 async def test_a_job_too_large_for_tf_config_fails_with_the_numbers_and_makes_nothing() -> None:
     """U1: it would take the cluster down with pods that can not start."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(9000)}}))
     await world.sync()
     assert {verb for verb, resource, _ in world.taken() if resource in {"pods", "services"}} == set()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fakes.controller import World
+from fakes.controller import ControllerHarness
 from fakes.jobs import job, replica
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1 import conditions
@@ -29,7 +29,7 @@ def large_spec() -> dict[str, Any]:
     return {"tfReplicaSpecs": {"Worker": replica(0, template=template), "PS": replica(0, template=template)}}
 
 
-async def remembered(world: World, jobs: list[TFJob]) -> float:
+async def remembered(world: ControllerHarness, jobs: list[TFJob]) -> float:
     """The bytes that the controller keeps for each of these jobs once it has synced them."""
     for each in jobs:
         world.jobs.put(each)
@@ -52,19 +52,19 @@ async def test_no_decoded_template_is_kept() -> None:
     """D17: a job that lives costs less than its own specification beside the cache; decoded templates were 31 KB."""
     jobs = [job(large_spec(), name=f"job-{number}", uid=f"uid-{number}") for number in range(JOBS)]
     assert len(jobs[0].spec) > 4500
-    assert await remembered(World(), jobs) < 3000
+    assert await remembered(ControllerHarness(), jobs) < 3000
 
 
 async def test_what_is_remembered_of_a_job_is_dropped_at_its_end() -> None:
     """D17: a finished job costs no specification, and is cleaned up by the one that is read again."""
     ended = JobStatus(conditions=(JobCondition(type=ConditionType.SUCCEEDED, status="True"),))
     jobs = [job(large_spec(), name=f"job-{number}", uid=f"uid-{number}", status=ended) for number in range(JOBS)]
-    assert await remembered(World(), jobs) < 1500
+    assert await remembered(ControllerHarness(), jobs) < 1500
 
 
 async def test_a_job_that_has_ended_is_still_known_as_ours() -> None:
     """D17: its deletion is counted, and an edit of its clean-up policy is heeded, after its specification was dropped."""
-    world = World()
+    world = ControllerHarness()
     ended = JobStatus(conditions=(JobCondition(type=ConditionType.SUCCEEDED, status="True"),))
     spec = large_spec() | {"runPolicy": {"ttlSecondsAfterFinished": 100}}
     first = job(spec, status=msgspec.structs.replace(ended, completion_time=world.clock.now()))

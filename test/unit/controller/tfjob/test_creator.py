@@ -33,7 +33,7 @@ SPEC = good_spec(JOB)
 SLOTS = tuple(Slot("Worker", index, f"mnist-worker-{index}") for index in range(8))
 
 
-class World:
+class CreatorHarness:
     """A creator and what surrounds it."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ async def test_a_replicas_service_is_created_before_its_pod() -> None:
 
     Invariant: "The PodGroup comes before all pods, and a replica's service before its pod"
     """
-    world = World()
+    world = CreatorHarness()
     await world.create(SLOTS[:1])
     assert world.client.actions == [("create", "services", "mnist-worker-0"), ("create", "pods", "mnist-worker-0")]
     assert world.recorder.events == [
@@ -67,7 +67,7 @@ async def test_creations_are_expected_before_the_first_call_leaves() -> None:
 
     Invariant: "An expectation is set before its create leaves"
     """
-    world = World()
+    world = CreatorHarness()
     seen: list[bool] = []
     world.client.before = lambda _action: seen.append(world.expectations.satisfied(OWNER))
     await world.create(SLOTS[:2])
@@ -80,7 +80,7 @@ async def test_creations_are_expected_before_the_first_call_leaves() -> None:
 
 async def test_after_a_failure_no_further_batch_is_begun_and_nothing_is_expected_of_it() -> None:
     """SB-01, SB-02, replica_set_test.go:TestSyncReplicaSetCreateFailures."""
-    world = World()
+    world = CreatorHarness()
     world.client.fail["create", "pods", "mnist-worker-1"] = status_error(ForbiddenError, 403, "exceeded quota")
     with pytest.raises(ForbiddenError):
         await world.create(SLOTS)
@@ -99,7 +99,7 @@ async def test_after_a_failure_no_further_batch_is_begun_and_nothing_is_expected
 
 async def test_a_lost_answer_leaves_no_expectation() -> None:
     """WR-07: whether the pod exists is unknown; the next attempt finds out."""
-    world = World()
+    world = CreatorHarness()
     world.client.fail["create", "pods", "mnist-worker-0"] = RequestTimeoutError("no answer")
     with pytest.raises(RequestTimeoutError):
         await world.create(SLOTS[:1])
@@ -120,7 +120,7 @@ def owned_by(uid: str) -> dict[str, Any]:
 
 async def test_what_exists_already_and_is_ours_counts_as_created() -> None:
     """B12, B76: from an attempt whose answer was lost; no event, and nothing to wait for."""
-    world = World()
+    world = CreatorHarness()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["pods", "mnist-worker-0"] = existing(**owned_by(OWNER))
     await world.create(SLOTS[:1])
@@ -142,7 +142,7 @@ async def test_what_exists_already_and_is_not_ours_is_left_alone(metadata: dict[
 
     Invariant: "What another object controls is neither adopted nor deleted"
     """
-    world = World()
+    world = CreatorHarness()
     world.client.fail["create", "services", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["services", "mnist-worker-0"] = existing(**metadata)
     await world.create(SLOTS[:1])
@@ -158,7 +158,7 @@ async def test_a_replica_whose_name_is_taken_stops_no_other(kind: str) -> None:
 
     Invariant: "A replica whose name is taken waits by itself"
     """
-    world = World()
+    world = CreatorHarness()
     for taken in (0, 3):
         name = f"mnist-worker-{taken}"
         world.client.fail["create", kind, name] = status_error(AlreadyExistsError, 409)
@@ -180,7 +180,7 @@ async def test_a_replica_whose_name_is_taken_stops_no_other(kind: str) -> None:
 )
 async def test_a_taken_name_is_told_with_its_holder_and_what_to_do(owners: list[dict[str, Any]], whose: str) -> None:
     """U2: and once, however often it is tried, until there is something else to say."""
-    world = World()
+    world = CreatorHarness()
     world.client.fail["create", "services", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["services", "mnist-worker-0"] = existing(ownerReferences=owners)
     for _ in range(5):
@@ -206,7 +206,7 @@ async def test_a_taken_name_is_told_with_its_holder_and_what_to_do(owners: list[
 )
 async def test_what_a_policy_refuses_waits_by_itself_and_a_quota_holds_all_up(message: str, waits: bool) -> None:
     """U2, SB-01: a batch ends at either, so nothing is repeated for each of 500 pods; but others may go before the former."""
-    world = World()
+    world = CreatorHarness()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(ForbiddenError, 403, message)
     with pytest.raises(ForbiddenError):
         await world.create(SLOTS)
@@ -219,7 +219,7 @@ async def test_what_a_policy_refuses_waits_by_itself_and_a_quota_holds_all_up(me
 async def test_a_child_of_ours_that_our_watch_can_not_see_gets_its_label_back() -> None:
     """D13: for pods and services; by its UID, with a Warning. The cache then shows it."""
     for resource, kind in (("pods", "Pod"), ("services", "Service")):
-        world = World()
+        world = CreatorHarness()
         world.client.fail["create", resource, "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
         world.client.objects[resource, "mnist-worker-0"] = existing(labels={"job-name": "mnist"}, **owned_by(JOB_UID))
         await world.create(SLOTS[:1])
@@ -233,7 +233,7 @@ async def test_a_child_of_ours_that_our_watch_can_not_see_gets_its_label_back() 
 
 async def test_a_label_that_can_not_be_given_back_is_told() -> None:
     """D13: the replica waits, and not in silence."""
-    world = World()
+    world = CreatorHarness()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.fail["patch", "pods", "mnist-worker-0"] = status_error(ForbiddenError, 403, "no patches today")
     world.client.objects["pods", "mnist-worker-0"] = existing(labels={}, **owned_by(JOB_UID))
@@ -245,7 +245,7 @@ async def test_a_label_that_can_not_be_given_back_is_told() -> None:
 
 async def test_an_ended_orphan_that_stands_in_the_way_is_told_of() -> None:
     """D15: it is not adopted, and only a person can say that it may go."""
-    world = World()
+    world = CreatorHarness()
     labels = labels_of(JOB.metadata, SPEC, SLOTS[0])
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["pods", "mnist-worker-0"] = existing(labels=labels) | {"status": {"phase": "Succeeded"}}
@@ -259,7 +259,7 @@ async def test_an_ended_orphan_that_stands_in_the_way_is_told_of() -> None:
 @pytest.mark.parametrize("error", [InvalidError, BadRequestError])
 async def test_a_pod_that_the_server_calls_invalid_is_a_mistake_in_the_specification(error: type[StatusError]) -> None:
     """B01: `args` with a number is refused by the API server each time; it is told as the job's mistake, not retried."""
-    world = World()
+    world = CreatorHarness()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(error, 422, "args: must be strings")
     with pytest.raises(RefusedError, match="pod mnist-worker-0 was refused: args: must be strings"):
         await world.create(SLOTS[:1])
@@ -275,7 +275,7 @@ async def test_a_pod_that_the_server_calls_invalid_is_a_mistake_in_the_specifica
 )
 async def test_what_an_admission_webhook_denies_is_tried_again(error: type[StatusError], message: str) -> None:
     """A webhook that names no code is answered for with 400; what it thinks may change, and the job is not wrong."""
-    world = World()
+    world = CreatorHarness()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(error, 400, message)
     with pytest.raises(error, match="denied"):
         await world.create(SLOTS[:1])
@@ -285,7 +285,7 @@ async def test_what_an_admission_webhook_denies_is_tried_again(error: type[Statu
 @pytest.mark.parametrize("kind", ["services", "pods"])
 async def test_a_terminating_namespace_is_no_error_and_is_not_asked_again(kind: str) -> None:
     """SB-03, controller_utils_test.go:TestCreatePods: the job is about to go too. D12: 784 refused creates in 15 s."""
-    world = World()
+    world = CreatorHarness()
     for slot in SLOTS:
         world.client.fail["create", kind, slot.name] = status_error(NamespaceTerminatingError, 403)
     await world.create(SLOTS)

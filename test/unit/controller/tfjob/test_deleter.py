@@ -17,7 +17,7 @@ from tfjob_operator.controller.tfjob.job_events import JobEvents
 JOB = job()
 
 
-class World:
+class DeleterHarness:
     """A deleter and what surrounds it."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ async def test_deletes_carry_the_uid_and_are_expected() -> None:
 
     Invariant: "A delete carries the UID of what it is about"
     """
-    world = World()
+    world = DeleterHarness()
     exited = JobEvent("Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited with code 137")
     plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0), exited),), delete_services=(service("Worker", 0),))
     await world.deleter.delete(JOB, plan)
@@ -54,7 +54,7 @@ async def test_deletes_carry_the_uid_and_are_expected() -> None:
 @pytest.mark.parametrize("error", [status_error(NotFoundError, 404), status_error(ConflictError, 409)])
 async def test_what_is_gone_already_is_deleted(error: ApiError) -> None:
     """B14: 404, or another object under the name, is success without an event."""
-    world = World()
+    world = DeleterHarness()
     world.client.fail["delete", "pods", "mnist-worker-0"] = error
     await world.deleter.delete(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0)),)))
     assert world.recorder.events == []
@@ -63,7 +63,7 @@ async def test_what_is_gone_already_is_deleted(error: ApiError) -> None:
 
 async def test_a_delete_that_fails_stops_no_other_and_is_told() -> None:
     """Each is tried, the first error is raised, and the failed one is not awaited."""
-    world = World()
+    world = DeleterHarness()
     world.client.fail["delete", "pods", "mnist-worker-0"] = RequestTimeoutError("no answer")
     plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0)), PodDeletion(pod("Worker", 1))))
     with pytest.raises(RequestTimeoutError):
@@ -77,7 +77,7 @@ async def test_a_delete_that_fails_stops_no_other_and_is_told() -> None:
 EXITED = JobEvent("Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited with code 137")
 
 
-def recorded_before(world: World) -> list[list[str]]:
+def recorded_before(world: DeleterHarness) -> list[list[str]]:
     """What had been told whenever something was sent, filled as the test goes on."""
     told: list[list[str]] = []
     world.client.before = lambda _action: told.append(list(world.recorder.reasons))
@@ -89,7 +89,7 @@ async def test_what_a_pod_proves_is_told_before_it_is_deleted() -> None:
 
     Invariant: "What only a pod proves is on the server before the pod is deleted"
     """
-    world = World()
+    world = DeleterHarness()
     told = recorded_before(world)
     await world.deleter.delete(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0), EXITED),)))
     assert told == [["ExitedWithCode"]]
@@ -97,7 +97,7 @@ async def test_what_a_pod_proves_is_told_before_it_is_deleted() -> None:
 
 async def test_a_pod_whose_end_can_not_be_told_now_stays() -> None:
     """U13: the sync is tried again, and nothing is awaited; pods that have nothing to tell go."""
-    world = World()
+    world = DeleterHarness()
     world.recorder.refuses = RequestTimeoutError("no answer")
     plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0), EXITED), PodDeletion(pod("Worker", 1))))
     with pytest.raises(RequestTimeoutError):

@@ -63,7 +63,7 @@ UNREADABLE: Final = {
 }
 
 
-class World:
+class Effects:
     """All effects over one transport, whose first answers are `before`, and the last one `last`."""
 
     def __init__(self, last: Answer, *before: Answer) -> None:
@@ -83,7 +83,7 @@ class World:
         self.lock = LeaseLock(self.client, "ns", "lock", identity="me")
 
 
-Effect = tuple["Callable[[World], Awaitable[object]]", tuple[Answer, ...]]
+Effect = tuple["Callable[[Effects], Awaitable[object]]", tuple[Answer, ...]]
 WRITES: Final[dict[str, Effect]] = {
     "create": (lambda w: w.creator.create(JOB, good_spec(JOB), Plan(create_pods=(SLOT,))), ()),
     "delete": (lambda w: w.deleter.delete(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0, "Failed", 1)),))), ()),
@@ -103,7 +103,7 @@ READS: Final[dict[str, Effect]] = {
 async def test_a_failure_that_is_not_the_api_servers_is_tried_again(effect: Effect, answer: Answer) -> None:
     """D4: neither refused for good, nor gone, nor taken, nor changed; and nothing is expected of what was not done."""
     act, before = effect
-    world = World(answer, *before)
+    world = Effects(answer, *before)
     with pytest.raises(NoStatusError) as raised:
         await act(world)
     assert not isinstance(raised.value, KNOWLEDGE)
@@ -112,10 +112,10 @@ async def test_a_failure_that_is_not_the_api_servers_is_tried_again(effect: Effe
 
 @pytest.mark.parametrize("answer", [*SUCCESSES.values()], ids=SUCCESSES)
 @pytest.mark.parametrize("effect", [*(WRITES | READS).values()], ids=WRITES | READS)
-async def test_a_success_that_is_not_the_api_servers_is_none(effect: Effect, answer: Answer) -> None:
+async def test_a_success_that_is_not_the_api_servers_is_an_error(effect: Effect, answer: Answer) -> None:
     """D19: an error to be tried again, and no crash, also where nobody needs what is in the answer."""
     act, before = effect
-    world = World(answer, *before)
+    world = Effects(answer, *before)
     with pytest.raises(DecodeError):
         await act(world)
     assert world.expectations.satisfied(OWNER)
@@ -125,7 +125,7 @@ async def test_a_success_that_is_not_the_api_servers_is_none(effect: Effect, ans
 @pytest.mark.parametrize("answer", [*(FAILURES | SUCCESSES).values()], ids=FAILURES | SUCCESSES)
 async def test_an_adoption_that_the_api_server_did_not_answer_is_tried_again(answer: Answer) -> None:
     """D4, D14, D19: it is told on the job, and nothing is expected of it."""
-    world = World(answer)
+    world = Effects(answer)
     refs = RefManager(world.client, world.events, world.expectations, world.delays)
 
     async def confirm() -> None:
@@ -146,12 +146,12 @@ async def test_an_answer_that_can_not_be_read_is_no_crash(effect: Effect, answer
     """D19: msgspec's own errors do not come out, nor those for bytes that are no text, nor for what nests too deep."""
     act, before = effect
     with pytest.raises(DecodeError):
-        await act(World(answer, *before))
+        await act(Effects(answer, *before))
 
 
 async def test_a_status_of_which_the_answer_can_not_be_read_is_not_told_of() -> None:
     """D19: it may be on the server or not; the sync that follows finds out."""
-    world = World(UNREADABLE["200 other object"])
+    world = Effects(UNREADABLE["200 other object"])
     created = job({"tfReplicaSpecs": {"Worker": replica(1)}})
     with pytest.raises(ApiError):
         await world.writer.write(created, JOB.status, ())
@@ -161,7 +161,7 @@ async def test_a_status_of_which_the_answer_can_not_be_read_is_not_told_of() -> 
 @pytest.mark.parametrize("answer", [*UNREADABLE.values(), *SUCCESSES.values(), *FAILURES.values()])
 async def test_our_time_in_office_begins_with_nothing_but_the_api_servers_version(answer: Answer) -> None:
     """D4, D19: else every view is confirmed by a call of its own, which is safe."""
-    world = World(answer)
+    world = Effects(answer)
     leadership_term = LeadershipTerm(world.client, "")
     await leadership_term.begin()
     assert not leadership_term.is_untouched(job(resource_version="999999999999"))
@@ -170,7 +170,7 @@ async def test_our_time_in_office_begins_with_nothing_but_the_api_servers_versio
 @pytest.mark.parametrize("answer", [FAILURES["404 page"], FAILURES["400 JSON"], *SUCCESSES.values()])
 async def test_an_event_is_not_given_up_for_what_a_proxy_says(answer: Answer) -> None:
     """D4, D19: the recorder writes it again until the API server has answered for itself."""
-    world = World(Answer(201, b'{"kind":"Event"}'), answer)
+    world = Effects(Answer(201, b'{"kind":"Event"}'), answer)
     recorder = EventRecorder(world.client, component="test", clock=LoopClock(), chance=lambda: 0.5)
     recorder.event(ObjectReference(namespace="ns", name="mnist"), "Warning", "ExitedWithCode", "exit code 1")
     running = asyncio.create_task(recorder.run())

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fakes.api import status_error
-from fakes.controller import KEY, STATUS, World
+from fakes.controller import KEY, STATUS, ControllerHarness
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import (
@@ -48,7 +48,7 @@ def group(phase: str = "", *, owner: str = JOB_UID, min_member: int = 1) -> PodG
 
 async def test_a_job_waits_for_volcano_and_then_gets_its_pods() -> None:
     """B65: one write of each thing, however often the job is looked at in between."""
-    world = World(VOLCANO)
+    world = ControllerHarness(VOLCANO)
     world.jobs.put(job(ONE_WORKER))
     await world.sync()
     assert world.taken() == [STATUS, CREATE_GROUP]
@@ -67,7 +67,7 @@ async def test_a_job_waits_for_volcano_and_then_gets_its_pods() -> None:
 
 async def test_a_change_of_a_group_wakes_its_job() -> None:
     """As any child's; a stranger's group wakes nobody."""
-    world = World(VOLCANO)
+    world = ControllerHarness(VOLCANO)
     world.pod_groups.put(msgspec.structs.replace(group(), metadata=ChildMeta(name="other", namespace="ns")))
     assert len(world.queue) == 0
     world.pod_groups.put(group())
@@ -79,7 +79,7 @@ async def test_the_group_is_created_before_the_pods_also_where_both_come_at_once
 
     Invariant: "The PodGroup comes before all pods, and a replica's service before its pod"
     """
-    world = World(gang_scheduler("coscheduler"))
+    world = ControllerHarness(gang_scheduler("coscheduler"))
     world.jobs.put(job(ONE_WORKER))
     await world.sync()
     assert world.taken() == [STATUS, CREATE_GROUP, *CHILDREN]
@@ -87,7 +87,7 @@ async def test_the_group_is_created_before_the_pods_also_where_both_come_at_once
 
 async def test_the_group_of_another_owner_keeps_its_name_and_the_job_its_pods_back() -> None:
     """B13: a Warning, no pod, and no harm to the group, whatever state it is in."""
-    world = World(gang_scheduler("coscheduler"))
+    world = ControllerHarness(gang_scheduler("coscheduler"))
     theirs = group("Running", owner="")
     world.pod_groups.put(msgspec.structs.replace(theirs, metadata=ChildMeta(name="mnist", namespace="ns")))
     world.client.fail[CREATE_GROUP] = status_error(AlreadyExistsError, 409)
@@ -104,7 +104,7 @@ async def test_the_group_of_another_owner_keeps_its_name_and_the_job_its_pods_ba
 
 async def test_a_group_whose_creation_was_not_answered_counts_as_created() -> None:
     """WR-07: the second attempt finds it there, and ours."""
-    world = World(gang_scheduler("coscheduler"))
+    world = ControllerHarness(gang_scheduler("coscheduler"))
     world.client.fail[CREATE_GROUP] = status_error(AlreadyExistsError, 409)
     reference = {"kind": "TFJob", "name": "mnist", "uid": JOB_UID, "controller": True}
     world.client.objects["podgroups", "mnist"] = {"metadata": {"name": "mnist", "ownerReferences": [reference]}}
@@ -116,7 +116,7 @@ async def test_a_group_whose_creation_was_not_answered_counts_as_created() -> No
 @pytest.mark.parametrize("error", [(ForbiddenError, 403), (BadRequestError, 400)])
 async def test_a_group_that_can_not_be_created_now_is_tried_again(error: Any) -> None:
     """No right to, or a webhook that finds the queue closed: neither is the fault of the specification."""
-    world = World(VOLCANO)
+    world = ControllerHarness(VOLCANO)
     world.client.fail[CREATE_GROUP] = status_error(*error)
     world.jobs.put(job(ONE_WORKER))
     with pytest.raises(error[0]):
@@ -127,7 +127,7 @@ async def test_a_group_that_can_not_be_created_now_is_tried_again(error: Any) ->
 
 async def test_a_group_that_is_invalid_makes_the_job_so() -> None:
     """It would be refused again: what the job asks for has to change."""
-    world = World(VOLCANO)
+    world = ControllerHarness(VOLCANO)
     world.client.fail[CREATE_GROUP] = status_error(InvalidError, 422, "spec.minResources.cpu: no quantity")
     world.jobs.put(job(ONE_WORKER))
     await world.sync()
@@ -139,7 +139,7 @@ async def test_a_group_that_is_invalid_makes_the_job_so() -> None:
 
 async def test_a_group_is_deleted_once_and_only_once() -> None:
     """B55: also while the cache still shows it, and fifty syncs after it is gone."""
-    world = World(VOLCANO)
+    world = ControllerHarness(VOLCANO)
     world.jobs.put(job(ONE_WORKER))
     world.pod_groups.put(group("Running"))
     world.pods.put(pod("Worker", 0, "Succeeded", 0))
@@ -162,7 +162,7 @@ async def test_a_group_is_deleted_once_and_only_once() -> None:
 
 async def test_a_queue_that_was_changed_from_outside_survives_twenty_syncs() -> None:
     """B66: nothing is written at all, and a resize does not name the queue."""
-    world = World(VOLCANO)
+    world = ControllerHarness(VOLCANO)
     world.jobs.put(job(ONE_WORKER))
     world.pod_groups.put(group("Running"))
     world.observe_children()
@@ -182,7 +182,7 @@ async def test_a_queue_that_was_changed_from_outside_survives_twenty_syncs() -> 
 
 async def test_a_job_that_waits_for_groups_to_become_readable_is_told_of_once_and_looked_at_again() -> None:
     """No CRD: the status is written, nothing is created, nothing fails; and it goes on when the CRD is there."""
-    world = World(VOLCANO)
+    world = ControllerHarness(VOLCANO)
     world.pod_groups.has_synced = False
     world.jobs.put(job(ONE_WORKER))
     await world.sync()
@@ -218,7 +218,7 @@ SERVICE_OF_PS = [("create", "services", "mnist-ps-0")]
 
 async def test_an_orphan_is_adopted_and_runs_as_the_jobs_own() -> None:
     """RM-01, RM-02, B13: one look at the job, one patch; when the cache shows it, its service is created, and no pod."""
-    world = World()
+    world = ControllerHarness()
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "1"}}
     world.jobs.put(job(ONE_WORKER))
     world.pods.put(orphan())
@@ -231,7 +231,7 @@ async def test_an_orphan_is_adopted_and_runs_as_the_jobs_own() -> None:
 
 async def test_until_the_cache_shows_an_adoption_it_is_not_made_again() -> None:
     """EX-09: the status is kept, nothing else is done."""
-    world = World()
+    world = ControllerHarness()
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "1"}}
     world.jobs.put(job(ONE_WORKER))
     world.pods.put(orphan())
@@ -243,7 +243,7 @@ async def test_until_the_cache_shows_an_adoption_it_is_not_made_again() -> None:
 
 async def test_an_orphan_is_not_adopted_on_a_view_that_is_out_of_date() -> None:
     """RM-02, TestDoNotAdoptOrCreateIfBeingDeletedRace: the job is another one by now, or goes."""
-    world = World()
+    world = ControllerHarness()
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"uid": "new", "resourceVersion": "7"}}
     world.jobs.put(job(ONE_WORKER))
     world.pods.put(orphan())
@@ -254,7 +254,7 @@ async def test_an_orphan_is_not_adopted_on_a_view_that_is_out_of_date() -> None:
 
 async def test_the_pod_of_another_owner_is_neither_adopted_nor_counted() -> None:
     """RM-01, B13, TestDoNotPatchPodWithOtherControlRef: whatever its labels say."""
-    world = World()
+    world = ControllerHarness()
     theirs = OwnerReference(kind="TFJob", name="mnist", uid="old", controller=True)
     meta = msgspec.structs.replace(orphan().metadata, owner_references=(theirs,))
     world.jobs.put(job(ONE_WORKER))
@@ -269,7 +269,7 @@ async def test_a_job_that_has_ended_adopts_nothing() -> None:
     managed: dict[str, Any] = ONE_WORKER | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
     failed = JobStatus(conditions=(JobCondition(type=ConditionType.FAILED, status="True"),))
     for tfjob in (job(ONE_WORKER, deletion_timestamp=EPOCH), job(managed), job(ONE_WORKER, status=failed)):
-        world = World()
+        world = ControllerHarness()
         world.jobs.put(tfjob)
         world.pods.put(orphan())
         await world.sync()
@@ -278,7 +278,7 @@ async def test_a_job_that_has_ended_adopts_nothing() -> None:
 
 async def test_an_orphan_wakes_the_job_that_its_labels_name() -> None:
     """RM-01, TestAddPodOrphan; EX-05: it meets no expectation."""
-    world = World()
+    world = ControllerHarness()
     world.expectations.expect_creations(OWNER, "pod", ["mnist-worker-0"])
     world.pods.put(orphan())
     assert await world.queue.get() == KEY
@@ -287,7 +287,7 @@ async def test_an_orphan_wakes_the_job_that_its_labels_name() -> None:
 
 async def test_an_orphan_that_can_not_be_adopted_keeps_nothing_waiting() -> None:
     """D14: worker 0 has succeeded, and so has its job, whatever becomes of the orphan; that costs an event."""
-    world = World()
+    world = ControllerHarness()
     world.client.fail[ADOPT] = status_error(ForbiddenError, 403, "no patches today")
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "1"}}
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1), "PS": replica(1)}}))
@@ -300,7 +300,7 @@ async def test_an_orphan_that_can_not_be_adopted_keeps_nothing_waiting() -> None
 
 async def test_an_orphan_that_has_ended_is_not_the_outcome_of_a_new_job() -> None:
     """D15: after `kubectl delete --cascade=orphan`; that it stands in the way is told, and when it goes the job hears of it."""
-    world = World()
+    world = ControllerHarness()
     ended = msgspec.structs.replace(pod("Worker", 0, "Succeeded", 0), metadata=orphan().metadata)
     world.jobs.put(job(ONE_WORKER))
     world.pods.put(ended)
@@ -318,7 +318,7 @@ async def test_an_orphan_that_has_ended_is_not_the_outcome_of_a_new_job() -> Non
 
 async def test_a_child_that_changes_its_owner_wakes_the_old_one() -> None:
     """TestUpdatePodChangeControllerRef: and is gone for it."""
-    world = World()
+    world = ControllerHarness()
     world.pods.put(pod("Worker", 0))
     world.queue.done(await world.queue.get())
     world.expectations.expect_deletions(OWNER, "pod", ["uid-mnist-worker-0"])
@@ -330,7 +330,7 @@ async def test_a_child_that_changes_its_owner_wakes_the_old_one() -> None:
 
 async def test_an_orphan_that_the_cache_has_not_shown_yet_is_no_cause_for_a_warning() -> None:
     """B12: an earlier job of this name has left it a moment ago; the next sync adopts it."""
-    world = World()
+    world = ControllerHarness()
     create = ("create", "services", "mnist-worker-0")
     world.client.fail[create] = status_error(AlreadyExistsError, 409)
     left: Any = msgspec.to_builtins(orphan().metadata)

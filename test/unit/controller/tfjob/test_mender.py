@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fakes.api import status_error
-from fakes.controller import KEY, World
+from fakes.controller import KEY, ControllerHarness
 from fakes.jobs import good_spec, job, observed, pod, replica, service
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, ForbiddenError, NotFoundError
@@ -124,9 +124,9 @@ def test_nothing_is_mended_that_is_about_to_go() -> None:
         assert bool(found.reselect) is not suspend
 
 
-async def settled() -> World:
+async def settled() -> ControllerHarness:
     """A job whose children are there, and whose status says so."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER))
     world.pods.put(POD)
     world.services.put(SERVICE)

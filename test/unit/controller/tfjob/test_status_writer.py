@@ -32,7 +32,7 @@ class CountingMetrics(JobMetrics):
         self.counted.append(("succeeded", namespace))
 
 
-class World:
+class StatusWriterHarness:
     """A status writer and what surrounds it, with a job that has just succeeded."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class World:
 
 async def test_a_status_replaces_the_old_one_and_carries_the_version_it_was_computed_from() -> None:
     """A merge would keep counters of replica types that are gone; the version lets the server refuse a stale view."""
-    world = World()
+    world = StatusWriterHarness()
     written = await world.writer.write(world.job, world.status, world.events)
     version, status = world.client.bodies[PATCH]
     assert version == {"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}
@@ -61,7 +61,7 @@ async def test_a_status_replaces_the_old_one_and_carries_the_version_it_was_comp
 
 async def test_each_new_condition_is_counted_and_told_once() -> None:
     """Counted once per transition, and not again for a condition that stood there before."""
-    world = World()
+    world = StatusWriterHarness()
     written = await world.writer.write(world.job, world.status, world.events)
     assert world.metrics.counted == [("created", "ns"), ("succeeded", "ns")]
     assert world.recorder.reasons == ["TFJobSucceeded"]
@@ -75,7 +75,7 @@ async def test_a_write_that_lost_a_race_tells_nothing() -> None:
 
     Invariant: "Nothing is told of a transition that is not on the server"
     """
-    world = World()
+    world = StatusWriterHarness()
     world.client.fail[PATCH] = status_error(ConflictError, 409)
     with pytest.raises(ConflictError):
         await world.writer.write(world.job, world.status, world.events)
@@ -84,7 +84,7 @@ async def test_a_write_that_lost_a_race_tells_nothing() -> None:
 
 async def test_a_job_that_is_gone_needs_no_status() -> None:
     """404 is no error."""
-    world = World()
+    world = StatusWriterHarness()
     world.client.fail[PATCH] = status_error(NotFoundError, 404)
     assert await world.writer.write(world.job, world.status, world.events) is None
     assert world.recorder.events == []

@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 from structlog.testing import capture_logs
 
-from fakes.controller import STATUS
-from fakes.controller import World as ControllerWorld
+from fakes.controller import STATUS, ControllerHarness
 from fakes.jobs import job, pod, replica
 from fakes.recorder import FakeRecorder
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
@@ -31,7 +30,7 @@ UNKNOWN = frozenset({"finishedIndices", "restarts", "workerSelector", "observedG
 """Fields that the CRD of the Go operators lacks."""
 
 
-class World:
+class UnkeptHarness:
     """A memory of dropped fields, with a recorder."""
 
     def __init__(self) -> None:
@@ -41,7 +40,7 @@ class World:
 
 def test_what_was_dropped_stands_in_as_it_was_sent() -> None:
     """D3: else the status would be found wanting at every sync, and be written again once a second."""
-    world = World()
+    world = UnkeptHarness()
     world.unkept.compare(JOB, SENT, KEPT)
     shown = msgspec.structs.replace(JOB, status=KEPT)
     assert world.unkept.as_sent(shown).status == SENT
@@ -49,14 +48,14 @@ def test_what_was_dropped_stands_in_as_it_was_sent() -> None:
 
 def test_what_the_server_keeps_is_taken_from_the_server() -> None:
     """D3: somebody else may have written since, and what was kept then is newer than what we sent."""
-    world = World()
+    world = UnkeptHarness()
     world.unkept.compare(JOB, SENT, KEPT)
     newer = msgspec.structs.replace(KEPT, conditions=(JobCondition("Succeeded", "True"),))
     assert world.unkept.as_sent(msgspec.structs.replace(JOB, status=newer)).status.conditions == newer.conditions
 
 
 def test_a_status_that_is_kept_whole_is_nothing_to_tell_of() -> None:
-    world = World()
+    world = UnkeptHarness()
     with capture_logs() as logs:
         world.unkept.compare(JOB, SENT, SENT)
     assert (logs, world.recorder.events) == ([], [])
@@ -65,7 +64,7 @@ def test_a_status_that_is_kept_whole_is_nothing_to_tell_of() -> None:
 
 def test_the_log_is_told_once_and_each_job_once() -> None:
     """D3: with the names of the fields as they stand in the CRD, and what to do."""
-    world = World()
+    world = UnkeptHarness()
     other = msgspec.structs.replace(JOB, metadata=msgspec.structs.replace(JOB.metadata, uid="other"))
     with capture_logs() as logs:
         for each in (JOB, other, JOB, other):
@@ -78,14 +77,14 @@ def test_the_log_is_told_once_and_each_job_once() -> None:
 
 
 def test_a_crd_that_was_mended_is_noticed_with_the_next_write() -> None:
-    world = World()
+    world = UnkeptHarness()
     world.unkept.compare(JOB, SENT, KEPT)
     world.unkept.compare(JOB, SENT, SENT)
     assert world.unkept.as_sent(JOB) is JOB
 
 
 def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
-    world = World()
+    world = UnkeptHarness()
     world.unkept.compare(JOB, SENT, KEPT)
     world.unkept.forget(JOB.metadata.uid)
     assert world.unkept.as_sent(JOB) is JOB
@@ -93,7 +92,7 @@ def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
 
 async def test_a_job_under_a_crd_that_lacks_our_fields_comes_to_rest() -> None:
     """D3: it was rewritten once a second for ever, after its end too."""
-    world = ControllerWorld()
+    world = ControllerHarness()
     world.client.drops = UNKNOWN
     world.jobs.put(JOB)
     await world.sync()

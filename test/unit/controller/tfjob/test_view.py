@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fakes.controller import KEY, World
+from fakes.controller import KEY, ControllerHarness
 from fakes.jobs import OWNER, job
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
@@ -29,7 +29,7 @@ NEWER, OLDER = "41", "39"
 """Versions on either side of the beginning of our leadership term."""
 
 
-async def views_of(world: World) -> Views:
+async def views_of(world: ControllerHarness) -> Views:
     """Views by themselves, in a leadership term that begins at version 40."""
     world.client.list_version = "40"
     term = LeadershipTerm(world.client, "")
@@ -61,7 +61,7 @@ async def test_a_view_says_whether_children_may_be_made_and_deleted_and_why(
     version: str, status: JobStatus, met: bool, expected: Permission
 ) -> None:
     """Only of a view that may be old is the server asked."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(status=status, resource_version=version))
     if not met:
         world.expectations.expect_creations(OWNER, "pod", ["mnist-worker-0"])
@@ -74,7 +74,7 @@ async def test_a_view_says_whether_children_may_be_made_and_deleted_and_why(
 
 async def test_a_status_write_confirms_a_view_and_a_job_that_is_gone_does_not() -> None:
     """The write carries the version of the view, so the server would have refused it on an old one."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(status=CREATED, resource_version=OLDER))
     view = opened(await views_of(world))
     permissions = []
@@ -89,7 +89,7 @@ async def test_a_status_write_confirms_a_view_and_a_job_that_is_gone_does_not() 
 
 async def test_an_old_view_raises_before_anything_is_done_on_it() -> None:
     """What it raises ends the sync; the newer version brings another one."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(status=CREATED, resource_version=OLDER))
     view = opened(await views_of(world))
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": NEWER}}
@@ -100,7 +100,7 @@ async def test_an_old_view_raises_before_anything_is_done_on_it() -> None:
 @pytest.mark.parametrize("what", ["acted", "tried to write"])
 async def test_the_first_act_is_the_only_one_that_needs_no_confirmation(what: str) -> None:
     """Another sync of the same version may come after the job is gone, or bears a status."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(resource_version=NEWER))
     views = await views_of(world)
     view = opened(views)
@@ -124,7 +124,7 @@ async def test_expectations_are_asked_before_the_caches(mocker: MockerFixture) -
             asked.append("cache")
             return super().by_index(index, value)
 
-    world = World()
+    world = ControllerHarness()
     for store in (world.pods, world.services, world.config_maps):
         store.indexer = Listening(CHILD_INDEXERS)
     satisfied = world.expectations.satisfied
@@ -141,7 +141,7 @@ async def test_expectations_are_asked_before_the_caches(mocker: MockerFixture) -
 
 async def test_a_status_that_is_kept_is_part_of_the_next_view_unless_the_job_goes() -> None:
     """B42: of a job that is about to go nothing more is written."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(resource_version=NEWER))
     views = await views_of(world)
     opened(views).keep(JobStatus(finished_indices={"Worker": "1"}))
@@ -154,7 +154,7 @@ async def test_a_status_that_is_kept_is_part_of_the_next_view_unless_the_job_goe
 
 async def test_a_view_of_a_refused_specification_knows_what_was_not_written_yet() -> None:
     """A first status that waits is written together with the refusal."""
-    world = World()
+    world = ControllerHarness()
     world.jobs.put(job(resource_version=NEWER))
     view = opened(await views_of(world))
     view.keep(CREATED)
@@ -166,7 +166,7 @@ async def test_a_view_of_a_refused_specification_knows_what_was_not_written_yet(
 
 async def test_a_job_of_another_controller_has_no_view() -> None:
     """B75: nor has one that is gone."""
-    world = World()
+    world = ControllerHarness()
     views = await views_of(world)
     assert views.open(KEY) is None
     theirs = {"tfReplicaSpecs": {}, "runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}

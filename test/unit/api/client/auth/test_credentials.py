@@ -134,7 +134,7 @@ async def test_after_a_refusal_the_next_request_waits_for_what_is_read_again() -
     assert await header(source) == "two"
 
 
-async def test_who_asks_seldom_sends_no_token_that_has_expired() -> None:
+async def test_an_expired_token_is_never_sent_however_seldom_requests_are() -> None:
     """client-go's caching token source reads before the request when its value is old; else each would get the one before."""
     reads = Reads("two", "three", fresh_s=80)
     source = reads.source("one")

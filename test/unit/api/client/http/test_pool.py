@@ -176,7 +176,7 @@ async def test_a_connection_that_is_lost_is_not_lent_out_and_frees_its_place() -
     assert (await waiting).number == 2
 
 
-async def test_a_connection_that_dies_as_it_is_made_is_no_connection() -> None:
+async def test_a_connection_that_breaks_while_it_is_made_is_a_connect_error() -> None:
     bench = Bench(max_connections=1)
 
     async def dial(context: ssl.SSLContext | None) -> Connection:

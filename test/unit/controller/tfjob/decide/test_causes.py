@@ -97,7 +97,7 @@ def test_a_failed_job_says_which_pod_which_container_and_why(found: Pod, told: s
     assert message_of([found]) == ONE + told
 
 
-def test_of_several_failed_pods_the_first_is_named() -> None:
+def test_the_first_of_several_failed_pods_is_named() -> None:
     """U8: the others may have failed because of it."""
     pods = [failed(ended("tensorflow", 1, at_s), index=index) for index, at_s in enumerate((9.0, 2.0, 5.0))]
     assert message_of(pods) == (

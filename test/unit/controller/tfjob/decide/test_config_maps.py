@@ -10,7 +10,7 @@ import pytest
 
 from fakes.api import FakeClient, status_error
 from fakes.clock import FakeClock
-from fakes.controller import World
+from fakes.controller import ControllerHarness
 from fakes.jobs import JOB_UID, OWNER, good_spec, job, pod, replica, service, template
 from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH
@@ -329,7 +329,7 @@ async def test_a_strangers_config_map_of_that_name_is_left_alone() -> None:
 
 async def test_a_config_map_that_is_deleted_is_made_again_at_once() -> None:
     """U1, D9: its deletion wakes the job, and one sync makes it; nothing else is made or deleted."""
-    world = World()
+    world = ControllerHarness()
     tfjob = job({"tfReplicaSpecs": {"Worker": replica(LARGE)}})
     digest = cluster_of(tfjob).digest
     world.jobs.put(tfjob)

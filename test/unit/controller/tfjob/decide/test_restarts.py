@@ -75,7 +75,7 @@ def test_a_record_goes_over_to_another_pod_only_when_that_has_something_to_count
     assert taken_over((), first) == taken_over(first, first) == []
 
 
-def test_of_two_memories_the_one_that_knows_more_restarts_counts() -> None:
+def test_the_record_with_more_restarts_wins() -> None:
     """For each replica by itself."""
     one = account((), [replica("a", 2), replica("b", 1, index=1)], ())
     other = account((), [replica("a", 1), replica("b", 3, index=1), replica("c", 1, index=2)], ())

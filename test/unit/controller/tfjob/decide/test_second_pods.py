@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fakes.controller import STATUS, World
+from fakes.controller import STATUS, ControllerHarness
 from fakes.jobs import good_spec, job, names, pod, replica, service
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1 import constants as c
@@ -35,7 +35,7 @@ def chosen(*pods: Pod) -> list[str]:
     return [each.pod.metadata.name for each in replicas_of("mnist", pods)[0]]
 
 
-def test_of_several_pods_of_a_replica_the_one_with_its_name_is_its_pod() -> None:
+def test_the_pod_with_the_replicas_name_stands_for_it_before_others() -> None:
     """D7, U7: however young it is, and also while it is on its way out: its name is taken until it is gone."""
     going = pod("Worker", 0, terminating=True)
     for true in (TRUE, going):
@@ -92,7 +92,7 @@ def test_second_pods_go_with_all_others(suspend: bool) -> None:
 
 async def test_restarts_of_a_pod_under_another_name_are_counted() -> None:
     """D7: the server is asked about the pod by its own name, or every sync would fail on its old view."""
-    world = World()
+    world = ControllerHarness()
     adopted = copy(of=pod("Worker", 0, "Failed", 137))
     counted = (IndexRestarts(type=c.WORKER, index=0, pod="uid-before", replaced=True),)
     world.jobs.put(job(ONE, status=JobStatus(restarts=counted)))
