@@ -1,0 +1,130 @@
+"""The loop of a controller: what becomes of a key whose sync ends well, fails, is stale or crashes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from fakes.metrics import FakeMetrics
+from fakes.virtual_loop import VirtualClock
+from tfjob_operator.api.client.errors import ConnectError
+from tfjob_operator.controller.manager import Controller, RequeueError
+from tfjob_operator.controller.manager.metrics import ERRORS, PANICS, RECONCILES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+class Kettles:
+    """A sync that fails a number of times, by the key; it notes when it was called."""
+
+    def __init__(self) -> None:
+        self.failures: dict[str, list[Exception]] = {}
+        self.synced: defaultdict[str, list[float]] = defaultdict(list)
+        self.metrics = FakeMetrics()
+        self.controller = Controller("kettle", self.sync, metrics=self.metrics, clock=VirtualClock())
+
+    async def sync(self, key: str) -> None:
+        self.synced[key].append(asyncio.get_running_loop().time())
+        structlog.get_logger().info("looked", had=structlog.contextvars.get_contextvars())
+        structlog.contextvars.bind_contextvars(uid=f"uid-of-{key}")
+        if left := self.failures.get(key):
+            raise left.pop(0)
+
+    def counted(self) -> dict[str, int]:
+        return {result: count for (_, result), count in self.metrics.counted(RECONCILES).items()}
+
+
+@asynccontextmanager
+async def at_work(kettles: Kettles) -> AsyncIterator[None]:
+    """Run the controller inside the block."""
+    running = asyncio.create_task(kettles.controller.run())
+    yield
+    kettles.controller.queue.shut_down()
+    await running
+
+
+@pytest.fixture
+def kettles() -> Kettles:
+    return Kettles()
+
+
+async def test_what_fails_is_tried_again_later_and_later(kettles: Kettles) -> None:
+    """RL-01: after 5 ms, and after twice as long each time; a success ends that."""
+    kettles.failures["a"] = [ConnectError("refused"), ConnectError("refused"), ConnectError("refused")]
+    kettles.controller.queue.add("a")
+    with capture_logs() as lines:
+        async with at_work(kettles):
+            await asyncio.sleep(10.0)
+    assert kettles.synced["a"] == pytest.approx([0.0, 0.005, 0.015, 0.035])
+    assert [line["tries"] for line in lines if line["event"] == "sync_failed"] == [1, 2, 3]
+    assert kettles.counted() == {"error": 3, "success": 1}
+    assert kettles.controller.queue.num_requeues("a") == 0
+
+
+async def test_a_stale_view_is_looked_at_again_and_is_no_failure(kettles: Kettles) -> None:
+    """The cache is behind; an operator need not know."""
+    kettles.failures["a"] = [RequeueError("it has changed")]
+    kettles.controller.queue.add("a")
+    with capture_logs() as lines:
+        async with at_work(kettles):
+            await asyncio.sleep(1.0)
+    assert len(kettles.synced["a"]) == 2
+    assert kettles.counted() == {"requeue": 1, "success": 1}
+    assert {line["log_level"] for line in lines} == {"info", "debug"}
+
+
+async def test_a_crash_costs_its_key_a_retry_and_nobody_else_anything(kettles: Kettles) -> None:
+    """A12: the worker lives, and the log has the traceback."""
+    kettles.failures["a"] = [ZeroDivisionError()]
+    kettles.controller.queue.add("a")
+    kettles.controller.queue.add("b")
+    with capture_logs() as lines:
+        async with at_work(kettles):
+            await asyncio.sleep(1.0)
+    assert (len(kettles.synced["a"]), len(kettles.synced["b"])) == (2, 1)
+    assert kettles.counted() == {"error": 1, "success": 2}
+    assert (kettles.metrics[PANICS].count, kettles.metrics[ERRORS].count) == (1, 1)
+    assert [line["event"] for line in lines if line["log_level"] == "error"] == ["sync_crashed"]
+
+
+async def test_a_line_of_the_log_says_what_its_sync_is_about(kettles: Kettles) -> None:
+    """The key under the controller's name, and never the UID of the object before."""
+    kettles.controller.queue.add("a")
+    kettles.controller.queue.add("b")
+    with capture_logs() as lines:
+        async with at_work(kettles):
+            await asyncio.sleep(1.0)
+    had = [line["had"] for line in lines if line["event"] == "looked"]
+    assert [(each["kettle"], each["uid"]) for each in had] == [("a", ""), ("b", "")]
+    assert len({each["reconcile_id"] for each in had}) == 2
+
+
+async def test_a_controller_does_first_what_is_to_be_done_when_it_starts() -> None:
+    """`on_start` runs beside the workers, who do not wait for it."""
+    done: list[str] = []
+    begun = asyncio.Event()
+
+    async def begin() -> None:
+        begun.set()
+        await asyncio.sleep(5.0)
+        done.append("begun")
+
+    async def sync(key: str) -> None:
+        assert begun.is_set()
+        done.append(key)
+
+    controller = Controller("kettle", sync, on_start=begin, workers=2)
+    running = asyncio.create_task(controller.run())
+    await asyncio.sleep(1.0)
+    controller.queue.add("a")
+    await asyncio.sleep(9.0)
+    assert done == ["a", "begun"]
+    controller.queue.shut_down()
+    await running

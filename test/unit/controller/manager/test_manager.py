@@ -1,0 +1,132 @@
+"""A manager of controllers that are not the operator's; `test_app.py` has the operator's, with election and gates."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fakes.virtual_loop import VirtualClock
+from hack.examples.mirror import CONFIG_MAPS, ConfigMap, Mirror
+from simulation.model.kinds import NAMESPACES
+from simulation.model.server import ModelServer
+from simulation.model.transport import ModelTransport
+from tfjob_operator.api.client import RestClient
+from tfjob_operator.controller.manager import Controller, Manager
+from tfjob_operator.controller.manager.metrics import STUCK_S
+from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedInformerFactory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from tfjob_operator.controller.observability.pages import Check
+
+
+class Probes:
+    """In place of a page server: keeps the checks while they are served."""
+
+    def __init__(self) -> None:
+        self.healthz: Mapping[str, Check] = {}
+        self.readyz: Mapping[str, Check] = {}
+
+    @asynccontextmanager
+    async def serving(self, *, healthz: Mapping[str, Check], readyz: Mapping[str, Check]) -> AsyncIterator[None]:
+        self.healthz, self.readyz = healthz, readyz
+        yield
+        self.healthz = self.readyz = {}
+
+    def complaints(self) -> dict[str, str | None]:
+        return {name: check() for name, check in (*self.healthz.items(), *self.readyz.items())}
+
+
+class Bench:
+    """A server with a namespace, its user, and a manager's parts."""
+
+    def __init__(self) -> None:
+        self.server = ModelServer()
+        self.client = RestClient(ModelTransport(self.server, "controllers"), clock=VirtualClock())
+        self.informers = SharedInformerFactory(self.client, clock=VirtualClock())
+        self.stop = asyncio.Event()
+        self.probes: Any = Probes()
+
+    async def create(self, name: str, **labels: str) -> None:
+        await self.client.create(CONFIG_MAPS, "ns", {"metadata": {"name": name, "labels": labels}, "data": {"x": "1"}})
+
+    def names(self) -> list[str]:
+        return sorted(name for _, name in self.server.storage.collections["configmaps"].objects)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+async def test_two_controllers_share_informers_and_end_together(bench: Bench) -> None:
+    """The example of the guide, and one that counts what it sees: the same cache, a queue each."""
+    seen: set[str] = set()
+
+    async def note(key: str) -> None:
+        seen.add(key)
+
+    counter = Controller("counter", note)
+    handler = EventHandlerFuncs[ConfigMap](on_add=lambda item, _: counter.queue.add(item.metadata.name))
+    bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap)).add_event_handler(handler)
+    mirror = Mirror(bench.client, bench.informers).controller
+    manager = Manager(bench.informers, mirror, counter, stop=bench.stop)
+    running = asyncio.create_task(manager.run())
+    await asyncio.sleep(1.0)
+    assert [manager.is_leading] == [True]
+    await bench.client.create(NAMESPACES, "", {"metadata": {"name": "ns"}})
+    await bench.create("a", mirror="yes")
+    await asyncio.sleep(1.0)
+    assert bench.names() == ["a", "a-mirror"]
+    assert seen == {"a", "a-mirror"}
+    bench.stop.set()
+    await running
+    assert [manager.is_leading] == [False]
+    await bench.create("b", mirror="yes")
+    await asyncio.sleep(60.0)
+    assert "b-mirror" not in bench.names()
+
+
+async def test_one_controller_that_is_stuck_makes_the_process_unhealthy(bench: Bench) -> None:
+    """LE-13: the others may work on; the kubelet is told which number of workers hangs."""
+
+    async def hang(_: str) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def work(_: str) -> None: ...
+
+    stuck, fine = Controller("stuck", hang, clock=VirtualClock()), Controller("fine", work, clock=VirtualClock())
+    manager = Manager(bench.informers, fine, stuck, stop=bench.stop, pages=bench.probes)
+    running = asyncio.create_task(manager.run())
+    await asyncio.sleep(1.0)
+    assert bench.probes.complaints() == {"lease": None, "workers": None, "operator": None}
+    stuck.queue.add("a")
+    await asyncio.sleep(STUCK_S + 1.0)
+    assert bench.probes.complaints()["workers"] == "all 1 workers have been busy with the same keys for 1801 s"
+    bench.stop.set()
+    await running
+    assert bench.probes.complaints() == {}, "the pages end with the manager"
+
+
+async def test_what_runs_beside_begins_before_the_caches_are_filled_and_ends_at_the_end(bench: Bench) -> None:
+    """A look at the CRD, the lag of the loop: they serve nobody who waits for them."""
+    ended: list[str] = []
+
+    async def look() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.append("look")
+
+    bench.informers.informer(Codec(CONFIG_MAPS, ConfigMap))
+    manager = Manager(bench.informers, stop=bench.stop, beside={"look": look}, on_synced=lambda: ended.append("synced"))
+    running = asyncio.create_task(manager.run())
+    await asyncio.sleep(1.0)
+    assert ended == ["synced"]
+    bench.stop.set()
+    await running
+    assert ended == ["synced", "look"]
