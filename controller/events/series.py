@@ -79,7 +79,7 @@ class SeriesCache:
         return [record.event for record in self._records.values() if record.event.series is not None]
 
     def unwritten(self) -> list[Event]:
-        """Return the series of which the server has not the last state."""
+        """Return the series whose last state the server does not have yet."""
         return [record.event for record in self._records.values() if not record.is_written]
 
     def finish(self, now: float) -> list[Event]:

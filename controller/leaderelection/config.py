@@ -59,5 +59,5 @@ class LeaderElectionConfig:
 
 
 def hostname_uuid() -> str:
-    """Return an identity that no other process has, not even this one's successor on the same host (LE-14)."""
+    """Return an identity that no other process has, not even a later one on the same host (LE-14)."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"

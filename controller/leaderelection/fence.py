@@ -121,7 +121,7 @@ class FencedTransport:
         sent_with_s: float | None = None
 
         def leave(leaving: Request) -> Request:
-            """Return the request with the time that it has now. Raises FencedError if that is none."""
+            """Return the request with the time that it has left. Raises FencedError if there is none."""
             nonlocal sent_with_s
             sent_with_s = self._fence.leave_line(limit)
             leaving = on_leave(leaving)

@@ -67,7 +67,7 @@ class PageServer:
 class Conversation(asyncio.Protocol):
     """One connection: reads one request, whatever it carries, answers it, and closes.
 
-    What is no request is answered with 400, and told nowhere: strangers could fill the log.
+    What is no request is answered with 400 and not logged: strangers could fill the log.
     """
 
     def __init__(self, pages: Pages) -> None:
@@ -79,12 +79,15 @@ class Conversation(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport, to respond on it."""
         self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, _exc: Exception | None) -> None:
+        """Let go of the parser."""
         del self._parser  # which holds on to this object, as this does to it
 
     def data_received(self, data: bytes) -> None:
+        """Parse what has arrived; refuse what is too long or not HTTP."""
         if self._answered:
             return
         self._received += len(data)
@@ -98,11 +101,11 @@ class Conversation(asyncio.Protocol):
             self._refuse()
 
     def on_url(self, url: bytes) -> None:
-        """Called by the parser with each piece of the URL."""
+        """Take a piece of the URL from the parser."""
         self._url += url
 
     def on_message_complete(self) -> None:
-        """Called by the parser at the end of a request."""
+        """Note the end of a request."""
         if self._answered:
             return  # a second one on the same connection, which is closing
         method = self._parser.get_method().decode()

@@ -70,7 +70,7 @@ async def _openapi(client: RestClient) -> bytes:
 
 
 def missing_fields(document: bytes) -> list[str]:
-    """Return the fields of the status that are not in the schema of an OpenAPI document; none where it says nothing of them.
+    """Return the fields of the status that are not in the schema of an OpenAPI document; none if it has no schema for them.
 
     Raises MsgspecError when it is no such document.
     """
@@ -89,7 +89,7 @@ def missing_fields(document: bytes) -> list[str]:
 
 
 def _missing(schema: dict[str, Any], struct: type[msgspec.Struct], path: str) -> list[str]:
-    """Return a schema without properties says nothing: OpenAPI v2 leaves them out where unknown fields are kept."""
+    """Return the fields that a schema lacks; none if it has no properties, as in OpenAPI v2 where unknown fields are kept."""
     if schema.get(_KEEPS) or "properties" not in schema:
         return []
     names = [field.encode_name for field in msgspec.structs.fields(struct)]
