@@ -176,8 +176,9 @@ class RestClient:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open the log of a pod; inside the block iterate over it as it arrives, in pieces of any size.
 
-        The iteration ends with the log. BadRequestError says that there is none yet. Raises RequestTimeoutError after `idle_s`
-        seconds of silence, ConnectionLostError when the stream breaks. Leaving the block closes the stream at once.
+        The iteration ends with the log, which is empty as long as the pod has no node. BadRequestError says that the container
+        has not started. Raises RequestTimeoutError after `idle_s` seconds of silence, ConnectionLostError when the stream
+        breaks. Leaving the block closes the stream at once.
         """
         path, query = pods.path(namespace, name, "log"), (options or LogOptions()).query()
         request = self._request("GET", path, query, accept=_ANYTHING, idle_s=idle_s)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from hack.bench import creates, deciding, decoding, queues, startup, sync, watching
+from hack.bench import client, creates, deciding, decoding, queues, startup, sync, watching
 from hack.bench.run import main
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "workqueue": queues.measure,
     "plan": deciding.measure_planning,
     "events": deciding.measure_events,
+    "client": client.measure,
     "creates": creates.measure,
     "sync": sync.measure,
     "watch": watching.measure,
