@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfjob_operator.api.client.decoding import decode_answer
 from tfjob_operator.api.client.errors import NotFoundError
-from tfjob_operator.api.core import LEASES, Lease, LeaseSpec
+from tfjob_operator.api.coordination import LEASES, Lease, LeaseSpec
 from tfjob_operator.api.meta import micro_time
 from tfjob_operator.controller.leaderelection.lock import LeaderElectionRecord
 

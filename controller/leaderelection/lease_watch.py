@@ -14,7 +14,7 @@ import structlog
 
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.errors import ApiError, ForbiddenError
-from tfjob_operator.api.core import LEASES, Lease
+from tfjob_operator.api.coordination import LEASES, Lease
 from tfjob_operator.api.meta import Struct
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.controller.tfjob.build.pod import owner_reference
+from tfjob_operator.controller.tfjob.build.references import owner_reference
 from tfjob_operator.controller.tfjob.children import Pod, owner_key
 from tfjob_operator.controller.tfjob.decide.claims import claims
 from tfjob_operator.controller.tfjob.delays import FIRST_DELAY_S

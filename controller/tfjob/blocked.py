@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.controller.tfjob.children import OwnerKey
-    from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
+    from tfjob_operator.controller.tfjob.children import OwnerKey, ReplicaKey
+    from tfjob_operator.controller.tfjob.decide.actions import Plan
     from tfjob_operator.controller.tfjob.delays import Delays
     from tfjob_operator.workqueue import Clock
 
@@ -62,11 +62,11 @@ class BlockedChildren:
         if found is None:
             return plan
         waiting = self._waiting(found)
-        refused = {slot.type for slot in (*plan.create_services, *plan.create_pods) if slot.name in found.children}
+        refused = {key.type for key in (*plan.create_services, *plan.create_pods) if key.name in found.children}
 
-        def ready(slots: Iterable[Slot]) -> tuple[Slot, ...]:
-            left = (slot for slot in slots if slot.name not in waiting)
-            return tuple(sorted(left, key=lambda slot: slot.type in refused))
+        def ready(keys: Iterable[ReplicaKey]) -> tuple[ReplicaKey, ...]:
+            left = (key for key in keys if key.name not in waiting)
+            return tuple(sorted(left, key=lambda key: key.type in refused))
 
         return replace(plan, create_services=ready(plan.create_services), create_pods=ready(plan.create_pods))
 

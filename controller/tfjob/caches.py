@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
 from tfjob_operator.api.v1.constants import CHILD_SELECTOR, TFJOBS
 from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
+from tfjob_operator.controller.tfjob.build.gang_scheduler import gang_scheduler
 from tfjob_operator.controller.tfjob.children import CHILD_INDEXERS, ConfigMap, Pod, Service
-from tfjob_operator.controller.tfjob.decide.gang import gang_scheduler
 from tfjob_operator.controller.tfjob.pod_group_cache import PodGroupCache
 from tfjob_operator.informers import Codec
 

@@ -30,6 +30,19 @@ def child_name(job: str, replica_type: str, index: int) -> str:
     return f"{job}-{replica_type.lower()}-{index}"
 
 
+class ReplicaKey(msgspec.Struct, frozen=True, gc=False):
+    """One replica of a job: its type and index, and the name that its pod and its service bear."""
+
+    type: str
+    index: int
+    name: str
+
+    @classmethod
+    def of(cls, job: str, replica_type: str, index: int) -> ReplicaKey:
+        """Return the key of a replica of the job of this name."""
+        return cls(replica_type, index, child_name(job, replica_type, index))
+
+
 class ChildLabels(Struct, frozen=True):
     """The labels that say whose a child is, and which replica; those with the prefix are of the younger family (RM-01).
 

@@ -31,11 +31,11 @@ from tfjob_operator.api.client.errors import (
 from tfjob_operator.api.client.options import JSON_PATCH
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1.templates import templates_of
-from tfjob_operator.controller.tfjob.build.pod import PodBuilder, build_service
+from tfjob_operator.controller.tfjob.build.config_map import build_config_map, config_map_name
+from tfjob_operator.controller.tfjob.build.pod import PodBuilder
 from tfjob_operator.controller.tfjob.build.pod_group import build_pod_group, resize_patch
-from tfjob_operator.controller.tfjob.build.tf_config import config_map_name
+from tfjob_operator.controller.tfjob.build.service import build_service
 from tfjob_operator.controller.tfjob.children import owner_key
-from tfjob_operator.controller.tfjob.decide.config_maps import build_config_map
 from tfjob_operator.controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE, ChildKind, pod_group_kind
 from tfjob_operator.controller.tfjob.name_conflicts import NameConflicts, NameTakenError
 from tfjob_operator.workqueue.parallel import slow_start_batch
@@ -47,9 +47,10 @@ if TYPE_CHECKING:
     from tfjob_operator.api.meta import ObjectMeta
     from tfjob_operator.api.v1.types import TFJob, TFJobSpec
     from tfjob_operator.controller.tfjob.blocked import BlockedChildren
+    from tfjob_operator.controller.tfjob.build.gang_scheduler import GangScheduler
     from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
-    from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
-    from tfjob_operator.controller.tfjob.decide.gang import GangScheduler
+    from tfjob_operator.controller.tfjob.children import ReplicaKey
+    from tfjob_operator.controller.tfjob.decide.actions import Plan
     from tfjob_operator.controller.tfjob.expectations import Expectations
     from tfjob_operator.controller.tfjob.job_events import JobEvents
 
@@ -114,35 +115,35 @@ class Creator:
                 raise failure
 
     async def _create_replicas(self, job: TFJob, spec: TFJobSpec, plan: Plan, builder: PodBuilder) -> None:
-        services = {slot.name: slot for slot in plan.create_services}
-        pods = {slot.name: slot for slot in plan.create_pods}
-        slots = list((services | pods).values())
+        services = {key.name: key for key in plan.create_services}
+        pods = {key.name: key for key in plan.create_pods}
+        keys = list((services | pods).values())
         owner = owner_key(job.metadata)
         self._expectations.expect_creations(owner, SERVICE.name, services)
         self._expectations.expect_creations(owner, POD.name, pods)
 
-        async def create_child(kind: ChildKind, missing: dict[str, Slot], slot: Slot) -> None:
-            if slot.name not in missing:
+        async def create_child(kind: ChildKind, missing: dict[str, ReplicaKey], key: ReplicaKey) -> None:
+            if key.name not in missing:
                 return
-            body = builder.build(slot) if kind is POD else build_service(job.metadata, spec, slot)
+            body = builder.build(key) if kind is POD else build_service(job.metadata, spec, key)
             try:
-                await self._create(job, kind, slot.name, body)
+                await self._create(job, kind, key.name, body)
             except NamespaceTerminatingError:
-                del missing[slot.name]  # what stays expected
+                del missing[key.name]  # what stays expected
                 raise
-            del missing[slot.name]
+            del missing[key.name]
 
-        async def create_both(slot: Slot) -> None:
-            await create_child(SERVICE, services, slot)
-            await create_child(POD, pods, slot)
+        async def create_both(key: ReplicaKey) -> None:
+            await create_child(SERVICE, services, key)
+            await create_child(POD, pods, key)
 
         async def create(number: int) -> None:
-            slot = slots[number]
-            with bound_contextvars(replica_type=slot.type.lower(), pod=slot.name):
-                await self._attempt(job.metadata, slot.name, create_both(slot))
+            key = keys[number]
+            with bound_contextvars(replica_type=key.type.lower(), pod=key.name):
+                await self._attempt(job.metadata, key.name, create_both(key))
 
         try:
-            _, error = await slow_start_batch(len(slots), create, at_once=MAX_AT_ONCE)
+            _, error = await slow_start_batch(len(keys), create, at_once=MAX_AT_ONCE)
         finally:
             # What is left in the two was refused, failed, or was never begun.
             for kind, left in ((SERVICE, services), (POD, pods)):
@@ -178,7 +179,7 @@ class Creator:
             except ApiError as error:
                 failures[digest] = error
         if cluster.digest in failures:
-            able = tuple(slot for slot in plan.create_pods if not cluster.is_shared_with(slot.type))
+            able = tuple(key for key in plan.create_pods if not cluster.is_shared_with(key.type))
             plan = replace(plan, create_pods=able)
         return plan, next(iter(failures.values()), None)
 
@@ -189,7 +190,8 @@ class Creator:
             body = build_pod_group(meta, spec, templates_of(job.spec), gang, plan.create_pod_group)
             await self._create_awaited(job, kind, meta.name, body)
         if plan.resize_pod_group is not None:
-            patch = resize_patch(spec, templates_of(job.spec), plan.resize_pod_group)
+            resize = plan.resize_pod_group
+            patch = resize_patch(spec, templates_of(job.spec), resize.group, resize.min_member)
             await self._client.patch(kind.resource, meta.namespace, meta.name, patch, content_type=JSON_PATCH)
             log.info("pod_group_resized", min_member=plan.resize_pod_group.min_member)
 

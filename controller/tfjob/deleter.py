@@ -26,9 +26,9 @@ from tfjob_operator.workqueue.parallel import parallelize_until
 if TYPE_CHECKING:
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.tfjob.build.gang_scheduler import GangScheduler
     from tfjob_operator.controller.tfjob.children import ChildMeta
     from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan
-    from tfjob_operator.controller.tfjob.decide.gang import GangScheduler
     from tfjob_operator.controller.tfjob.expectations import Expectations
     from tfjob_operator.controller.tfjob.job_events import JobEvents
     from tfjob_operator.controller.tfjob.kinds import ChildKind

@@ -11,7 +11,7 @@ from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import EventReason
 
 if TYPE_CHECKING:
-    from tfjob_operator.controller.tfjob.decide.gang import GangScheduler
+    from tfjob_operator.controller.tfjob.build.gang_scheduler import GangScheduler
 
 
 @dataclass(frozen=True, slots=True)

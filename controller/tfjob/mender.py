@@ -18,7 +18,7 @@ from tfjob_operator.api.client.errors import ApiError, ConflictError, InvalidErr
 from tfjob_operator.api.client.options import JSON_PATCH, MERGE_PATCH
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.controller.tfjob.build.pod import labels_of, selector_of
+from tfjob_operator.controller.tfjob.build.labels import labels_of, selector_of
 from tfjob_operator.controller.tfjob.children import Pod, owner_key
 from tfjob_operator.controller.tfjob.delays import FIRST_DELAY_S
 from tfjob_operator.controller.tfjob.kinds import POD, SERVICE
@@ -113,13 +113,13 @@ def _patches(job: TFJob, spec: TFJobSpec, plan: Plan) -> Iterator[_Patch]:
     for each in plan.relabel:
         kind = POD if isinstance(each.child, Pod) else SERVICE
         body: dict[str, Any] = {
-            "metadata": {"uid": each.child.metadata.uid, "labels": labels_of(job.metadata, spec, each.slot)}
+            "metadata": {"uid": each.child.metadata.uid, "labels": labels_of(job.metadata, spec, each.key)}
         }
         yield _Patch(kind, each, MERGE_PATCH, body, "Restored the labels", kind.relabelled, kind.failed_relabel)
     for each in plan.reselect:
         operations = [
             {"op": "replace", "path": "/metadata/uid", "value": each.child.metadata.uid},
-            {"op": "add", "path": "/spec/selector", "value": selector_of(labels_of(job.metadata, spec, each.slot))},
+            {"op": "add", "path": "/spec/selector", "value": selector_of(labels_of(job.metadata, spec, each.key))},
         ]
         yield _Patch(
             SERVICE,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client.errors import ApiError
     from tfjob_operator.api.meta import ObjectMeta
     from tfjob_operator.controller.tfjob.blocked import BlockedChildren
-    from tfjob_operator.controller.tfjob.decide.gang import GangScheduler
+    from tfjob_operator.controller.tfjob.build.gang_scheduler import GangScheduler
     from tfjob_operator.controller.tfjob.expectations import Expectations
     from tfjob_operator.controller.tfjob.handlers import Feed
     from tfjob_operator.informers import SharedIndexInformer, SharedInformerFactory

@@ -21,9 +21,10 @@ from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.core import EventType, ObjectReference
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.controller.events.recorder import EventRecorder
-from tfjob_operator.controller.tfjob.build.pod import PodBuilder, build_service
+from tfjob_operator.controller.tfjob.build.pod import PodBuilder
+from tfjob_operator.controller.tfjob.build.service import build_service
 from tfjob_operator.controller.tfjob.children import Pod, Service, child_name
-from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
+from tfjob_operator.controller.tfjob.decide.actions import Plan
 from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.workqueue import LoopClock
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hack.bench.bench import Bench
+    from tfjob_operator.controller.tfjob.children import ReplicaKey
 
 ROUNDS: Final = 7
 REPLICAS: Final = (("PS", 1), ("Worker", 4))
@@ -92,9 +94,9 @@ def worlds() -> tuple[Observed, Observed]:
     return new, settled
 
 
-def _running_pod(world: Observed, slot: Slot, number: int) -> Pod:
-    body = PodBuilder(world.job, world.spec).build(slot)
-    uid = {"uid": child_name("uid", slot.type, slot.index)}
+def _running_pod(world: Observed, key: ReplicaKey, number: int) -> Pod:
+    body = PodBuilder(world.job, world.spec).build(key)
+    uid = {"uid": child_name("uid", key.type, key.index)}
     made = body | {"metadata": body["metadata"] | uid, "status": running_status(number)}
     return msgspec.json.decode(msgspec.json.encode(made), type=Pod)
 

@@ -16,8 +16,7 @@ from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
-from tfjob_operator.controller.tfjob.children import child_name
-from tfjob_operator.controller.tfjob.decide.actions import Slot
+from tfjob_operator.controller.tfjob.children import ReplicaKey, child_name
 
 REPLICAS: Final = (("PS", 4), ("Worker", 16))
 PODS_PER_JOB: Final = sum(count for _, count in REPLICAS)
@@ -68,7 +67,9 @@ def pod_body(number: int, namespace: str) -> dict[str, Any]:
     """Pod `number` of the namespace, as the operator sends it to the server."""
     owner, place = divmod(number, PODS_PER_JOB)
     kind, index = [(kind, index) for kind, count in REPLICAS for index in range(count)][place]
-    return _builder(owner, namespace).build(Slot(kind, index, child_name(job_meta(owner, namespace).name, kind, index)))
+    return _builder(owner, namespace).build(
+        ReplicaKey(kind, index, child_name(job_meta(owner, namespace).name, kind, index))
+    )
 
 
 @lru_cache(maxsize=1)

@@ -13,10 +13,10 @@ from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
-from tfjob_operator.controller.tfjob.build.pod import PodBuilder, build_service
-from tfjob_operator.controller.tfjob.children import child_name
-from tfjob_operator.controller.tfjob.decide.actions import Slot
-from tfjob_operator.controller.tfjob.decide.config_maps import build_config_map
+from tfjob_operator.controller.tfjob.build.config_map import build_config_map
+from tfjob_operator.controller.tfjob.build.pod import PodBuilder
+from tfjob_operator.controller.tfjob.build.service import build_service
+from tfjob_operator.controller.tfjob.children import ReplicaKey, child_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +82,7 @@ def child_requests(target: Target, namespace: str, names: list[str], spec: dict[
             body = build_config_map(meta, builder.cluster, digest)
             requests.append(target.request("POST", path, msgspec.json.encode(body)))
         for kind, index, child in children(name, spec):
-            slot = Slot(kind, index, child)
+            slot = ReplicaKey(kind, index, child)
             for resource, body in (
                 ("services", build_service(meta, checked, slot)),
                 ("pods", builder.build(slot)),

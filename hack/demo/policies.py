@@ -9,7 +9,7 @@ from tfjob_operator.api.core import PodPhase
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.controller.tfjob.decide.identity import place_of_labels
+from tfjob_operator.controller.tfjob.decide.identity import key_of_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,8 +88,8 @@ class Policies:
 
     def _running(self, name: str) -> int:
         return sum(
-            (slot := place_of_labels(pod.metadata)) is not None
-            and slot[0] == c.WORKER
+            (key := key_of_labels(name, pod.metadata)) is not None
+            and key.type == c.WORKER
             and pod.metadata.label_map().get(c.LABEL_JOB_NAME) == name
             and pod.status.phase == PodPhase.RUNNING
             for pod in self._stage.pods.indexer.list()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.client.errors import ApiError
     from tfjob_operator.controller.events import EventRecorder
-    from tfjob_operator.controller.tfjob.decide.gang import GangScheduler
+    from tfjob_operator.controller.tfjob.build.gang_scheduler import GangScheduler
     from tfjob_operator.informers import EventHandler, SharedIndexInformer
 
 KEY = "ns/mnist"

@@ -19,8 +19,8 @@ from tfjob_operator.api.core import (
 )
 from tfjob_operator.api.meta import ObjectMeta, OwnerReference
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
-from tfjob_operator.controller.tfjob.children import ChildMeta, OwnerKey, Pod, Service, child_name
-from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
+from tfjob_operator.controller.tfjob.children import ChildMeta, OwnerKey, Pod, ReplicaKey, Service, child_name
+from tfjob_operator.controller.tfjob.decide.actions import Plan
 from tfjob_operator.controller.tfjob.decide.mending import labels_wanted
 from tfjob_operator.controller.tfjob.decide.reading import in_force, read
 from tfjob_operator.controller.tfjob.decide.replicas import replicas_of
@@ -130,7 +130,7 @@ def _child_meta(
         namespace="ns",
         uid=uid or f"uid-{name}",
         resource_version="5",
-        labels=labels_wanted(job_name, Slot(replica_type, index, name)),
+        labels=labels_wanted(job_name, ReplicaKey(replica_type, index, name)),
         owner_references=(OwnerReference(kind="TFJob", name=job_name, uid=JOB_UID, controller=True),),
         deletion_timestamp=EPOCH + timedelta(seconds=grace_s) if terminating else None,
         deletion_grace_period_seconds=grace_s if terminating else None,

@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "api.meta": (),
     "api.text": (),
     "api.core": ("api.meta",),
+    "api.coordination": ("api.meta",),
     "api.events": ("api.meta", "api.core"),
     "api.scheduling": ("api.meta",),
     "api.v1": ("api.depth", "api.meta", "api.core", "api.text", "api.v1"),
@@ -53,7 +54,13 @@ MAY_IMPORT = {
         "api.text",
         "workqueue",
     ),
-    "controller.leaderelection": ("controller.leaderelection", "api.client", "api.core", "api.meta", "workqueue"),
+    "controller.leaderelection": (
+        "controller.leaderelection",
+        "api.client",
+        "api.coordination",
+        "api.meta",
+        "workqueue",
+    ),
     "controller.manager": (
         "controller.manager",
         "controller.leaderelection",
@@ -64,10 +71,14 @@ MAY_IMPORT = {
     ),
     "controller.observability": ("controller.observability", "api.text", "workqueue"),
 }
-# What is pure knows values, what a child is, and each other: nothing that acts.
-PURE = ("controller.tfjob.decide", "controller.tfjob.build", "controller.tfjob.children")
-for pure in PURE:
-    MAY_IMPORT[pure] = ("api.meta", "api.core", "api.scheduling", "api.text", "api.v1", *PURE)
+# What is pure knows values, and no more: nothing that acts, no clock, no log. `decide` asks `build` how long a body would be.
+VALUES = ("api.meta", "api.core", "api.scheduling", "api.text", "api.v1", "controller.tfjob.children")
+MAY_IMPORT |= {
+    "controller.tfjob.children": VALUES,
+    "controller.tfjob.build": (*VALUES, "controller.tfjob.build"),
+    "controller.tfjob.decide": (*VALUES, "controller.tfjob.build", "controller.tfjob.decide"),
+}
+PURE = ("controller.tfjob.children", "controller.tfjob.build", "controller.tfjob.decide")
 
 ONLY_IN = {
     "kubernetes": ("api.client.auth.kubeconfig",),
@@ -77,6 +88,21 @@ ONLY_IN = {
     "prometheus_client": ("controller.observability",),
     "time": (),  # the clock is injected
 }
+PURE_LIBRARIES = {
+    "__future__",
+    "collections",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "enum",
+    "functools",
+    "hashlib",
+    "itertools",
+    "msgspec",
+    "re",
+    "typing",
+}
+"""What pure modules are made with: none of it reads a clock (but `datetime.now`), draws, writes or waits."""
 
 
 def modules() -> list[tuple[str, Path]]:
@@ -126,6 +152,20 @@ def test_a_module_imports_only_what_lies_below_it(module: str, path: Path) -> No
         for library, places in ONLY_IN.items():
             if within(name, (library,)):
                 assert within(module, places), f"{module} imports {library}"
+
+
+@pytest.mark.parametrize(
+    ("module", "path"),
+    [each for each in modules() if within(each[0], PURE)],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_decides_and_builds_reads_no_clock_writes_nothing_and_logs_nothing(module: str, path: Path) -> None:
+    """So that it can be tested by tables and properties, and a plan depends on nothing but what was observed."""
+    libraries = {name.partition(".")[0] for name in imports_of(path)} - {NAME}
+    assert libraries <= PURE_LIBRARIES, f"{module} imports {libraries - PURE_LIBRARIES}"
+    called = {node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)}
+    names = {func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "") for func in called}
+    assert not names & {"now", "today", "open", "print"}, f"{module} calls {names}"
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:

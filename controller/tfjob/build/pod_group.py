@@ -6,8 +6,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.tfjob.build.pod import labels_of_all, owner_reference
+from tfjob_operator.controller.tfjob.build.labels import labels_of_all
 from tfjob_operator.controller.tfjob.build.quantities import format_quantity
+from tfjob_operator.controller.tfjob.build.references import owner_reference
 from tfjob_operator.controller.tfjob.build.requests import object_in, pod_requests
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.meta import JSON, ObjectMeta
     from tfjob_operator.api.v1.types import TFJobSpec
-    from tfjob_operator.controller.tfjob.decide.actions import PodGroupResize
-    from tfjob_operator.controller.tfjob.decide.gang import GangScheduler
+    from tfjob_operator.controller.tfjob.build.gang_scheduler import GangScheduler
+    from tfjob_operator.controller.tfjob.children import PodGroup
 
 
 def build_pod_group(
@@ -41,16 +42,18 @@ def build_pod_group(
     }
 
 
-def resize_patch(spec: TFJobSpec, templates: Mapping[str, JSON], resize: PodGroupResize) -> list[dict[str, Any]]:
+def resize_patch(
+    spec: TFJobSpec, templates: Mapping[str, JSON], group: PodGroup, min_member: int
+) -> list[dict[str, Any]]:
     """The JSON patch that brings a group to its new size, and to the resources reckoned from it; all else stays.
 
     Refused by the server when the name belongs to another group by now.
     """
     patch: list[dict[str, Any]] = [
-        {"op": "test", "path": "/metadata/uid", "value": resize.group.metadata.uid},
-        {"op": "add", "path": "/spec/minMember", "value": resize.min_member},
+        {"op": "test", "path": "/metadata/uid", "value": group.metadata.uid},
+        {"op": "add", "path": "/spec/minMember", "value": min_member},
     ]
-    if spec.scheduling.min_resources is None and (resources := min_resources(spec, templates, resize.min_member)):
+    if spec.scheduling.min_resources is None and (resources := min_resources(spec, templates, min_member)):
         patch.append({"op": "add", "path": "/spec/minResources", "value": resources})
     return patch
 

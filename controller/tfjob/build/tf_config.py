@@ -174,11 +174,6 @@ def _quoted(kind: str) -> str:
     return f'"{kind}"'
 
 
-def config_map_name(job: str, digest: str) -> str:
-    """The name of the ConfigMap of this hash."""
-    return f"{job}-cluster-{digest}"
-
-
 def too_long(job: ObjectMeta, spec: TFJobSpec, domain: str = "") -> Mistake | None:
     """What is wrong if no process could be started with the TF_CONFIG of this job, else None (U1).
 

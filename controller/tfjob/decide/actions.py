@@ -9,16 +9,7 @@ from tfjob_operator.api.v1.conditions import is_finished
 
 if TYPE_CHECKING:
     from tfjob_operator.api.v1.types import JobStatus, TFJob
-    from tfjob_operator.controller.tfjob.children import ConfigMap, Pod, PodGroup, Service
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One replica's place: its type and index, and the name that its pod and its service bear."""
-
-    type: str
-    index: int
-    name: str
+    from tfjob_operator.controller.tfjob.children import ConfigMap, Pod, PodGroup, ReplicaKey, Service
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +31,10 @@ class PodDeletion:
 
 @dataclass(frozen=True, slots=True)
 class Mending:
-    """A child that somebody has edited, and the place that it has."""
+    """A child that somebody has edited, and the replica that it belongs to."""
 
     child: Pod | Service
-    slot: Slot
+    key: ReplicaKey
 
 
 ProblemKey = tuple[str, str, str]
@@ -76,8 +67,8 @@ class Plan:
     comes before every pod. So do the ConfigMaps of `create_config_maps`, which are hashes.
     """
 
-    create_services: tuple[Slot, ...] = ()
-    create_pods: tuple[Slot, ...] = ()
+    create_services: tuple[ReplicaKey, ...] = ()
+    create_pods: tuple[ReplicaKey, ...] = ()
     status: JobStatus | None = None
     events: tuple[JobEvent, ...] = ()
     delete_pods: tuple[PodDeletion, ...] = ()

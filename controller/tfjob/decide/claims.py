@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.tfjob.children import NO_LABELS, Pod, Service, child_name
-from tfjob_operator.controller.tfjob.decide.identity import names_no_other, place_of, place_of_labels, place_of_name
+from tfjob_operator.controller.tfjob.children import NO_LABELS, Pod, Service
+from tfjob_operator.controller.tfjob.decide.identity import key_of, key_of_labels, key_of_name, names_no_other
 from tfjob_operator.controller.tfjob.decide.pod_end import has_ended
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tfjob_operator.controller.tfjob.decide.identity import Place
+    from tfjob_operator.controller.tfjob.children import ReplicaKey
 
 C = TypeVar("C", Pod, Service)
 
@@ -28,15 +28,15 @@ def is_adoptable(job: str, child: Pod | Service) -> bool:
     """
     meta = child.metadata
     labels = meta.labels or NO_LABELS
-    place, by_name = place_of_labels(meta), place_of_name(job, meta.name)
+    key, by_name = key_of_labels(job, meta), key_of_name(job, meta.name)
     return (
         meta.deletion_timestamp is None
         and labels.group_name == c.GROUP_NAME
         and labels.operator_name == c.OPERATOR_NAME
         and labels.job_name == job
         and names_no_other(job, meta)
-        and place is not None
-        and (by_name == place or (by_name is None and isinstance(child, Pod)))
+        and key is not None
+        and (by_name == key or (by_name is None and isinstance(child, Pod)))
         and not (isinstance(child, Pod) and has_ended(child))
     )
 
@@ -50,12 +50,12 @@ def claims(job: str, owned: Sequence[C], orphans: Sequence[C]) -> tuple[C, ...]:
     """
     if not orphans:
         return ()
-    held = {place_of(job, child.metadata) for child in owned}
-    adopt: dict[Place, C] = {}
+    held = {key_of(job, child.metadata) for child in owned}
+    adopt: dict[ReplicaKey, C] = {}
     for child in orphans:
-        place = place_of_labels(child.metadata)
-        if place is None or place in held or not is_adoptable(job, child):
+        key = key_of_labels(job, child.metadata)
+        if key is None or key in held or not is_adoptable(job, child):
             continue
-        if place not in adopt or child.metadata.name == child_name(job, *place):
-            adopt[place] = child
+        if key not in adopt or child.metadata.name == key.name:
+            adopt[key] = child
     return tuple(adopt.values())

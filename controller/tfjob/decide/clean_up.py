@@ -34,11 +34,11 @@ def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed) 
     # What is too many may not run on, under no policy; if it has ended it is kept or taken as all others are.
     surplus = to_clean_up(CleanPodPolicy.RUNNING if policy == CleanPodPolicy.NONE else policy, seen.surplus)
     draft.replica_statuses = without_active(_recounted(draft.replica_statuses, seen), seen.replicas, leaving)
-    places = {(replica.type, replica.index) for replica in _without(seen.replicas, leaving)}
+    staying = {replica.key for replica in _without(seen.replicas, leaving)}
     return Plan(
         status=draft.freeze(),
         delete_pods=tuple(PodDeletion(replica.pod) for replica in (*leaving, *surplus) if not replica.terminating),
-        delete_services=seen.services_except(places),
+        delete_services=seen.services_except(staying),
         requeue_after_s=left,
     )
 

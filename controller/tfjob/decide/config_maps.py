@@ -9,44 +9,23 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import InvalidSpec
-from tfjob_operator.controller.tfjob.build.pod import labels_of_all, owner_reference
-from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec, config_map_name
+from tfjob_operator.controller.tfjob.build.config_map import config_map_name
+from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
 from tfjob_operator.controller.tfjob.children import NO_LABELS
 from tfjob_operator.controller.tfjob.decide.pod_end import has_ended
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tfjob_operator.api.meta import ObjectMeta
     from tfjob_operator.api.v1.types import TFJob, TFJobSpec
     from tfjob_operator.controller.tfjob.children import ConfigMap, Pod
     from tfjob_operator.controller.tfjob.decide.actions import Plan
 
 _DIGEST: Final = re.compile("[0-9a-f]{16}")
-
-
-def build_config_map(job: ObjectMeta, cluster: ClusterSpec, digest: str) -> dict[str, Any]:
-    """The ConfigMap of this hash, as it is sent to the API server.
-
-    If the job was scaled since pods of another hash were made, and theirs was deleted, then nobody knows any more what was in
-    it: they find what is true now.
-    """
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": config_map_name(job.name, digest),
-            "labels": labels_of_all(job),
-            "ownerReferences": [owner_reference(job)],
-        },
-        "immutable": True,
-        "data": {c.CLUSTER_KEY: cluster.text},
-    }
 
 
 def with_config_maps(
@@ -75,7 +54,7 @@ def with_config_maps(
     if not (spec.suspend or conditions.is_finished(job.status)):
         cluster = ClusterSpec(job.metadata, spec, domain)
         kept.add(cluster.digest)
-        if any(cluster.is_shared_with(slot.type) for slot in plan.create_pods):
+        if any(cluster.is_shared_with(key.type) for key in plan.create_pods):
             needed.add(cluster.digest)
     present = {each.metadata.name for each in held}
     names = {config_map_name(job.metadata.name, digest) for digest in kept}

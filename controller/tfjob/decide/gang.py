@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.core import EventType
-from tfjob_operator.api.scheduling import COSCHEDULING_POD_GROUPS, POD_GROUP_PENDING, VOLCANO_POD_GROUPS
+from tfjob_operator.api.scheduling import POD_GROUP_PENDING
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import InvalidSpec
@@ -20,49 +20,16 @@ from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan, PodGr
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tfjob_operator.api.meta import Resource
     from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.tfjob.build.gang_scheduler import GangScheduler
     from tfjob_operator.controller.tfjob.children import PodGroup
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
-VOLCANO: Final = "volcano"
 
 FIRST_LOOK_S: Final = 0.5
 """When a job asks again whether PodGroups were listed by now, as long as that has not failed: the operator has just started."""
 LOOK_AGAIN_S: Final = 5.0
 """How often it asks when that has failed. It asks our cache; the cache tries every half minute or so."""
-
-
-@dataclass(frozen=True, slots=True)
-class GangScheduler:
-    """A scheduler that knows PodGroups.
-
-    name: what pods have as `schedulerName`.
-    pod_groups: the kind of PodGroups that it reads.
-    admits: whether it says by the phase of a group when its pods may be created; pods that come before that are dealt with
-        one by one, as if there were no group (B65).
-    """
-
-    name: str
-    pod_groups: Resource
-    admits: bool
-
-    def pod_labels(self, job: str) -> dict[str, str]:
-        """The labels by which a pod belongs to the job's group."""
-        return {} if self.admits else {"scheduling.x-k8s.io/pod-group": job}
-
-    def pod_annotations(self, job: str, replica_type: str) -> dict[str, str]:
-        """The annotations by which a pod belongs to the job's group; volcano also wants to know its role."""
-        if not self.admits:
-            return {}
-        return {"scheduling.k8s.io/group-name": job, "volcano.sh/task-spec": replica_type.lower()}
-
-
-def gang_scheduler(name: str) -> GangScheduler:
-    """The scheduler of this name: volcano, or else one that has the coscheduling plugin."""
-    if name == VOLCANO:
-        return GangScheduler(name, VOLCANO_POD_GROUPS, admits=True)
-    return GangScheduler(name, COSCHEDULING_POD_GROUPS, admits=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +76,7 @@ def with_pod_group(plan: Plan, job: TFJob, spec: TFJobSpec, replicas: Iterable[R
     if group is not None and _is_going(group):
         return _held_back(plan)  # a new group can be made when this one is gone
     # A replica that has succeeded and whose pod is gone never comes back: a group that counts on it would wait for ever.
-    able = len({(replica.type, replica.index) for replica in replicas}) + len(plan.create_pods)
+    able = len({replica.key for replica in replicas}) + len(plan.create_pods)
     min_member = _min_member(spec, able)
     if min_member == 0:
         return plan
@@ -134,8 +101,8 @@ def _admitted(gang: Gang) -> bool:
 
 def _held_back(plan: Plan) -> Plan:
     """No pod is created, nor the service of one: a job that waits in a queue takes nothing of the cluster."""
-    waiting = {slot.name for slot in plan.create_pods}
-    services = tuple(slot for slot in plan.create_services if slot.name not in waiting)
+    waiting = {key.name for key in plan.create_pods}
+    services = tuple(key for key in plan.create_services if key.name not in waiting)
     return replace(plan, create_pods=(), create_services=services)
 
 

@@ -7,42 +7,42 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.tfjob.build.pod import selector_of
-from tfjob_operator.controller.tfjob.children import NO_LABELS, ChildLabels, child_name
-from tfjob_operator.controller.tfjob.decide.actions import Mending, Slot
+from tfjob_operator.controller.tfjob.build.labels import selector_of
+from tfjob_operator.controller.tfjob.children import NO_LABELS, ChildLabels, ReplicaKey
+from tfjob_operator.controller.tfjob.decide.actions import Mending
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tfjob_operator.controller.tfjob.children import Pod, Service
-    from tfjob_operator.controller.tfjob.decide.identity import Place
+    from tfjob_operator.controller.tfjob.children import Pod, ReplicaKey, Service
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 
-def relabellings(job: str, replicas: Iterable[Replica], services: Iterable[tuple[Place, Service]]) -> Iterator[Mending]:
+def relabellings(
+    job: str, replicas: Iterable[Replica], services: Iterable[tuple[ReplicaKey, Service]]
+) -> Iterator[Mending]:
     """Yield the children whose labels are not those of the replica that their names say they are (U9).
 
     What has another name has no more than its labels to say what it is: those are left as they are.
     """
     for replica in replicas:
-        yield from _relabelled(job, (replica.type, replica.index), replica.pod)
-    for place, service in services:
-        yield from _relabelled(job, place, service)
+        yield from _relabelled(job, replica.key, replica.pod)
+    for key, service in services:
+        yield from _relabelled(job, key, service)
 
 
-def reselections(job: str, services: Iterable[tuple[Place, Service]]) -> Iterator[Mending]:
+def reselections(job: str, services: Iterable[tuple[ReplicaKey, Service]]) -> Iterator[Mending]:
     """Yield the services that select something else than the pod of their replica (U17)."""
-    for place, service in services:
+    for key, service in services:
         if service.spec is None or service.metadata.deletion_timestamp is not None:
             continue
-        slot = Slot(*place, service.metadata.name)
-        if service.spec.selector != selector_of(msgspec.to_builtins(labels_wanted(job, slot))):
-            yield Mending(service, slot)
+        if service.spec.selector != selector_of(msgspec.to_builtins(labels_wanted(job, key))):
+            yield Mending(service, key)
 
 
-def labels_wanted(job: str, slot: Slot, *, beside: ChildLabels = NO_LABELS) -> ChildLabels:
+def labels_wanted(job: str, key: ReplicaKey, *, beside: ChildLabels = NO_LABELS) -> ChildLabels:
     """Return the labels by which a child of this replica is found, with what those `beside` say that is no address."""
-    kind, index = slot.type.lower(), str(slot.index)
+    kind, index = key.type.lower(), str(key.index)
     return ChildLabels(
         group_name=c.GROUP_NAME,
         job_name=job,
@@ -57,11 +57,11 @@ def labels_wanted(job: str, slot: Slot, *, beside: ChildLabels = NO_LABELS) -> C
     )
 
 
-def _relabelled(job: str, place: Place, child: Pod | Service) -> Iterator[Mending]:
+def _relabelled(job: str, key: ReplicaKey, child: Pod | Service) -> Iterator[Mending]:
     """Yield a child of this replica if its labels say something else than its name, unless it is about to go."""
     meta = child.metadata
-    if meta.deletion_timestamp is not None or meta.name != child_name(job, *place):
+    if meta.deletion_timestamp is not None or meta.name != key.name:
         return
-    slot, labels = Slot(*place, meta.name), meta.labels or NO_LABELS
-    if labels != labels_wanted(job, slot, beside=labels):
-        yield Mending(child, slot)
+    labels = meta.labels or NO_LABELS
+    if labels != labels_wanted(job, key, beside=labels):
+        yield Mending(child, key)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfjob_operator.controller.tfjob.decide.identity import place_of_name
+from tfjob_operator.controller.tfjob.decide.identity import key_of_name
 from tfjob_operator.controller.tfjob.decide.replicas import replicas_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.tfjob.children import Pod, Service
-    from tfjob_operator.controller.tfjob.decide.identity import Place
+    from tfjob_operator.controller.tfjob.children import Pod, ReplicaKey, Service
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 
@@ -21,29 +20,27 @@ if TYPE_CHECKING:
 class Observed:
     """The children of a job. `surplus` are pods that the specification does not ask for (any more), and second ones.
 
-    A service is of use by its name alone, which is where its pod is looked for; its place is None where that says none.
+    A service is of use by its name alone, which is where its pod is looked for; its key is None where that says none.
     """
 
     replicas: Sequence[Replica]
     surplus: Sequence[Replica]
-    services: Sequence[tuple[Place | None, Service]]
+    services: Sequence[tuple[ReplicaKey | None, Service]]
 
     @property
     def has_pods(self) -> bool:
         """Whether there is any pod, wanted or not."""
         return bool(self.replicas or self.surplus)
 
-    def services_except(self, places: Collection[Place]) -> tuple[Service, ...]:
-        """Return the services that belong to none of these places and are not going already."""
+    def services_except(self, keys: Collection[ReplicaKey]) -> tuple[Service, ...]:
+        """Return the services that belong to none of these replicas and are not going already."""
         return tuple(
-            service
-            for place, service in self.services
-            if service.metadata.deletion_timestamp is None and place not in places
+            service for key, service in self.services if service.metadata.deletion_timestamp is None and key not in keys
         )
 
-    def services_of(self, places: Collection[Place]) -> list[tuple[Place, Service]]:
-        """Return the services that belong to one of these places."""
-        return [(place, service) for place, service in self.services if place is not None and place in places]
+    def services_of(self, keys: Collection[ReplicaKey]) -> list[tuple[ReplicaKey, Service]]:
+        """Return the services that belong to one of these replicas."""
+        return [(key, service) for key, service in self.services if key is not None and key in keys]
 
     def limited_to(self, sizes: Mapping[str, int]) -> Observed:
         """Return the same of a job that is to have so many replicas by type: those beyond are surplus."""
@@ -58,4 +55,4 @@ def observe(job: TFJob, pods: Iterable[Pod], services: Iterable[Service]) -> Obs
     """Find out what is there."""
     name = job.metadata.name
     replicas, others = replicas_of(name, pods, job.status.restarts)
-    return Observed(replicas, others, [(place_of_name(name, service.metadata.name), service) for service in services])
+    return Observed(replicas, others, [(key_of_name(name, service.metadata.name), service) for service in services])

@@ -18,8 +18,8 @@ from tfjob_operator.api.core import PodPhase
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.types import ReplicaStatus
-from tfjob_operator.controller.tfjob.children import NO_LABELS, child_name
-from tfjob_operator.controller.tfjob.decide.identity import NOWHERE, place_of
+from tfjob_operator.controller.tfjob.children import NO_LABELS
+from tfjob_operator.controller.tfjob.decide.identity import NO_REPLICA, key_of
 from tfjob_operator.controller.tfjob.decide.pod_end import (
     TERMINAL,
     has_ended,
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
     from tfjob_operator.api.v1.types import IndexRestarts
-    from tfjob_operator.controller.tfjob.children import Pod
-    from tfjob_operator.controller.tfjob.decide.identity import Place
+    from tfjob_operator.controller.tfjob.children import Pod, ReplicaKey
 
 _POLICIES: Final = frozenset(RestartPolicy)
 
@@ -51,13 +50,22 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One pod of the job, with its place and its fate. `ended` tells how `tensorflow` ended, where the pod says so."""
+    """One pod of the job, with its replica and its fate. `ended` tells how `tensorflow` ended, where the pod says so."""
 
-    type: str
-    index: int
+    key: ReplicaKey
     pod: Pod
     outcome: Outcome
     ended: ContainerStateTerminated | None = None
+
+    @property
+    def type(self) -> str:
+        """The type of its replica."""
+        return self.key.type
+
+    @property
+    def index(self) -> int:
+        """The index of its replica."""
+        return self.key.index
 
     @property
     def restart_policy(self) -> str:
@@ -95,39 +103,38 @@ class Replica:
 def replicas_of(
     job: str, pods: Iterable[Pod], records: Iterable[IndexRestarts] = ()
 ) -> tuple[list[Replica], list[Replica]]:
-    """Read the place and fate of each pod that the job of this name controls: one for each place, and all others.
+    """Read replica and fate of each pod that the job of this name controls. Return one for each replica, and all others.
 
     The others are never judged, counted, or accounted for (D7). `records` are those of the job's status: they know what the
     pods no longer tell.
     """
     stopped = {record.pod for record in records if record.stopped}
-    chosen: dict[Place, Replica] = {}
+    chosen: dict[ReplicaKey, Replica] = {}
     others: list[Replica] = []
     for pod in pods:
-        place = place_of(job, pod.metadata) or NOWHERE
-        replica = Replica(*place, pod, *_outcome(pod, stopped=pod.metadata.uid in stopped))
-        held = chosen.get(place)
-        if place == NOWHERE or (held is not None and _comes_first(job, held) <= _comes_first(job, replica)):
+        key = key_of(job, pod.metadata) or NO_REPLICA
+        replica = Replica(key, pod, *_outcome(pod, stopped=pod.metadata.uid in stopped))
+        held = chosen.get(key)
+        if key is NO_REPLICA or (held is not None and _comes_first(held) <= _comes_first(replica)):
             others.append(replica)
             continue
         if held is not None:
             others.append(held)
-        chosen[place] = replica
+        chosen[key] = replica
     return list(chosen.values()), others
 
 
 _OLDEST: Final = datetime.min.replace(tzinfo=UTC)
 
 
-def _comes_first(job: str, replica: Replica) -> tuple[bool, datetime, str]:
+def _comes_first(replica: Replica) -> tuple[bool, datetime, str]:
     """Which of several pods of a replica is the one: that with its name, also while that is on its way out.
 
     The name is taken until it is gone, and what it ends with counts. After that the oldest, so that nothing that comes later
     takes the place of what runs; the UID decides where both are of the same second.
     """
     meta = replica.pod.metadata
-    named = meta.name == child_name(job, replica.type, replica.index)
-    return not named, meta.creation_timestamp or _OLDEST, meta.uid
+    return meta.name != replica.key.name, meta.creation_timestamp or _OLDEST, meta.uid
 
 
 def _outcome(pod: Pod, *, stopped: bool) -> tuple[Outcome, ContainerStateTerminated | None]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
-from tfjob_operator.controller.tfjob.children import child_name
-from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan, PodDeletion, Slot
+from tfjob_operator.controller.tfjob.children import ReplicaKey
+from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan, PodDeletion
 from tfjob_operator.controller.tfjob.decide.announcements import announce
 from tfjob_operator.controller.tfjob.decide.causes import most_restarts
 from tfjob_operator.controller.tfjob.decide.ending import Ending, conclude, past_deadline, until_deadline
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from tfjob_operator.api.v1.types import TFJobSpec
+    from tfjob_operator.controller.tfjob.children import ReplicaKey
     from tfjob_operator.controller.tfjob.decide.facts import Finished
-    from tfjob_operator.controller.tfjob.decide.identity import Place
     from tfjob_operator.controller.tfjob.decide.observe import Observed
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
     from tfjob_operator.controller.tfjob.decide.status_draft import StatusDraft
@@ -59,15 +59,15 @@ def _go_on(
 ) -> Plan:
     """Make, make again, and mend what there is to be; take what is too many."""
     name = draft.job.metadata.name
-    slots = _slots(name, spec, finished)
-    present = {(replica.type, replica.index) for replica in seen.replicas}
-    missing_pods = _missing(slots, present)
+    keys = _keys(name, spec, finished)
+    present = {replica.key for replica in seen.replicas}
+    missing_pods = _missing(keys, present)
     going = any(replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas)
     _say_how_it_goes(draft, restarting, running=running, settled=not (missing_pods or going))
-    places = present.union((slot.type, slot.index) for slot in slots)
-    services = seen.services_of(places)
+    wanted = present.union(keys)
+    services = seen.services_of(wanted)
     return Plan(
-        create_services=_missing(slots, {place for place, _ in services}),
+        create_services=_missing(keys, {key for key, _ in services}),
         create_pods=missing_pods,
         status=draft.freeze(),
         events=tuple(draft.events),
@@ -75,7 +75,7 @@ def _go_on(
             *(PodDeletion(replica.pod, _exit_event(replica)) for replica in restarting),
             *(PodDeletion(replica.pod) for replica in seen.surplus if not replica.terminating),
         ),
-        delete_services=seen.services_except(places),
+        delete_services=seen.services_except(wanted),
         relabel=tuple(relabellings(name, seen.replicas, services)),
         reselect=tuple(reselections(name, services)),
         problems=problems_of(seen.replicas),
@@ -137,15 +137,15 @@ def _exit_event(replica: Replica) -> JobEvent | None:
     )
 
 
-def _slots(job: str, spec: TFJobSpec, finished: Finished) -> list[Slot]:
+def _keys(job: str, spec: TFJobSpec, finished: Finished) -> list[ReplicaKey]:
     """The replicas that should have a pod: all that have not succeeded."""
     return [
-        Slot(replica.type, index, child_name(job, replica.type, index))
+        ReplicaKey.of(job, replica.type, index)
         for replica in spec.replicas.values()
         for index in range(replica.replicas)
         if index not in finished[replica.type]
     ]
 
 
-def _missing(slots: Iterable[Slot], present: Collection[Place]) -> tuple[Slot, ...]:
-    return tuple(slot for slot in slots if (slot.type, slot.index) not in present)
+def _missing(keys: Iterable[ReplicaKey], present: Collection[ReplicaKey]) -> tuple[ReplicaKey, ...]:
+    return tuple(key for key in keys if key not in present)

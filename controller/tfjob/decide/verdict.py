@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import RestartPolicy, SuccessPolicy
+from tfjob_operator.controller.tfjob.build.labels import deciding_type
 from tfjob_operator.controller.tfjob.decide.causes import first_failure
 from tfjob_operator.controller.tfjob.decide.pod_end import DEADLINE_EXCEEDED
 from tfjob_operator.controller.tfjob.decide.replicas import Outcome
@@ -14,7 +15,7 @@ from tfjob_operator.controller.tfjob.decide.replicas import Outcome
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from tfjob_operator.api.v1.types import ReplicaSpec, ReplicaStatus, TFJob, TFJobSpec
+    from tfjob_operator.api.v1.types import ReplicaStatus, TFJob, TFJobSpec
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 
@@ -26,14 +27,6 @@ class Verdict:
     succeeded: bool = False
     failed: str = ""
     """Why the job has failed, up to the last words of a process; empty while it has not. Clients match its beginning."""
-
-
-def deciding_type(specs: Mapping[str, ReplicaSpec]) -> str | None:
-    """The replica type whose end ends the job: chief or master when present, else worker; None where every type counts."""
-    for name in (*c.CHIEF_TYPES, c.WORKER):
-        if name in specs and specs[name].replicas > 0:
-            return name
-    return None
 
 
 def judge(

@@ -15,10 +15,9 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.tfjob.adoption import Adoptions, RefManager
-from tfjob_operator.controller.tfjob.build.pod import labels_of
-from tfjob_operator.controller.tfjob.children import ChildLabels, Pod, Service, index_orphans
+from tfjob_operator.controller.tfjob.build.labels import labels_of
+from tfjob_operator.controller.tfjob.children import ChildLabels, Pod, ReplicaKey, Service, index_orphans
 from tfjob_operator.controller.tfjob.confirmation import StaleViewError
-from tfjob_operator.controller.tfjob.decide.actions import Slot
 from tfjob_operator.controller.tfjob.decide.claims import claims
 from tfjob_operator.controller.tfjob.delays import FIRST_DELAY_S, LONGEST_DELAY_S, Delays
 from tfjob_operator.controller.tfjob.expectations import Expectations
@@ -38,7 +37,7 @@ def read(labels: Mapping[str, str]) -> ChildLabels:
 
 def worker(index: int = 0, *, orphan: bool = False, **meta: Any) -> Pod:
     """A worker's pod with all its labels."""
-    slot = Slot(c.WORKER, index, f"mnist-worker-{index}")
+    slot = ReplicaKey(c.WORKER, index, f"mnist-worker-{index}")
     made = pod(c.WORKER, index)
     changed = msgspec.structs.replace(made.metadata, labels=read(labels_of(JOB.metadata, good_spec(JOB), slot)))
     if orphan:

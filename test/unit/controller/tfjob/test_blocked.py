@@ -7,15 +7,15 @@ import pytest
 from fakes.clock import FakeClock
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.controller.tfjob.blocked import TOLD_FOR_S, BlockedChildren
-from tfjob_operator.controller.tfjob.children import owner_key
-from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
+from tfjob_operator.controller.tfjob.children import ReplicaKey, owner_key
+from tfjob_operator.controller.tfjob.decide.actions import Plan
 from tfjob_operator.controller.tfjob.delays import FIRST_DELAY_S, LONGEST_DELAY_S, Delays
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter
 
 META = ObjectMeta(name="mnist", namespace="ns", uid="uid-1")
 AGAIN = ObjectMeta(name="mnist", namespace="ns", uid="uid-2")
-PS = Slot("PS", 0, "mnist-ps-0")
-WORKERS = tuple(Slot("Worker", index, f"mnist-worker-{index}") for index in range(3))
+PS = ReplicaKey("PS", 0, "mnist-ps-0")
+WORKERS = tuple(ReplicaKey("Worker", index, f"mnist-worker-{index}") for index in range(3))
 PLAN = Plan(create_services=(PS, *WORKERS), create_pods=(PS, *WORKERS))
 
 

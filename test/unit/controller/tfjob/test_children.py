@@ -14,9 +14,16 @@ from fakes.controller import KEY, STATUS, ControllerHarness
 from fakes.jobs import OWNER, good_spec, job, pod, replica, service
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.controller.tfjob.build.pod import labels_of
-from tfjob_operator.controller.tfjob.children import ChildLabels, Pod, Service, child_name, index_by_owner, owner_key
-from tfjob_operator.controller.tfjob.decide.actions import Slot
+from tfjob_operator.controller.tfjob.build.labels import labels_of
+from tfjob_operator.controller.tfjob.children import (
+    ChildLabels,
+    Pod,
+    ReplicaKey,
+    Service,
+    child_name,
+    index_by_owner,
+    owner_key,
+)
 
 if TYPE_CHECKING:
     from fakes.controller import StubInformer
@@ -28,7 +35,7 @@ CHILDREN = [("create", "services", "mnist-worker-0"), ("create", "pods", "mnist-
 def elsewhere(child: Any) -> Any:
     """The same child in another tenant's namespace, with the victim's UID and all of its labels."""
     tfjob = job(ONE_WORKER)
-    labels = labels_of(tfjob.metadata, good_spec(tfjob), Slot("Worker", 0, "mnist-worker-0"))
+    labels = labels_of(tfjob.metadata, good_spec(tfjob), ReplicaKey("Worker", 0, "mnist-worker-0"))
     meta = msgspec.structs.replace(
         child.metadata, namespace="mallory", uid="mallory's", labels=msgspec.convert(labels, ChildLabels)
     )

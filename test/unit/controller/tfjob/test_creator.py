@@ -21,16 +21,17 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.tfjob.blocked import TOLD_FOR_S, BlockedChildren
-from tfjob_operator.controller.tfjob.build.pod import labels_of
+from tfjob_operator.controller.tfjob.build.labels import labels_of
+from tfjob_operator.controller.tfjob.children import ReplicaKey
 from tfjob_operator.controller.tfjob.creator import Creator, RefusedError
-from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
+from tfjob_operator.controller.tfjob.decide.actions import Plan
 from tfjob_operator.controller.tfjob.delays import Delays
 from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.job_events import JobEvents
 
 JOB = job({"tfReplicaSpecs": {"Worker": replica(8)}})
 SPEC = good_spec(JOB)
-SLOTS = tuple(Slot("Worker", index, f"mnist-worker-{index}") for index in range(8))
+SLOTS = tuple(ReplicaKey("Worker", index, f"mnist-worker-{index}") for index in range(8))
 
 
 class CreatorHarness:
@@ -43,7 +44,7 @@ class CreatorHarness:
         self.expectations, self.blocked = Expectations(self.clock), BlockedChildren(self.clock, Delays(self.clock))
         self.creator = Creator(self.client, JobEvents(self.recorder), self.expectations, self.blocked)
 
-    async def create(self, slots: tuple[Slot, ...]) -> None:
+    async def create(self, slots: tuple[ReplicaKey, ...]) -> None:
         """Create pod and service of these replicas."""
         await self.creator.create(JOB, SPEC, Plan(create_pods=slots, create_services=slots))
 

@@ -19,9 +19,10 @@ from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import LeaseLock
 from tfjob_operator.controller.tfjob.adoption import RefManager
 from tfjob_operator.controller.tfjob.blocked import BlockedChildren
+from tfjob_operator.controller.tfjob.children import ReplicaKey
 from tfjob_operator.controller.tfjob.confirmation import Confirmer, StaleViewError
 from tfjob_operator.controller.tfjob.creator import Creator, RefusedError
-from tfjob_operator.controller.tfjob.decide.actions import Plan, PodDeletion, Slot
+from tfjob_operator.controller.tfjob.decide.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.delays import Delays
 from tfjob_operator.controller.tfjob.deleter import Deleter
 from tfjob_operator.controller.tfjob.expectations import Expectations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 JOB: Final = job({"tfReplicaSpecs": {"Worker": replica(1)}})
-SLOT: Final = Slot("Worker", 0, "mnist-worker-0")
+SLOT: Final = ReplicaKey("Worker", 0, "mnist-worker-0")
 KNOWLEDGE: Final = (RefusedError, NameTakenError, StaleViewError, NotFoundError, ConflictError)
 TAKEN: Final = refusal(409, "AlreadyExists")
 

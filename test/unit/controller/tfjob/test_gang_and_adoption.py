@@ -21,11 +21,17 @@ from tfjob_operator.api.client.errors import (
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
-from tfjob_operator.controller.tfjob.build.pod import labels_of
-from tfjob_operator.controller.tfjob.children import ChildLabels, ChildMeta, PodGroup, PodGroupSpec, PodGroupStatus
+from tfjob_operator.controller.tfjob.build.gang_scheduler import gang_scheduler
+from tfjob_operator.controller.tfjob.build.labels import labels_of
+from tfjob_operator.controller.tfjob.children import (
+    ChildLabels,
+    ChildMeta,
+    PodGroup,
+    PodGroupSpec,
+    PodGroupStatus,
+    ReplicaKey,
+)
 from tfjob_operator.controller.tfjob.confirmation import StaleViewError
-from tfjob_operator.controller.tfjob.decide.actions import Slot
-from tfjob_operator.controller.tfjob.decide.gang import gang_scheduler
 from tfjob_operator.controller.tfjob.name_conflicts import NameTakenError
 
 if TYPE_CHECKING:
@@ -206,7 +212,7 @@ def orphan() -> Pod:
     """The worker's pod as an earlier job of this name has left it."""
     found = pod("Worker", 0)
     tfjob = job(ONE_WORKER)
-    made = labels_of(tfjob.metadata, good_spec(tfjob), Slot("Worker", 0, "mnist-worker-0"))
+    made = labels_of(tfjob.metadata, good_spec(tfjob), ReplicaKey("Worker", 0, "mnist-worker-0"))
     labels = msgspec.convert(made, ChildLabels)
     meta = msgspec.structs.replace(found.metadata, labels=labels, owner_references=None)
     return msgspec.structs.replace(found, metadata=meta)

@@ -15,8 +15,9 @@ from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.controller.leaderelection import Fence, FencedTransport
 from tfjob_operator.controller.tfjob.blocked import BlockedChildren
+from tfjob_operator.controller.tfjob.children import ReplicaKey
 from tfjob_operator.controller.tfjob.creator import Creator
-from tfjob_operator.controller.tfjob.decide.actions import Plan, Slot
+from tfjob_operator.controller.tfjob.decide.actions import Plan
 from tfjob_operator.controller.tfjob.delays import Delays
 from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.job_events import JobEvents
@@ -60,7 +61,7 @@ async def test_a_job_of_a_thousand_leaves_room_for_the_writes_of_others() -> Non
     blocked = BlockedChildren(FakeClock(), Delays(FakeClock()))
     creator = Creator(client, JobEvents(FakeRecorder()), Expectations(FakeClock()), blocked)
     writer = status_writer(client, FakeRecorder())
-    slots = tuple(Slot("Worker", index, f"mnist-worker-{index}") for index in range(WORKERS))
+    slots = tuple(ReplicaKey("Worker", index, f"mnist-worker-{index}") for index in range(WORKERS))
 
     async def renew() -> None:
         while True:

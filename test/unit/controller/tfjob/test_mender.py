@@ -13,9 +13,10 @@ from fakes.jobs import good_spec, job, observed, pod, replica, service
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, ForbiddenError, NotFoundError
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.tfjob.build.pod import build_service, labels_of
-from tfjob_operator.controller.tfjob.children import ChildLabels, Pod, Service, ServiceSpec
-from tfjob_operator.controller.tfjob.decide.actions import Mending, Plan, Slot
+from tfjob_operator.controller.tfjob.build.labels import labels_of
+from tfjob_operator.controller.tfjob.build.service import build_service
+from tfjob_operator.controller.tfjob.children import ChildLabels, Pod, ReplicaKey, Service, ServiceSpec
+from tfjob_operator.controller.tfjob.decide.actions import Mending, Plan
 from tfjob_operator.controller.tfjob.decide.mending import labels_wanted, relabellings, reselections
 from tfjob_operator.controller.tfjob.decide.plan import plan
 
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
 
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
 JOB = job(ONE_WORKER)
-SLOT = Slot("Worker", 0, "mnist-worker-0")
-PLACE = ("Worker", 0)
+WORKER_0 = ReplicaKey("Worker", 0, "mnist-worker-0")
 POD = pod("Worker", 0)
 SERVICE = service("Worker", 0)
 RIGHT = {
@@ -51,13 +51,13 @@ def selecting(selector: Mapping[str, str] | None) -> Service:
 
 def test_the_labels_of_a_new_child_are_those_that_it_should_have() -> None:
     """U9: by which it is found and told apart; else each would be patched once."""
-    made = labels_of(JOB.metadata, good_spec(JOB), SLOT)
-    assert msgspec.convert(made, ChildLabels) == labels_wanted("mnist", SLOT)
+    made = labels_of(JOB.metadata, good_spec(JOB), WORKER_0)
+    assert msgspec.convert(made, ChildLabels) == labels_wanted("mnist", WORKER_0)
 
 
 def test_the_selector_of_a_new_service_is_one_that_need_not_be_kept() -> None:
     """U17: it is decoded away, since it says what the labels say."""
-    made = build_service(JOB.metadata, good_spec(JOB), SLOT)
+    made = build_service(JOB.metadata, good_spec(JOB), WORKER_0)
     assert made["spec"]["selector"] == RIGHT
     assert msgspec.json.decode(msgspec.json.encode(made), type=Service).spec is None
 
@@ -76,9 +76,9 @@ def test_the_selector_of_a_new_service_is_one_that_need_not_be_kept() -> None:
 def test_a_child_whose_labels_were_edited_is_to_be_relabelled(labels: dict[str, str]) -> None:
     """U9: its name and its owner say what it is."""
     edited = labelled(POD, **labels)
-    assert [*relabellings("mnist", observed([edited]), [])] == [Mending(edited, SLOT)]
-    assert [*relabellings("mnist", [], [(PLACE, labelled(SERVICE, **labels))])] == [
-        Mending(labelled(SERVICE, **labels), SLOT)
+    assert [*relabellings("mnist", observed([edited]), [])] == [Mending(edited, WORKER_0)]
+    assert [*relabellings("mnist", [], [(WORKER_0, labelled(SERVICE, **labels))])] == [
+        Mending(labelled(SERVICE, **labels), WORKER_0)
     ]
 
 
@@ -87,7 +87,7 @@ def test_what_is_as_it_should_be_or_about_to_go_is_left_alone() -> None:
     going = labelled(pod("Worker", 0, terminating=True), replica_index="abc")
     for found in (POD, going, labelled(POD, restart_policy="Always")):
         assert [*relabellings("mnist", observed([found]), [])] == []
-    assert [*relabellings("mnist", [], [(PLACE, SERVICE), (PLACE, service("Worker", 0, terminating=True))])] == []
+    assert [*relabellings("mnist", [], [(WORKER_0, SERVICE), (WORKER_0, service("Worker", 0, terminating=True))])] == []
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,14 @@ def test_what_is_as_it_should_be_or_about_to_go_is_left_alone() -> None:
 def test_a_service_whose_selector_was_edited_is_to_be_mended(selector: dict[str, str] | None) -> None:
     """U17: else the replica is not found by its name any more."""
     edited = selecting(selector)
-    assert [*reselections("mnist", [(PLACE, edited), (PLACE, SERVICE)])] == [Mending(edited, SLOT)]
+    assert [*reselections("mnist", [(WORKER_0, edited), (WORKER_0, SERVICE)])] == [Mending(edited, WORKER_0)]
 
 
 def test_a_service_whose_labels_alone_were_edited_still_selects_its_pod() -> None:
     """U17, U9: the labels are mended, and not the selector."""
     edited = msgspec.structs.replace(labelled(SERVICE, prefixed_replica_index="7"), spec=ServiceSpec(selector=RIGHT))
     assert edited.spec is not None
-    assert [*reselections("mnist", [(PLACE, edited)])] == []
+    assert [*reselections("mnist", [(WORKER_0, edited)])] == []
 
 
 def test_nothing_is_mended_that_is_about_to_go() -> None:
@@ -148,7 +148,7 @@ async def test_an_edited_label_is_restored_once_and_told() -> None:
     await world.sync()  # the cache does not show it yet
     assert world.taken() == [PATCH_POD]
     assert world.client.bodies[PATCH_POD] == {
-        "metadata": {"uid": "uid-mnist-worker-0", "labels": labels_of(JOB.metadata, good_spec(JOB), SLOT)}
+        "metadata": {"uid": "uid-mnist-worker-0", "labels": labels_of(JOB.metadata, good_spec(JOB), WORKER_0)}
     }
     ((kind, reason, message),) = world.recorder.events
     assert (kind, reason) == ("Warning", "RelabelledPod")
@@ -210,6 +210,6 @@ async def test_a_child_that_is_gone_needs_no_mending() -> None:
 
 def test_a_plan_that_only_mends_makes_and_deletes_nothing() -> None:
     """U9: so it needs no confirmation of the view that it was made on."""
-    assert not Plan(relabel=(Mending(POD, SLOT),), reselect=(Mending(SERVICE, SLOT),)).acts
+    assert not Plan(relabel=(Mending(POD, WORKER_0),), reselect=(Mending(SERVICE, WORKER_0),)).acts
     assert isinstance(POD, Pod)
     assert tuple(RIGHT) == c.SELECTING_LABELS

@@ -7,14 +7,15 @@ from typing import Any
 
 from fakes.jobs import good_spec, job, replica
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.tfjob.build.pod import PodBuilder, build_service
-from tfjob_operator.controller.tfjob.decide.actions import Slot
+from tfjob_operator.controller.tfjob.build.pod import PodBuilder
+from tfjob_operator.controller.tfjob.build.service import build_service
+from tfjob_operator.controller.tfjob.children import ReplicaKey
 
-WORKER_0 = Slot("Worker", 0, "mnist-worker-0")
-WORKER_1 = Slot("Worker", 1, "mnist-worker-1")
+WORKER_0 = ReplicaKey("Worker", 0, "mnist-worker-0")
+WORKER_1 = ReplicaKey("Worker", 1, "mnist-worker-1")
 
 
-def pod_of(container: dict[str, Any], slot: Slot = WORKER_0, **entry: Any) -> dict[str, Any]:
+def pod_of(container: dict[str, Any], slot: ReplicaKey = WORKER_0, **entry: Any) -> dict[str, Any]:
     """The pod of a job with two workers whose template has this container."""
     template = {"spec": {"containers": [container, {"name": "sidecar", "image": "s"}]}} | entry.pop("template", {})
     tfjob = job({"tfReplicaSpecs": {"Worker": replica(2, **entry) | {"template": template}}})
@@ -75,7 +76,7 @@ def test_only_the_deciding_pod_is_called_master() -> None:
     spec = good_spec(tfjob)
     roles = [
         PodBuilder(tfjob, spec).build(slot)["metadata"]["labels"].get(c.LABEL_JOB_ROLE)
-        for slot in (Slot("Chief", 0, "x"), WORKER_0, WORKER_1)
+        for slot in (ReplicaKey("Chief", 0, "x"), WORKER_0, WORKER_1)
     ]
     assert roles == ["master", None, None]
 

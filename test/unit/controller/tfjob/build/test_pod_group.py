@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from fakes.jobs import good_spec, job, replica, template
 from tfjob_operator.api.v1.templates import templates_of
+from tfjob_operator.controller.tfjob.build.gang_scheduler import gang_scheduler
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
 from tfjob_operator.controller.tfjob.build.pod_group import build_pod_group, min_resources, resize_patch
 from tfjob_operator.controller.tfjob.build.quantities import format_quantity, parse_quantity
-from tfjob_operator.controller.tfjob.children import ChildMeta, PodGroup
-from tfjob_operator.controller.tfjob.decide.actions import PodGroupResize, Slot
-from tfjob_operator.controller.tfjob.decide.gang import gang_scheduler
+from tfjob_operator.controller.tfjob.children import ChildMeta, PodGroup, ReplicaKey
+from tfjob_operator.controller.tfjob.decide.actions import PodGroupResize
 
 VOLCANO = gang_scheduler("volcano")
 PLUGINS = gang_scheduler("coscheduler")
@@ -51,7 +51,7 @@ def resources_of(spec: dict[str, Any], min_member: int) -> dict[str, str]:
 def patch_of(spec: dict[str, Any], resize: PodGroupResize) -> list[dict[str, Any]]:
     """The patch that brings a job's group to its new size."""
     tfjob = job(spec)
-    return resize_patch(good_spec(tfjob), templates_of(tfjob.spec), resize)
+    return resize_patch(good_spec(tfjob), templates_of(tfjob.spec), resize.group, resize.min_member)
 
 
 def test_a_group_has_the_jobs_name_and_the_job_as_its_controller() -> None:
@@ -129,7 +129,7 @@ def test_a_resize_changes_the_size_and_the_reckoned_resources_alone() -> None:
 def test_pods_for_volcano_name_their_group_and_their_role() -> None:
     """Beside the annotations of the template, which stay."""
     tfjob = job({"tfReplicaSpecs": {"PS": replica(1, template=template() | {"metadata": {"annotations": {"a": "b"}}})}})
-    body = PodBuilder(tfjob, good_spec(tfjob), gang=VOLCANO).build(Slot("PS", 0, "mnist-ps-0"))
+    body = PodBuilder(tfjob, good_spec(tfjob), gang=VOLCANO).build(ReplicaKey("PS", 0, "mnist-ps-0"))
     assert body["spec"]["schedulerName"] == "volcano"
     assert body["metadata"]["annotations"] == {
         "a": "b",
@@ -142,7 +142,7 @@ def test_pods_for_volcano_name_their_group_and_their_role() -> None:
 def test_pods_for_the_coscheduling_plugin_have_a_label() -> None:
     """And the name of the scheduler that has it."""
     tfjob = job()
-    body = PodBuilder(tfjob, good_spec(tfjob), gang=PLUGINS).build(Slot("Worker", 0, "mnist-worker-0"))
+    body = PodBuilder(tfjob, good_spec(tfjob), gang=PLUGINS).build(ReplicaKey("Worker", 0, "mnist-worker-0"))
     assert body["spec"]["schedulerName"] == "coscheduler"
     assert body["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "mnist"
     assert "annotations" not in body["metadata"]
@@ -151,7 +151,7 @@ def test_pods_for_the_coscheduling_plugin_have_a_label() -> None:
 def test_a_scheduler_that_the_template_names_stays() -> None:
     """The user knows; a Warning tells of it."""
     tfjob = job({"tfReplicaSpecs": {"Worker": replica(1, template=template(schedulerName="own"))}})
-    body = PodBuilder(tfjob, good_spec(tfjob), gang=VOLCANO).build(Slot("Worker", 0, "mnist-worker-0"))
+    body = PodBuilder(tfjob, good_spec(tfjob), gang=VOLCANO).build(ReplicaKey("Worker", 0, "mnist-worker-0"))
     assert body["spec"]["schedulerName"] == "own"
 
 

@@ -20,12 +20,13 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
 from tfjob_operator.controller.tfjob.blocked import BlockedChildren
+from tfjob_operator.controller.tfjob.build.config_map import build_config_map, config_map_name
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
-from tfjob_operator.controller.tfjob.build.tf_config import INLINE_BYTES, ClusterSpec, config_map_name
-from tfjob_operator.controller.tfjob.children import NO_LABELS, ChildMeta, ConfigMap
+from tfjob_operator.controller.tfjob.build.tf_config import INLINE_BYTES, ClusterSpec
+from tfjob_operator.controller.tfjob.children import NO_LABELS, ChildMeta, ConfigMap, ReplicaKey
 from tfjob_operator.controller.tfjob.creator import Creator
-from tfjob_operator.controller.tfjob.decide.actions import NOTHING, Plan, PodDeletion, Slot
-from tfjob_operator.controller.tfjob.decide.config_maps import build_config_map, with_config_maps
+from tfjob_operator.controller.tfjob.decide.actions import NOTHING, Plan, PodDeletion
+from tfjob_operator.controller.tfjob.decide.config_maps import with_config_maps
 from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.controller.tfjob.delays import Delays
 from tfjob_operator.controller.tfjob.expectations import Expectations
@@ -55,12 +56,12 @@ def cluster_of(tfjob: TFJob, domain: str = "") -> ClusterSpec:
     return ClusterSpec(tfjob.metadata, good_spec(tfjob), domain)
 
 
-def slot(index: int, kind: str = "Worker") -> Slot:
+def slot(index: int, kind: str = "Worker") -> ReplicaKey:
     """A replica's place."""
-    return Slot(kind, index, f"mnist-{kind.lower()}-{index}")
+    return ReplicaKey(kind, index, f"mnist-{kind.lower()}-{index}")
 
 
-def variables(tfjob: TFJob, place: Slot) -> list[dict[str, Any]]:
+def variables(tfjob: TFJob, place: ReplicaKey) -> list[dict[str, Any]]:
     """The environment of the training container."""
     found: list[dict[str, Any]] = (
         PodBuilder(tfjob, good_spec(tfjob)).build(place)["spec"]["containers"][0].get("env", [])
@@ -270,7 +271,7 @@ class Hands:
         self.creator = Creator(self.client, JobEvents(self.recorder), self.expectations, blocked)
         self.job = large()
 
-    async def create(self, *slots: Slot, digest: str = DIGEST) -> None:
+    async def create(self, *slots: ReplicaKey, digest: str = DIGEST) -> None:
         """Create a ConfigMap, and service and pod of these replicas."""
         plan = Plan(create_pods=slots, create_services=slots, create_config_maps=(digest,))
         await self.creator.create(self.job, good_spec(self.job), plan)

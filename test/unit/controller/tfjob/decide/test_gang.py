@@ -16,8 +16,9 @@ from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import JobStatus
+from tfjob_operator.controller.tfjob.build.gang_scheduler import gang_scheduler
 from tfjob_operator.controller.tfjob.children import ChildMeta, PodGroup, PodGroupSpec, PodGroupStatus
-from tfjob_operator.controller.tfjob.decide.gang import FIRST_LOOK_S, LOOK_AGAIN_S, Gang, gang_scheduler
+from tfjob_operator.controller.tfjob.decide.gang import FIRST_LOOK_S, LOOK_AGAIN_S, Gang
 from tfjob_operator.controller.tfjob.decide.plan import plan
 
 if TYPE_CHECKING:

@@ -9,13 +9,16 @@ from hypothesis import strategies as st
 from fakes.jobs import pod
 from tfjob_operator.api.core import ContainerStatus
 from tfjob_operator.api.v1.types import IndexRestarts
+from tfjob_operator.controller.tfjob.children import ReplicaKey
 from tfjob_operator.controller.tfjob.decide.replicas import Outcome, Replica
 from tfjob_operator.controller.tfjob.decide.restarts import account, in_place_restarts, merged, taken_over
 
 
 def replica(uid: str, restarts: int = 0, index: int = 0) -> Replica:
     """A worker's pod that the kubelet has restarted so often."""
-    return Replica("Worker", index, pod("Worker", index, restarts=restarts, uid=uid), Outcome.ACTIVE)
+    return Replica(
+        ReplicaKey.of("mnist", "Worker", index), pod("Worker", index, restarts=restarts, uid=uid), Outcome.ACTIVE
+    )
 
 
 def total(records: tuple[IndexRestarts, ...]) -> int:

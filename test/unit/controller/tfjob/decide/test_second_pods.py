@@ -15,8 +15,8 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, JobStatus
-from tfjob_operator.controller.tfjob.children import ChildLabels, Pod
-from tfjob_operator.controller.tfjob.decide.identity import place_of
+from tfjob_operator.controller.tfjob.children import ChildLabels, Pod, ReplicaKey
+from tfjob_operator.controller.tfjob.decide.identity import key_of
 from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.controller.tfjob.decide.replicas import replicas_of
 
@@ -118,7 +118,7 @@ def test_whatever_its_labels_say_a_child_is_what_its_name_says(labels: dict[str,
     """U9: for the garbage collector, too, it is the job's; it is counted and judged as before."""
     changed = None if labels is None else msgspec.structs.replace(TRUE.metadata.labels or ChildLabels(), **labels)
     edited = msgspec.structs.replace(TRUE, metadata=msgspec.structs.replace(TRUE.metadata, labels=changed))
-    assert place_of("mnist", edited.metadata) == (c.WORKER, 0)
+    assert key_of("mnist", edited.metadata) == ReplicaKey.of("mnist", c.WORKER, 0)
     tfjob = job(ONE)
     decided = plan(tfjob, good_spec(tfjob), [edited], [service("Worker", 0)], EPOCH)
     assert not any(names(decided).values())
@@ -141,8 +141,8 @@ NO_NAMES = (
 def test_only_the_very_name_of_a_replica_names_it(name: str) -> None:
     """U9: all others have nothing but their labels to say what they are."""
     unlabelled = copy(name, labels=None)
-    assert place_of("mnist", unlabelled.metadata) is None
-    assert place_of("mnist", copy(name).metadata) == (c.WORKER, 0)
+    assert key_of("mnist", unlabelled.metadata) is None
+    assert key_of("mnist", copy(name).metadata) == ReplicaKey.of("mnist", c.WORKER, 0)
 
 
 def test_a_pod_that_nothing_says_what_it_is_goes() -> None:

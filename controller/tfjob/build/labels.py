@@ -1,0 +1,52 @@
+"""The labels of children, and how a service selects its pod by them. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfjob_operator.api.v1 import constants as c
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1.types import ReplicaSpec, TFJobSpec
+    from tfjob_operator.controller.tfjob.children import ReplicaKey
+
+
+def deciding_type(specs: Mapping[str, ReplicaSpec]) -> str | None:
+    """The replica type whose end ends the job: chief or master when present, else worker; None where every type counts."""
+    for name in (*c.CHIEF_TYPES, c.WORKER):
+        if name in specs and specs[name].replicas > 0:
+            return name
+    return None
+
+
+def selector_of(labels: Mapping[str, str]) -> dict[str, str]:
+    """How a service selects the pod of a replica, whose labels are those of the service."""
+    return {name: labels[name] for name in c.SELECTING_LABELS}
+
+
+def labels_of(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str, str]:
+    """Our labels on a child, in both families. They win over the template's."""
+    labels = labels_of_all(job)
+    for old, name, value in (
+        (c.LABEL_TF_REPLICA_TYPE, c.LABEL_REPLICA_TYPE, key.type.lower()),
+        (c.LABEL_TF_REPLICA_INDEX, c.LABEL_REPLICA_INDEX, str(key.index)),
+    ):
+        labels[name] = labels[old] = labels[c.LABEL_PREFIX + name] = value
+    if key.index == 0 and key.type == deciding_type(spec.replicas):
+        labels[c.LABEL_JOB_ROLE] = labels[c.LABEL_PREFIX + c.LABEL_JOB_ROLE] = c.ROLE_MASTER
+    return labels
+
+
+def labels_of_all(job: ObjectMeta) -> dict[str, str]:
+    """The labels that all children of a job have, whatever they are."""
+    return {
+        c.LABEL_GROUP_NAME: c.GROUP_NAME,
+        c.LABEL_JOB_NAME: job.name,
+        c.LABEL_TF_JOB_NAME: job.name,
+        c.LABEL_CONTROLLER_NAME: c.CONTROLLER_NAME,
+        c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME,
+        c.LABEL_PREFIX + c.LABEL_JOB_NAME: job.name,
+    }

@@ -1,0 +1,48 @@
+"""The body of a replica's service, by which the replica has a name in DNS. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.tfjob.build.labels import labels_of, selector_of
+from tfjob_operator.controller.tfjob.build.references import owner_reference
+
+if TYPE_CHECKING:
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1.types import Port, ReplicaSpec, TFJobSpec
+    from tfjob_operator.controller.tfjob.children import ReplicaKey
+
+
+def build_service(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str, Any]:
+    """The headless service that gives one replica its stable DNS name, published before the pod is ready (B63)."""
+    labels = labels_of(job, spec, key)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": key.name, "labels": labels, "ownerReferences": [owner_reference(job)]},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": selector_of(labels),
+            "ports": _service_ports(spec.replicas[key.type]),
+        },
+    }
+
+
+def _service_ports(replica: ReplicaSpec) -> list[dict[str, Any]]:
+    """The named ports, each number once for a protocol: a service may not have two names for it, as a container may.
+
+    Of several names `tfjob-port` stays, by which TensorFlow is looked for, else the first.
+    """
+    ports = replica.template.ports
+    chosen: dict[tuple[int, str], Port] = {}
+    for port in ports:
+        place = port.number, port.protocol
+        if place not in chosen or port.name == c.PORT_NAME:
+            chosen[place] = port
+    return [
+        {"name": port.name, "port": port.number} | ({"protocol": port.protocol} if port.protocol != c.TCP else {})
+        for port in ports
+        if chosen[port.number, port.protocol] is port
+    ]
