@@ -99,45 +99,14 @@ def build(
     # One limit for all requests but the lease's, which must not wait for anything of ours.
     limiter = TokenBucket(options.qps, options.burst, clock=clock) if options.qps else None
     work_gate, event_gate = GatedTransport(fenced), GatedTransport(fenced)
+    writing = partial(client, field_manager=EVENT_SOURCE, limiter=limiter)
     reader = client(transports.watches, limiter=limiter)
-    writer, event_writer = (
-        client(gate, field_manager=EVENT_SOURCE, limiter=limiter) for gate in (work_gate, event_gate)
-    )
     informers = SharedInformerFactory(reader, clock=clock, metrics=metrics)
-    recorder = EventRecorder(event_writer, component=EVENT_SOURCE, clock=clock, metrics=metrics)
-    job_metrics = JobMetrics(metrics)
-    if options.namespace:
-        job_metrics.expect([options.namespace])
-    queue: RateLimitingQueue[str] = RateLimitingQueue(
-        default_controller_rate_limiter(), name=NAME, metrics=metrics, clock=clock
-    )
-    caches = Caches.of(
-        informers,
-        options.namespace,
-        gang_scheduler_name=options.gang_scheduler_name if options.enable_gang_scheduling else "",
-        resync_s=options.resync_s,
-    )
-    tfjobs = new_controller(
-        caches,
-        writer,
-        recorder,
-        queue,
-        clock=clock,
-        metrics=job_metrics,
-        leadership_term=LeadershipTerm(reader, options.namespace) if options.election is not None else None,
-        domain=options.cluster_domain,
-    )
+    recorder = EventRecorder(writing(event_gate), component=EVENT_SOURCE, clock=clock, metrics=metrics)
+    controller, expect_jobs = _tfjobs(options, informers, reader, writing(work_gate), recorder, metrics, clock)
     manager = Manager(
         informers,
-        Controller(
-            NAME,
-            tfjobs.sync,
-            queue=queue,
-            workers=options.threadiness,
-            on_start=tfjobs.begin,
-            metrics=metrics,
-            clock=clock,
-        ),
+        controller,
         stop=stop,
         elector=elector,
         work_gate=work_gate,
@@ -145,7 +114,7 @@ def build(
         event_gate=event_gate,
         pages=pages,
         beside=beside,
-        on_synced=lambda: job_metrics.expect({job.metadata.namespace for job in caches.jobs.indexer.list()}),
+        on_synced=expect_jobs,
     )
     metrics.gauge(IS_LEADER).set_function(lambda: float(manager.is_leading))
     return manager
@@ -170,6 +139,50 @@ def _elector(
         clock=clock,
         chance=chance,
     )
+
+
+def _tfjobs(  # noqa: PLR0917 - one of each
+    options: Options,
+    informers: SharedInformerFactory,
+    reader: RestClient,
+    writer: RestClient,
+    recorder: EventRecorder,
+    metrics: MetricsProvider,
+    clock: Clock,
+) -> tuple[Controller, Callable[[], None]]:
+    """Build the controller of TFJobs; and what prepares the counters of the namespaces whose jobs are in the cache."""
+    counted = JobMetrics(metrics)
+    if options.namespace:
+        counted.expect([options.namespace])
+    caches = Caches.of(
+        informers,
+        options.namespace,
+        gang_scheduler_name=options.gang_scheduler_name if options.enable_gang_scheduling else "",
+        resync_s=options.resync_s,
+    )
+    queue: RateLimitingQueue[str] = RateLimitingQueue(
+        default_controller_rate_limiter(), name=NAME, metrics=metrics, clock=clock
+    )
+    tfjobs = new_controller(
+        caches,
+        writer,
+        recorder,
+        queue,
+        clock=clock,
+        metrics=counted,
+        leadership_term=LeadershipTerm(reader, options.namespace) if options.election is not None else None,
+        domain=options.cluster_domain,
+    )
+    controller = Controller(
+        NAME,
+        tfjobs.sync,
+        queue=queue,
+        workers=options.threadiness,
+        on_start=tfjobs.begin,
+        metrics=metrics,
+        clock=clock,
+    )
+    return controller, lambda: counted.expect({job.metadata.namespace for job in caches.jobs.indexer.list()})
 
 
 async def run(options: Options, settings: Settings, stop: asyncio.Event) -> None:
