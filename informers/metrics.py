@@ -101,5 +101,5 @@ class InformerMetrics:
 
 
 def version_as_number(version: str) -> float:
-    """A resourceVersion for a gauge. Versions are opaque: what is no number reads as 0. 15 digits fit a float exactly."""
+    """Return a resourceVersion for a gauge. Versions are opaque: no number reads as 0. 15 digits fit a float exactly."""
     return float(version[-15:]) if version.isdecimal() else 0.0

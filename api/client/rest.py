@@ -82,10 +82,11 @@ class RestClient:
         list_s: float = LIST_S,
         watch_s: float = DEAD_PEER_S,
     ) -> None:
-        """`field_manager` names us on every write (WR-03); `limiter` holds back requests, but watches only when they are tried
-        again (WR-05). One attempt takes at most `request_s` seconds, of a list `list_s`; a lease needs less than the default.
-        The head of a watch may take `watch_s`: some proxies keep it back until there is a body, in a quiet collection until the
-        first bookmark.
+        """Send requests through `transport`; `field_manager` names us on every write (WR-03).
+
+        `limiter` delays requests, but watches only when they are repeated (WR-05). One attempt takes at most `request_s`
+        seconds, of a list `list_s`; a lease needs less than the default. The head of a watch may take `watch_s`: some proxies
+        keep it back until there is a body, in a quiet collection until the first bookmark.
         """
         counted = RequestMetrics(metrics, host) if metrics is not NO_METRICS else None
         self._exchange = Exchange(transport, limiter=limiter, metrics=counted, clock=clock)

@@ -47,8 +47,10 @@ log = structlog.get_logger(__name__)
 
 
 class Adoptions(NamedTuple):
-    """What came of adopting: whether the caches will show any of it, and with it cause another sync; and in how many seconds
-    there is more to try, None if nothing is left."""
+    """The result of adopting: whether `any` was adopted, so that the caches will show it and cause another sync.
+
+    `wait_s` is in how many seconds there is more to try, None if nothing is left.
+    """
 
     any: bool
     wait_s: float | None

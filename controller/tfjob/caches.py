@@ -38,7 +38,7 @@ class Caches:
     def of(
         cls, factory: SharedInformerFactory, namespace: str, *, gang_scheduler_name: str = "", resync_s: float = 0.0
     ) -> Caches:
-        """The caches on informers of this factory, for one namespace or for "" all. Of children only those with our label.
+        """Return the caches on informers of this factory, for one namespace or "" for all; of children only our own.
 
         Without a `gang_scheduler_name` no gang scheduler is in use. `resync_s` is how often all jobs are synced, 0 for never.
         """

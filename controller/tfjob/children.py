@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def child_name(job: str, replica_type: str, index: int) -> str:
-    """The name of a replica's pod and of its service."""
+    """Return the name of a replica's pod and of its service."""
     return f"{job}-{replica_type.lower()}-{index}"
 
 
@@ -72,7 +72,7 @@ class ChildMeta(Meta, frozen=True):
     deletion_grace_period_seconds: int | None = None
 
     def label_map(self) -> Mapping[str, str]:
-        """The labels of `ChildLabels` that are set."""
+        """Return the labels of `ChildLabels` that are set."""
         found: dict[str, str] = msgspec.to_builtins(self.labels or NO_LABELS)
         return found
 
@@ -146,29 +146,29 @@ ORPHAN_INDEX: Final = "orphans-by-job"
 
 
 def owner_key(owner: Meta) -> OwnerKey:
-    """The key under which the children of this object are found."""
+    """Return the key under which the children of this object are indexed."""
     return OwnerKey(f"{owner.namespace}/{owner.uid}")
 
 
 def key_of_owner(child: Meta, owner: OwnerReference) -> OwnerKey:
-    """The key of the object that this reference of a child is about."""
+    """Return the key under which a child with this owner reference is indexed."""
     return OwnerKey(f"{child.namespace}/{owner.uid}")
 
 
 def index_by_owner(child: Object) -> Sequence[str]:
-    """The index function of `OWNER_INDEX`. Runs for every event of a watch."""
+    """Return the key of a child's controller: the index function of `OWNER_INDEX`, called for every event of a watch."""
     owner = controller_of(child.metadata)
     return () if owner is None else (key_of_owner(child.metadata, owner),)
 
 
 def index_orphans(child: Pod | Service) -> Sequence[str]:
-    """The index function of `ORPHAN_INDEX`. Runs for every event of a watch, and finds next to nothing."""
+    """Return the key of an orphan's job: the index function of `ORPHAN_INDEX`, called for every event of a watch."""
     key = job_of_orphan(child.metadata)
     return () if key is None else (key,)
 
 
 def job_of_orphan(child: ChildMeta) -> str | None:
-    """The key of the job that an orphan's labels name, or None for a child that is controlled or names none."""
+    """Return the key of the job that an orphan's labels name; None for a child that has a controller or names none."""
     if controller_of(child) is not None:
         return None
     name = (child.labels or NO_LABELS).job_name

@@ -65,7 +65,7 @@ CONFIG_MAP: Final = ChildKind(
 
 
 def pod_group_kind(scheduler: GangScheduler) -> ChildKind:
-    """The kind of child that the PodGroups of this scheduler are."""
+    """Return the kind of child that the PodGroups of this scheduler are."""
     return ChildKind(
         "PodGroup",
         scheduler.pod_groups,

@@ -41,7 +41,7 @@ class PodGroupCache:
 
     @classmethod
     def of(cls, scheduler: GangScheduler, factory: SharedInformerFactory, namespace: str) -> PodGroupCache:
-        """The cache on an informer of this factory, for one namespace or for "" all."""
+        """Return the cache on an informer of this factory, for one namespace or "" for all."""
         codec = Codec(scheduler.pod_groups, PodGroup)
         return cls(scheduler, factory.informer(codec, namespace=namespace, required=False))
 
@@ -51,7 +51,7 @@ class PodGroupCache:
         self._informer.add_event_handler(ChildHandler[PodGroup](kind, feed, expectations, blocked))
 
     def gang_of(self, job: ObjectMeta) -> Gang:
-        """What is known of a job's gang. A group of its name that it does not control is none of its own (B13)."""
+        """Return what is known of a job's PodGroup; one of its name that it does not control does not count (B13)."""
         group = self._informer.indexer.get(meta_key(job))
         owner = controller_of(group.metadata) if group is not None else None
         if owner is None or owner.uid != job.uid:

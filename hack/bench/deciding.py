@@ -56,7 +56,7 @@ class Observed:
 
 
 def measure_planning(bench: Bench) -> list[Result]:
-    """A job of one PS and four workers: its first sync, which creates everything, and one that finds nothing to do."""
+    """Measure a job of one PS and four workers: its first sync, which creates everything, and one that finds nothing to do."""
     bench.say(f"planning a job of {sum(count for _, count in REPLICAS)} replicas {PLANS:,} times, {ROUNDS} times")
     new, settled = worlds()
     sides: dict[str, Callable[[], float]] = {
@@ -81,7 +81,7 @@ def measure_events(bench: Bench) -> list[Result]:
 
 
 def worlds() -> tuple[Observed, Observed]:
-    """A job that has nothing yet, and the same one when everything runs and its status says so."""
+    """Return a job that has nothing yet, and the same one when everything runs and its status says so."""
     spec = job_spec(REPLICAS)
     new = Observed(job(0, "team", REPLICAS), spec)
     begun = new.plan()

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def config_map_name(job: str, digest: str) -> str:
-    """The name of the ConfigMap of this hash."""
+    """Return the name of the ConfigMap of this hash."""
     return f"{job}-cluster-{digest}"
 
 
 def build_config_map(job: ObjectMeta, cluster: ClusterSpec, digest: str) -> dict[str, Any]:
-    """The ConfigMap of this hash, as it is sent to the API server.
+    """Return the ConfigMap of this hash, as it is sent to the API server.
 
     If the job was scaled since pods of another hash were made, and theirs was deleted, then nobody knows any more what was in
     it: they find what is true now.

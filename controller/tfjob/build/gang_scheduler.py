@@ -28,18 +28,18 @@ class GangScheduler:
     admits: bool
 
     def pod_labels(self, job: str) -> dict[str, str]:
-        """The labels by which a pod belongs to the job's group."""
+        """Return the labels by which a pod belongs to the job's group."""
         return {} if self.admits else {"scheduling.x-k8s.io/pod-group": job}
 
     def pod_annotations(self, job: str, replica_type: str) -> dict[str, str]:
-        """The annotations by which a pod belongs to the job's group; volcano also wants to know its role."""
+        """Return the annotations by which a pod belongs to the job's group; volcano also reads its role."""
         if not self.admits:
             return {}
         return {"scheduling.k8s.io/group-name": job, "volcano.sh/task-spec": replica_type.lower()}
 
 
 def gang_scheduler(name: str) -> GangScheduler:
-    """The scheduler of this name: volcano, or else one that has the coscheduling plugin."""
+    """Return the scheduler of this name: volcano, else one with the coscheduling plugin."""
     if name == VOLCANO:
         return GangScheduler(name, VOLCANO_POD_GROUPS, admits=True)
     return GangScheduler(name, COSCHEDULING_POD_GROUPS, admits=False)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def deciding_type(specs: Mapping[str, ReplicaSpec]) -> str | None:
-    """The replica type whose end ends the job: chief or master when present, else worker; None where every type counts."""
+    """Return the type that decides about the job: chief or master when present, else worker; None where all types count."""
     for name in (*c.CHIEF_TYPES, c.WORKER):
         if name in specs and specs[name].replicas > 0:
             return name
@@ -41,7 +41,7 @@ def labels_of(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str, st
 
 
 def labels_of_all(job: ObjectMeta) -> dict[str, str]:
-    """The labels that all children of a job have, whatever they are."""
+    """Return the labels that all children of a job have, of whatever kind."""
     return {
         c.LABEL_GROUP_NAME: c.GROUP_NAME,
         c.LABEL_JOB_NAME: job.name,

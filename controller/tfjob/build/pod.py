@@ -39,7 +39,7 @@ class PodBuilder:
         self.cluster = ClusterSpec(job.metadata, spec, domain)
 
     def build(self, key: ReplicaKey) -> dict[str, Any]:
-        """The pod of one replica."""
+        """Return the pod of one replica."""
         replica = self._spec.replicas[key.type]
         template: Any = self._templates[key.type]
         own = template.get("metadata") or {}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def build_pod_group(
     job: ObjectMeta, spec: TFJobSpec, templates: Mapping[str, JSON], scheduler: GangScheduler, min_member: int
 ) -> dict[str, Any]:
-    """The PodGroup of a job, as it is sent to the API server. What the user did not say is not in it.
+    """Return the PodGroup of a job, as it is sent to the API server, without fields that the user left out.
 
     A queue, above all: the scheduler, or its webhook, knows the default (B66).
     """
@@ -45,7 +45,7 @@ def build_pod_group(
 def resize_patch(
     spec: TFJobSpec, templates: Mapping[str, JSON], group: PodGroup, min_member: int
 ) -> list[dict[str, Any]]:
-    """The JSON patch that brings a group to its new size, and to the resources reckoned from it; all else stays.
+    """Return the JSON patch for a group's new size, and the resources computed from it; all else stays.
 
     Refused by the server when the name belongs to another group by now.
     """
@@ -59,7 +59,7 @@ def resize_patch(
 
 
 def min_resources(spec: TFJobSpec, templates: Mapping[str, JSON], min_member: int) -> dict[str, str]:
-    """What the first `min_member` pods request together, chief first, then in the order of the replica types."""
+    """Return what the first `min_member` pods request together, chief first, then in the order of the types."""
     total: dict[str, Decimal] = {}
     left = min_member
     for replica in spec.replicas.values():
@@ -71,7 +71,7 @@ def min_resources(spec: TFJobSpec, templates: Mapping[str, JSON], min_member: in
 
 
 def _priority_class(templates: Mapping[str, JSON]) -> str:
-    """That of the first template that has one."""
+    """Return the priority class of the first template that has one."""
     found = (templates[name] for name in c.REPLICA_TYPES if name in templates)
     names = (object_in(template, "spec").get("priorityClassName") for template in found)
     return next((name for name in names if isinstance(name, str) and name), "")

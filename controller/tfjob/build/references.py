@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def reference_to(job: TFJob) -> ObjectReference:
-    """The reference by which an event finds its job."""
+    """Return the reference to a job for its events."""
     meta = job.metadata
     return ObjectReference(
         api_version=TFJOBS.api_version,
@@ -26,7 +26,7 @@ def reference_to(job: TFJob) -> ObjectReference:
 
 
 def owner_reference(job: ObjectMeta) -> dict[str, Any]:
-    """The controller reference that makes a child ours, and lets the garbage collector take it with the job (RM-04)."""
+    """Return the controller reference to the job, by which the garbage collector deletes the child with it (RM-04)."""
     return {
         "apiVersion": TFJOBS.api_version,
         "kind": TFJOBS.kind,

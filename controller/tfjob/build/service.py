@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def build_service(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str, Any]:
-    """The headless service that gives one replica its stable DNS name, published before the pod is ready (B63)."""
+    """Return the headless service that gives a replica its DNS name, published before the pod is ready (B63)."""
     labels = labels_of(job, spec, key)
     return {
         "apiVersion": "v1",
@@ -31,7 +31,7 @@ def build_service(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str
 
 
 def _service_ports(replica: ReplicaSpec) -> list[dict[str, Any]]:
-    """The named ports, each number once for a protocol: a service may not have two names for it, as a container may.
+    """Return the named ports, each number once for a protocol: containers may have two names for one, services not.
 
     Of several names `tfjob-port` stays, by which TensorFlow is looked for, else the first.
     """

@@ -132,12 +132,12 @@ class ClusterSpec:
         return sha256(f"{self._uid} {self.text}".encode()).hexdigest()[:16]
 
     def tf_config(self, replica_type: str, index: int) -> str:
-        """The value of TF_CONFIG for one replica."""
+        """Return the value of TF_CONFIG for one replica."""
         before, shared, after = self._parts(replica_type, index)
         return f"{before}{shared.text}{after}"
 
     def tf_config_with(self, reference: str, replica_type: str, index: int) -> str:
-        """The same with `reference` in the place of the whole cluster, for a replica that is told of it."""
+        """Return the same with `reference` in the place of the whole cluster, for a replica that gets it."""
         before, _, after = self._parts(replica_type, index)
         return f"{before}{reference}{after}"
 
@@ -175,7 +175,7 @@ def _quoted(kind: str) -> str:
 
 
 def too_long(job: ObjectMeta, spec: TFJobSpec, domain: str = "") -> Mistake | None:
-    """What is wrong if no process could be started with the TF_CONFIG of this job, else None (U1).
+    """Return the mistake if no process could be started with the TF_CONFIG of this job, else None (U1).
 
     The bound is Linux' own: `execve` fails with one longer string, whatever the container.
     """

@@ -52,7 +52,7 @@ def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
 
 
 def policy_after(ended: Conditions, policy: str) -> str:
-    """Return the policy that counts after such an end: what a limit of its own stopped leaves nothing running (B47)."""
+    """Return the clean-up policy after such an end: a job that was stopped by a limit leaves nothing running (B47)."""
     failed = conditions.find(ended, ConditionType.FAILED)
     stopped = failed is not None and failed.reason == ConditionReason.LIMIT
     return CleanPodPolicy.RUNNING if stopped and policy == CleanPodPolicy.NONE else policy
@@ -67,7 +67,7 @@ def without_active(
 
 
 def _policy(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> str:
-    """The policy that counts now. What was never good can have said nothing about it."""
+    """Return the clean-up policy to follow now. A specification that was never valid has none."""
     failed = conditions.find(draft.conditions, ConditionType.FAILED)
     if isinstance(spec, InvalidSpec) and failed is not None and failed.reason == ConditionReason.INVALID:
         return CleanPodPolicy.RUNNING
@@ -75,7 +75,7 @@ def _policy(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> str:
 
 
 def _recounted(recorded: dict[str, ReplicaStatus], seen: Observed) -> dict[str, ReplicaStatus]:
-    """What has succeeded or failed stays counted when its pod is gone."""
+    """Return the counters after the end: what has succeeded or failed stays counted when its pod is gone."""
     return {
         name: msgspec.structs.replace(
             found,

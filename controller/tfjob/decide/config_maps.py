@@ -37,7 +37,7 @@ def with_config_maps(
     *,
     domain: str,
 ) -> Plan:
-    """The plan with the ConfigMaps that it takes; `held` are those that the job controls, `domain` is the cluster's DNS domain.
+    """Return the plan with its ConfigMaps; `held` are those that the job controls, `domain` the cluster's DNS domain.
 
     What pods read that may start again is there; what is made for pods of now stays while the job lives; nothing else does.
     """
@@ -66,6 +66,6 @@ def with_config_maps(
 
 
 def _digest_of(pod: Pod) -> str:
-    """The hash of the ConfigMap that a pod reads, or "": users can write anything into a label."""
+    """Return the hash of the ConfigMap that a pod reads, or "": users can write anything into a label."""
     digest = (pod.metadata.labels or NO_LABELS).cluster_spec
     return digest if digest and _DIGEST.fullmatch(digest) else ""

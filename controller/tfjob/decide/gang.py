@@ -61,14 +61,14 @@ def with_gang(
 
 
 def without_pod_group(plan: Plan, gang: Gang) -> Plan:
-    """The plan for a job that needs no places (any more): its PodGroup goes, once (B55)."""
+    """Return the plan for a job that needs no PodGroup (any more): it is deleted, once (B55)."""
     if gang.group is None or plan.delete_job or _is_going(gang.group):
         return plan
     return replace(plan, delete_pod_group=gang.group)
 
 
 def with_pod_group(plan: Plan, job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica], gang: Gang) -> Plan:
-    """The plan for a job that runs or is about to; `replicas` are those that have a pod and are asked for."""
+    """Return the plan for a job that is to run; `replicas` are those of its specification that have a pod."""
     plan = replace(plan, events=plan.events + _first_events(job, spec, gang.scheduler))
     group = gang.group
     if not gang.known:

@@ -41,7 +41,7 @@ def reselections(job: str, services: Iterable[tuple[ReplicaKey, Service]]) -> It
 
 
 def labels_wanted(job: str, key: ReplicaKey, *, beside: ChildLabels = NO_LABELS) -> ChildLabels:
-    """Return the labels by which a child of this replica is found, with what those `beside` say that is no address."""
+    """Return the labels that select a child of this replica, with the other labels of `beside`."""
     kind, index = key.type.lower(), str(key.index)
     return ChildLabels(
         group_name=c.GROUP_NAME,

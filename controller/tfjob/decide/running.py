@@ -84,7 +84,7 @@ def _go_on(
 
 
 def _begin(draft: StatusDraft, spec: TFJobSpec) -> None:
-    """Created, started, and resumed if it was suspended: then its time starts anew."""
+    """Set Created and the start time; a job that was suspended is resumed, and its start time set anew."""
     draft.create()
     announce(draft, spec)
     if conditions.is_true(draft, ConditionType.SUSPENDED):
@@ -111,7 +111,7 @@ def _ending(draft: StatusDraft, spec: TFJobSpec, verdict: Verdict, replicas: Seq
 
 
 def _say_how_it_goes(draft: StatusDraft, restarting: Sequence[Replica], *, running: bool, settled: bool) -> None:
-    """Running or Restarting. A job that restarts is running again only when every replica has its pod back (B23)."""
+    """Set Running or Restarting; a job that restarts is Running again only when every replica has its pod back (B23)."""
     name, was_restarting = draft.job.metadata.name, conditions.is_true(draft.job.status, ConditionType.RESTARTING)
     if restarting:
         kinds = ", ".join(sorted({replica.type for replica in restarting}))
@@ -138,7 +138,7 @@ def _exit_event(replica: Replica) -> JobEvent | None:
 
 
 def _keys(job: str, spec: TFJobSpec, finished: Finished) -> list[ReplicaKey]:
-    """The replicas that should have a pod: all that have not succeeded."""
+    """Return the replicas that should have a pod: all that have not succeeded."""
     return [
         ReplicaKey.of(job, replica.type, index)
         for replica in spec.replicas.values()
