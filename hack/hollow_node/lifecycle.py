@@ -10,7 +10,7 @@ What is done differently from one version of Kubernetes to another is asked of `
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hack.hollow_node.conditions import SANDBOX, condition_of
 from hack.hollow_node.containers import CREATING, INITIALIZING, call_unknown, last_end, waits_for
@@ -24,6 +24,10 @@ from hack.kubernetes_versions import CONTAINERS_END_BEFORE_PHASE, SANDBOX_CONDIT
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+
+_NEVER_RUN: Final = frozenset({Outcome.NEVER_START, Outcome.REJECTED, *WAITS})
+"""What the first container never does is run: a kubelet rejects a pod, and not what it was asked to delete before."""
 
 
 def advance(pod: HollowPod, script: Script, status: HollowStatus, now: datetime, place: Place) -> Step:
@@ -83,7 +87,7 @@ def _is_starting(moment: Moment) -> bool:
         and moment.kubernetes.has(CONTAINERS_END_BEFORE_PHASE)
         and moment.containers.nothing_began()
         and not _waits_after_start(moment)
-        and _first_run(moment).outcome not in {Outcome.NEVER_START, *WAITS}
+        and _first_run(moment).outcome not in _NEVER_RUN
     )
 
 

@@ -53,7 +53,7 @@ def test_a_job_that_is_made_again_takes_over_what_was_left_behind(cluster: Clust
         eventually(lambda: not cluster.names("pods") and not cluster.names("services"), "they go with their new owner")
 
 
-def pod(job: str, name: str, owners: list[dict[str, Any]]) -> str:
+def pod(job: str, name: str, owners: list[dict[str, Any]], run: str = "0.5s:0") -> str:
     """A pod that bears all labels of worker 0 of a job."""
     labels = {
         c.LABEL_GROUP_NAME: c.GROUP_NAME,
@@ -65,7 +65,7 @@ def pod(job: str, name: str, owners: list[dict[str, Any]]) -> str:
     body = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "labels": labels, "annotations": {RUN: "0.5s:0"}, "ownerReferences": owners},
+        "metadata": {"name": name, "labels": labels, "annotations": {RUN: run}, "ownerReferences": owners},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "tensorflow", "image": "i"}]},
     }
     return json.dumps(body)
@@ -78,9 +78,9 @@ def test_an_orphan_that_matches_is_adopted_and_one_with_another_owner_is_not(clu
     foreign = {"apiVersion": "v1", "kind": "ConfigMap", "name": "somebody", "uid": owner, "controller": True}
     with cluster.operator(), cluster.node():
         cluster.kubectl("create", "-f", "-", stdin=pod("finds", "foreign", [foreign]))
-        cluster.kubectl("create", "-f", "-", stdin=pod("finds", "finds-worker-0", []))
+        cluster.kubectl("create", "-f", "-", stdin=pod("finds", "finds-worker-0", [], run="forever"))
         cluster.create("finds", specs(Worker=replica(run="forever")))
-        cluster.wait_for("finds", ConditionType.SUCCEEDED)
+        cluster.wait_for("finds", ConditionType.RUNNING)
         uid = cluster.job("finds")["metadata"]["uid"]
         assert cluster.names("pods") == ["finds-worker-0", "foreign"]
         assert controllers(cluster, "pods") == {uid, owner}

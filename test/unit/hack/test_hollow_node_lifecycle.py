@@ -551,3 +551,14 @@ def test_back_off_doubles_to_a_cap_and_is_forgiven_after_a_long_run() -> None:
     assert timing.restart_delay(10**6, 1.0) == 300
     assert timing.restart_delay(5, 601.0) == 0
     assert Timing(scale=0.05).restart_delay(1, 1.0) == 0.5
+
+
+def test_a_pod_that_is_deleted_before_its_node_looks_goes_whatever_its_script_says_of_admission() -> None:
+    """It is let go as any other: nothing of it was about to start that would have to be waited for."""
+    place = dataclasses.replace(place_of(27), timing=Timing(scale=1.0, starting=0.5))
+    pod = deleted(make_pod("rejected"), 0)
+    now, status, script = START, pod.status, parse_script(pod)
+    for _ in range(10):
+        step = advance(pod, script, status, now, place)
+        status, now = step.status, step.look_at or now
+    assert step.removal is Removal.FINAL
