@@ -3,7 +3,7 @@
 In: the tree below a GOPATH of its own, the names of commands (`kube-apiserver`). Out: programs in a folder. The Makefile
 first builds six code generators and runs them over the whole tree, which takes longer than the programs. Debian's source
 package already holds what they make, all but one file: the OpenAPI definitions that kube-apiserver serves. So one generator
-is enough, and the whole takes about 260 seconds of processor time instead of 900.
+is enough, and the whole takes about 260 seconds of processor time.
 """
 
 from __future__ import annotations
