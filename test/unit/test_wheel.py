@@ -79,10 +79,9 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(neighbour, "w") as archive:
         for name, text in NEIGHBOUR.items():
             archive.writestr(name, text)
-    venv.create(folder, with_pip=False, symlinks=True)
-    install = ("-m", "pip", "--python", folder / "bin/python", "install")
+    venv.create(folder, with_pip=True, symlinks=True)  # the environment of these tests need not have pip
     options = ("--quiet", "--no-index", "--no-deps", "--no-compile", "--disable-pip-version-check")
-    run(sys.executable, *install, *options, wheel, neighbour, cwd=folder)
+    run(folder / "bin/python", "-m", "pip", "install", *options, wheel, neighbour, cwd=folder)
     # By its path alone: files named *.pth in there, such as that of an editable install, are not read.
     (packages(folder) / "third-parties.pth").write_text("\n".join(site.getsitepackages()))
     return folder
