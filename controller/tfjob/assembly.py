@@ -47,8 +47,7 @@ def new_controller(
     """Return a controller that works on these caches, writes through `client`, and puts its keys into `queue`.
 
     `leadership_term` is None where others may work on jobs at the same time; `domain` is the cluster's DNS domain where
-    TF_CONFIG needs it. `expectations` and `delays` are new and
-    empty unless they are given.
+    TF_CONFIG needs it. `expectations` and `delays` are new and empty unless they are given.
     """
     expectations = expectations or Expectations(clock)
     delays = delays or Delays(clock)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from tfjob_operator.api.v1.types import TFJobSpec
-    from tfjob_operator.controller.tfjob.children import ReplicaKey
     from tfjob_operator.controller.tfjob.decide.facts import Finished
     from tfjob_operator.controller.tfjob.decide.observe import Observed
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
