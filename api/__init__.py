@@ -1,1 +1,1 @@
-"""The Kubernetes API as this project sees it: values (`meta`, `core`, `v1`) and the client that fetches them (`client`)."""
+"""The Kubernetes API as this project needs it: values (`meta`, `core`, `v1`), and the client that sends them (`client`)."""

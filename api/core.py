@@ -11,12 +11,28 @@ from enum import StrEnum
 
 from msgspec import field
 
-from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
+from tfjob_operator.api.meta import Meta, ObjectMeta, Resource, Struct
 
 PODS = Resource("", "v1", "pods", "Pod")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 SERVICES = Resource("", "v1", "services", "Service")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 EVENTS = Resource("", "v1", "events", "Event")
+
+
+IMAGE_REASONS = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "SignatureValidationFailed",
+        "ImageVolumeMountFailed",
+    }
+)
+"""Why a container waits that has no image (kubernetes: pkg/kubelet/images/types.go)."""
 
 
 class PodPhase(StrEnum):
@@ -58,7 +74,7 @@ class ContainerRestartRule(Struct, frozen=True):
 
 
 class Container(Struct, frozen=True):
-    """A container, and its own word about restarts: `restart_policy` is "" where the pod's counts.
+    """A container, and its own restart policy and rules: `restart_policy` is "" where the pod's applies.
 
     On an init container `Always` means a native sidecar (Kubernetes 1.29).
     """
@@ -94,7 +110,7 @@ class ContainerStateTerminated(Struct, frozen=True):
 
 
 class ContainerState(Struct, frozen=True):
-    """At most one of the two is set. A running container has neither: since when it runs is nothing that we ask."""
+    """At most one of the two is set. A running container has neither: nothing here needs to know since when it runs."""
 
     waiting: ContainerStateWaiting | None = None
     terminated: ContainerStateTerminated | None = None
@@ -160,6 +176,18 @@ class ObjectReference(Struct, frozen=True):
     field_path: str = ""
 
 
+def object_reference(kind: Resource, meta: Meta) -> ObjectReference:
+    """Return the reference to an object of this kind, for its events."""
+    return ObjectReference(
+        api_version=kind.api_version,
+        kind=kind.kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+    )
+
+
 class EventSource(Struct, frozen=True):
     """Who reported an event."""
 
@@ -175,7 +203,7 @@ class EventMeta(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True):
-    """A core/v1 event as we write it: `kubectl describe` prints it at the bottom."""
+    """A core/v1 event as we write it. `kubectl describe` prints it last."""
 
     metadata: EventMeta
     involved_object: ObjectReference

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 JSON = Mapping[str, object]
-"""A decoded JSON object that nobody gave a type to."""
+"""A decoded JSON object without a type of its own."""
 
 MAX_NAME_LENGTH = 63
 """Longest DNS label (RFC 1123), and so the longest name of a service and the longest value of a label."""
@@ -39,9 +39,9 @@ class OwnerReference(Struct, frozen=True):
 
 
 class Meta(Struct, frozen=True):
-    """The part of `metadata` that informers read. `managedFields` and annotations stay on the server.
+    """The part of `metadata` that informers read. `managedFields` and annotations are not kept.
 
-    Labels are for the slices to name: as a dict they are a fifth of what a cached pod weighs.
+    Labels are named by the slices: as a dict they are a fifth of the memory of a cached pod.
     """
 
     name: str = ""
@@ -77,14 +77,14 @@ class Object(Protocol):
 
 
 class PartialObjectMetadata(Struct, frozen=True):
-    """Any object, or a list, of which nothing but the metadata is looked at."""
+    """Any object, or a list, of which only the metadata is read."""
 
     metadata: ObjectMeta
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind of object and the place where the server keeps it. `group` is "" for the core API."""
+    """A kind of object and its place on the server. `group` is "" for the core API."""
 
     group: str
     version: str

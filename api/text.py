@@ -37,9 +37,9 @@ _SHORT: Final = {"\t": r"\t", "\r": r"\r", "\n": r"\n"}
 
 
 def clean(text: str, limit: int = MAX_BYTES) -> str:
-    """Return the text in at most `limit` bytes of UTF-8, its control characters but the newline shown as escapes.
+    """Return the text in at most `limit` bytes of UTF-8, with its control characters, except the newline, as escapes.
 
-    What is cut off is told at the end, in characters. Clean text stays as it is.
+    A truncated text ends with the number of characters that are missing. Clean text stays as it is.
     """
     if len(text) <= limit and text.isascii() and text.isprintable():
         return text
@@ -52,7 +52,7 @@ def clean(text: str, limit: int = MAX_BYTES) -> str:
 
 
 def clean_end(text: str, limit: int) -> str:
-    """As `clean`, for text whose end says most, such as a traceback: what is cut off is its beginning."""
+    """As `clean`, for text whose end says most, such as a traceback: its beginning is cut off."""
     shown = _escaped(text[-limit:]).encode()
     if len(text) <= limit and len(shown) <= limit:
         return shown.decode()
@@ -61,7 +61,7 @@ def clean_end(text: str, limit: int) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a key or name that a user chose as it is quoted: on one line, at most `MAX_NAME` characters of it."""
+    """Return a key or name that a user chose in quotes, on one line, with at most `MAX_NAME` of its characters."""
     cut = text if len(text) <= MAX_NAME else f"{text[:MAX_NAME]}..."
     return _UNSAFE_IN_NAMES.sub(_escape, cut)
 
@@ -93,7 +93,7 @@ _EXCERPT: Final = re.compile(r"(?:, but found .)?, error found in #\d+ byte of \
 def without_values(text: str) -> str:
     """Return an API server's message about an object that it refuses, without the values in it: they may be secrets.
 
-    Names of fields, types, and what is allowed stay. Where the end of a value can not be told, all that follows goes.
+    Names of fields, types, and what is allowed stay. Where the end of a value cannot be told, all that follows goes.
     """
     text = _EXCERPT.sub("", text)
     text = _NUMBER.sub("cannot unmarshal number into", text)

@@ -1,11 +1,12 @@
-"""The composition root: builds the operator's graph, on whatever transports and clock it is given."""
+"""The composition root: builds the operator's object graph, on the transports and the clock that it is given."""
 
 from __future__ import annotations
 
 import contextlib
-import random
+import random as stdlib_random
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -13,7 +14,11 @@ import structlog
 from tfjob_operator.api.client import HttpTransport, RestClient
 from tfjob_operator.api.client.http.origin import Origin
 from tfjob_operator.api.v1.constants import EVENT_SOURCE
+from tfjob_operator.controller.config.file import ConfigFile
+from tfjob_operator.controller.config.own_deployment import OwnDeployment
+from tfjob_operator.controller.config.values import NO_CONFIG
 from tfjob_operator.controller.events import EventRecorder
+from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.leaderelection import (
     Fence,
     FencedTransport,
@@ -27,12 +32,13 @@ from tfjob_operator.controller.manager import Controller, Manager
 from tfjob_operator.controller.observability.http_server import PageServer
 from tfjob_operator.controller.observability.loop_lag import LoopLag
 from tfjob_operator.controller.observability.metrics import PrometheusMetrics, new_registry
-from tfjob_operator.controller.options import program_version
+from tfjob_operator.controller.options import ALPHA_APIS, PROGRAM, V1, VERSION
+from tfjob_operator.controller.tensorboard.assembly import TensorBoardControllers
+from tfjob_operator.controller.tensorboard.dialects import TFJOB
 from tfjob_operator.controller.tfjob.assembly import new_controller
 from tfjob_operator.controller.tfjob.caches import Caches
-from tfjob_operator.controller.tfjob.crd_check import tell_of_missing_fields
+from tfjob_operator.controller.tfjob.crd_check import look_at_crd
 from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
-from tfjob_operator.controller.tfjob.metrics import JobMetrics
 from tfjob_operator.informers import SharedInformerFactory
 from tfjob_operator.workqueue import (
     NO_METRICS,
@@ -45,14 +51,15 @@ from tfjob_operator.workqueue.metrics import Metric
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
 
     from tfjob_operator.api.client import Settings, Transport
+    from tfjob_operator.controller.config.values import ConfigSource
     from tfjob_operator.controller.options import ElectionOptions, Options
     from tfjob_operator.workqueue import Clock, MetricsProvider
 
 NAME: Final = "tfjob"
-"""The controller's name, on the metrics of its queue and its workers, and on the lines that are logged in its syncs."""
+"""The controller's name, on the metrics of its queue and workers, and on what its syncs log."""
 
 IS_LEADER: Final = Metric("tf_operator_is_leader", "Whether this process does the work: 1 or 0", labels=())
 
@@ -61,7 +68,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Transports:
-    """One each for what must not wait for the other: watches that stay open, writes that come in thousands, the lease."""
+    """One transport for each purpose that must not wait for another: watches (long-lived), writes (thousands), the lease."""
 
     watches: Transport
     writes: Transport
@@ -79,14 +86,16 @@ def build(
     pages: PageServer | None = None,
     beside: Mapping[str, Callable[[], Coroutine[object, object, None]]] | None = None,
     clock: Clock | None = None,
-    chance: Callable[[], float] = random.random,
+    random: Callable[[], float] = stdlib_random.random,
+    config: ConfigFile | None = None,
 ) -> Manager:
     """Build the graph. Nothing runs yet.
 
-    stop: when it is set, the operator stops.
-    identity: the name under which this process asks for the lease; no other process may have it.
+    stop: the operator stops when it is set.
+    identity: the name under which this process acquires the lease; no other process may have it.
     host: the API server's name and port, a label of the metrics of requests.
-    pages, beside: what else the manager runs.
+    pages, beside: see `Manager`.
+    config: the configuration file, if there is one.
     """
     clock = clock or LoopClock()
     client = partial(RestClient, metrics=metrics, host=host, clock=clock)
@@ -95,7 +104,7 @@ def build(
         fence = Fence(clock)
         fenced = FencedTransport(transports.writes, fence)
         lease = client(transports.lease, request_s=options.election.times.call_timeout_s)
-        elector = _elector(options.election, lease, fence, identity, metrics=metrics, clock=clock, chance=chance)
+        elector = _elector(options.election, lease, fence, identity, metrics=metrics, clock=clock, random=random)
     # One limit for all requests but the lease's, which must not wait for anything of ours.
     limiter = TokenBucket(options.qps, options.burst, clock=clock) if options.qps else None
     work_gate, event_gate = GatedTransport(fenced), GatedTransport(fenced)
@@ -103,10 +112,17 @@ def build(
     reader = client(transports.watches, limiter=limiter)
     informers = SharedInformerFactory(reader, clock=clock, metrics=metrics)
     recorder = EventRecorder(writing(event_gate), component=EVENT_SOURCE, clock=clock, metrics=metrics)
-    controller, expect_jobs = _tfjobs(options, informers, reader, writing(work_gate), recorder, metrics, clock)
+    parts = _Parts(options, informers, reader, writing(work_gate), recorder, metrics, clock, config=config or NO_CONFIG)
+    beside = dict(beside or {})
+    if config is not None:
+        own = OwnDeployment(
+            reader, recorder, options.own_namespace, options.own_deployment, is_leading=lambda: manager.is_leading
+        )
+        beside["config-file"] = partial(config.follow, own.tell)
     manager = Manager(
         informers,
-        controller,
+        *(parts.tfjobs() if V1 in options.apis else ()),
+        *parts.alpha(),
         stop=stop,
         elector=elector,
         work_gate=work_gate,
@@ -114,7 +130,7 @@ def build(
         event_gate=event_gate,
         pages=pages,
         beside=beside,
-        on_synced=expect_jobs,
+        on_synced=parts.expect_jobs,
     )
     metrics.gauge(IS_LEADER).set_function(lambda: float(manager.is_leading))
     return manager
@@ -128,7 +144,7 @@ def _elector(
     *,
     metrics: MetricsProvider,
     clock: Clock,
-    chance: Callable[[], float],
+    random: Callable[[], float],
 ) -> LeaderElector:
     return LeaderElector(
         LeaseLock(client, election.namespace, election.name, identity=identity),
@@ -137,76 +153,147 @@ def _elector(
         watch=LeaseWatch(client, election.namespace, election.name),
         metrics=metrics,
         clock=clock,
-        chance=chance,
+        random=random,
     )
 
 
-def _tfjobs(  # noqa: PLR0917 - one of each
-    options: Options,
-    informers: SharedInformerFactory,
-    reader: RestClient,
-    writer: RestClient,
-    recorder: EventRecorder,
-    metrics: MetricsProvider,
-    clock: Clock,
-) -> tuple[Controller, Callable[[], None]]:
-    """Build the controller of TFJobs; and what prepares the counters of the namespaces whose jobs are in the cache."""
-    counted = JobMetrics(metrics)
-    if options.namespace:
-        counted.expect([options.namespace])
-    caches = Caches.of(
-        informers,
-        options.namespace,
-        gang_scheduler_name=options.gang_scheduler_name if options.enable_gang_scheduling else "",
-        resync_s=options.resync_s,
-    )
-    queue: RateLimitingQueue[str] = RateLimitingQueue(
-        default_controller_rate_limiter(), name=NAME, metrics=metrics, clock=clock
-    )
-    tfjobs = new_controller(
-        caches,
-        writer,
-        recorder,
-        queue,
-        clock=clock,
-        metrics=counted,
-        leadership_term=LeadershipTerm(reader, options.namespace) if options.election is not None else None,
-        domain=options.cluster_domain,
-    )
-    controller = Controller(
-        NAME,
-        tfjobs.sync,
-        queue=queue,
-        workers=options.threadiness,
-        on_start=tfjobs.begin,
-        metrics=metrics,
-        clock=clock,
-    )
-    return controller, lambda: counted.expect({job.metadata.namespace for job in caches.jobs.indexer.list()})
+class _Parts:
+    """Builds the controllers of jobs, which count into the same series."""
+
+    def __init__(  # noqa: PLR0917 - one of each
+        self,
+        options: Options,
+        informers: SharedInformerFactory,
+        reader: RestClient,
+        writer: RestClient,
+        recorder: EventRecorder,
+        metrics: MetricsProvider,
+        clock: Clock,
+        *,
+        config: ConfigSource,
+    ) -> None:
+        self._options = options
+        self._informers = informers
+        self._reader = reader
+        self._writer = writer
+        self._recorder = recorder
+        self._metrics = metrics
+        self._clock = clock
+        self._config = config
+        self._counted = JobMetrics(metrics)
+        if options.namespace:
+            self._counted.expect([options.namespace])
+        self._caches: Caches | None = None
+        self._boards = TensorBoardControllers(
+            informers,
+            reader,
+            writer,
+            recorder,
+            namespace=options.namespace,
+            default_image=options.tensorboard_image,
+            metrics=metrics,
+            clock=clock,
+        )
+
+    def expect_jobs(self) -> None:
+        """Prepare the counters of the namespaces whose jobs are in the cache."""
+        if self._caches is not None:
+            self._counted.expect({job.metadata.namespace for job in self._caches.jobs.indexer.list()})
+
+    def tfjobs(self) -> Iterator[Controller]:
+        """Build the controller of TFJobs, and that of their TensorBoards."""
+        options = self._options
+        caches = self._caches = Caches.of(
+            self._informers,
+            options.namespace,
+            gang_scheduler_name=options.gang_scheduler_name if options.enable_gang_scheduling else "",
+            resync_s=options.resync_s,
+        )
+        queue: RateLimitingQueue[str] = RateLimitingQueue(
+            default_controller_rate_limiter(), name=NAME, metrics=self._metrics, clock=self._clock
+        )
+        alone = options.election is not None
+        tfjobs = new_controller(
+            caches,
+            self._writer,
+            self._recorder,
+            queue,
+            clock=self._clock,
+            metrics=self._counted,
+            leadership_term=LeadershipTerm(self._reader, options.namespace) if alone else None,
+            domain=options.cluster_domain,
+            config=self._config,
+            leaves_alpha=ALPHA_APIS[0] in options.apis,
+        )
+        yield Controller(
+            NAME,
+            tfjobs.sync,
+            queue=queue,
+            workers=options.threadiness,
+            on_start=tfjobs.begin,
+            metrics=self._metrics,
+            clock=self._clock,
+        )
+        yield self._boards.controller(TFJOB, caches.jobs)
+
+    def alpha(self) -> Iterator[Controller]:
+        """Build the controllers of the alpha dialect and of its TensorBoards, where they are asked for: imported only then."""
+        if not set(ALPHA_APIS).intersection(self._options.apis):
+            return
+        from tfjob_operator.api.v1alpha1.constants import DIALECTS
+        from tfjob_operator.controller.alpha.assembly import new_alpha_part
+        from tfjob_operator.controller.tensorboard.dialects import alpha_dialect
+
+        for api, dialect in zip(ALPHA_APIS, DIALECTS, strict=True):
+            if api not in self._options.apis:
+                continue
+            part = new_alpha_part(
+                dialect,
+                self._informers,
+                self._writer,
+                self._recorder,
+                jobs_metrics=self._counted,
+                clock=self._clock,
+                metrics=self._metrics,
+                namespace=self._options.namespace,
+                resync_s=self._options.resync_s,
+                workers=self._options.threadiness,
+                config=self._config,
+            )
+            yield part.controller
+            name = f"tensorboard-{part.controller.name}"
+            yield self._boards.controller(alpha_dialect(dialect), part.caches.jobs, name=name)
 
 
 async def run(options: Options, settings: Settings, stop: asyncio.Event) -> None:
     """Run the operator until `stop` is set, then stop it cleanly. Cancelling stops it at once.
 
-    Raises ListenError when the port for metrics is taken, LeadershipLostError when the lease is lost, an ExceptionGroup when a
-    part fails by a bug.
+    Raises ConfigFileError when the configuration file is wrong, ListenError when the port for metrics is taken,
+    LeadershipLostError when the lease is lost, an ExceptionGroup when a part fails by a bug.
     """
     clock = LoopClock()
     identity = hostname_uuid()
     server = Origin.of(settings.server)
     log.info(
-        "operator_starting", version=program_version(), server=str(server), namespace=options.namespace or "(all)",
+        "operator_starting", version=VERSION, server=str(server), namespace=options.namespace or "(all)",
         identity=identity, leader_elect=options.election is not None,
     )  # fmt: skip
     registry = new_registry()
     metrics = PrometheusMetrics(registry)
     lag = LoopLag(metrics, clock)
+    config = None
+    if options.controller_config_file:
+        config = ConfigFile(Path(options.controller_config_file), metrics=metrics)
     pages = None
     if options.monitoring_port:
         pages = PageServer(registry, options.monitoring_address, options.monitoring_port)
     # Watches each hold a connection as long as they live; a lease needs one for its watch and one for its requests.
-    watches, writes = HttpTransport(settings, max_connections=0), HttpTransport(settings)
-    lease = HttpTransport(settings, max_connections=2)
+    watches = HttpTransport(settings, user_agent=PROGRAM, max_connections=0)
+    writes = HttpTransport(settings, user_agent=PROGRAM)
+    lease = HttpTransport(settings, user_agent=PROGRAM, max_connections=2)
+    beside: dict[str, Callable[[], Coroutine[object, object, None]]] = {"loop-lag": lag.run}
+    if V1 in options.apis:
+        beside["crd-check"] = lambda: look_at_crd(RestClient(watches, clock=clock))
     async with contextlib.AsyncExitStack() as stack:
         for transport in (watches, writes, lease):
             await stack.enter_async_context(transport)
@@ -218,10 +305,8 @@ async def run(options: Options, settings: Settings, stop: asyncio.Event) -> None
             metrics=metrics,
             host=server.host_header,
             pages=pages,
-            beside={
-                "loop-lag": lag.run,
-                "crd-check": lambda: tell_of_missing_fields(RestClient(watches, clock=clock)),
-            },
+            beside=beside,
             clock=clock,
+            config=config,
         )
         await manager.run()

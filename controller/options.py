@@ -1,4 +1,4 @@
-"""Flags and environment: read in this one place, checked, and handed on as a frozen value."""
+"""Flags and environment: read here and nowhere else, checked, and passed on as a frozen value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
@@ -17,10 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 PROGRAM: Final = "tfjob-operator"
+VERSION: Final = "0.1.0"
+"""That of setup.cfg. To ask `importlib.metadata` for it costs a megabyte, since that reads it as if it were an e-mail."""
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LEASE_NAME: Final = "tf-operator"
 MONITORING_PORT: Final = 8443
 RESYNC_S: Final = 12 * 3600.0
+TENSORBOARD_IMAGE: Final = "tensorflow/tensorflow:2.20.0"
+"""The last of TensorFlow's own images that have TensorBoard. It reads what any version of TensorFlow wrote."""
+V1: Final = "kubeflow.org/v1"
+ALPHA_APIS: Final = ("kubeflow.org/v1alpha1", "tensorflow.org/v1alpha1")
+"""Those whose jobs have `replicaSpecs`, and a controller of their own. The other versions of kubeflow.org are one with v1."""
 POD_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -32,7 +38,7 @@ _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionOptions:
-    """The lease that replicas of the operator compete for, and the times of the competition."""
+    """The lease that replicas of the operator compete for, and the durations of the election."""
 
     namespace: str = "default"
     name: str = LEASE_NAME
@@ -46,6 +52,7 @@ class Options:
     kubeconfig: file to find the API server by; None means the pod's service account, else the default kubeconfig.
     master: URL of the API server, over the one in the kubeconfig.
     namespace: the only namespace to serve; empty means all.
+    apis: the APIs whose jobs are run; only what they need is watched, and asked of a role.
     threadiness: how many jobs are synced at once. The name is the peers'; here these are tasks, which cost next to nothing,
         and each of them mostly waits for the API server.
     resync_s: seconds after which every cached job is synced again though nothing has changed; 0 for never. It costs no call.
@@ -54,14 +61,18 @@ class Options:
     cluster_domain: appended to the host names in TF_CONFIG.
     enable_gang_scheduling: make a PodGroup for each job, so that its pods are placed together or not at all.
     gang_scheduler_name: `volcano`, or the name of a scheduler that has the coscheduling plugin.
+    tensorboard_image: what a TensorBoard runs whose job names no image.
     monitoring_address, monitoring_port: where /metrics, /healthz and /readyz are served; an empty address means all
         interfaces, port 0 that nothing is served.
     election: None means that this process works without asking for a lease: it must be the only one.
+    controller_config_file: a file with what accelerators need; "" for none.
+    own_namespace, own_deployment: where the operator itself runs, to tell there of a wrong file; "" where that is not known.
     """
 
     kubeconfig: str | None = None
     master: str | None = None
     namespace: str = ""
+    apis: tuple[str, ...] = (V1,)
     threadiness: int = 16
     resync_s: float = RESYNC_S
     qps: float = 0.0
@@ -71,9 +82,13 @@ class Options:
     cluster_domain: str = ""
     enable_gang_scheduling: bool = False
     gang_scheduler_name: str = "volcano"
+    tensorboard_image: str = TENSORBOARD_IMAGE
     monitoring_address: str = ""
     monitoring_port: int = MONITORING_PORT
     election: ElectionOptions | None = field(default_factory=ElectionOptions)
+    controller_config_file: str = ""
+    own_namespace: str = ""
+    own_deployment: str = ""
 
 
 def parse_options(
@@ -82,10 +97,10 @@ def parse_options(
     *,
     pod_namespace_file: Path = POD_NAMESPACE_FILE,
 ) -> Options:
-    """Read the command line, the environment, and, in a pod, the namespace of that.
+    """Read the command line, the environment and, in a pod, the pod's namespace.
 
-    Prints one line that says what is wrong and raises SystemExit(2) for a bad flag or variable, SystemExit(0) after --help
-    and --version.
+    Prints one line that says what is wrong and raises SystemExit(2) for a wrong flag or variable, SystemExit(0) after
+    --help and --version.
     """
     environ = os.environ if environ is None else environ
     parser = _parser()
@@ -100,6 +115,10 @@ def parse_options(
         parser.error(f"environment variable CUSTOM_CLUSTER_DOMAIN: must be a domain like cluster.local, not {domain!r}")
     if home and not _LABEL.fullmatch(home):
         parser.error(f"environment variable KUBEFLOW_NAMESPACE: must be the name of a namespace, not {home!r}")
+    own = environ.get("OPERATOR_DEPLOYMENT", "")
+    if own and not _SUBDOMAIN.fullmatch(own):
+        parser.error(f"environment variable OPERATOR_DEPLOYMENT: must be the name of a Deployment, not {own!r}")
+    home = home or _pod_namespace(pod_namespace_file)
     elect, lease_namespace, lease_name = (given.pop(key) for key in ("elect", "lease_namespace", "lease_name"))
     duration_s, deadline_s, period_s = (given.pop(key) for key in ("lease_s", "renew_s", "retry_s"))
     election = None
@@ -108,15 +127,22 @@ def parse_options(
             times = LeaderElectionConfig(duration_s, deadline_s, period_s)
         except ValueError as error:
             parser.error(f"leader election: {error}")
-        # First the namespace that is served: a Role there is all that is needed then, and operators that serve different
+        # First the namespace that is served: then a Role there is all that is needed, and operators that serve different
         # namespaces from one do not take each other for replicas.
-        namespace = lease_namespace or given["namespace"] or home or _pod_namespace(pod_namespace_file) or "default"
+        namespace = lease_namespace or given["namespace"] or home or "default"
         election = ElectionOptions(namespace=namespace, name=lease_name, times=times)
-    return Options(**given, kubeconfig=kubeconfig, cluster_domain=domain, election=election)
+    return Options(
+        **given,
+        kubeconfig=kubeconfig,
+        cluster_domain=domain,
+        election=election,
+        own_namespace=home,
+        own_deployment=own,
+    )
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line: the usage of twenty flags would hide it."""
+    """Reports a mistake in one line: the usage of twenty flags would hide it."""
 
     def error(self, message: str) -> NoReturn:
         print(f"{PROGRAM}: {message} (--help lists all flags)", file=sys.stderr)  # noqa: T201 - logs come later
@@ -128,22 +154,28 @@ def _parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Runs TFJobs (kubeflow.org/v1) on Kubernetes.",
         epilog="Environment: KUBECONFIG; CUSTOM_CLUSTER_DOMAIN, appended to host names in TF_CONFIG; KUBEFLOW_NAMESPACE, the"
-        " operator's own namespace, for its lease. Durations are written like 15s, 500ms or 1h30m.",
+        " operator's own namespace, for its lease; OPERATOR_DEPLOYMENT, its own Deployment, for events."
+        " Durations are written like 15s, 500ms or 1h30m.",
         allow_abbrev=False,
     )
     add = parser.add_argument
     add("--kubeconfig", metavar="FILE", help="how to reach the API server (default: the pod's service account)")
     add("--master", metavar="URL", help="the API server, over the one in the kubeconfig")
     add("--namespace", type=_namespace, default="", metavar="NAME", help="serve this namespace only (default: all)")
+    add("--apis", type=_apis, default=(V1,), metavar="LIST",
+        help=f"the APIs whose jobs are run, of {V1},{','.join(ALPHA_APIS)} ({V1})")  # fmt: skip
     add("--threadiness", type=_positive, default=16, metavar="N", help="jobs synced at once (16)")
     add("--resync-period", "--resyc-period", dest="resync_s", type=_duration, default=RESYNC_S, metavar="DURATION",
         help="look at every job again after this long, changed or not; 0 for never (12h)")  # fmt: skip
     add("--qps", type=_rate, default=0.0, metavar="N", help="requests per second to the API server; 0 for no limit (0)")
     add("--burst", type=_positive, default=10, metavar="N", help="requests that may leave at once under --qps (10)")
+    add("--controller-config-file", default="", metavar="FILE", help="what pods with accelerators need (default: none)")
     _add_boolean(parser, "--json-log-format", "log JSON (unless standard error is a terminal)", default=None)
     add("--log-level", choices=LOG_LEVELS, default="info", help="(info)")
     _add_boolean(parser, "--enable-gang-scheduling", "start all pods of a job or none (false)", default=False)
     add("--gang-scheduler-name", type=_subdomain, default="volcano", metavar="NAME", help="who does that (volcano)")
+    add("--tensorboard-image", type=_image, default=TENSORBOARD_IMAGE, metavar="IMAGE",
+        help=f"what a TensorBoard runs whose job names no image ({TENSORBOARD_IMAGE})")  # fmt: skip
     add("--monitoring-address", default="", metavar="ADDRESS", help="where to serve metrics and health (everywhere)")
     add("--monitoring-port", type=_port, default=MONITORING_PORT, metavar="PORT", help="0 serves none (8443)")
     _add_boolean(parser, "--leader-elect", "work only while holding the lease (true)", default=True, dest="elect")
@@ -154,7 +186,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"the name of the lease ({LEASE_NAME})")  # fmt: skip
     add("--leader-elect-resource-namespace", dest="lease_namespace", type=_namespace, default="", metavar="NAME",
         help="where it lies (default: --namespace, else KUBEFLOW_NAMESPACE, else the pod's, else `default`)")  # fmt: skip
-    add("--version", action="version", version=f"{PROGRAM} {program_version()}")
+    add("--version", action="version", version=f"{PROGRAM} {VERSION}")
     return parser
 
 
@@ -166,6 +198,13 @@ def _add_boolean(
     parser.add_argument(
         flag, dest=name, type=_boolean, nargs="?", const=True, default=default, metavar="BOOL", help=help_
     )
+
+
+def _apis(text: str) -> tuple[str, ...]:
+    known, given = (V1, *ALPHA_APIS), text.split(",")
+    if any(each not in known for each in given):
+        raise argparse.ArgumentTypeError(f"must be a list of {', '.join(known)}, not {text!r}")
+    return tuple(each for each in known if each in given)
 
 
 def _positive(text: str) -> int:
@@ -187,7 +226,7 @@ def _rate(text: str) -> float:
 
 
 def _duration(text: str) -> float:
-    """Seconds, from the form that Go prints and reads: 12h0m0s."""
+    """Return the seconds of a duration as Go prints and reads it: 12h0m0s."""
     if text == "0":
         return 0.0
     if not _DURATION.fullmatch(text):
@@ -213,17 +252,15 @@ def _subdomain(text: str) -> str:
     return text
 
 
+def _image(text: str) -> str:
+    if not text or text != "".join(text.split()):
+        raise argparse.ArgumentTypeError(f"must be the name of an image, not {text!r}")
+    return text
+
+
 def _pod_namespace(file: Path) -> str:
-    """Return the namespace of the pod that this runs in; empty outside of one."""
+    """Return the namespace of the pod that this process runs in; empty outside of a pod."""
     try:
         return file.read_text().strip()
     except OSError:
         return ""
-
-
-def program_version() -> str:
-    """Return the installed version."""
-    try:
-        return version(PROGRAM)
-    except PackageNotFoundError:
-        return "(not installed)"

@@ -10,7 +10,8 @@
         pods.lister().namespaced("default").list("tier=front")
         await factory.shut_down()
 
-Reading path: `shared_informer` wires everything; `reflector` supplies it from a `listwatch`; `processor` tells the handlers.
+Start reading at `shared_informer`, which connects the parts: `reflector` supplies it from a `listwatch`, and `processor`
+calls the handlers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """From JSON to deltas: how the bytes of one resource become frozen structs.
 
-A list page and a watch line are each decoded in one typed pass. Only when that fails (an object with a wrong type in it, B01)
-are they taken apart and decoded object by object, so that one object that cannot be decoded keeps no other out of the cache,
-and where there is none the possibility costs nothing.
+A list page, and the lines of a watch, are decoded in one typed pass. Only if that fails (an object with a wrong type in it,
+B01) are they taken apart and decoded object by object. So one object that cannot be decoded keeps no other out of the
+cache, and the common case pays nothing for that.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PIECE: Final = 500
 """Objects decoded between two turns of the loop: 2 ms of pods."""
 
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
-"""The annotation of the bookmark that follows the last of what existed when a watch began (RF-27)."""
+"""The annotation of the bookmark after the last object that existed when a watch began (RF-27)."""
 
 _TRAILING: Final = re.compile(r"trailing characters \(byte (\d+)\)")
 
@@ -118,8 +118,8 @@ class _RawPage(msgspec.Struct, frozen=True):
 class Codec(Generic[T]):
     """Decodes one resource into one type. Stateless, so any number of informers may share it.
 
-    The type is what client-go calls a transform (SI-12): of each object only the fields of the struct survive, once, at
-    the door, in lists and watches alike.
+    The type does what a transform does in client-go (SI-12): of each object only the fields of the struct are kept, in
+    lists and watches alike.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class Codec(Generic[T]):
         return Page(items, raw.metadata.resource_version, raw.metadata.continue_token, skipped)
 
     async def decode_items(self, items: bytes) -> tuple[list[T], list[Skipped]] | None:
-        """Decode objects with commas between them; also those that had to be left out. None if it is not whole objects."""
+        """Decode objects with commas between them; return also those that were left out. None if not all are whole objects."""
         text = b"[%b]" % items
         try:
             return self._items.decode(text), []
@@ -191,7 +191,7 @@ class Codec(Generic[T]):
         return await self._decode_objects(raw)
 
     def end_of_objects(self, items: bytes) -> int:
-        """Where the comma stands between the last whole item and what follows it; 0 if none is whole and followed.
+        """Return the position of the comma between the last whole item and the rest; 0 if no item is whole and followed.
 
         `items` begin with an item, and may be cut off anywhere. Reads each byte about once.
         """
@@ -221,8 +221,8 @@ class Codec(Generic[T]):
     def decode_events(self, blocks: Sequence[memoryview]) -> tuple[list[WatchEvent[T]], Failure | None]:
         """Decode blocks of whole lines of a watch, up to an ERROR event, which is returned beside what came before it.
 
-        One typed pass; if there is anything but plain changes of our resource in it, line by line. Raises DecodeError when
-        there is something that is no event at all.
+        One typed pass; if there is anything but plain changes of our resource in it, line by line. Raises DecodeError for a
+        line that is no event.
         """
         if not self._says_kind:
             return self._decode_one_by_one(blocks)
@@ -305,7 +305,7 @@ class Codec(Generic[T]):
 
 
 def _after_first(decoder: msgspec.json.Decoder[msgspec.Raw], values: memoryview) -> int:
-    """How many bytes the first of these values has, with what separates it from the next one; 0 if that can not be seen.
+    """How many bytes the first of these values has, with what separates it from the next one; 0 if that cannot be seen.
 
     msgspec tells it in the words of an error only. Should they change, nothing worse comes of it than lists that are decoded
     when they are whole.

@@ -1,7 +1,7 @@
 """What can happen to a cache: the deltas that travel from the reflector through the FIFO to the store.
 
-The first four are what a watch says, decoded straight from its lines; a list becomes one `ReplacedAll`, a resync one
-`SyncAll` (client-go's atomic FIFO). A `Tombstone` is what handlers get for a deletion that was not seen by a watch.
+The first four are events of a watch, decoded straight from its lines. A list becomes one `ReplacedAll`, a resync one
+`SyncAll` (client-go's atomic FIFO). Handlers get a `Tombstone` for a deletion that no watch has seen.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T_co = TypeVar("T_co", bound=Object, covariant=True)
 
 
 class Added(msgspec.Struct, Generic[T], frozen=True, gc=False, tag="ADDED", tag_field="type"):
-    """The object exists since now, or did already when the watch began."""
+    """The object was created, or existed already when the watch began."""
 
     object: T
 
@@ -29,7 +29,7 @@ class Modified(msgspec.Struct, Generic[T], frozen=True, gc=False, tag="MODIFIED"
 
 
 class Deleted(msgspec.Struct, Generic[T], frozen=True, gc=False, tag="DELETED", tag_field="type"):
-    """The object is gone; this is its last state, with the resourceVersion of the deletion."""
+    """The object was deleted; this is its last state, with the resourceVersion of the deletion."""
 
     object: T
 
@@ -37,8 +37,8 @@ class Deleted(msgspec.Struct, Generic[T], frozen=True, gc=False, tag="DELETED", 
 class Bookmark(msgspec.Struct, frozen=True, gc=False):
     """Nothing happened up to this resourceVersion (RF-10).
 
-    `ends_initial_events`: what existed when the watch began has all been sent (RF-27). A server with streaming lists says so on
-    every watch that began with synthetic adds.
+    `ends_initial_events`: everything that existed when the watch began has been sent (RF-27). A server with streaming lists
+    says so on every watch that began with synthetic adds.
     """
 
     resource_version: str
@@ -46,16 +46,16 @@ class Bookmark(msgspec.Struct, frozen=True, gc=False):
 
 
 class Vanished(msgspec.Struct, frozen=True, gc=False):
-    """The object is gone, and its last state could not be decoded: only the key is known."""
+    """The object was deleted, and its last state could not be decoded: only the key is known."""
 
     key: str
 
 
 class ReplacedAll(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """The whole collection as a list found it (QF-03).
+    """The whole collection, from a list (QF-03).
 
-    `unreadable` are the keys of what is there but could not be decoded: of those the last known state stays, as by a watch.
-    With "" among them, an object whose key could not be read either, nothing is known to be gone.
+    `unreadable` are the keys of objects that could not be decoded: these keep their last known state, as with a watch. If
+    "" is among them, an object whose key could not be read either, no object is taken for deleted.
     """
 
     objects: list[T]
@@ -64,17 +64,17 @@ class ReplacedAll(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class SyncAll(msgspec.Struct, frozen=True, gc=False):
-    """Call the handlers that are due for everything stored (QF-04)."""
+    """Call the handlers that are due for every object in the store (QF-04)."""
 
 
 Change = Added[T] | Modified[T] | Deleted[T]
-"""What a watch tells of one object."""
+"""A change of one object, as a watch reports it."""
 
 Delta = Added[T] | Modified[T] | Deleted[T] | Bookmark | Vanished | ReplacedAll[T] | SyncAll
 
 
 class Tombstone(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
-    """A deletion that was found out later: `object` is the last state we saw, perhaps not the last there was (SI-11)."""
+    """A deletion that no watch has seen: `object` is the last state that we saw, perhaps not the last there was (SI-11)."""
 
     key: str
     object: T_co

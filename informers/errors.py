@@ -5,7 +5,7 @@ InformerError
 +-- CacheSyncTimeoutError       caches were not filled in time (also a TimeoutError)
 +-- QueueClosedError            the event queue is closed and empty
 +-- IndexerError                an unknown index, or a name that is taken (also a KeyError)
-+-- SelectorError               a selector that can not be read (also a ValueError)
++-- SelectorError               a selector that cannot be read (also a ValueError)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A store whose items expire (ST-11): for what is looked up elsewhere and is valid for a while."""
+"""A store whose items expire (ST-11): for data that is read from elsewhere and valid for a while."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ V = TypeVar("V")
 
 
 class ExpiringStore(Generic[V]):
-    """Items by key, each good for `ttl_s` seconds after it was put; then it is gone, dropped when somebody reads it.
+    """Items by key, each valid for `ttl_s` seconds after it was put.
 
-    Nothing is dropped in between, so it suits sets of keys that come again. Invariant: no read returns an expired item.
+    An expired item is dropped when it is next looked up and not before, so this suits keys that come again. Invariant: no
+    read returns an expired item.
     """
 
     __slots__ = ("_clock", "_items", "_ttl_s")

@@ -1,4 +1,4 @@
-"""One informer for each thing worth watching, however many ask for it."""
+"""Makes one informer for each collection, however many parts of a program ask for it."""
 
 from __future__ import annotations
 

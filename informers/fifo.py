@@ -20,8 +20,8 @@ class FIFO(Generic[T]):
     - every delta that was put before `close` is handed out exactly once, in order;
     - a batch holds at most `BATCH` deltas, and a `ReplacedAll` or `SyncAll` comes alone: they may touch every key.
 
-    client-go ends a batch at a repeated key, because it writes a whole batch before it tells the handlers. Here each
-    delta is applied and told before the next one, so a key may repeat.
+    client-go ends a batch at a repeated key, because it writes a whole batch before it calls the handlers. Here each delta
+    is applied and its notifications are queued before the next one, so a key may repeat.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class FIFO(Generic[T]):
         return len(self._deltas)
 
     def put(self, delta: Delta[T]) -> None:
-        """Append a delta. After `close` it is dropped: nobody will come for it."""
+        """Append a delta. After `close` it is dropped, since there is no consumer."""
         if not self._closed:
             self._deltas.append(delta)
             self._alone += isinstance(delta, (ReplacedAll, SyncAll))

@@ -1,4 +1,4 @@
-"""Event handlers, and the notifications that they get."""
+"""Event handlers, and the notifications that are delivered to them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def refuse_coroutines(*functions: object) -> None:
 
 
 class AddNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """`on_add` is due."""
+    """A call of `on_add` that is due."""
 
     item: T
     is_in_initial_list: bool
@@ -95,7 +95,7 @@ class AddNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class UpdateNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """`on_update` is due."""
+    """A call of `on_update` that is due."""
 
     old: T
     new: T
@@ -111,12 +111,12 @@ class UpdateNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
     @property
     def is_sync(self) -> bool:
-        """Nothing changed: the same version comes again, by a resync (SI-10)."""
+        """Whether nothing changed: a resync reports the same version again (SI-10)."""
         return self.old.metadata.resource_version == self.new.metadata.resource_version
 
 
 class DeleteNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """`on_delete` is due."""
+    """A call of `on_delete` that is due."""
 
     item: T | Tombstone[T]
 

@@ -1,7 +1,7 @@
-"""A streaming list (WatchList): what is collected until it is complete, and a warning while that takes long.
+"""A streaming list (WatchList): collects it until it is complete, and warns while that takes long.
 
-A watch with `sendInitialEvents` begins with everything there is, as synthetic adds in any order; then comes what has happened
-meanwhile, and then a bookmark that says that this was all. From there on it is a watch like any other (RF-27).
+A watch with `sendInitialEvents` begins with everything there is, as synthetic adds in any order, then with what has
+happened meanwhile. A bookmark marks the end of that. From there on it is an ordinary watch (RF-27).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ LATE_S: Final = 10.0
 
 
 class NotStreamedError(ApiError):
-    """The server, or something before it, did not heed `sendInitialEvents`: an ordinary bookmark came first.
+    """The server, or a proxy, ignored `sendInitialEvents`: an ordinary bookmark came first.
 
-    An API server that knows the parameter says with its first bookmark that the collection is complete.
+    The first bookmark of an API server that knows the parameter says that the collection is complete.
     """
 
 
 class InitialEvents(Generic[T]):
-    """What a stream has brought of a collection so far. Objects are decoded once and held once; the store is not touched.
+    """The part of a collection that a stream has brought so far. Objects are decoded once; the store is not touched.
 
     Invariant: while `version` is None the collection is incomplete; from then on it is the collection at that version.
     """
@@ -82,7 +82,7 @@ class InitialEvents(Generic[T]):
 
 
 class LateBookmark:
-    """Warns every `LATE_S` seconds in which nothing came, while something is still to come."""
+    """Warns after every `LATE_S` seconds of silence, while the collection is incomplete."""
 
     __slots__ = ("_arrived", "_before", "_began", "_log", "_loop", "_timer")
 

@@ -1,12 +1,13 @@
-"""A list that is decoded while it arrives: a start needs memory for the cache and one piece of the list, whatever its size.
+"""Decodes a list while it arrives, so that a start needs memory for the cache and one piece of the list, whatever its size.
 
-API servers answer a list from their watch cache whole, whatever page was asked for: a quarter of a gigabyte for the pods of
-one job of 2,500 workers. So whole items are cut off the front as they come, decoded, and their bytes dropped. The rest of the
-body is a list of fewer items, and is decoded as such when the body has ended.
+API servers send a list from their watch cache as a whole, whatever page size was asked for: a quarter of a gigabyte for the
+pods of one job of 2,500 workers. So whole items are cut off the front as they arrive, decoded, and their bytes dropped. The
+rest is a list of fewer items, and is decoded as such when the body has ended.
 
-Where an item ends is guessed and then judged. The guess: `},` and what the first item began with, up to its second `{`. Such
-bytes can also stand inside an item. But items that end in the wrong place are no whole JSON, so no decoder takes them; then
-they are walked through one by one, which is exact and takes a few times as long, and is left to content that somebody made.
+Where an item ends is guessed, and the guess is verified. The guess: `},` and the bytes with which the first item began, up
+to its second `{`. Such bytes can also occur inside an item. But a piece that ends in the wrong place is not valid JSON, so
+no decoder accepts it. Then the items are walked through one by one, which is exact and takes a few times as long; only
+crafted content needs that.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ class ListReader(Generic[T]):
         self._skipped: list[Skipped] = []
 
     async def read(self, chunks: AsyncIterator[bytes]) -> Page[T]:
-        """Read a body to its end. Raises what `chunks` raises, and DecodeError when it is no list of objects.
+        """Read a body to its end. Raises what `chunks` raises, and DecodeError when it is not a list of objects.
 
-        What comes of it is what `Codec.decode_page` makes of the whole. Lets the loop run between pieces.
+        The result is what `Codec.decode_page` returns for the whole body. Lets the loop run between pieces.
         """
         async for chunk in chunks:
             self._held.append(chunk)
@@ -113,7 +114,7 @@ class ListReader(Generic[T]):
 
 
 def _begin_of_items(text: bytes) -> int:
-    """Where the first item of a list begins; 0 if that can not be told. No item comes before it, so nobody can play tricks."""
+    """Where the first item of a list begins; 0 if that cannot be told. No item comes before it, so nobody can play tricks."""
     found = _ITEMS.search(text)
     if found is None or text[found.end()] == ord("]"):
         return 0

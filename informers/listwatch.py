@@ -1,6 +1,6 @@
 """Where a reflector gets its objects: the protocol `ListerWatcher`, and its implementation on the API client.
 
-Tests put `fakes.source.FakeSource` behind the same two methods.
+In tests `fakes.source.FakeSource` implements the protocol.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Batch = list[WatchEvent[T]]
 
 
 class ListerWatcher(Protocol[T]):
-    """A collection that can be listed and watched. Which one it is (namespace, selectors) is its own business."""
+    """A collection that can be listed and watched. Only the implementation knows which one it is (namespace, selectors)."""
 
     async def list(self, options: ListOptions) -> Page[T]:
         """Read one page. Raises ApiError."""
@@ -36,7 +36,7 @@ class ListerWatcher(Protocol[T]):
     def watch(self, options: ListOptions) -> AbstractAsyncContextManager[AsyncIterator[Batch[T]]]:
         """Open a watch; inside the block iterate over batches of events, in order.
 
-        Entering raises ApiError when the watch can not be opened. The iteration ends when the server closes the stream, and
+        Entering raises ApiError when the watch cannot be opened. The iteration ends when the server closes the stream, and
         raises StatusError for an ERROR event, TransportError for a broken stream, DecodeError for garbage.
         """
         ...

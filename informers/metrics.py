@@ -1,7 +1,7 @@
-"""What an informer tells about itself: names, and the books behind them.
+"""The metrics of an informer.
 
-The label is the informer's name. Gauges are read when they are scraped.
-The `reflector_*` names are client-go's of old, which nothing fills there any more; `informer_*` are its new ones and ours.
+The label is the informer's name. Gauges are read when they are scraped. The `reflector_*` names are older names of
+client-go, which fills them no more; `informer_*` are its newer names, and ours.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ HISTOGRAMS = (LIST_DURATION, ITEMS_PER_LIST, WATCH_DURATION, ITEMS_PER_WATCH, PR
 
 
 class ReflectorMetrics:
-    """The books of one reflector."""
+    """The metrics of one reflector."""
 
     def __init__(self, provider: MetricsProvider, name: str, *, last_version: Callable[[], float]) -> None:
-        """Make the series of the informer `name`; `last_version` returns the last version received."""
+        """Create the series of the informer `name`; `last_version` returns the last version received."""
         self._lists = provider.counter(LISTS, name)
         self._list_duration = provider.histogram(LIST_DURATION, name)
         self._items_per_list = provider.histogram(ITEMS_PER_LIST, name)
@@ -66,7 +66,7 @@ class ReflectorMetrics:
         provider.gauge(LAST_VERSION, name).set_function(last_version)
 
     def listed(self, seconds: float, items: int) -> None:
-        """Note a list that came back whole."""
+        """Note a complete list."""
         self._lists.inc()
         self._list_duration.observe(seconds)
         self._items_per_list.observe(items)
@@ -81,7 +81,7 @@ class ReflectorMetrics:
 
 
 class InformerMetrics:
-    """The books of one informer, less its reflector's."""
+    """The metrics of one informer, without its reflector's."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class InformerMetrics:
         stored: Callable[[], float],
         store_version: Callable[[], float],
     ) -> None:
-        """Make the series of the informer `name`; the three functions return the present values of its gauges."""
+        """Create the series of the informer `name`; the three functions return the present values of its gauges."""
         self.processing_latency = provider.histogram(PROCESSING_LATENCY, name)
         self.handler_errors = provider.counter(HANDLER_ERRORS, name)
         provider.gauge(QUEUED_ITEMS, name).set_function(queued)

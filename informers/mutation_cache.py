@@ -21,10 +21,10 @@ SIZE: Final = 100
 
 
 class MutationCache(Generic[T]):
-    """Reads of an indexer, with our own writes in the place of older states.
+    """Reads from an indexer, in which our own writes replace older states.
 
-    Invariant: no read returns less than what the indexer holds. Versions are compared as the numbers that etcd makes; where
-    one is no number the indexer is right.
+    Invariant: no read returns an older version than the indexer has. Versions are compared as numbers, as etcd makes them;
+    if one is not a number, the indexer's object is returned.
     """
 
     __slots__ = ("_clock", "_include_adds", "_indexer", "_ttl_s", "_written")
@@ -62,10 +62,10 @@ class MutationCache(Generic[T]):
         return self._newest(key, cached)
 
     def by_index(self, name: str, value: str) -> list[T]:
-        """Return the objects that index `name` holds under `value`, each as new as is known. Raises IndexerError.
+        """Return the objects that index `name` holds under `value`, in the newest known versions. Raises IndexerError.
 
-        Which objects these are, the indexer knows; a write of ours that moves an object to another value is not followed. With
-        `include_adds` those follow that the indexer does not hold and that belong there.
+        The indexer decides which objects these are: a write of ours that moves an object to another value is not followed.
+        With `include_adds`, objects follow that the indexer does not hold and that belong there.
         """
         keys = self._indexer.index_keys(name, value)
         found = [self.get(key) for key in keys]

@@ -36,6 +36,6 @@ class ReflectorOptions:
             return self.page_size
         return PAGE_SIZE if always_page or version in {"", "0"} else 0
 
-    def watch_timeout_s(self, chance: float) -> int:
-        """Seconds after which the server is asked to end a watch: from the minimum to twice that, by `chance` in [0, 1)."""
-        return int(max(self.min_watch_timeout_s, MIN_WATCH_TIMEOUT_S) * (1 + chance))
+    def watch_timeout_s(self, fraction: float) -> int:
+        """Seconds after which the server is asked to end a watch: from the minimum to twice that, by `fraction` in [0, 1)."""
+        return int(max(self.min_watch_timeout_s, MIN_WATCH_TIMEOUT_S) * (1 + fraction))

@@ -1,8 +1,8 @@
-"""From the store to the handlers: one listener per handler, each with its own queue and its own task.
+"""From the store to the handlers: one listener for each handler, with a queue and a task of its own.
 
 A handler is called strictly in order and never twice at once; between handlers there is no order (SI-02). A handler that
-raises loses that one notification and delays nobody. Resync periods (SI-09) are settled here as well, since each belongs to
-a handler.
+raises loses that one notification and delays no other handler. Resync periods (SI-09) are kept here as well, since each
+belongs to a handler.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Registration:
         return self._gate.is_open
 
     async def wait_for_sync(self) -> None:
-        """Return when `has_synced` is true. Raises InformerStoppedError if that can not happen any more."""
+        """Return when `has_synced` is true. Raises InformerStoppedError if that cannot happen any more."""
         await self._gate.wait()
 
 
@@ -169,7 +169,7 @@ class Processor(Generic[T]):
         return registration, listener
 
     def remove(self, registration: Registration) -> None:
-        """Forget a handler: it is not called again. Removing twice, or what was never here, does nothing (SI-06)."""
+        """Remove a handler: it is not called again. Removing it twice, or an unknown one, does nothing (SI-06)."""
         listener = self._listeners.pop(registration, None)
         if listener is not None:
             listener.discard()
@@ -186,7 +186,7 @@ class Processor(Generic[T]):
             listener.close()
 
     def give_up(self) -> None:
-        """Wake all who wait for a sync that can no longer happen."""
+        """Wake all who wait for a sync that cannot happen any more."""
         for listener in self._listeners.values():
             listener.gate.give_up()
 

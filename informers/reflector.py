@@ -19,8 +19,8 @@ from __future__ import annotations
 import asyncio
 import enum
 import random as stdlib_random
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Generic, NoReturn, Protocol, TypeGuard, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Generic, NoReturn, Protocol, TypeGuard
 
 import structlog
 
@@ -39,9 +39,9 @@ from tfjob_operator.api.client.errors import (
     TransportError,
 )
 from tfjob_operator.api.client.options import ListOptions
-from tfjob_operator.informers.codec import Page, Skipped
-from tfjob_operator.informers.deltas import Added, Bookmark, Change, Deleted, Delta, Modified, ReplacedAll, T, Vanished
+from tfjob_operator.informers.deltas import T
 from tfjob_operator.informers.initial_events import InitialEvents, LateBookmark, NotStreamedError
+from tfjob_operator.informers.intake import Intake, Progress
 from tfjob_operator.informers.metrics import ReflectorMetrics, version_as_number
 from tfjob_operator.informers.options import ReflectorOptions
 from tfjob_operator.informers.pager import Pager
@@ -53,13 +53,12 @@ from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tfjob_operator.informers.codec import WatchEvent
+    from tfjob_operator.informers.codec import Page, Skipped
+    from tfjob_operator.informers.intake import Sink
     from tfjob_operator.informers.listwatch import ListerWatcher
 
 VERY_SHORT_WATCH_S: Final = 1.0
 """RF-15: a stream that ends sooner and brought nothing is a failure; reopening it at once would be a hot loop."""
-
-_CHANGES: Final = frozenset({Added, Modified, Deleted})
 
 logger = structlog.get_logger()
 
@@ -82,23 +81,10 @@ class Pace(Protocol):
         ...
 
 
-class Sink(Protocol[T]):
-    """Where deltas go: the FIFO."""
-
-    def put(self, delta: Delta[T]) -> None:
-        """Accept a delta."""
-        ...
-
-    def extend(self, changes: list[Change[T]]) -> None:
-        """Accept changes of single objects, in order."""
-        ...
-
-
 class Reflector(Generic[T]):
     """List or stream, then watch. Runs in one task, which owns all of its state.
 
     Invariants:
-    - `resource_version` is that of the last list, event or bookmark that the sink has accepted, never ahead of it (RF-01);
     - no request of this reflector asks for an older version than it has seen, except after the server declared that version
       unusable (RF-03, RF-04);
     - STREAMING and LISTING are entered, and failed watches repeated, only after the one shared back-off; exempt are the first
@@ -120,17 +106,16 @@ class Reflector(Generic[T]):
         """Supply `sink` from `source`. `random` returns a float in [0, 1), as `random.random` does."""
         self._source = source
         self._pager = Pager(source)
-        self._sink = sink
+        self._intake = Intake(sink, self._note_skipped)
         self._options = options or ReflectorOptions()
         self._clock = clock or LoopClock()
         self._random = random
         self._backoff = backoff or Backoff(clock=self._clock, random=random)
         self.on_error: Callable[[ApiError], None] | None = None
-        """Told once of each failed list and of each watch that can not be opened, before the back-off (RF-24)."""
-        self._metrics = ReflectorMetrics(metrics, name, last_version=lambda: version_as_number(self._version))
+        """Told once of each failed list and of each watch that cannot be opened, before the back-off (RF-24)."""
+        self._metrics = ReflectorMetrics(metrics, name, last_version=lambda: version_as_number(self._intake.version))
         self._log = logger.bind(informer=name)
 
-        self._version = ""
         self._version_unusable = False
         self._streams = self._options.stream_lists
         self._stream_was_lost = False  # the last one, before it was complete
@@ -154,7 +139,7 @@ class Reflector(Generic[T]):
     @property
     def resource_version(self) -> str:
         """The last version seen; "" before the first list."""
-        return self._version
+        return self._intake.version
 
     async def run(self) -> NoReturn:
         """Run until cancelled. Cancelling closes an open stream at once, in every state (RF-13)."""
@@ -179,13 +164,13 @@ class Reflector(Generic[T]):
         return State.STREAMING if self._streams else State.LISTING
 
     async def _streaming(self) -> State:
-        """Ask for the collection as a stream; from when it is complete this is a watch like any other (RF-27)."""
-        progress = _Progress[T](synthetic=True, initial=InitialEvents())
+        """Ask for the collection as a stream; once that is complete it is an ordinary watch (RF-27)."""
+        progress = Progress[T](synthetic=True, initial=InitialEvents())
         late = LateBookmark(self._log, lambda: None if progress.initial is None else progress.events)
         try:
             failure = await self._read(
                 ListOptions(
-                    resource_version="" if self._version_unusable else self._version,
+                    resource_version="" if self._version_unusable else self._intake.version,
                     resource_version_match="NotOlderThan",
                     send_initial_events=True,
                 ),
@@ -197,10 +182,10 @@ class Reflector(Generic[T]):
             return self._after_stream(failure, short=False)
         return self._not_streamed(failure, progress)
 
-    def _not_streamed(self, failure: ApiError | None, progress: _Progress[T]) -> State:
-        """Decide by how a stream ended that was not complete (RF-28)."""
+    def _not_streamed(self, failure: ApiError | None, progress: Progress[T]) -> State:
+        """Decide how to go on after a stream that ended before it was complete (RF-28)."""
         if isinstance(failure, (ExpiredError, TooLargeResourceVersionError)) and not self._version_unusable:
-            self._log.debug("list_version_unusable", resource_version=self._version, error=str(failure))
+            self._log.debug("list_version_unusable", resource_version=self._intake.version, error=str(failure))
             self._version_unusable = True
             return State.STREAMING
         if isinstance(failure, (ConnectError, TooManyRequestsError)) or _is_missing(failure):
@@ -209,8 +194,8 @@ class Reflector(Generic[T]):
             self._streams = False
         elif progress.was_lost_under_way(failure):
             if self._stream_was_lost:
-                # A list next, where client-go would try for ever. Of a server that sent nothing at all it is enough to see it
-                # twice: something before it may not let streams of this kind through.
+                # A list next, where client-go would try for ever. If nothing came twice, a proxy may not let such streams pass:
+                # then no further one is tried.
                 self._streams = progress.events > 0
                 self._stream_was_lost = False
                 return self._list_instead(failure)
@@ -231,21 +216,18 @@ class Reflector(Generic[T]):
         try:
             page = await self._list()
         except (ExpiredError, TooLargeResourceVersionError) as error:
-            # RF-04: this version is dead on this server; the newest one can not be. At once, but only once.
-            self._log.debug("list_version_unusable", resource_version=self._version, error=str(error))
+            # RF-04: this version is dead on this server; the newest one cannot be. At once, but only once.
+            self._log.debug("list_version_unusable", resource_version=self._intake.version, error=str(error))
             self._version_unusable = True
             page = await self._list()
-        for skipped in page.skipped:
-            self._note_skipped(skipped)
-        self._sink.put(ReplacedAll(page.items, page.resource_version, frozenset(each.key for each in page.skipped)))
-        self._version = page.resource_version
+        self._intake.replace(page)
         self._version_unusable = False
         self._metrics.listed(self._clock.monotonic() - started, len(page.items))
         return State.WATCHING
 
     async def _list(self) -> Page[T]:
         # "" is a quorum read; the first list takes whatever the server has in its cache (RF-02).
-        version = "" if self._version_unusable else self._version or "0"
+        version = "" if self._version_unusable else self._intake.version or "0"
         page_size = self._options.page_size_at(version, always_page=self._always_page)
         page, in_pages = await self._pager.list(ListOptions(resource_version=version), page_size)
         if in_pages and version == "0":
@@ -254,13 +236,13 @@ class Reflector(Generic[T]):
 
     async def _watching(self) -> State:
         """Open one watch and read it to its end."""
-        progress = _Progress[T](synthetic=self._version in {"", "0"})
-        failure = await self._read(ListOptions(resource_version=self._version), progress)
+        progress = Progress[T](synthetic=self._intake.version in {"", "0"})
+        failure = await self._read(ListOptions(resource_version=self._intake.version), progress)
         if not progress.opened and failure is not None:
             return self._not_opened(failure)
         return self._after_stream(failure, short=progress.short)
 
-    async def _read(self, options: ListOptions, progress: _Progress[T]) -> ApiError | None:
+    async def _read(self, options: ListOptions, progress: Progress[T]) -> ApiError | None:
         """Open a watch and read it to its end; return what ended it, if it was not the server."""
         started = self._clock.monotonic()
         timeout_s = self._options.watch_timeout_s(self._random())
@@ -270,9 +252,11 @@ class Reflector(Generic[T]):
                 progress.opened = True
                 async for batch in batches:
                     if progress.initial is None:
-                        self._take_batch(batch, progress)
-                    else:
-                        self._take_initial(batch, progress, progress.initial, started)
+                        self._intake.take(batch, progress)
+                    elif self._intake.collect(batch, progress, initial := progress.initial):
+                        self._version_unusable = self._stream_was_lost = False
+                        self._metrics.listed(self._clock.monotonic() - started, len(initial))
+                        self._state = State.WATCHING
         except ApiError as error:
             failure = error
         if progress.opened:
@@ -280,59 +264,6 @@ class Reflector(Generic[T]):
             progress.short = seconds < VERY_SHORT_WATCH_S and progress.events == 0
             self._metrics.watched(seconds, progress.events, short=progress.short)
         return failure
-
-    def _take_initial(
-        self, batch: list[WatchEvent[T]], progress: _Progress[T], initial: InitialEvents[T], started: float
-    ) -> None:
-        """Collect what a stream begins with. When it is complete pass it on, and then what came after it."""
-        taken = initial.take(batch)
-        progress.events += taken
-        for event in batch[:taken]:
-            if isinstance(event, Skipped):
-                self._note_skipped(event)
-        version = initial.version
-        if version is None:
-            return
-        self._sink.put(initial.replacement(version))
-        self._version = version
-        self._version_unusable = self._stream_was_lost = False
-        self._metrics.listed(self._clock.monotonic() - started, len(initial))
-        self._state = State.WATCHING
-        progress.initial, progress.synthetic = None, False
-        self._take_batch(batch[taken:], progress)
-
-    def _take_batch(self, batch: list[WatchEvent[T]], progress: _Progress[T]) -> None:
-        """Pass on what arrived together: in one piece if it is nothing but changes, which is the case that has to be fast."""
-        if progress.synthetic or not _CHANGES.issuperset(map(type, batch)):
-            for event in batch:
-                self._take(event, progress)
-        elif batch:
-            changes = cast("list[Change[T]]", batch)
-            progress.events += len(changes)
-            self._sink.extend(changes)
-            self._version = changes[-1].object.metadata.resource_version or self._version
-
-    def _take(self, event: WatchEvent[T], progress: _Progress[T]) -> None:
-        """Pass one event on; then, and only then, move the version."""
-        progress.events += 1
-        if isinstance(event, Skipped):
-            self._note_skipped(event)
-            if event.deleted and event.key:
-                self._sink.put(Vanished(event.key))
-            version = event.resource_version
-            if version:
-                self._sink.put(Bookmark(version))  # for the store the others are complete up to here
-        elif isinstance(event, Bookmark):
-            self._sink.put(event)
-            version = event.resource_version
-        else:
-            self._sink.put(event)
-            version = event.object.metadata.resource_version
-        if progress.synthetic and isinstance(event, Added):
-            return  # RF-11: what existed already comes in any order, so its versions say nothing about progress
-        progress.synthetic = False
-        if version:
-            self._version = version
 
     def _not_opened(self, error: ApiError) -> State:
         if isinstance(error, TooManyRequestsError) or _is_refused(error):  # RF-17
@@ -346,18 +277,18 @@ class Reflector(Generic[T]):
         return State.WATCH_LATER if no_way else later
 
     def _after_stream(self, failure: ApiError | None, *, short: bool) -> State:
-        """Decide by how a stream ended."""
+        """Decide how to go on after a watch has ended."""
         if isinstance(failure, TooManyRequestsError):  # RF-18
             self._remember_retry_after(failure)
             return State.WATCH_LATER
         if isinstance(failure, ExpiredError):  # RF-16: the list tries our version once more before it falls back
-            self._log.debug("watch_expired", resource_version=self._version, error=str(failure))
+            self._log.debug("watch_expired", resource_version=self._intake.version, error=str(failure))
             return State.LIST_LATER
         if isinstance(failure, StatusError) and failure.reason == "InternalError" and self._internal_errors.allows():
             self._log.debug("watch_internal_error", error=str(failure))
             return State.WATCHING
         if failure is not None and not isinstance(failure, TransportError):  # RF-20
-            self._log.warning("watch_failed", resource_version=self._version, error=str(failure))
+            self._log.warning("watch_failed", resource_version=self._intake.version, error=str(failure))
             self._metrics.failures.inc()
             return State.LIST_LATER
         # The server closed the stream, the connection broke, or the peer fell silent: all the same to us (RF-14, RF-29).
@@ -397,24 +328,6 @@ class Reflector(Generic[T]):
     def _note_skipped(self, skipped: Skipped) -> None:
         self._log.warning("object_skipped", key=skipped.key, error=str(skipped.error))
         self._metrics.undecodable.inc()
-
-
-@dataclass(slots=True)
-class _Progress(Generic[T]):
-    """What one watch has brought. `synthetic`: so far only objects that existed when it began (RF-11).
-
-    `initial` is what a streaming list has brought while it is incomplete, else None.
-    """
-
-    synthetic: bool
-    initial: InitialEvents[T] | None = None
-    opened: bool = False
-    events: int = 0
-    short: bool = False  # RF-15
-
-    def was_lost_under_way(self, failure: ApiError | None) -> bool:
-        """Whether the stream was open and broke or ended, and not at once."""
-        return self.opened and not self.short and (failure is None or isinstance(failure, TransportError))
 
 
 def _is_missing(error: ApiError | None) -> TypeGuard[StatusError]:

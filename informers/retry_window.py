@@ -1,4 +1,4 @@
-"""Retrying at once, but not for ever (RF-19)."""
+"""Retrying at once, but only for a while (RF-19)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tfjob_operator.workqueue.clock import Clock
 
 QUIET_S: Final = 60.0
-"""RF-19: after a minute without a fault the next one is a new trouble, and opens a new window."""
+"""RF-19: after a minute without a fault the next one opens a new window."""
 
 
 class RetryWindow:

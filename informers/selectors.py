@@ -47,7 +47,7 @@ class Selector:
 
 EVERYTHING: Final = Selector("")
 NOTHING: Final = Selector("<nothing>", (lambda _: False,))
-"""Selects nothing. No text says this, so it can not be sent to a server."""
+"""Selects nothing. No text says this, so it cannot be sent to a server."""
 
 
 def parse_labels(text: str) -> Selector:

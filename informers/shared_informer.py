@@ -1,10 +1,11 @@
-"""The shared informer: one cache of one collection, and any number of handlers that hear of its changes.
+"""The shared informer: one cache of one collection, and any number of handlers that are called for its changes.
 
     ListerWatcher -> Reflector -> FIFO -> [process loop] -> Indexer, then Processor -> handlers
 
-The process loop is the only writer of the store. It changes the store and queues the notifications of that change without an
-await in between, so whoever runs next sees both or neither: a handler finds the cache at least as new as its notification
-(SI-01), and a handler that joins late gets the store as it is and every later change, with no gap and nothing twice (SI-04).
+The process loop is the only writer of the store. It changes the store and queues the notifications of that change without
+an await in between, so whoever runs next sees both or neither: a handler finds the cache at least as new as its
+notification (SI-01), and a handler that joins late gets all objects of the store and every later change, with no gap and
+nothing twice (SI-04).
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ class SharedIndexInformer(Generic[T]):
             self._end()
 
     async def run(self) -> None:
-        """Fill the cache and keep it true until `stop` or cancellation. Cancelling ends everything without draining.
+        """Fill the cache and keep it up to date until `stop` or cancellation. Cancelling ends everything without draining.
 
         After `stop` it ends at once; a second call warns and returns (SI-05). Raises what an index function raises, in an
         ExceptionGroup: the cache would be wrong from then on (ST-05).

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 IndexFunction = Callable[[T], Sequence[str]]
-"""Returns the values under which an object is found: none, one or more. One that raises ends the informer: it is a bug."""
+"""Returns the values under which an object is found: none, one or more. It must not raise: that ends the informer, as a bug."""
 
 NAMESPACE_INDEX: Final = "namespace"
 

@@ -35,7 +35,7 @@ class SyncGate:
         self._settled.set()
 
     async def wait(self) -> None:
-        """Return when it is synced. Raises InformerStoppedError when that can not happen any more."""
+        """Return when it is synced. Raises InformerStoppedError when that cannot happen any more."""
         await self._settled.wait()
         if not self._open:
             raise InformerStoppedError(f"{self._what} stopped before it was synced")

@@ -1,13 +1,13 @@
-"""The ports behind which everything here is counted, and the books of a queue.
+"""The protocols through which everything here is counted, and the metrics of a queue.
 
 Nothing here knows Prometheus. Each package names its metric families as `Metric`s and asks a `MetricsProvider` for their
-series. `PrometheusMetrics` (`controller.observability`) is the provider behind which is Prometheus, `NO_METRICS` the one that
-counts nothing. The ports are cut so that prometheus_client's labelled children fit them as they are. A queue without a
-provider, or without a name, keeps no books at all: it holds None in place of a `QueueMetrics`, and pays one comparison.
+series. `PrometheusMetrics` (`controller.observability`) is the provider for Prometheus, `NO_METRICS` the one that counts
+nothing. The protocols fit prometheus_client's labelled children as they are. A queue without a provider, or without a name,
+counts nothing: it has None in place of a `QueueMetrics`, and pays one comparison.
 
 Gauges are read when they are scraped and never pushed. client-go refreshes two of them every 0.5 s from a goroutine per
-queue, because its clients cannot be called back; here the scraper runs on the same loop as the queue, so it can simply
-ask. That makes them exact at the moment of the scrape, free between scrapes, and leaves no ticker to stop.
+queue, because its clients cannot be called back; here the scraper runs on the same loop as the queue, so it can simply ask.
+That makes them exact at the moment of the scrape, free between scrapes, and leaves no ticker to stop.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ T = TypeVar("T", bound=Hashable)
 class Metric:
     """One metric family: its name, its help text, and the names of its labels.
 
-    `buckets` (upper bounds, in the unit of the name) are there for histograms alone. Whatever is there several times in a
-    process, such as a queue or an informer, has the label `name`.
+    `buckets` (upper bounds, in the unit of the name) are for histograms only. What exists several times in a process, such
+    as a queue or an informer, has the label `name`.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Counter(Protocol):
 
 
 class Gauge(Protocol):
-    """A number that is read, at each scrape, from where it lives."""
+    """A number that is read, at each scrape, from where it is kept."""
 
     def set_function(self, f: Callable[[], float], /) -> None:
         """Call `f` at each scrape, on the loop's own thread."""
@@ -79,7 +79,7 @@ class Histogram(Protocol):
 
 
 class MetricsProvider(Protocol):
-    """Makes series. One exists, at zero, from when it is first asked for; who asks again gets the same one."""
+    """Makes series. A series exists, at zero, from when it is first asked for; a second request returns the same one."""
 
     def counter(self, metric: Metric, *values: str) -> Counter:
         """Return the series of `metric` whose labels have these values."""
@@ -116,22 +116,22 @@ class _NoMetrics:
 
 _NOTHING: Final = _Nothing()
 NO_METRICS: Final[MetricsProvider] = _NoMetrics()
-"""Counts nothing."""
+"""The provider that counts nothing."""
 
 
 class QueueMetrics(Generic[T]):
-    """The books of one queue. Its owner reports every accepted add, every get, and every done.
+    """The metrics of one queue. Its owner reports every accepted add, every get, and every done.
 
     Invariants:
-    - `_added` has the time of the first add of every dirty item, and of every one on its way to a getter; an add during work
-      counts from that add, not from done;
+    - `_added` has the time of the first add of every dirty item, and of every one on its way to a getter; an add during
+      work counts from that add, not from done;
     - `_started` has the time of the get of every item in work.
     """
 
     __slots__ = ("_added", "_adds", "_clock", "_queue_duration", "_started", "_work_duration")
 
     def __init__(self, provider: MetricsProvider, name: str, clock: Clock, depth: Callable[[], float]) -> None:
-        """Make the series of the queue `name`; `depth` returns how many items are dirty."""
+        """Create the series of the queue `name`; `depth` returns how many items are dirty."""
         self._clock = clock
         self._added: dict[T, float] = {}
         self._started: dict[T, float] = {}

@@ -1,14 +1,14 @@
-"""The errors of talking to an API server. Those of `http.errors` say that no answer came; answers become errors here alone.
+"""The errors of talking to an API server. Those of `http.errors` say that no response came; responses become errors here alone.
 
 ApiError                            something went wrong between us and the API server
-+-- ConfigError                     the kubeconfig or the in-cluster environment can not be used
-+-- TransportError                  no usable answer; whether the server acted on the request is unknown
-|   +-- ConnectError                no connection was made: the server can not have acted
++-- ConfigError                     the kubeconfig or the in-cluster environment cannot be used
++-- TransportError                  no usable response; whether the server acted on the request is unknown
+|   +-- ConnectError                no connection was made: the server cannot have acted
 |   |   +-- TLSError                the peer's certificate or ours was refused
 |   |   +-- CredentialsError        there is no token or certificate to send: a file or a plugin failed
 |   +-- RequestTimeoutError         the time limit of the request passed
 |   +-- ConnectionLostError         the connection broke while we waited or read
-+-- DecodeError                     an answer arrived that is not what it should be
++-- DecodeError                     a response arrived that is not what it should be
 +-- StatusError                     the server said no; `code`, `reason`, `message`, `details`
     +-- NoStatusError               400, 404, 409, 410, 422, any other code below 500: without a Status it proves nothing
     +-- BadRequestError             reason BadRequest, 400
@@ -35,7 +35,6 @@ and the operating system's.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -83,8 +82,8 @@ __all__ = [
     "TooManyRequestsError",
     "TransportError",
     "UnauthorizedError",
-    "error_from_answer",
     "error_from_event",
+    "error_from_response",
     "parse_http_date",
     "parse_retry_after",
 ]
@@ -121,7 +120,7 @@ class Status(Struct, frozen=True):
 
 
 class DecodeError(ApiError):
-    """An answer is not what it should be."""
+    """A response is not what it should be."""
 
 
 class StatusError(ApiError):
@@ -212,12 +211,12 @@ _BY_CODE: Final[Mapping[int, type[StatusError]]] = {
     403: ForbiddenError,
     429: TooManyRequestsError,
 }
-"""What may be known by its code alone: whoever says it, the answer is to try again."""
+"""What may be known by its code alone: whoever says it, the request is to be tried again."""
 
 _status_decoder = msgspec.json.Decoder(Status)
 
 
-def error_from_answer(
+def error_from_response(
     code: int, body: bytes, *, request: str, retry_after: str | None = None, now: datetime | None = None
 ) -> StatusError:
     """Return the error for an HTTP failure. Never raises, whatever the server sent.
@@ -246,6 +245,9 @@ def parse_retry_after(value: str | None, now: datetime | None = None) -> float |
 
 def parse_http_date(value: str) -> datetime | None:
     """Return the date of an HTTP header, with its timezone; None if unreadable."""
+    # Half a megabyte for what API servers do not send; proxies before them may.
+    from email.utils import parsedate_to_datetime
+
     try:
         date = parsedate_to_datetime(value)
     except (ValueError, OverflowError):
@@ -259,12 +261,12 @@ def _read_status(code: int, body: bytes) -> Status:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         status = Status()
     if status.kind == "Status":
-        # A proxy may change the code of an answer, but not into a success.
+        # A proxy may change the code of a response, but not into a success.
         return status if status.code >= 400 else msgspec.structs.replace(status, code=code)
     if 300 <= code < 400:  # where to is not said: the target of a login redirect can carry a ticket
         return Status(code=code, message="a redirect, which is not followed: is this the address of an API server?")
     text = " ".join(body[: 4 * _BODY_EXCERPT].decode("utf-8", "replace").split())[:_BODY_EXCERPT]
-    return Status(code=code, message=text or "the answer has no body")
+    return Status(code=code, message=text or "the response has no body")
 
 
 def _classify(status: Status, *, request: str, retry_after_s: float | None) -> StatusError:

@@ -1,7 +1,6 @@
-"""One request and its answer: held back by the rate limit, tried again where that is right, checked, counted (WR-05, WR-06).
+"""One request and its response: rate-limited, retried where that is safe, checked and counted (WR-05, WR-06).
 
-When a request is tried again is decided by `retry.request_retry_delay`. Everything else is the caller's decision, who knows
-what the request means.
+Retries follow `retry.request_retry_delay`. Everything else is decided by the caller, who knows what the request means.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from tfjob_operator.api.client.errors import (
     DecodeError,
     RequestTimeoutError,
     StatusError,
-    error_from_answer,
+    error_from_response,
     parse_http_date,
 )
-from tfjob_operator.api.client.metrics import NO_ANSWER, Attempt
+from tfjob_operator.api.client.metrics import NO_RESPONSE, Attempt
 from tfjob_operator.api.client.retry import MAX_REQUEST_RETRIES, request_retry_delay
 from tfjob_operator.api.client.throttle import Throttle
 from tfjob_operator.workqueue.clock import LoopClock
@@ -35,7 +34,7 @@ T = TypeVar("T")
 
 
 class Exchange:
-    """Carries requests to answers over one transport. Safe to share between tasks; raises ApiError; safe to cancel."""
+    """Sends requests and returns responses over one transport. Safe to share between tasks; raises ApiError; safe to cancel."""
 
     def __init__(
         self,
@@ -51,13 +50,13 @@ class Exchange:
         self._throttle = Throttle(limiter, self._metrics, self._clock) if limiter is not None else None
 
     async def read(self, request: Request) -> bytes:
-        """Send a request and read its whole answer."""
+        """Send a request and read its whole response."""
         return await self._with_retries(request, self._read)
 
     async def read_while_it_arrives(self, request: Request, take: Callable[[AsyncIterator[bytes]], Awaitable[T]]) -> T:
-        """Send a request whose answer is a stream with an end, and return what `take` makes of the chunks of its body.
+        """Send a request whose response is a stream with an end; return what `take` returns for the chunks of its body.
 
-        One attempt, and what `take` does in it, has `total_s` seconds.
+        Each attempt, including `take`, is limited to `total_s` seconds.
         """
 
         async def attempt(request: Request, retries: int) -> T:
@@ -68,14 +67,14 @@ class Exchange:
             except TimeoutError:
                 if not limit.expired():
                     raise
-                raise RequestTimeoutError("no answer in time", request=str(request)) from None
+                raise RequestTimeoutError("no response in time", request=str(request)) from None
 
         return await self._with_retries(request, attempt)
 
     async def open(self, request: Request, content_type: str = "json") -> Response:
-        """Send a request whose answer is a stream of this type, which the caller must close.
+        """Send a request whose response is a stream of this type, which the caller must close.
 
-        Only retries pass the rate limit.
+        Only retries wait for the rate limit.
         """
 
         async def attempt(request: Request, retries: int) -> Response:
@@ -86,7 +85,7 @@ class Exchange:
     async def _with_retries(
         self, request: Request, attempt: Callable[[Request, int], Awaitable[T]], *, first_is_free: bool = False
     ) -> T:
-        """Attempt a request until it succeeds, or `request_retry_delay` or `MAX_REQUEST_RETRIES` says that this is all."""
+        """Attempt a request until it succeeds, `request_retry_delay` allows no retry, or `MAX_REQUEST_RETRIES` is reached."""
         retries = 0
         while True:
             if self._throttle is not None and (retries or not first_is_free):
@@ -102,7 +101,7 @@ class Exchange:
 
     async def _read(self, request: Request, retries: int) -> bytes:
         started = self._clock.monotonic()
-        code, received = NO_ANSWER, None
+        code, received = NO_RESPONSE, None
         try:
             response = await self._transport.send(request)
             try:
@@ -114,12 +113,12 @@ class Exchange:
             self._count(request, retries, code, self._clock.monotonic() - started, received)
         _check(request, response, body, self._clock)
         if not body.startswith(b"{"):
-            raise DecodeError("the answer is not a JSON object", request=str(request))
+            raise DecodeError("the response is not a JSON object", request=str(request))
         return body
 
     async def _take(self, request: Request, retries: int, take: Callable[[AsyncIterator[bytes]], Awaitable[T]]) -> T:
         started = self._clock.monotonic()
-        code, received = NO_ANSWER, None
+        code, received = NO_RESPONSE, None
         try:
             response = await self._transport.send(request)
             chunks = Counted(response.chunks())
@@ -129,13 +128,13 @@ class Exchange:
                 taken = await take(chunks)
             finally:
                 response.close()
-                code, received = str(response.status) if chunks.ended else NO_ANSWER, chunks.count
+                code, received = str(response.status) if chunks.ended else NO_RESPONSE, chunks.count
         finally:
             self._count(request, retries, code, self._clock.monotonic() - started, received)
         return taken
 
     async def _open(self, request: Request, retries: int, content_type: str) -> Response:
-        code = NO_ANSWER
+        code = NO_RESPONSE
         try:
             response = await self._transport.send(request)
             code = str(response.status)
@@ -159,17 +158,19 @@ class Exchange:
 
 
 def _check(request: Request, response: Response, body: bytes, clock: Clock, content_type: str = "json") -> None:
-    """Raise unless the answer is a success of this type: the login page of a proxy must not pass for an object."""
+    """Raise unless the response is a success of this type: the login page of a proxy must not pass for an object."""
     headers = response.headers
     if 200 <= response.status < 300:
         kind = headers.get("Content-Type")
-        # Kubernetes 1.20 gives its OpenAPI no type, so that Go calls it text; nobody logs in by what begins with a brace.
+        # Kubernetes 1.20 gives its OpenAPI no type, so Go calls it text. A login page does not begin with a brace.
         unnamed = kind is not None and kind.startswith("text/plain") and body[:1] == b"{"
         if kind is not None and content_type not in kind and not unnamed:
             wanted = "JSON" if content_type == "json" else content_type
-            raise DecodeError(f"the answer is {kind}, not {wanted}", request=str(request))
+            raise DecodeError(f"the response is {kind}, not {wanted}", request=str(request))
         return
-    # A date in Retry-After means the server's clock, which need not be ours.
-    now = parse_http_date(headers.get("Date", "")) or clock.now()
     retry_after = headers.get("Retry-After")
-    raise error_from_answer(response.status, body, request=str(request), retry_after=retry_after, now=now)
+    now = clock.now()
+    if retry_after is not None and not retry_after.strip().isdecimal():
+        # A date in Retry-After means the server's clock, which need not be ours.
+        now = parse_http_date(headers.get("Date", "")) or now
+    raise error_from_response(response.status, body, request=str(request), retry_after=retry_after, now=now)

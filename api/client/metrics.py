@@ -1,4 +1,4 @@
-"""What requests tell about themselves: the names of client-go's metrics, and the books behind them."""
+"""The metrics of requests, named as client-go's."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 """All that `RestClient` sends."""
-NO_ANSWER: Final = "<error>"
-"""What client-go writes into the label `code` when no answer came."""
-CODES: Final = ("200", "201", "401", "403", "404", "409", "422", "429", "500", "503", "504", NO_ANSWER)
-"""Outcomes that are there, at zero, from the first scrape: an alert on the first failure needs the zero before it. Others
-appear when they happen; there are no more of them than HTTP has codes."""
-RETRIED_CODES: Final = ("200", "201", "429", "500", "503", "504", NO_ANSWER)
+NO_RESPONSE: Final = "<error>"
+"""What client-go writes into the label `code` when no response came."""
+CODES: Final = ("200", "201", "401", "403", "404", "409", "422", "429", "500", "503", "504", NO_RESPONSE)
+"""Outcomes whose series exist, at zero, from the first scrape on: an alert on the first failure needs the zero before it.
+Others appear when they happen; there are no more of them than HTTP has codes."""
+RETRIED_CODES: Final = ("200", "201", "429", "500", "503", "504", NO_RESPONSE)
 
-# component-base: from the 5 ms of an answer out of the watch cache to the 60 s after which the server gives up.
+# component-base: from the 5 ms of a response out of the watch cache to the 60 s after which the server gives up.
 DURATION_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 # component-base: from an empty body to the 16 MB of a full list.
 SIZE_BUCKETS: Final = (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)
@@ -60,8 +60,8 @@ HISTOGRAMS: Final = (REQUEST_DURATION, RATE_LIMITER_DURATION, REQUEST_SIZE, RESP
 class Attempt:
     """One attempt at one request, at its end; of a watch, when its head arrived.
 
-    `verb` is the HTTP method, also for watches, as in client-go. `code` is the HTTP status as text, or `NO_ANSWER`.
-    `seconds` and `response_bytes` are None for a watch; `response_bytes` also where no answer was read to its end.
+    `verb` is the HTTP method, also for watches, as in client-go. `code` is the HTTP status as text, or `NO_RESPONSE`.
+    `seconds` and `response_bytes` are None for a watch; `response_bytes` also where no response was read to its end.
     """
 
     verb: str
@@ -73,7 +73,7 @@ class Attempt:
 
 
 class RequestMetrics:
-    """The books of the clients of one server."""
+    """The metrics of the clients of one server."""
 
     def __init__(self, provider: MetricsProvider, host: str) -> None:
         """Make all series; `host` is the server's name and port."""
@@ -100,7 +100,7 @@ class RequestMetrics:
             self._received[attempt.verb].observe(attempt.response_bytes)
 
     def throttled(self, verb: str, seconds: float) -> None:
-        """Count the wait, perhaps of 0 seconds, that the client-side rate limit imposed on a request."""
+        """Count the seconds, perhaps 0, for which the client-side rate limit held a request back."""
         self._wait[verb].observe(seconds)
 
     def _counter(self, metric: Metric, code: str, verb: str) -> Counter:

@@ -1,4 +1,4 @@
-"""What may be said of a request beside the object: the queries of lists and logs, and the body of a delete."""
+"""Options of requests: the queries of lists and logs, and the body of a delete."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-"""`accept` for what `kubectl get` prints: columns and rows that the server makes. A server that has none sends the objects."""
+"""`accept` for what `kubectl get` prints: columns and rows made by the server. A server without tables sends the objects."""
 
 
 class ReadOptions(TypedDict, total=False):
-    """What may be said of a read: the `subresource` ("scale"), more parameters of the `query`, what to `accept` (`TABLE`)."""
+    """Options of a read: the `subresource` ("scale"), further parameters of the `query`, the `accept` header (`TABLE`)."""
 
     subresource: str | None
     query: Mapping[str, str]
@@ -24,9 +24,9 @@ class ReadOptions(TypedDict, total=False):
 
 
 class ListReadOptions(TypedDict, total=False):
-    """What may be said of reading a list. With `gzip` the server may compress it, if it is longer than 128 KB.
+    """Options of reading a list. With `gzip` the server may compress a response that is longer than 128 KB.
 
-    That pays over a slow network: ten thousand pods are a few MB instead of 50, for a second of the server's processor.
+    That helps on a slow network: ten thousand pods are a few MB instead of 50, for a second of the server's CPU time.
     """
 
     accept: str
@@ -34,7 +34,7 @@ class ListReadOptions(TypedDict, total=False):
 
 
 class WriteOptions(TypedDict, total=False):
-    """What may be said of a write: `dry_run` checks and changes nothing; `query` are more parameters (`fieldValidation`)."""
+    """Options of a write: `dry_run` checks and changes nothing; `query` are further parameters (`fieldValidation`)."""
 
     subresource: str | None
     query: Mapping[str, str]
@@ -60,7 +60,7 @@ class ApplyOptions(WriteOptions, total=False):
 
 
 class DeleteOptions(TypedDict, total=False):
-    """How to delete: `propagation` is Background, Foreground or Orphan; a grace of 0 s is said, not left out."""
+    """Options of a delete: `propagation` is Background, Foreground or Orphan. A grace period of 0 s is sent, not left out."""
 
     propagation: str | None
     grace_s: int | None
@@ -90,7 +90,7 @@ def delete_body(
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """The query of a list or watch. Empty values are not sent; `limit` 0 means everything in one answer."""
+    """The query of a list or watch. Empty values are not sent; `limit` 0 means everything in one response."""
 
     namespace: str = ""
     label_selector: str = ""
@@ -127,9 +127,10 @@ def with_page(options: ListOptions, *, continue_token: str) -> ListOptions:
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """The query of a pod's log. Without a `container` the pod must have one alone; `follow` goes on until the container ends.
+    """The query of a pod's log.
 
-    `previous` asks for the run before the last restart. `since` is an RFC 3339 time, and wins over `since_s`.
+    Without a `container` the pod must have exactly one. With `follow` the log goes on until the container ends. `previous`
+    asks for the run before the last restart. `since` is an RFC 3339 time, and wins over `since_s`.
     """
 
     container: str = ""
@@ -142,7 +143,7 @@ class LogOptions:
     since: str = ""
 
     def query(self) -> dict[str, str]:
-        """Return the query parameters under the names that the API server knows, which takes one of the two beginnings."""
+        """Return the query parameters under the names that the API server knows. It accepts only one of the two times."""
         since_s = None if self.since else self.since_s
         named = {
             "container": self.container,

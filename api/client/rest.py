@@ -1,8 +1,8 @@
 """The verbs of the Kubernetes API over a `Transport`.
 
-Bodies go out as JSON. What comes back is decoded into the type `into`; without one it is bytes, as they came, which costs
-nothing where nobody reads them. Failures are raised as the errors of `api.client.errors`. What is tried again, and when, is in
-`api.client.retry`.
+Bodies are sent as JSON. A response is decoded into the type `into`; without one it is returned as bytes, which costs
+nothing where nobody reads them. Failures are raised as the errors of `api.client.errors`. `api.client.retry` says what is
+tried again, and when.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack, overload
 
 import msgspec
 
-from tfjob_operator.api.client.decoding import decode_answer
+from tfjob_operator.api.client.decoding import decode_response
 from tfjob_operator.api.client.exchange import Exchange
 from tfjob_operator.api.client.http.messages import JSON, Request
 from tfjob_operator.api.client.metrics import RequestMetrics
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 REQUEST_S: Final = 40.0
-"""The server gives up a write after 34 s (1.20) and says so; a limit below that would hide its answer."""
+"""The server gives up a write after 34 s (1.20) and says so; with a smaller limit we would never see that response."""
 
 LIST_S: Final = 70.0
 """The server's own limit for a request is 60 s, which the list of a large collection may need."""
@@ -54,19 +54,19 @@ before `IDLE_BOOKMARKS` (hack/kubernetes_versions.py) send none for a collection
 is opened anew every 80 s, for the price of one request, since it goes on from the version that it had."""
 
 LOG_SILENCE_S: Final = 4 * 3600.0
-"""Silence after which the stream of a log is given up: a kubelet cuts idle streams after four hours, too. A peer that has died
-is found within minutes, by TCP's keep-alive."""
+"""How long a log may be silent: kubelets cut idle streams after four hours, too. A peer that has died is found within
+minutes, by TCP's keep-alive."""
 
 _ANYTHING: Final = "application/json, */*"
-"""A log is text, but an API server of any version refuses (406) who does not take JSON."""
+"""A log is text, but API servers of any version refuse (406) a request that does not accept JSON."""
 
 
 class RestClient:
-    """Verbs against one server. Safe to share between tasks: it holds no state but its collaborators.
+    """Verbs against one server. Safe to share between tasks: it has no state of its own.
 
-    All verbs raise ApiError: TransportError where no answer came, StatusError where the server said no, DecodeError where
-    the answer is not JSON or not what `into` asks for. Cancelling one closes its connection at once; the server may or may not
-    have acted then.
+    All verbs raise ApiError: TransportError without a response, StatusError for a failure that the server reports,
+    DecodeError if the response is not JSON or not of the type `into`. Cancelling a verb closes its connection at once;
+    whether the server has acted is then unknown.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class RestClient:
     ) -> None:
         """Send requests through `transport`; `field_manager` names us on every write (WR-03).
 
-        `limiter` delays requests, but watches only when they are repeated (WR-05). One attempt takes at most `request_s`
-        seconds, of a list `list_s`; a lease needs less than the default. The head of a watch may take `watch_s`: some proxies
-        keep it back until there is a body, in a quiet collection until the first bookmark.
+        `limiter` delays requests; watches only when they are repeated (WR-05). One attempt takes at most `request_s`
+        seconds, of a list `list_s`; a lease needs less than the default. The head of a watch may take `watch_s`: some
+        proxies hold it back until the first byte of the body, which in a quiet collection is the first bookmark.
         """
         counted = RequestMetrics(metrics, host) if metrics is not NO_METRICS else None
         self._exchange = Exchange(transport, limiter=limiter, metrics=counted, clock=clock)
@@ -111,12 +111,12 @@ class RestClient:
         into: type[T] | None = None,
         **options: Unpack[ReadOptions],
     ) -> bytes | T:
-        """Read one object from the server, not from any cache."""
+        """Read one object from the server, not from a cache."""
         path = resource.path(namespace, name, options.get("subresource"))
         return await self._read(self._request("GET", path, options.get("query"), accept=options.get("accept")), into)
 
     async def get_page(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
-        """Read what is no resource, by its path: `/openapi/v2`."""
+        """Read a path that is no resource, such as `/openapi/v2`."""
         return await self._read(self._request("GET", path, query), None)
 
     @overload
@@ -140,9 +140,9 @@ class RestClient:
         take: Callable[[AsyncIterator[bytes]], Awaitable[T]],
         **how: Unpack[ListReadOptions],
     ) -> T:
-        """Read one page of a collection while it arrives: return what `take` makes of the chunks of its body.
+        """Read one page of a collection while it arrives: return what `take` returns for the chunks of its body.
 
-        When the connection is lost under way the page is read anew, and `take` called again. What it raises comes out.
+        If the connection is lost, the page is read again and `take` called again. What `take` raises is raised.
         """
         request = self._list_request(resource, options, how, idle_s=self._list_s)
         return await self._exchange.read_while_it_arrives(request, take)
@@ -205,7 +205,7 @@ class RestClient:
         into: type[T] | None = None,
         **options: Unpack[CreateOptions],
     ) -> bytes | T:
-        """Create an object. AlreadyExistsError says that the name is taken, perhaps by our own lost attempt (WR-07)."""
+        """Create an object. AlreadyExistsError: the name is taken, perhaps by an attempt whose response was lost (WR-07)."""
         path = resource.path(namespace, options.get("name"), options.get("subresource"))
         return await self._read(self._request("POST", path, self._write_query(options), body), into)
 
@@ -238,7 +238,7 @@ class RestClient:
         into: type[T] | None = None,
         **options: Unpack[WriteOptions],
     ) -> bytes | T:
-        """Replace an object. ConflictError says that it changed since `body` was read."""
+        """Replace an object. ConflictError: it has changed since `body` was read."""
         path = resource.path(namespace, name, options.get("subresource"))
         return await self._read(self._request("PUT", path, self._write_query(options), body), into)
 
@@ -271,7 +271,7 @@ class RestClient:
         into: type[T] | None = None,
         **options: Unpack[PatchOptions],
     ) -> bytes | T:
-        """Change a part of an object. With `metadata.resourceVersion` in the body a stale view gets ConflictError."""
+        """Change a part of an object. With `metadata.resourceVersion` in the body, a stale patch raises ConflictError."""
         path = resource.path(namespace, name, options.get("subresource"))
         kind = options.get("content_type", MERGE_PATCH)
         return await self._read(self._request("PATCH", path, self._write_query(options), body, kind), into)
@@ -305,12 +305,12 @@ class RestClient:
         into: type[T] | None = None,
         **options: Unpack[ApplyOptions],
     ) -> bytes | T:
-        """Let the server see to it that these fields have these values, and are ours (server-side apply, WR-04).
+        """Server-side apply (WR-04): the API server gives these fields these values, and records us as their owner.
 
-        `body` has apiVersion, kind, metadata.name and the fields that we want, no others: what we applied before and leave out
-        now is removed. An object that is not there is created. ConflictError says that another manager owns a field and wants
-        another value; with `force`, which is what controllers use, it is taken over. Raises ValueError for a client without a
-        field manager.
+        `body` has apiVersion, kind, metadata.name and the fields that we want, no others: what we applied before and leave
+        out now is removed. An object that does not exist is created. ConflictError: another manager owns a field and wants
+        another value; with `force`, which is what controllers use, the field is taken over. Raises ValueError for a client
+        without a field manager.
         """
         if not self._field_manager:
             raise ValueError("server-side apply needs a field manager")
@@ -328,7 +328,7 @@ class RestClient:
         resource_version: str | None = None,
         **options: Unpack[DeleteOptions],
     ) -> bytes:
-        """Delete an object. ConflictError says that it is another one than `uid` or `resource_version` name (WR-08)."""
+        """Delete an object. ConflictError: its UID or resourceVersion is not the given one (WR-08)."""
         body = delete_body(uid, resource_version, **options)
         return await self._read(self._request("DELETE", resource.path(namespace, name), None, body), None)
 
@@ -383,4 +383,4 @@ class RestClient:
     async def _read(self, request: Request, into: type[T] | None) -> bytes | T: ...
     async def _read(self, request: Request, into: type[T] | None) -> bytes | T:
         raw = await self._exchange.read(request)
-        return raw if into is None else decode_answer(raw, into, request=str(request))
+        return raw if into is None else decode_response(raw, into, request=str(request))

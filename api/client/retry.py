@@ -1,15 +1,15 @@
-"""When something is tried again, as client-go does it. Both rules are named in the table of docs/design/retries.md.
+"""When something is tried again, as in client-go. Both rules are rows of the table in docs/design/retries.md.
 
-- **The retry of a request** (`request_retry_delay`; `Exchange` does it beneath every verb): the same request again, because the
-  server asked for that with a Retry-After, or because a GET lost its connection.
-- **The retry of a change** (`retry_on_conflict`; the caller does it): read, change, write, and from the start when somebody
-  else was faster.
+- **The retry of a request** (`request_retry_delay`, beneath every verb): the same request again, because the server asked
+  for it with a Retry-After, or because the connection of a GET was lost.
+- **The retry of a change** (`retry_on_conflict`, for callers): read, change and write, again from the start after a
+  conflict.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
+import random as stdlib_random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -35,7 +35,7 @@ LOST_GET_DELAY_S: Final = 1.0
 """WR-06: a GET whose connection was lost is treated as if the server had asked for one second."""
 
 LONGEST_RETRY_AFTER_S: Final = 30.0
-"""A server that asks for more gets it from the caller, who has a queue to wait in. API servers ask for one to ten seconds."""
+"""If a server asks for more, the error goes to the caller, who can wait in a queue. API servers ask for one to ten seconds."""
 
 
 def request_retry_delay(error: StatusError | ConnectionLostError, request: Request) -> float | None:
@@ -52,7 +52,7 @@ def request_retry_delay(error: StatusError | ConnectionLostError, request: Reque
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How often, and how long between: `delay_s`, then each time `factor` times as long, plus up to `jitter` of it."""
+    """How many attempts, and the seconds between them: `delay_s`, growing by `factor`, plus a random part of up to `jitter`."""
 
     count: int
     delay_s: float
@@ -71,12 +71,12 @@ async def retry_on_conflict(
     write: Callable[[], Awaitable[T]],
     attempts: Attempts = FEW_WRITERS,
     *,
-    chance: Callable[[], float] = random.random,
+    random: Callable[[], float] = stdlib_random.random,
 ) -> T:
-    """Call `write` until it meets no conflict, and return what it returns. It has to read the object again each time.
+    """Call `write` until it raises no ConflictError, and return its result. It must read the object anew each time.
 
-    Raises the last ConflictError, and any other error at once; AlreadyExistsError is one of those, for reading again does not
-    free a name. `chance` answers floats in [0, 1). Safe to cancel.
+    Raises the last ConflictError, and any other error at once, also AlreadyExistsError: reading again does not free a name.
+    `random` returns a float in [0, 1), as `random.random` does. Safe to cancel.
     """
     delay = attempts.delay_s
     for _ in range(attempts.count - 1):
@@ -85,6 +85,6 @@ async def retry_on_conflict(
         except AlreadyExistsError:
             raise
         except ConflictError:
-            await asyncio.sleep(delay * (1 + attempts.jitter * chance()))
+            await asyncio.sleep(delay * (1 + attempts.jitter * random()))
             delay *= attempts.factor
     return await write()

@@ -1,4 +1,4 @@
-"""The client-side rate limit, and what is said about waiting for it (WR-05)."""
+"""The client-side rate limit, with metrics and log lines for the waits (WR-05)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from tfjob_operator.workqueue.clock import Clock
 
 LONG_WAIT_S: Final = 0.05
-"""WR-05: shorter waits are the limiter doing its work, and not worth a line even when debugging."""
+"""WR-05: shorter waits are normal, and not logged even at the level debug."""
 
 VERY_LONG_WAIT_S: Final = 1.0
 """WR-05: from here on the limit, not the server, decides how fast we are; somebody should raise it."""
 
 WARNING_EVERY_S: Final = 10.0
-"""client-go's number: under a backlog every request waits, and one line says it."""
+"""client-go's number: under a backlog every request waits, and one line is enough."""
 
 log = structlog.get_logger(__name__)
 

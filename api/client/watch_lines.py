@@ -1,4 +1,4 @@
-"""Cuts the body of a watch at the ends of its lines, of which each is one event."""
+"""Splits the body of a watch into lines; each line is one event."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ without a limit a body that is no watch would be collected until memory ends."""
 
 
 class WatchBlocks:
-    """Iterates over what arrived together: the blocks of whole lines that a chunk completes, one or two.
+    """Iterates over blocks of whole lines: those that one chunk completes are one or two blocks.
 
-    A block is a view into the chunk in which it came; only a line that spans chunks is put together, once, and is a block of
-    its own. So nothing is copied but the ends of chunks, and long lines cost no more per byte than short ones. A last line
-    without its end is dropped: it was cut off, and will come again. Raises what `chunks` raises, and DecodeError for a line
-    longer than `max_line_bytes`.
+    A block is a view into its chunk; only a line that spans chunks is put together, once, as a block of its own. So nothing
+    but the ends of chunks is copied, and long lines cost no more per byte than short ones. A last line without its end is
+    dropped: it was cut off, and will be sent again. Raises what `chunks` raises, and DecodeError for a line longer than
+    `max_line_bytes`.
     """
 
     __slots__ = ("_begun", "_begun_bytes", "_chunks", "_max_line_bytes", "_request")

@@ -57,7 +57,10 @@ class HasConditions(Protocol):
 
 def find(conditions: Conditions, condition_type: str) -> JobCondition | None:
     """Return the condition of that type, or None."""
-    return next((condition for condition in conditions if condition.type == condition_type), None)
+    for condition in conditions:  # a loop costs half of what a generator does, and each sync asks some ten times
+        if condition.type == condition_type:
+            return condition
+    return None
 
 
 def is_true(status: HasConditions, condition_type: str) -> bool:
@@ -136,8 +139,16 @@ def set_held(conditions: Conditions, status: str, reason: str, message: str, now
     return tuple(new if condition is present else condition for condition in conditions)
 
 
+def is_end(condition: JobCondition) -> bool:
+    """Whether a condition says that the job has Succeeded or Failed."""
+    return condition.type in _ENDS and condition.status == TRUE
+
+
 def _has_ended(conditions: Conditions) -> bool:
-    return any(condition.type in _ENDS and condition.status == TRUE for condition in conditions)
+    for condition in conditions:  # see `find`  # noqa: SIM110
+        if condition.type in _ENDS and condition.status == TRUE:
+            return True
+    return False
 
 
 def _off(condition: JobCondition, reason: str, message: str, now: datetime) -> JobCondition:

@@ -1,4 +1,4 @@
-"""Names of the kubeflow.org/v1 API: what users type, what their tools look for, what we print. All of it is API."""
+"""Names of the kubeflow.org/v1 API: what users write, what their tools look for, what we print. Changing one breaks users."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Final
 from tfjob_operator.api.meta import Resource
 
 TFJOBS: Final = Resource("kubeflow.org", "v1", "tfjobs", "TFJob")
+OLDER_VERSIONS: Final = ("v1alpha2", "v1beta1", "v1beta2", "v1alpha1")
+"""The other versions in which the CRD serves TFJobs. All are stored and read as v1, and their fields are those of v1; but those
+of v1alpha1 are the alpha dialect's (`api.v1alpha1`)."""
 
 CHIEF: Final = "Chief"
 MASTER: Final = "Master"
@@ -122,7 +125,7 @@ class ConditionReason(StrEnum):
     TOO_LARGE = "TFJobTooLarge"
     MENDED = "TFJobSpecMended"
     LIMIT = "JobFailed"
-    """The job ran into a limit of its own (deadline, back-off limit): then nothing goes on, whatever the clean-up policy."""
+    """The job reached a limit of its own (deadline, back-off limit): then nothing goes on, whatever the clean-up policy."""
     SUSPENDED = "TFJobSuspended"
     RESUMED = "TFJobResumed"
 
@@ -146,6 +149,7 @@ class EventReason(StrEnum):
     FAILED_RELABEL_SERVICE = "FailedRelabelService"
     RESELECTED_SERVICE = "ReselectedService"
     FAILED_RESELECT_SERVICE = "FailedReselectService"
+    TOOK_OVER = "TookOverChildren"
     EXITED_WITH_CODE = "ExitedWithCode"
     RESTART_POLICY_OVERWRITTEN = "SettedPodTemplateRestartPolicy"
     DELETED_JOB = "SuccessfulDeleteJob"
@@ -165,3 +169,9 @@ class EventReason(StrEnum):
     FAILED_CREATE_CONFIG_MAP = "FailedCreateConfigMap"
     DELETED_CONFIG_MAP = "SuccessfulDeleteConfigMap"
     FAILED_DELETE_CONFIG_MAP = "FailedDeleteConfigMap"
+    CREATED_TENSOR_BOARD = "SuccessfulCreateTensorBoard"
+    UPDATED_TENSOR_BOARD = "SuccessfulUpdateTensorBoard"
+    DELETED_TENSOR_BOARD = "SuccessfulDeleteTensorBoard"
+    FAILED_TENSOR_BOARD = "FailedTensorBoard"
+    INVALID_TENSOR_BOARD = "InvalidTensorBoard"
+    TENSOR_BOARD_UNAVAILABLE = "TensorBoardUnavailable"

@@ -222,3 +222,7 @@ _POD_SPEC: Final = _fields(
 
 POD_TEMPLATE: Final = _fields(metadata=_METADATA, spec=_POD_SPEC)
 """A pod template; `restartPolicy`, and which containers there must be, are checked beside this."""
+
+VOLUMES: Final = ListOf(_VOLUME)
+VOLUME_MOUNTS: Final = ListOf(_VOLUME_MOUNT)
+"""Those of a pod, for what has volumes and mounts beside a template."""

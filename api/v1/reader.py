@@ -7,7 +7,6 @@ specification of a megabyte that is wrong everywhere costs no more than the walk
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -20,14 +19,14 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=StrEnum)
 
 LARGEST: Final = 2**63 - 1
-"""The largest int64: who asks for more in a limit of ours means for ever."""
+"""The largest int64. A larger limit means: for ever."""
 MOST: Final = 20
-"""Mistakes that are told, and warnings: more than a person mends in one go."""
+"""How many mistakes, and how many warnings, are reported: more than a person corrects in one go."""
 _MOST_BYTES: Final = 3600
 """Of all mistakes together: what a message may have (`api.text.MAX_BYTES`) less what stands around them."""
 
 _ALIKE: Final = 0.8
-"""How alike a key must be to a known one to be called a slip of the finger: as `prots` to `ports`. Of the 356 fields of a pod
+"""How alike a key must be to a known one to be called misspelt: as `prots` to `ports`. Of the 356 fields of a pod
 that are known here 14 are that alike to another one of their object, so few of those that Kubernetes adds will be."""
 _MOST_COMPARED: Final = 50
 _LONGEST: Final = 50
@@ -53,7 +52,7 @@ class Path:
 class Reader:
     """Collects mistakes and unknown fields. Every method returns a usable value, so that reading goes on after a mistake.
 
-    `mistakes` are the first `MOST` of them, `more` is the number of those beside.
+    `mistakes` are the first `MOST`; `more` counts the others.
     """
 
     def __init__(self) -> None:
@@ -86,7 +85,8 @@ class Reader:
     def unknown(self, path: Path | str, key: str, known: Collection[str], *, certain: bool) -> None:
         """Note a key that is none of the known ones.
 
-        Where it is not `certain` that these are all there are, only if it looks like one of them: Kubernetes adds fields.
+        If it is not `certain` that the known ones are all there are, it is noted only if it resembles one of them:
+        Kubernetes adds fields.
         """
         like = self._like(key, known)
         if not (like or certain):
@@ -101,6 +101,8 @@ class Reader:
         if len(key) > _LONGEST or self._compared >= _MOST_COMPARED:
             return ""
         self._compared += 1
+        from difflib import get_close_matches  # most operators never see a misspelt field
+
         lowered = {each.lower(): each for each in known if abs(len(each) - len(key)) <= 2}
         found = get_close_matches(key.lower(), lowered, n=1, cutoff=_ALIKE)
         return lowered[found[0]] if found else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,7 +27,7 @@ from tfjob_operator.api.v1.constants import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tfjob_operator.api.meta import JSON
 
@@ -89,7 +89,7 @@ class JobStatus(Struct, frozen=True):
 
     `finished_indices` are the replicas that have succeeded, by type, as "0,2-4"; they never run again. `restarts` is what
     `backoffLimit` counts. `worker_selector` selects the workers' pods, for autoscalers. `begun` is None until the job has
-    begun.
+    begun. `phase` is written by the controller of the alpha dialect alone, which keeps the jobs that have one.
     """
 
     conditions: tuple[JobCondition, ...] = ()
@@ -102,6 +102,7 @@ class JobStatus(Struct, frozen=True):
     completion_time: datetime | None = None
     last_reconcile_time: datetime | None = None
     observed_generation: int = 0
+    phase: str = ""
 
 
 class TFJob(Struct, frozen=True, tag_field="kind", tag=TFJOBS.kind):
@@ -119,16 +120,40 @@ class TFJob(Struct, frozen=True, tag_field="kind", tag=TFJOBS.kind):
 class _WithoutStatus(Struct, frozen=True):
     metadata: ObjectMeta
     spec: msgspec.Raw = msgspec.Raw(b"null")
+    status: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Conditions(Struct, frozen=True):
+    conditions: tuple[JobCondition, ...] = ()
+
+
+class _Phase(Struct, frozen=True):
+    phase: str = ""
 
 
 def tfjob_with_unreadable_status(raw: bytes, _error: Exception) -> TFJob:
-    """Return a job whose status does not decode, with an empty status: a new one is computed and written over it (B01).
+    """Return a job whose status does not decode, with what says how far it is: a new one is computed and written over it (B01).
 
-    Only a status written while the CRD had no schema can be unreadable. Raises msgspec.ValidationError if the metadata are
-    unreadable too, which an API server does not let happen.
+    That is the conditions, so that a job that has ended never runs again, and the phase of a job that operators of the alpha
+    dialect have written in their form. Only a status written while the CRD had no schema can be unreadable. Raises
+    msgspec.ValidationError if the metadata are unreadable too, which an API server does not let happen.
     """
     job = msgspec.json.decode(raw, type=_WithoutStatus)
-    return TFJob(metadata=job.metadata, spec=job.spec)
+    status = JobStatus(
+        conditions=_readable(job.status, _Conditions()).conditions, phase=_readable(job.status, _Phase()).phase
+    )
+    return TFJob(metadata=job.metadata, spec=job.spec, status=status)
+
+
+_Part = TypeVar("_Part", _Conditions, _Phase)
+
+
+def _readable(status: msgspec.Raw, otherwise: _Part) -> _Part:
+    """Return a part of a status if it decodes, else `otherwise`."""
+    try:
+        return msgspec.json.decode(status, type=type(otherwise))
+    except msgspec.ValidationError:
+        return otherwise
 
 
 class Port(NamedTuple):
@@ -205,10 +230,17 @@ class Mistake(NamedTuple):
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
+def text_of(mistakes: Iterable[Mistake], more: int) -> str:
+    """Return mistakes in one line, and how many `more` there are: the only place where they become text."""
+    rest = [f"and {more} more"] if more else []
+    return "; ".join([*map(str, mistakes), *rest])
+
+
 @dataclass(frozen=True, slots=True)
 class TFJobSpec:
     """A checked specification with defaults, in the order of `REPLICA_TYPES`.
 
+    `says_clean_pod_policy`: it was given, and is no default.
     `warnings` are to be reported once in each generation: fields that are given twice and differ, unknown fields, no replicas.
     `too_large` says which bound was exceeded, where the job was cut down to the size that it had before.
     """
@@ -223,6 +255,7 @@ class TFJobSpec:
     suspend: bool = False
     dynamic_workers: bool = False
     scheduling: SchedulingPolicy = SchedulingPolicy()
+    says_clean_pod_policy: bool = False
     warnings: tuple[SpecWarning, ...] = ()
     too_large: Mistake | None = None
 
@@ -256,9 +289,8 @@ class InvalidSpec:
 
     @property
     def text(self) -> str:
-        """All mistakes in one line: the only place where they become text."""
-        rest = [f"and {self.more} more"] if self.more else []
-        return "; ".join([*map(str, self.mistakes), *rest])
+        """All mistakes in one line."""
+        return text_of(self.mistakes, self.more)
 
     @classmethod
     def of(

@@ -1,7 +1,7 @@
 """Read a specification: check every field that is used, fill in defaults, or report exactly what is wrong and where.
 
-All mistakes are reported at once, where users look (the job's condition and events), in words, and without the values, which
-may be secrets. Nothing here raises on user data.
+All mistakes are reported at once, where users look (the job's condition and events), in words, and without the values,
+which may be secrets. Nothing here raises on user data.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tfjob_operator.api.core import PodRestartPolicy
-from tfjob_operator.api.depth import is_deeper_than
 from tfjob_operator.api.text import quoted
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, EventReason, RestartPolicy, SuccessPolicy
-from tfjob_operator.api.v1.pod_fields import POD_TEMPLATE
 from tfjob_operator.api.v1.reader import Path, Reader, some
 from tfjob_operator.api.v1.shapes import QUANTITY, MapOf, check
+from tfjob_operator.api.v1.template_validation import decode_spec, read_template
 from tfjob_operator.api.v1.templates import facts_of
 from tfjob_operator.api.v1.types import (
     InvalidSpec,
@@ -35,13 +33,10 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.meta import JSON
 
-_DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 MAX_REPLICAS: Final = 10_000
-"""Of one job. Without a bound a slip of the finger would take the operator's memory, and with it everybody's jobs. What
-TF_CONFIG can tell of ends earlier (`cluster_spec.too_long`)."""
-MAX_DEPTH: Final = 100
-"""Levels of a specification. The deepest field of a pod template that Kubernetes knows lies at 14."""
-
+"""Replicas of one job. Without a bound a typo would take the operator's memory, and so every job's. The limit that
+TF_CONFIG sets is reached earlier (`build.tf_config.too_long`)."""
 _CANONICAL_TYPE: Final = {name.lower(): name for name in c.REPLICA_TYPES}
 
 
@@ -52,7 +47,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
     a job that has none (U3). How large a job may be is checked elsewhere (`decide/bounds.py`).
     """
     reader = Reader()
-    spec = _decode(reader, raw)
+    spec = decode_spec(reader, raw)
     if reader.mistakes:
         return InvalidSpec(tuple(reader.mistakes), reader.more)
     _check_name(reader, name)
@@ -83,6 +78,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
         suspend=policy.suspend,
         dynamic_workers=dynamic_workers,
         scheduling=policy.scheduling,
+        says_clean_pod_policy=policy.clean_pod_policy is not None,
         warnings=(*ignored, *conflicts, *_warnings(reader, replicas)),
     )
 
@@ -97,22 +93,11 @@ def _warnings(reader: Reader, replicas: Mapping[str, ReplicaSpec]) -> Iterator[S
         )
 
 
-def _decode(reader: Reader, raw: bytes | msgspec.Raw) -> JSON:
-    if is_deeper_than(raw, MAX_DEPTH):
-        reader.error("spec", "is nested too deeply")
-        return {}
-    try:
-        return reader.mapping(msgspec.json.decode(raw), "spec")
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        reader.error("spec", "holds a number or a character that can not be read")
-        return {}
-
-
 def _check_name(reader: Reader, job: str) -> None:
-    if not _DNS_1035.fullmatch(job):
+    if not DNS_1035.fullmatch(job):
         reader.error(
             "metadata.name",
-            f"{quoted(job)} can not name pods and services: use lower-case letters, digits and '-', beginning with a letter",
+            f"{quoted(job)} cannot name pods and services: use lower-case letters, digits and '-', beginning with a letter",
         )
 
 
@@ -131,6 +116,9 @@ def _read_replicas(
         unknown = sorted(set(spec) - SPEC_FIELDS)
         hint = f"; the spec has only {some(unknown)}" if unknown else ""
         reader.error(path, f"is required: name at least one of {', '.join(c.REPLICA_TYPES)}{hint}")
+    if "replicaSpecs" in spec:
+        known = "and is served under --apis=kubeflow.org/v1,kubeflow.org/v1alpha1, if the job begins with it"
+        reader.error("spec.replicaSpecs", f"is the form of v1alpha1, which goes without tfReplicaSpecs, {known}")
     entries: dict[str, dict[str, object]] = {}
     for key, entry in given.items():
         canonical = _CANONICAL_TYPE.get(key.lower())
@@ -205,38 +193,12 @@ def _read_replica(reader: Reader, replica_type: str, value: object, path: str) -
 
 
 def _read_template(reader: Reader, template: JSON, path: str) -> RestartPolicy | None:
-    """Check the types of all fields that we know, and what we need. Return the pods' restart policy.
-
-    The API server checks what they say when the pod is created.
-    """
-    check(reader, template, POD_TEMPLATE, path)
-    spec = template.get("spec")
-    containers = spec.get("containers") if isinstance(spec, dict) else None
-    if isinstance(containers, list) and containers:
-        _read_containers(reader, containers, f"{path}.spec.containers")
-    elif not containers:
-        reader.error(f"{path}.spec.containers", "must be a list of at least one container")
-    policy = spec.get("restartPolicy") if isinstance(spec, dict) else None
-    found = reader.choice(policy, f"{path}.spec.restartPolicy", PodRestartPolicy)
-    return None if found is None else RestartPolicy(found)
-
-
-def _read_containers(reader: Reader, containers: list[object], path: str) -> None:
-    """Check that each has a name and an image, and that one is the training container."""
-    names: list[str] = []
-    for index, container in enumerate(containers):
-        if not isinstance(container, dict):
-            continue  # told by its type
-        if not container:
-            reader.error(Path(path, index), "must be a container with a name and an image")
-            continue
-        for needed in ("name", "image"):
-            if container.get(needed) is None or container[needed] == "":
-                reader.error(Path(Path(path, index), needed), "is required")
-        own = container.get("name")
-        names.append(own if isinstance(own, str) else "")
-    if c.CONTAINER_NAME not in names:
-        reader.error(path, f"one container must be named {c.CONTAINER_NAME}; found {some(names) or 'none'}")
+    """Check a template. Return the pods' restart policy."""
+    found = read_template(reader, template, path)
+    if found.containers is not None and c.CONTAINER_NAME not in found.containers:
+        names = some(found.containers) or "none"
+        reader.error(f"{path}.spec.containers", f"one container must be named {c.CONTAINER_NAME}; found {names}")
+    return None if found.policy is None else RestartPolicy(found.policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +221,9 @@ _INLINE_POLICY: Final = {
     "ttlSecondsAfterFinished": "ttl_s",
 }
 """What kubeflow.org/v1 had directly in the spec before there was `runPolicy`; both places count, `runPolicy` wins (B08)."""
-SPEC_FIELDS: Final = frozenset({"tfReplicaSpecs", "runPolicy", "successPolicy", "enableDynamicWorker", *_INLINE_POLICY})
+SPEC_FIELDS: Final = frozenset(
+    {"tfReplicaSpecs", "runPolicy", "successPolicy", "enableDynamicWorker", "tensorBoard", *_INLINE_POLICY}
+)
 RUN_POLICY_FIELDS: Final = frozenset({*_INLINE_POLICY, "suspend", "managedBy", "schedulingPolicy"})
 SCHEDULING_FIELDS: Final = frozenset(
     {"minAvailable", "queue", "minResources", "priorityClass", "scheduleTimeoutSeconds"}
@@ -296,7 +260,7 @@ def _read_run_policy(reader: Reader, given: JSON, path: str) -> _RunPolicy:
         return reader.integer(given.get(name), f"{path}.{name}", None)
 
     clean = given.get("cleanPodPolicy")
-    # Nothing is cleaned up by a policy that can not be read.
+    # Nothing is cleaned up by a policy that cannot be read.
     otherwise = None if clean is None or clean == "" else CleanPodPolicy.NONE
     return _RunPolicy(
         clean_pod_policy=reader.choice(clean, f"{path}.cleanPodPolicy", CleanPodPolicy) or otherwise,

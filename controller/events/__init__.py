@@ -1,12 +1,14 @@
-"""Events that people see in `kubectl describe`, recorded without ever making a controller wait.
+"""Events that people see in `kubectl describe`. Recording one never makes a controller wait.
 
     recorder = EventRecorder(client, component="kettle-operator", clock=LoopClock())
     recorder.event(reference, EVENT_WARNING, "BoiledDry", "there is no water left")
 
-A task runs `recorder.run()`. Knows nothing of what the events are about; what is lost is counted (`workqueue.metrics`).
+A task runs `recorder.run()`. This package does not know what the events are about; dropped events are counted
+(`workqueue.metrics`).
 
-`EventRecorder` writes core/v1, which kubectl counts, and combines what is similar. `SeriesRecorder` writes events.k8s.io/v1:
-what goes on for hours costs a write every half hour, and of all that was noted only the first is kept.
+`EventRecorder` writes core/v1 events, counts repeated ones and combines similar ones, as kubectl shows them.
+`SeriesRecorder` writes events.k8s.io/v1: what goes on for hours costs one write every half hour, and keeps only the note of
+its first event.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The waiting room between those who record events and the task that writes them.
+"""The buffer between those who record events and the task that writes them.
 
-Bounded, and never waited for by a writer. When it is full, Normal events make room for Warnings: what went wrong is what
-people look for, and while the API server is away nothing else tells them.
+It is bounded, and recording never waits. When it is full, Normal events make room for Warnings: people look for what went
+wrong, and while the API server is away nothing else shows it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ E = TypeVar("E", bound=Typed)
 class EventBuffer(Generic[E]):
     """A bounded queue of events, of either API, with any number of readers.
 
-    Invariants: at most `size` events wait; they leave in the order in which they came; an event is turned away only when
-    none of lower rank waits. `put` and `drain` never wait.
+    Invariants: at most `size` events wait; they leave in the order in which they came; an event is dropped only if no less
+    important one waits. `put` and `drain` never wait.
     """
 
     def __init__(self, size: int) -> None:
@@ -43,7 +43,7 @@ class EventBuffer(Generic[E]):
         self._closed = False
 
     def put(self, event: E) -> E | None:
-        """Add an event. Return the one that found no place: it, or a Normal event that it drove out; mostly None."""
+        """Add an event. Return the one that is dropped for it: itself, or a Normal event; mostly None."""
         if self._closed:
             return event
         is_warning = event.type == EventType.WARNING
@@ -51,7 +51,7 @@ class EventBuffer(Generic[E]):
         if len(self) >= self._size:
             if not (is_warning and self._normal):
                 return event
-            # The newest, as if it had come after the Warning: what led to the present state stays.
+            # The newest Normal event goes: those before it show what led to the present state.
             _, driven_out = self._normal.pop()
         (self._warnings if is_warning else self._normal).append((next(self._numbers), event))
         self._changed.set()
@@ -67,7 +67,7 @@ class EventBuffer(Generic[E]):
         return self._pop()
 
     def close(self) -> None:
-        """Take no more."""
+        """Accept nothing more."""
         self._closed = True
         self._changed.set()
 

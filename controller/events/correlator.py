@@ -1,15 +1,16 @@
-"""Decides what becomes of an event: a new record on the server, one more count of an old one, or nothing.
+"""Decides what becomes of an event: a new object on the API server, a higher count of an existing one, or nothing.
 
-Pure but for its memory: no I/O, and time comes from the clock it is given. Events pass three stages in this order (EV-07):
+Pure but for its memory: no I/O, and time comes from the clock that it is given. Events pass three stages in this order
+(EV-07):
 
-1. aggregate: many events that differ in their message alone become one, "(combined from similar events): ..." (EV-03);
-2. count: an event that was seen before becomes an update of the record that it has (EV-04);
-3. spam filter: an object that has much to tell is made to pause (EV-05).
+1. aggregate: many events that differ only in their message become one, "(combined from similar events): ..." (EV-03);
+2. count: an event that was seen before becomes an update of its record (EV-04);
+3. spam filter: too many events about one object are held back (EV-05).
 
-The filter comes last so that a count goes on while nothing is written: the next write that passes carries all of it.
+The filter comes last so that counting goes on while nothing is written: the next write that passes carries the whole count.
 
-For a job of 50 replicas this means: of its 50 "Created pod" events nine are written as they are, the others are counted in a
-tenth record, and after 25 writes about that job the rest waits for the filter.
+For a job of 50 replicas this means: of its 50 "Created pod" events nine are written as they are, the others are counted in
+a tenth record, and after 25 writes about that job the rest waits for the filter.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 
 SIMILAR_EVENTS: Final = 10
 SIMILAR_WITHIN_S: Final = 600.0
-"""EV-03: the tenth message is where a list of events stops being read; ten quiet minutes make them new again."""
+"""EV-03: from the tenth message on nobody reads them one by one; after ten quiet minutes they are new again."""
 SPAM_BURST: Final = 25
 SPAM_REFILL_S: Final = 300.0
-"""EV-05: 25 writes at once about one object, then one in five minutes: an object that is broken for ever stays cheap."""
+"""EV-05: 25 writes at once about one object, then one in five minutes, so an object that stays broken costs little."""
 CACHE_SIZE: Final = 4096
 """EV-06: objects (and events of them) that are remembered; client-go's number."""
 COMBINED: Final = "(combined from similar events): "
@@ -78,7 +79,7 @@ class Correlator:
         self._budgets: LRUCache[tuple[str, ...], _Budget] = LRUCache(cache_size)
 
     def correlate(self, event: Event) -> tuple[Action, Event]:
-        """Return what to do, and the event as the server is to have it: its record's name, its message, its count."""
+        """Return what to do, and the event as it is to be written: with its record's name, its message and its count."""
         event, key = self._aggregate(event)
         event = self._count(event, key)
         if not self._has_budget(event):
@@ -111,7 +112,7 @@ class Correlator:
 
     def _has_budget(self, event: Event) -> bool:
         now = self._clock.monotonic()
-        # The type is part of the key, so that a flood of Normal events can not silence a Warning.
+        # The type is part of the key, so that a flood of Normal events cannot silence a Warning.
         key = (*_source_and_object(event), event.type)
         budget = self._budgets.get(key) or _Budget(now)
         self._budgets.put(key, budget)
@@ -119,7 +120,7 @@ class Correlator:
 
 
 class _Budget:
-    """A token bucket of `SPAM_BURST`, full at first, that gains a token every `SPAM_REFILL_S`."""
+    """A token bucket: starts with `SPAM_BURST` tokens and gains one every `SPAM_REFILL_S`."""
 
     __slots__ = ("_filled_at", "_tokens")
 

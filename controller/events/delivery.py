@@ -1,4 +1,4 @@
-"""Tries a write until it is done, is hopeless, or everything stops (EV-08)."""
+"""Repeats a write until it is done, cannot succeed, or the recorder stops (EV-08)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
-import tenacity
 
 from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
@@ -25,10 +24,10 @@ if TYPE_CHECKING:
 
 MAX_TRIES: Final = 12
 RETRY_S: Final = 10.0
-"""EV-08: twelve tries ten seconds apart outlast a restart of the API server."""
+"""EV-08: twelve attempts ten seconds apart outlast a restart of the API server."""
 
 NO_WORD: Final = (TransportError, DecodeError, NoStatusError)
-"""Errors in which the API server said nothing about the event: no answer came, or that of a proxy."""
+"""Errors that say nothing about the event itself: no response came, or one from a proxy."""
 
 log = structlog.get_logger(__name__)
 
@@ -41,14 +40,14 @@ class Failure(NamedTuple):
 
 
 class Delivery:
-    """Writes for one recorder. `delay` says how many seconds to wait after try number 1, 2, ..."""
+    """Writes for one recorder. `delay` returns the seconds to wait after attempt 1, 2, ..."""
 
     def __init__(self, delay: Callable[[int], float]) -> None:
         self._delay = delay
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Try nothing more than once, and end all waiting."""
+        """Make no second attempts from now on, and end all waits."""
         self._stopping.set()
 
     @property
@@ -68,35 +67,49 @@ class Delivery:
         tries: int = MAX_TRIES,
         again: tuple[type[ApiError], ...] = NO_WORD,
     ) -> Failure | None:
-        """Call `write`, once more after each error of `again`. Return why it was given up, or None when nothing is left to do.
+        """Call `write`, and again after each error of `again`. Return why it was given up, or None when nothing is left to do.
 
         Raises nothing but CancelledError. `reason` is the event's, for the log.
         """
-        attempts = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception_type(again),
-            stop=lambda state: self.stopping or state.attempt_number >= tries,
-            wait=lambda state: self._delay(state.attempt_number),
-            sleep=self.pause,
-            reraise=True,
-        )
-
-        async def attempt() -> None:  # tenacity awaits only what it can see to be a coroutine function
-            await write()
-
         try:
-            await attempts(attempt)
+            try:
+                await write()
+            except again:
+                if self.stopping or tries <= 1:
+                    raise
+                await self.pause(self._delay(1))
+                await self._repeat(write, tries, again)
         except again as error:
             return Failure(Drop.UNREACHABLE, error)
         except (AlreadyExistsError, NamespaceTerminatingError):
-            pass  # written by an attempt whose answer was lost, or nobody is left to read it (EV-08)
+            pass  # written by an attempt whose response was lost, or nobody is left to read it (EV-08)
         except StatusError as error:
             return Failure(Drop.REFUSED, error)
         except ApiError as error:
             return Failure(Drop.UNREACHABLE, error)
-        except Exception as error:  # one event that can not be written must not cost all others
+        except Exception as error:  # one event that cannot be written must not cost all others
             log.exception("event_write_crashed", reason=reason)
             return Failure(Drop.CRASHED, error)
         return None
+
+    async def _repeat(
+        self, write: Callable[[], Awaitable[None]], tries: int, again: tuple[type[ApiError], ...]
+    ) -> None:
+        """Make attempts 2 to `tries`. Raises what the last one raised."""
+        import tenacity  # 1 MB, which an operator whose events are all written at once does not need
+
+        attempts = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type(again),
+            stop=lambda state: self.stopping or state.attempt_number + 1 >= tries,
+            wait=lambda state: self._delay(state.attempt_number + 1),
+            sleep=self.pause,
+            reraise=True,
+        )
+
+        async def attempt() -> None:  # tenacity awaits only what it recognises as a coroutine function
+            await write()
+
+        await attempts(attempt)
 
     async def pause(self, seconds: float) -> None:
         """Sleep, but no longer than until `stop`."""

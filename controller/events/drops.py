@@ -1,4 +1,4 @@
-"""What becomes of events that will not be written: they are counted, and logged loudly if they are Warnings."""
+"""Events that will not be written: they are counted, and Warnings are logged."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ log = structlog.get_logger(__name__)
 
 
 class Drop(enum.StrEnum):
-    """Why an event was not written; all values that the metric's label can have."""
+    """Why an event was not written: all values of the metric's label."""
 
     INVALID = "invalid"  # neither Normal nor Warning
     OVERFLOW = "overflow"  # the buffer was full
-    SPAM = "spam"  # the object has told too much (EV-05); its count is kept for the next write
-    REFUSED = "refused"  # the API server said no
-    UNREACHABLE = "unreachable"  # the API server gave no usable answer, twelve times
+    SPAM = "spam"  # too many events about the object (EV-05); the count is kept for the next write
+    REFUSED = "refused"  # the API server refused it
+    UNREACHABLE = "unreachable"  # twelve attempts without a usable response
     SHUTDOWN = "shutdown"  # recorded after `stop`, or still waiting when `run` was cancelled
     CRASHED = "crashed"  # a bug of ours
 
@@ -41,7 +41,7 @@ class Drops:
     """Counts and logs what is dropped."""
 
     def __init__(self, metrics: MetricsProvider) -> None:
-        """Make the series of all types and reasons that there are."""
+        """Create the series of all types and reasons."""
         self._dropped = {(kind, why): metrics.counter(DROPPED, kind, why) for kind in LABELLED_TYPES for why in Drop}
 
     def drop(

@@ -1,4 +1,4 @@
-"""A dictionary that remembers only so much: what was used least recently goes first (EV-06)."""
+"""A dictionary of bounded size that drops its least recently used entry first (EV-06)."""
 
 from __future__ import annotations
 

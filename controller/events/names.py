@@ -19,13 +19,13 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class EventNames:
-    """Names events after their objects and the nanoseconds, which never repeat, however coarse the clock is."""
+    """Names events after their objects and the time in nanoseconds, made unique however coarse the clock is."""
 
     def __init__(self) -> None:
         self._last_nanoseconds = 0
 
     def name(self, regarding: ObjectReference, now: datetime) -> EventMeta:
-        """Name an event about `regarding`; that of an object without a namespace is kept in `default`."""
+        """Return a name for an event about `regarding`, and its namespace: `default` for objects that have none."""
         nanoseconds = (now - _EPOCH) // timedelta(microseconds=1) * 1000
         self._last_nanoseconds = max(nanoseconds, self._last_nanoseconds + 1)
         name = f"{regarding.name}.{self._last_nanoseconds:x}"
@@ -35,7 +35,7 @@ class EventNames:
 
     @staticmethod
     def of_fact(regarding: ObjectReference, fact: str) -> EventMeta:
-        """Name the one event about `regarding` that tells a fact, the same in every process."""
+        """Return the name of the one event about `regarding` that states this fact: the same in every process."""
         digest = uuid.uuid5(uuid.NAMESPACE_OID, f"{regarding.uid} {fact}")
         name = f"{regarding.name}.{digest.hex[:16]}"
         if len(name) > MAX_NAME or not _SUBDOMAIN.fullmatch(name):

@@ -1,13 +1,14 @@
-"""Writes core/v1 events, which `kubectl describe` shows, without ever making a sync wait.
+"""Writes core/v1 events, which `kubectl describe` shows, without making a sync wait.
 
-`event` only puts into a bounded buffer (EV-01); the task in `run` correlates and talks to the API server. An event that will
-not be written is counted, and logged if it is a Warning. `write` is for what must be on the server before anything else is.
+`event` only puts into a bounded buffer (EV-01); the task of `run` correlates events and sends them. Dropped events are
+counted; dropped Warnings are also logged. `write` is for an event that must be on the API server before something else is
+done.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
+import random as stdlib_random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -42,14 +43,14 @@ if TYPE_CHECKING:
     from tfjob_operator.workqueue.metrics import MetricsProvider
 
 BUFFER_SIZE: Final = 10_000
-"""EV-01. client-go's number is 1,000, of which the events of a hundred jobs that come at once are too many: a job of five
-replicas has eleven. As many as may wait here are written in half a minute, and take 5 MB."""
+"""EV-01. client-go's number is 1,000, which the events of a hundred jobs at once exceed: a job of five replicas has eleven.
+This many events are written in half a minute, and take 5 MB."""
 
 
-MAX_ANSWERS: Final = MAX_TRIES
-"""After so many answers of the kind "later" (429, 5xx) `write` gives an event up: a cluster's own flood control, or a broken
-webhook, may cost an event, but not what waits for it. Without an answer nothing is given up, since on that server nothing
-else can be done either."""
+MAX_RESPONSES: Final = MAX_TRIES
+"""After this many responses that ask to try later (429, 5xx) `write` gives an event up: flood control of the cluster, or a
+broken webhook, may cost an event, but not hold up what waits for it. Without a response nothing is given up, since
+nothing else can be done on that server either."""
 
 
 class EventRecorder:
@@ -67,14 +68,14 @@ class EventRecorder:
         clock: Clock,
         host: str = "",
         metrics: MetricsProvider = NO_METRICS,
-        chance: Callable[[], float] = random.random,
+        random: Callable[[], float] = stdlib_random.random,
     ) -> None:
-        """Write as `component` on `host`. `chance` answers a float in [0, 1)."""
+        """Write as `component` on `host`. `random` returns a float in [0, 1), as `random.random` does."""
         self._client = client
         self._source = EventSource(component=component, host=host)
         self._clock = clock
         self._drops = Drops(metrics)
-        self._chance = chance
+        self._random = random
         self._correlator = Correlator(clock)
         self._buffer: EventBuffer[Event] = EventBuffer(BUFFER_SIZE)
         self._delivery = Delivery(self._delay)
@@ -82,7 +83,7 @@ class EventRecorder:
         self._put_off: LRUCache[str, int] = LRUCache(CACHE_SIZE)
 
     def event(self, regarding: ObjectReference, event_type: str, reason: str, message: str) -> None:
-        """Record an event about `regarding`. Never blocks and never raises; after `stop` it is dropped."""
+        """Record an event about `regarding`. Never blocks and never raises; after `stop` the event is dropped."""
         event = self._make(regarding, event_type, reason, message)
         if event_type not in EVENT_TYPES:
             self._drop(event, Drop.INVALID)
@@ -90,10 +91,10 @@ class EventRecorder:
             self._drop(left_out, Drop.SHUTDOWN if self._delivery.stopping else Drop.OVERFLOW)
 
     async def write(self, regarding: ObjectReference, event_type: str, reason: str, message: str, *, fact: str) -> None:
-        """Write an event now, past the queue and past flood control. On return the server has it, or will not take it.
+        """Write an event now, past the buffer and the spam filter. Returns when the API server has it, or will never accept it.
 
-        Of one `fact` about an object there is one event, however often it is written, by whatever process. Raises ApiError when
-        the server may take it yet: then nothing may be done that rests on it, and it is for the caller to try again.
+        The same `fact` about an object is one event, however often and by whatever process it is written. Raises ApiError
+        when the API server may accept it later: the caller must then try again before it acts.
         """
         event = self._make(regarding, event_type, reason, message)
         event = replace(event, metadata=self._names.of_fact(regarding, fact))
@@ -101,18 +102,18 @@ class EventRecorder:
         try:
             await self._client.create(EVENTS, event.metadata.namespace, event)
         except (AlreadyExistsError, NamespaceTerminatingError):
-            pass  # written by an attempt whose answer was lost, or by a process that died; or nobody is left to read it
+            pass  # written by an attempt whose response was lost, or by a process that died; or nobody is left to read it
         except (ServerError, TooManyRequestsError) as error:
             answers = (self._put_off.get(name) or 0) + 1
             self._put_off.put(name, answers)
-            if answers < MAX_ANSWERS:
+            if answers < MAX_RESPONSES:
                 raise
             self._drop(event, Drop.REFUSED, error)
         except (BadRequestError, ForbiddenError, InvalidError, NotFoundError) as error:
             self._drop(event, Drop.REFUSED, error)
 
     async def run(self) -> None:
-        """Write events until `stop`, and what waits by then once (EV-09). Cancelling drops what waits."""
+        """Write events until `stop`, then once what still waits (EV-09). Cancelling drops what waits."""
         try:
             while (event := await self._buffer.get()) is not None:
                 await self._record(event)
@@ -122,7 +123,7 @@ class EventRecorder:
                 self._drop(event, Drop.SHUTDOWN)
 
     def stop(self) -> None:
-        """Accept no more; `run` ends when it has tried what waits."""
+        """Accept nothing more; `run` returns after one attempt at each event that waits."""
         self._delivery.stop()
         self._buffer.close()
 
@@ -160,14 +161,14 @@ class EventRecorder:
         meta = event.metadata
         if action is Action.UPDATE:
             change = {"count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message}
-            with suppress(NotFoundError):  # an event lives for an hour; then it is made anew, with its count
+            with suppress(NotFoundError):  # forgotten by the API server after an hour: created again, with its count
                 await self._client.patch(EVENTS, meta.namespace, meta.name, change, content_type=STRATEGIC_MERGE_PATCH)
                 return
         await self._client.create(EVENTS, meta.namespace, event)
 
     def _delay(self, tried: int) -> float:
-        """EV-08: the first wait is random, so that not all recorders come back to a new API server at once."""
-        return RETRY_S * self._chance() if tried == 1 else RETRY_S
+        """EV-08: the first wait is random, so that not all recorders return to a restarted API server at once."""
+        return RETRY_S * self._random() if tried == 1 else RETRY_S
 
     def _drop(self, event: Event, why: Drop, error: Exception | None = None) -> None:
         about, reason, message = event.involved_object, event.reason, event.message

@@ -1,7 +1,7 @@
-"""Decides what becomes of an event of events.k8s.io/v1: a new one, the begin of a series, or one more of it (EV-10).
+"""Decides what becomes of an event of events.k8s.io/v1: a new event, the beginning of a series, or one more of it (EV-10).
 
-Pure but for its memory: events and times go in, and what is to be written comes out. An event without a series is to be
-created; the series of one that has it is to be patched into the event, which is created where it is missing.
+Pure but for its memory: events and times go in, and what to write comes out. An event without a series is to be created.
+The series of an event is to be patched into it; if the event is missing it is created with its series.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.api.events import Event, EventSeries
 
 SILENT_S: Final = 360.0
-"""EV-10: what has not happened for six minutes is over; the next one is a new event."""
+"""EV-10: a series ends after six minutes without an event; the next one is a new event."""
 CACHE_SIZE: Final = 4096
 """EV-06's number. client-go has no bound here."""
 
@@ -24,7 +24,7 @@ _Key = tuple[str, str, str, str, str, ObjectReference, ObjectReference | None]
 
 @dataclass(slots=True)
 class _Record:
-    """An event as we know it, when it last happened, and the series that the server has."""
+    """An event as we know it, when it last happened, and its series as the API server has it."""
 
     event: Event
     last_at: float
@@ -36,21 +36,21 @@ class _Record:
 
 
 class SeriesCache:
-    """Remembers what happened lately, by all that isomorphic events have in common.
+    """Remembers recent events, by all that isomorphic events have in common.
 
-    Times are seconds of one monotonic clock. Invariants: an event adds one to the count of one record; a record keeps the name
-    and the note of its first event; the counts that are handed out for one record never fall.
+    Times are seconds of one monotonic clock. Invariants: an event adds one to the count of one record; a record keeps the
+    name and the note of its first event; the counts that are returned for one record never fall.
     """
 
     def __init__(self, size: int = CACHE_SIZE) -> None:
         self._size = size
-        # In the order of their last events: those that fall silent, or have to make room, are in front.
+        # In the order of their last events: those that end, or make room, are in front.
         self._records: dict[_Key, _Record] = {}
 
     def observe(self, event: Event, now: float) -> list[Event]:
-        """Count an event. Return what is to be written: it, a series that has begun, or nothing where one goes on.
+        """Count an event. Return what to write: the event, a series that begins, or nothing where a series goes on.
 
-        A series that has to make room for it is returned too, if the server has not its last state.
+        A series that is dropped to make room is returned too, if the API server does not have its last state.
         """
         key = _key(event)
         record = self._records.pop(key, None)
@@ -70,20 +70,20 @@ class SeriesCache:
             record.written = event.series
 
     def current(self, event: Event) -> Event | None:
-        """Return the state of an event's record as it is now, or None if it is not remembered any more."""
+        """Return the present state of an event's record, or None if it is not remembered any more."""
         record = self._record_of(event)
         return None if record is None else record.event
 
     def series(self) -> list[Event]:
-        """All series, which the server would forget if they were not written now and then."""
+        """Return all series; the API server would forget them if they were not written now and then."""
         return [record.event for record in self._records.values() if record.event.series is not None]
 
     def unwritten(self) -> list[Event]:
-        """Return the series whose last state the server does not have yet."""
+        """Return the series whose last state the API server does not have yet."""
         return [record.event for record in self._records.values() if not record.is_written]
 
     def finish(self, now: float) -> list[Event]:
-        """Forget what has been silent for `SILENT_S`. Return the series that must be written first; `forget` them then."""
+        """Forget what has been silent for `SILENT_S`. Return the series that must be written before `forget` drops them."""
         silent = []
         for record in self._records.values():
             if now - record.last_at < SILENT_S:

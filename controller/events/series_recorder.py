@@ -1,13 +1,13 @@
-"""Writes events of events.k8s.io/v1, which tell what happens again and again as one event with a series (EV-10).
+"""Writes events of events.k8s.io/v1: what happens again and again is one event with a series (EV-10).
 
-`event` only puts into a bounded buffer; the tasks in `run` write. The first event of a kind is created, the second patches a
-series into it, and from then on they are only counted here: a series costs a write every half hour, and one when it has ended.
+`event` only puts into a bounded buffer; the tasks of `run` write. The first event of a kind is created, the second patches
+a series into it, and later ones are only counted here: a series costs one write every half hour, and one when it has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
+import random as stdlib_random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 BUFFER_SIZE: Final = 1000
 WRITERS: Final = 8
-"""EV-10: as many events may wait, and so many be written at a time."""
+"""EV-10: how many events may wait, and how many are written at a time."""
 REFRESH_S: Final = 1800.0
-"""EV-10: the API server forgets an event that has not been written for an hour."""
+"""EV-10: the API server forgets an event that was not written for an hour."""
 JITTER: Final = 0.25
-"""EV-10: by up to so much more than `RETRY_S` do waits differ, so that not all recorders come back at once."""
+"""EV-10: waits are longer than `RETRY_S` by up to this share, so that not all recorders return at once."""
 FLUSH_S: Final = 5.0
 """How long writing may go on after `stop`. Kubernetes kills a pod 30 s after its SIGTERM; people who wait give up sooner."""
 
@@ -64,18 +64,19 @@ class SeriesRecorder:
         instance: str,
         clock: Clock,
         metrics: MetricsProvider = NO_METRICS,
-        chance: Callable[[], float] = random.random,
+        random: Callable[[], float] = stdlib_random.random,
     ) -> None:
         """Write as `instance` of `controller`, such as `kettle-operator-x7f` of `example.com/kettle-operator`.
 
-        The server wants both, the latter as a qualified name. `chance` answers a float in [0, 1).
+        The API server requires both, the latter as a qualified name. `random` returns a float in [0, 1), as `random.random`
+        does.
         """
         self._client = client
         self._controller = controller
         self._instance = instance
         self._clock = clock
         self._drops = Drops(metrics)
-        self._chance = chance
+        self._random = random
         self._cache = SeriesCache()
         self._buffer: EventBuffer[Event] = EventBuffer(BUFFER_SIZE)
         self._delivery = Delivery(self._delay)
@@ -93,9 +94,9 @@ class SeriesRecorder:
         *,
         related: ObjectReference | None = None,
     ) -> None:
-        """Record that `action` was taken about `regarding`, and why. Never blocks and never raises; after `stop` it is dropped.
+        """Record that `action` was taken about `regarding`, and why. Never blocks and never raises.
 
-        The note of a series is that of its first event.
+        The note of a series is that of its first event. After `stop` the event is dropped.
         """
         now = self._clock.now()
         event = Event(
@@ -116,9 +117,9 @@ class SeriesRecorder:
             self._drop(left_out, Drop.SHUTDOWN if self._delivery.stopping else Drop.OVERFLOW)
 
     async def run(self) -> None:
-        """Write events until `stop`; then what waits, and the last state of every series, each tried once.
+        """Write events until `stop`; then what waits, and the last state of every series, with one attempt each.
 
-        That takes `FLUSH_S` seconds at most. What is not written by then is dropped, and so is all of it on cancelling.
+        That takes at most `FLUSH_S` seconds. What is not written by then is dropped; so is everything on cancelling.
         """
         try:
             with suppress(TimeoutError):
@@ -131,7 +132,7 @@ class SeriesRecorder:
                 self._drop(event, Drop.SHUTDOWN)
 
     def stop(self) -> None:
-        """Accept no more; `run` ends within `FLUSH_S` seconds."""
+        """Accept nothing more; `run` returns within `FLUSH_S` seconds."""
         self._delivery.stop()
         self._buffer.close()
 
@@ -168,7 +169,7 @@ class SeriesRecorder:
             await work()
 
     async def _finish(self) -> None:
-        """Write the last state of the series that have ended, and forget them; those that can not be written now stay."""
+        """Write the last state of the series that have ended, and forget them. Those that cannot be written now stay."""
         for state in self._until_stopped(self._cache.finish(self._clock.monotonic())):
             if self._cache.current(state) != state:
                 continue  # it has happened again while others were written
@@ -179,7 +180,7 @@ class SeriesRecorder:
                 self._fail(state, failure)
 
     async def _refresh(self) -> None:
-        """Write all series as they are by now, so that the server does not forget them."""
+        """Write all series in their present state, so that the API server does not forget them."""
         for listed in self._until_stopped(self._cache.series()):
             if (state := self._cache.current(listed)) is None:
                 continue
@@ -193,7 +194,7 @@ class SeriesRecorder:
             yield state
 
     async def _flush(self) -> None:
-        """Write the series whose last state the server has not, several at a time."""
+        """Write the series whose last state the API server does not have, several at a time."""
         states = iter(self._cache.unwritten())
 
         async def write() -> None:
@@ -208,7 +209,7 @@ class SeriesRecorder:
                 group.create_task(write(), name=f"event-flush-{number}")
 
     async def _deliver(self, state: Event, *, tries: int) -> Failure | None:
-        """Write a state when no other write of the event is under way; note when the server has it."""
+        """Write a state when no other write of the event is under way, and note when the API server has it."""
         lock = self._locks.setdefault(state.metadata, asyncio.Lock())
         async with lock:
             again = (*NO_WORD, AlreadyExistsError) if state.series is not None else NO_WORD
@@ -230,7 +231,7 @@ class SeriesRecorder:
         await self._client.create(EVENTS, meta.namespace, state)
 
     def _goes_on(self, state: Event) -> bool:
-        """Whether the event has become a series, which will be written again with all that it has counted by then."""
+        """Return whether the event has become a series, which will be written later with all that it has counted by then."""
         current = self._cache.current(state)
         return current is not None and current.series is not None
 
@@ -241,7 +242,7 @@ class SeriesRecorder:
         log.warning("event_series_not_written", why=failure.why.value, error=str(failure.error), reason=state.reason)
 
     def _delay(self, _tried: int) -> float:
-        return RETRY_S * (1 + JITTER * self._chance())
+        return RETRY_S * (1 + JITTER * self._random())
 
     def _drop(self, event: Event, why: Drop, error: Exception | None = None) -> None:
         about, reason, note = event.regarding, event.reason, event.note

@@ -1,4 +1,4 @@
-"""Leader election on Leases: of all replicas of a controller one works, and the others wait to take over.
+"""Leader election on Leases: one replica of a controller works, and the others wait to take over.
 
     fence = Fence(clock)
     client = RestClient(FencedTransport(transport, fence), clock=clock)   # what the work writes with
@@ -13,8 +13,8 @@
     await elector.run(lead)            # raises LeadershipLostError: exit, and start anew
 
 What it promises beyond client-go's elector: writes of two leaders do not overlap, also when a leader was frozen (`Fence`);
-the work has ended when `run` ends; the lease is given back only then. Coordinated election (LE-15) is left out: it is
-alpha, and a 1.20 server does not know it. This package imports no third party but structlog and msgspec.
+the work has ended when `run` returns; the lease is given back only then. Coordinated election (LE-15) is left out: it is
+alpha, and a server of 1.20 does not know it. Of third parties this package imports structlog and msgspec only.
 """
 
 from __future__ import annotations

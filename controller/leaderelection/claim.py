@@ -1,6 +1,6 @@
-"""One process's claim on a lock: single tries to win, keep and give it back, and what was learned of the lock on the way.
+"""One process's claim to a lock: single attempts to acquire, renew and release it, and what these showed of the lock.
 
-Tries only; when to try again, and what to do as leader, is the elector's.
+When to try again, and what to do as leader, is decided by the elector.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ T = TypeVar("T")
 
 RELEASE_TRIES: Final = 5
 RELEASE_RETRY_S: Final = 0.01
-"""LE-11, WR-01: a conflict with a renewal whose answer was lost is over at the next read."""
+"""LE-11, WR-01: a conflict with a renewal whose response was lost is over at the next read."""
 
 log = structlog.get_logger(__name__)
 
 
 class Outcome(enum.Enum):
-    """What became of one try to win or keep the lock."""
+    """What came of one attempt to acquire or renew the lock."""
 
     OURS = enum.auto()
     THEIRS = enum.auto()
@@ -41,11 +41,11 @@ class Outcome(enum.Enum):
 
 
 class Claim:
-    """Knows the record that was seen last, and until when it is good by our clock (LE-04).
+    """Knows the record that was seen last, and until when it is valid by our clock (LE-04).
 
-    Invariants: the time of another's record counts from after the answer that showed it, so nobody is robbed of a moment; the
-    fence is opened here alone, by a write that succeeded, and the lease behind it counts from before that request, so
-    nobody else's count can be ahead of it.
+    Invariants: another process's record is valid from the moment after the response that showed it, so no holder loses any
+    of its time; only this class opens the fence, after a successful write, and our own lease counts from before that
+    request, so nobody else can think that it ends earlier than we do.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class Claim:
 
     @property
     def leader(self) -> str:
-        """The holder seen last; empty when there is none."""
+        """The holder that was seen last; empty when there is none."""
         return self._observed.holder_identity if self._observed is not None else ""
 
     async def attempt(self, *, leading: bool) -> Outcome:
-        """Try once to win the lock or, when `leading`, to keep it. Raises no ApiError."""
+        """Try once to acquire the lock or, when `leading`, to renew it. Raises no ApiError."""
         try:
             return await self._attempt_from_memory() or await self._attempt_from_the_server(leading=leading)
         except ConflictError as error:
@@ -75,7 +75,7 @@ class Claim:
         return Outcome.FAILED
 
     async def give_back(self) -> None:
-        """Free the lock if it is ours (LE-11). If that fails, it runs out by itself."""
+        """Release the lock if it is ours (LE-11). If that fails, it expires by itself."""
         failure: Exception | None = None
         try:
             async with asyncio.timeout(self._config.renew_deadline_s):
@@ -92,7 +92,7 @@ class Claim:
         log.warning("lease_not_released", lease=str(self._lock), error=str(failure))
 
     async def _attempt_from_memory(self) -> Outcome | None:
-        """Renew without a read, if by our knowledge the lock is ours (LE-06). None says that it must be read."""
+        """Renew without a read if, as far as we know, the lock is ours (LE-06). Return None if it must be read."""
         observed = self._observed
         if observed is None or not self._is_ours(observed) or self._clock.monotonic() >= self.expires_at:
             return None
@@ -111,7 +111,7 @@ class Claim:
         if record is not None and self._is_ours(record):
             self._metrics.slowpath()
         elif leading and not self._fence.remaining():
-            # It was free for others to take and give back again: what the work knows may be from before that.
+            # Others may have held the lock in between, so what the work knows may be out of date.
             return Outcome.THEIRS
         elif record is None:
             return await self._write(self._lock.create, self._successor(None))
@@ -126,7 +126,7 @@ class Claim:
         await self._bounded(write(record))
         self._observed, self.expires_at = record, sent_at + record.lease_duration_s
         self._fence.open_until(self.expires_at - self._config.fence_margin_s)
-        # An answer can be so late that the time it confirms is over.
+        # A response can come so late that the time it confirms is over.
         return Outcome.OURS if self._fence.remaining() else Outcome.FAILED
 
     async def _give_back_once(self) -> None:
@@ -141,7 +141,7 @@ class Claim:
         log.info("lease_released", lease=str(self._lock))
 
     def _successor(self, old: LeaderElectionRecord | None) -> LeaderElectionRecord:
-        """Return the record by which we lead after `old`; transitions count changes of the holder alone (LE-08)."""
+        """Return the record with which we lead after `old`. Transitions count changes of the holder only (LE-08)."""
         now = self._clock.now()
         acquired, transitions = now, 0
         if old is not None and self._is_ours(old):
@@ -151,13 +151,13 @@ class Claim:
         return LeaderElectionRecord(self._lock.identity, int(self._config.lease_duration_s), acquired, now, transitions)
 
     async def _bounded(self, call: Awaitable[T]) -> T:
-        """One call may not take all the time there is (LE-14)."""
+        """Limit the time of one call, so that it cannot take all there is (LE-14)."""
         limit = self._config.call_timeout_s
         try:
             async with asyncio.timeout(limit):
                 return await call
         except TimeoutError as error:
-            raise RequestTimeoutError(f"no answer within {limit:g} s") from error
+            raise RequestTimeoutError(f"no response within {limit:g} s") from error
 
     def _is_ours(self, record: LeaderElectionRecord) -> bool:
         return record.holder_identity == self._lock.identity

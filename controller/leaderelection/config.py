@@ -1,4 +1,4 @@
-"""The numbers of an election, checked against each other, and the name under which a process stands in it."""
+"""The durations of an election, checked against each other, and the identity of a process in it."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ class LeaderElectionConfig:
 
     @property
     def call_timeout_s(self) -> float:
-        """LE-14: the limit of one call, short enough that one that hangs does not lose the lease."""
+        """LE-14: the limit of one call, short enough that a call that hangs does not lose the lease."""
         return max(1.0, self.renew_deadline_s / 2)
 
     @property
     def fence_margin_s(self) -> float:
-        """How long before the end of the lease the last write must have left and been given up.
+        """How long before the end of the lease the last write must have been sent, or given up.
 
-        Half of what lies between the renew deadline and the lease's end: 2.5 s of 15. The first half is for the leader to
-        end its work in order; this one is for what can go wrong after the fence has shut:
+        Half of what lies between the renew deadline and the end of the lease: 2.5 s of 15. The first half is for the leader
+        to end its work in order; this half is for what can happen after the fence has shut:
 
         - a request whose connection we have closed may still be carried out: milliseconds in an API server;
         - two clocks may run at different rates. chrony slews by up to 8.3 %, so with one machine too slow and the other too

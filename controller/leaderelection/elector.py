@@ -1,15 +1,16 @@
 """Leader election: of all processes that run an elector on one lock, one at a time does the work.
 
-No clock is ever compared with another one. A candidate watches the record; when that has not changed for as long as it says it
-is good for, by the candidate's own monotonic clock, the candidate takes over (LE-04). A leader counts the same time from the
-moment before it sent its last renewal, which is earlier than anybody can have seen it, less a margin; its fence shuts then.
+Clocks are never compared with each other. A candidate watches the record. When the record has not changed for the lease
+duration that it states, by the candidate's own monotonic clock, the candidate takes over (LE-04). A leader counts the same
+duration from before it sent its last renewal, which is earlier than anybody can have seen it, and shuts its fence a margin
+before the end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
+import random as stdlib_random
 from typing import TYPE_CHECKING
 
 import structlog
@@ -33,19 +34,19 @@ log = structlog.get_logger(__name__)
 
 
 class LeadershipLostError(Exception):
-    """The lease could not be renewed. The process should exit: what it knows may be out of date (LE-14)."""
+    """The lease could not be renewed. The process should exit, since what it knows may be out of date (LE-14)."""
 
 
 class LeaderElector:
-    """Waits for the lease, does the work while it holds it, gives it back.
+    """Waits for the lease, does the work while it holds it, and gives it back.
 
     Invariants:
-    - the work runs only after the lease was won; it is cancelled when the lease is lost, and `run` does not end
-      before it has;
+    - the work runs only after the lease was acquired; it is cancelled when the lease is lost, and `run` returns only after
+      it has ended;
     - `fence` is open only while nobody else can hold the lease;
-    - `on_stopped_leading` is called exactly once per `run`, however that ends, also if it never led (LE-10). When the lease is
-      lost it is called at once, without waiting for the work to end;
-    - the lease is given back only after the work has ended, and with it all that it wrote through the fence (LE-11).
+    - `on_stopped_leading` is called exactly once per `run`, however that ends, also if it never led (LE-10). When the lease
+      is lost it is called at once, before the work has ended;
+    - the lease is given back only after the work, and all that it wrote through the fence, has ended (LE-11).
 
     For one loop; `run` must not be called while it runs.
     """
@@ -62,16 +63,17 @@ class LeaderElector:
         name: str = "",
         metrics: MetricsProvider = NO_METRICS,
         clock: Clock | None = None,
-        chance: Callable[[], float] = random.random,
+        random: Callable[[], float] = stdlib_random.random,
     ) -> None:
         """Prepare to lead.
 
-        on_stopped_leading: is told when leading ends.
-        on_new_leader: is told, after the fact, of each leader that is seen, ourselves included; "" says that there is none.
+        on_stopped_leading: is called when leading ends.
+        on_new_leader: is called, after the fact, with each leader that is seen, ourselves included; "" says that there is
+            none.
         fence: the one through which the work writes (see `FencedTransport`).
-        watch: by which a candidate sees at once that the lease was given back; without it the next try does.
+        watch: shows a candidate at once that the lease was given back; without it the next attempt does.
         name: labels the metrics; that of the lock if empty.
-        chance: answers a float in [0, 1).
+        random: returns a float in [0, 1), as `random.random` does.
 
         Raises ValueError when the lock has no identity (LE-02).
         """
@@ -83,7 +85,7 @@ class LeaderElector:
         self._on_new_leader = on_new_leader
         self._name = name or str(lock)
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._leading = False  # the lease is ours as far as we know
         self._working = False  # the work has not ended
         self._told_stopped = True
@@ -101,16 +103,16 @@ class LeaderElector:
 
     @property
     def is_leader(self) -> bool:
-        """Whether we lead, as far as we know; whether a write may leave is the fence's to say."""
+        """Whether we lead, as far as we know. Whether a write may be sent, only the fence knows."""
         return self._leading
 
     @property
     def leader(self) -> str:
-        """The identity of the leader seen last; empty when there is none."""
+        """The identity of the leader that was seen last; empty when there is none."""
         return self._claim.leader
 
     def overdue_s(self) -> float:
-        """For how long the work has been going on past the end of the lease; 0 when all is well (LE-13)."""
+        """How many seconds ago the lease ended though the work goes on; 0 when all is well (LE-13)."""
         return max(0.0, self._clock.monotonic() - self._claim.expires_at) if self._working else 0.0
 
     async def run(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
@@ -143,9 +145,9 @@ class LeaderElector:
             await self._watch.run(self._freed.set)
 
     async def _pause(self) -> None:
-        """LE-03: wait for the next try; not so long when the lease is seen to be free."""
+        """LE-03: wait for the next attempt, but only until the lease is seen to be free."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._config.retry_period_s * (1 + JITTER * self._chance())):
+            async with asyncio.timeout(self._config.retry_period_s * (1 + JITTER * self._random())):
                 await self._freed.wait()
         self._freed.clear()
 
@@ -173,9 +175,10 @@ class LeaderElector:
             raise LeadershipLostError(f"the lease {self._name} was lost") from cause
 
     async def _step_down(self) -> None:
-        """Give the lease back. The fence shuts first: from the moment of the request another may lead.
+        """Give the lease back. The fence shuts first, since another process may lead as soon as the request is sent.
 
-        A write that got no answer is work that has not ended. Then the lease is left to run out, which takes hardly longer.
+        A write without a response counts as work that has not ended. The lease is then left to expire, which takes hardly
+        longer.
         """
         self.fence.close()
         if not self.fence.settled:
@@ -193,8 +196,8 @@ class LeaderElector:
 
     async def _renew(self) -> Outcome:
         """Try until it is clear whether the lease is still ours, or time is up (LE-07)."""
-        # Not past the fence's end: from there on we lead in name only. A process that was frozen for longer than that gets
-        # one call to see whether anybody has noticed.
+        # Not past the end of the fence, when we cannot write any more. A process that was frozen for longer gets one attempt:
+        # perhaps nobody has taken the lease.
         limit = max(min(self._config.renew_deadline_s, self.fence.remaining()), self._config.call_timeout_s)
         try:
             async with asyncio.timeout(limit):
@@ -212,7 +215,7 @@ class LeaderElector:
         return outcome
 
     def _stop_leading(self) -> None:
-        """Shut the fence and tell, unless that was done already."""
+        """Shut the fence and call `on_stopped_leading`, unless that was done already."""
         self.fence.close()
         self._leading = False
         if not self._told_stopped:
@@ -221,7 +224,7 @@ class LeaderElector:
                 self._on_stopped_leading()
 
     def _report_transition(self) -> None:
-        """LE-12: tell of a new leader in a callback of its own, which can neither delay a renewal nor break it."""
+        """LE-12: report a new leader in a callback of its own, which can neither delay a renewal nor break it."""
         leader = self._claim.leader
         if leader == self._told_leader:
             return
@@ -232,7 +235,7 @@ class LeaderElector:
 
 
 async def _end(*tasks: asyncio.Task[None]) -> None:
-    """Cancel the tasks and wait until all have ended; being cancelled meanwhile must wait for that too."""
+    """Cancel the tasks and wait until all have ended, also if we are cancelled meanwhile."""
     cancelled: asyncio.CancelledError | None = None
     for task in tasks:
         task.cancel()

@@ -1,15 +1,14 @@
-"""The fence: no write leaves this process unless its lease is still good for a while.
+"""The fence: a write is sent only if the lease will be valid for a while longer.
 
-An elector notices the loss of its lease only when it runs. A process that was stopped (SIGSTOP, a frozen VM, a loop that some
-call has blocked) wakes up believing what it believed before, in the middle of whatever it did. So what counts is asked at each
-write: the clock. A write that is under way when the fence shuts is given up twice: by us, if we run, and by the API server,
-which is told with each write how long it has.
+An elector notices the loss of its lease only when it runs. A process that was stopped (SIGSTOP, a frozen VM, a loop that
+some call has blocked) wakes up in the middle of whatever it did, believing that it still leads. So each write asks the
+clock. A write that is under way when the fence shuts is given up twice: by us, if we run, and by the API server, which is
+told with each write how long it may take.
 
-What no client can do: a process that is stopped between the question and the system call that sends the bytes sends them
-when it wakes, and packets may be late. Both windows are small (one step of the loop; one round trip, since what was given up
-goes with its connection, see `api.client.http.sockets`). That is why writes also
-carry what makes the server refuse them if the world has moved on: names that can only be taken once, UIDs on deletes,
-resourceVersions on status.
+What no client can prevent: a process that is stopped between the check and the system call that sends the bytes sends them
+when it wakes, and packets may be late. Both windows are small (one step of the loop; one round trip, since what was given
+up goes with its connection, see `api.client.http.sockets`). That is why writes also carry preconditions that the server
+checks: names that can only be taken once, UIDs on deletes, resourceVersions on status.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from tfjob_operator.workqueue.clock import Clock
 
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods that may always pass. Everything else might change something."""
+"""Methods that always pass. Everything else might change something."""
 
 
 class FencedError(ConnectError):
@@ -40,8 +39,8 @@ class FencedError(ConnectError):
 class Fence:
     """Open until a moment of the monotonic clock; renewals of the lease move that moment.
 
-    Invariants: shut until the first `open_until`, from that moment on, and after `close`; not `settled` while a write that was
-    let pass, and was never answered, may still take effect.
+    Invariants: shut until the first `open_until`, from that moment on, and after `close`; not `settled` while a write that
+    passed, and got no response, may still take effect.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -56,13 +55,13 @@ class Fence:
         self._move_line()
 
     def close(self) -> None:
-        """Let nothing pass."""
+        """Let nothing pass any more."""
         self._end = -math.inf
         self._move_line()
 
     @contextmanager
     def line(self, limit: asyncio.Timeout) -> Iterator[None]:
-        """While inside, let `limit`, which has been entered, expire whenever the fence shuts, also as it is moved."""
+        """While inside, let `limit`, which has been entered, expire when the fence shuts, also when that moment is moved."""
         self._line.add(limit)
         try:
             yield
@@ -70,7 +69,7 @@ class Fence:
             self._line.discard(limit)
 
     def leave_line(self, limit: asyncio.Timeout) -> float:
-        """Let `limit` stay from now on where the fence is; return how long that is. Raises FencedError when it is shut."""
+        """Fix `limit` at the present end of the fence; return the seconds until then. Raises FencedError when it is shut."""
         remaining = self.check()
         self._line.discard(limit)
         _let_expire(limit, remaining)
@@ -81,18 +80,18 @@ class Fence:
             _let_expire(limit, self.remaining())
 
     def remaining(self) -> float:
-        """Seconds for which the fence is still open; 0 when it is shut."""
+        """Seconds until the fence shuts; 0 when it is shut."""
         return max(0.0, self._end - self._clock.monotonic())
 
     def check(self) -> float:
-        """Return how long the fence is still open. Raises FencedError when it is shut."""
+        """Return the seconds until the fence shuts. Raises FencedError when it is shut."""
         remaining = self.remaining()
         if not remaining:
             raise FencedError("this process does not hold the lease, so it must not write")
         return remaining
 
     def unanswered(self, within_s: float) -> None:
-        """Note a write that may take effect within so many seconds, though nobody waits for it any more."""
+        """Note a write without a response that may take effect within so many seconds."""
         self._settled_at = max(self._settled_at, self._clock.monotonic() + within_s)
 
     @property
@@ -105,8 +104,8 @@ class FencedTransport:
     """A `Transport` whose writes pass a fence; reads and watches always pass. Dry runs and access reviews count as writes.
 
     Invariants: the fence is asked for every request, so also when `RestClient` sends one again; no write is waited for, or
-    worked on by the server, for longer than the fence was open when its bytes left. Until they do, a write waits in line for as
-    long as the fence is open, however long it was when the wait began: a lease that is renewed all the time ends no write.
+    worked on by the server, for longer than the fence was open when its bytes were sent. Before that a write waits in line
+    for as long as the fence is open, also if the lease is renewed meanwhile.
     """
 
     def __init__(self, transport: Transport, fence: Fence) -> None:
@@ -128,7 +127,7 @@ class FencedTransport:
             return replace(leaving, query={**leaving.query, "timeout": _timeout_of(sent_with_s)})
 
         try:
-            # The head of the answer comes after the deed, so reading the body needs no limit of ours.
+            # The head of the response comes after the deed, so reading the body needs no limit of ours.
             async with limit:
                 with self._fence.line(limit):
                     return await self._transport.send(request, leave)
@@ -142,7 +141,7 @@ class FencedTransport:
                 raise
             self._fence.unanswered(sent_with_s)
             if ended:
-                raise RequestTimeoutError("the lease ended before the answer came", request=str(request)) from error
+                raise RequestTimeoutError("the lease ended before the response came", request=str(request)) from error
             raise
 
 

@@ -1,8 +1,8 @@
-"""A gate before a transport, through which nothing new passes once the work is to end.
+"""A gate before a transport, through which no new write passes once the work is to end.
 
-A lease can be given back only when no write of ours can take effect any more. Writes that are cut off leave that open for as
-long as the API server may work on them; so they are awaited, which takes milliseconds, and who would begin another one is kept
-waiting until he is cancelled. An error instead would be told of jobs that nothing is wrong with.
+A lease can be given back only when no write of ours can take effect any more. A write that is cut off may take effect for
+as long as the API server works on it. So writes under way are awaited, which takes milliseconds, and whoever would begin
+another one waits until its task is cancelled: an error instead would be reported about jobs that have no fault.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class GatedTransport:
     """A `Transport` whose writes pass a gate; reads and watches always pass.
 
-    Invariants: no write begins once `drain` was called; when that has returned none is under way, and whoever sent one has
-    done with its answer what needs no further wait.
+    Invariants: no write begins once `drain` was called; when `drain` has returned no write is under way, and the callers
+    have handled their responses as far as that needs no further wait.
     """
 
     def __init__(self, transport: Transport) -> None:

@@ -1,4 +1,4 @@
-"""A check for a liveness probe: it fails when this process still works as leader after its lease has ended (LE-13)."""
+"""A check for a liveness probe: it fails when this process still works as leader after the end of its lease (LE-13)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ if TYPE_CHECKING:
     from tfjob_operator.controller.leaderelection.elector import LeaderElector
 
 TOLERANCE_S: Final = 20.0
-"""LE-13: what a leader is granted past the end of its lease before it counts as stuck; kube-controller-manager's number."""
+"""LE-13: how long past the end of the lease a leader may still be at work before it counts as stuck;
+kube-controller-manager's number."""
 
 
 class LeaderHealth:
-    """Health of an elector that may come to be after the health server does; healthy until there is one."""
+    """The health of an elector, which may be created after the health server; healthy until there is one."""
 
     def __init__(self, tolerance_s: float = TOLERANCE_S) -> None:
         self._tolerance_s = tolerance_s
         self._elector: LeaderElector | None = None
 
     def watch(self, elector: LeaderElector) -> None:
-        """Answer for `elector` from now on."""
+        """Check `elector` from now on."""
         self._elector = elector
 
     def check(self) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tfjob_operator.api.client.decoding import decode_answer
+from tfjob_operator.api.client.decoding import decode_response
 from tfjob_operator.api.client.errors import NotFoundError
 from tfjob_operator.api.coordination import LEASES, Lease, LeaseSpec
 from tfjob_operator.api.meta import micro_time
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 class LeaseLock:
     """`ResourceLock` on one lease.
 
-    Invariants: what is written carries the resourceVersion of the last answer, so of two writers one gets a ConflictError
-    (LE-09); of the lease only our five fields and our labels are changed, the rest goes back as it came (`strategy`,
+    Invariants: what is written carries the resourceVersion of the last response, so of two writers one gets a ConflictError
+    (LE-09); of the lease only our five fields and our labels are changed, the rest is sent back as it came (`strategy`,
     `preferredHolder`, annotations); a failed call changes nothing here.
 
     Give it a client on a transport of its own, so that a renewal never waits behind other requests, and without a fence,
-    which would shut the leader out of its own lease.
+    which would keep the leader from renewing its own lease.
     """
 
     def __init__(
         self, client: RestClient, namespace: str, name: str, *, identity: str, labels: Mapping[str, str] | None = None
     ) -> None:
-        """Use the lease `namespace/name` in the name of `identity`; `labels` are put on it with every write."""
+        """Use the lease `namespace/name` as `identity`; `labels` are put on it with every write."""
         if not (namespace and name and identity):
             raise ValueError("a lease lock needs a namespace, a name and an identity")
         self._client = client
@@ -47,7 +47,7 @@ class LeaseLock:
         return self._identity
 
     async def get(self) -> LeaderElectionRecord | None:
-        """See `ResourceLock.get`. Raises DecodeError for a lease that can not be understood."""
+        """See `ResourceLock.get`. Raises DecodeError for a lease that cannot be decoded."""
         try:
             raw = await self._client.get(LEASES, self._namespace, self._name)
         except NotFoundError:
@@ -74,8 +74,8 @@ class LeaseLock:
         return {**lease, "metadata": metadata, "spec": {**(lease.get("spec") or {}), **_spec_of(record)}}
 
     def _remember(self, raw: bytes) -> LeaderElectionRecord:
-        record = _record_of(decode_answer(raw, Lease, request=f"lease {self}").spec or LeaseSpec())
-        self._lease = decode_answer(raw, dict[str, Any], request=f"lease {self}")
+        record = _record_of(decode_response(raw, Lease, request=f"lease {self}").spec or LeaseSpec())
+        self._lease = decode_response(raw, dict[str, Any], request=f"lease {self}")
         return record
 
     def __str__(self) -> str:

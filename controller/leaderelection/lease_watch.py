@@ -1,7 +1,7 @@
-"""Sees a lease become free in the moment in which it does (the polls of an election see it up to 2.2 retry periods later).
+"""Sees at once that a lease has become free (the polls of an election see it up to 2.2 retry periods later).
 
-A hint and no more: who hears of it asks for the lease like any other time, and whoever may not watch it, or whose watch breaks,
-has the polls.
+It is only a hint: a candidate then tries to acquire the lease as at any other time. Without the right to watch, or while
+the watch is broken, the polls remain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client import RestClient
 
 AGAIN_S: Final = 5.0
-"""The pause before a watch that broke is opened anew: as long as a candidate of the default times waits between two polls."""
+"""The pause before a broken watch is opened again: as long as a candidate with default times waits between two polls."""
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +37,7 @@ _decoder: Final = msgspec.json.Decoder(_Event)
 
 
 class LeaseWatch:
-    """Watches the lease `namespace/name`. Needs the right to `watch` it, which one can have for the one name."""
+    """Watches the lease `namespace/name`. Needs the right to `watch` it, which can be granted for the one name."""
 
     def __init__(self, client: RestClient, namespace: str, name: str) -> None:
         self._client = client
@@ -45,7 +45,7 @@ class LeaseWatch:
         self._name = f"{namespace}/{name}"
 
     async def run(self, freed: Callable[[], None]) -> None:
-        """Call `freed` whenever the lease is seen without a holder, or gone, until cancelled. Raises no ApiError."""
+        """Call `freed` whenever the lease has no holder or is deleted, until cancelled. Raises no ApiError."""
         while True:
             try:
                 await self._watch(freed)

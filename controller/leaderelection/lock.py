@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LeaderElectionRecord:
-    """Who leads. An empty `holder_identity` is a lock that is free; the times are for people, and never compared (LE-04)."""
+    """Who leads. An empty `holder_identity` means that the lock is free; the times are for people, not compared (LE-04)."""
 
     holder_identity: str = ""
     lease_duration_s: int = 0

@@ -1,4 +1,4 @@
-"""What an elector tells about itself; the label is the elector's name."""
+"""The metrics of an elector; the label is the elector's name."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ GAUGES: Final = (MASTER_STATUS,)
 
 
 class ElectorMetrics:
-    """The books of one elector."""
+    """The metrics of one elector."""
 
     def __init__(self, provider: MetricsProvider, name: str, *, leads: Callable[[], bool]) -> None:
-        """Make the series of the elector `name`; `leads` says, at each scrape, whether it leads."""
+        """Create the series of the elector `name`; `leads` returns, at each scrape, whether it leads."""
         self._slowpath = provider.counter(SLOWPATH, name)
         provider.gauge(MASTER_STATUS, name).set_function(lambda: float(leads()))
 

@@ -7,8 +7,8 @@
         ...
 
     controller = Controller("kettle", sync)
-    kettles.add_event_handler(...)             # puts keys into controller.queue
-    await Manager(informers, controller, stop=stop).run()
+    controller.watch(kettles, lambda kettle: meta_key(kettle.metadata))
+    await Manager(informers, controller, stop=stop_on_signals()).run()
 
 With an elector one replica works at a time; with a `PageServer` there are metrics and probes.
 """
@@ -17,5 +17,6 @@ from __future__ import annotations
 
 from tfjob_operator.controller.manager.controller import Controller, RequeueError
 from tfjob_operator.controller.manager.manager import Manager
+from tfjob_operator.controller.manager.signals import stop_on_signals
 
-__all__ = ["Controller", "Manager", "RequeueError"]
+__all__ = ["Controller", "Manager", "RequeueError", "stop_on_signals"]

@@ -1,4 +1,4 @@
-"""The loop of every controller: workers take keys out of a queue and sync them; what fails comes again, later and later."""
+"""The loop of every controller: workers take keys out of a queue and sync them; failed keys come again after growing delays."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import structlog
 
 from tfjob_operator.api.client.errors import ApiError, ConflictError
 from tfjob_operator.controller.manager.metrics import ReconcileMetrics
+from tfjob_operator.informers import EventHandlerFuncs, object_of
 from tfjob_operator.workqueue import LoopClock, RateLimitingQueue, ShutDown, default_controller_rate_limiter
 from tfjob_operator.workqueue.metrics import NO_METRICS
 
@@ -17,20 +18,22 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from tfjob_operator.controller.manager.metrics import Result
+    from tfjob_operator.informers import SharedIndexInformer, Tombstone
+    from tfjob_operator.informers.deltas import T
     from tfjob_operator.workqueue import Clock, MetricsProvider
 
 log = structlog.get_logger(__name__)
 
 
 class RequeueError(ApiError):
-    """Raised by a sync that saw that its view of the cluster is old: the key comes again, and nothing has failed."""
+    """Raised by a sync that saw that its view of the cluster is stale: the key comes again, and nothing counts as failed."""
 
 
 class Controller:
     """Syncs the keys of one queue.
 
-    Invariants: a key is in the hands of one worker at most (the queue sees to it); whatever a sync raises costs its key a retry
-    after a growing delay, and nobody else anything.
+    Invariants: a key is held by one worker at most (the queue sees to it); whatever a sync raises costs its key a retry
+    after a growing delay, and no other key anything.
     """
 
     def __init__(
@@ -46,12 +49,12 @@ class Controller:
     ) -> None:
         """Prepare; nothing runs yet.
 
-        name: labels the metrics; the key stands under it on each line that is logged in a sync.
-        sync: brings the object of a key closer to what it should be, and raises ApiError when it must be tried again. It should
-            not ask what woke it. It may bind `uid` (`structlog.contextvars`) as soon as it knows it.
-        queue: where the informers' handlers put keys; one of the controller's name if None.
+        name: labels the metrics, and is the field of each log line of a sync in which its key stands.
+        sync: brings the object of a key closer to what it should be, and raises ApiError when it must be tried again. It
+            should not look at what woke it. It may bind `uid` (`structlog.contextvars`) as soon as it knows it.
+        queue: where the informers' handlers put keys; if None, a new queue of the controller's name.
         workers: how many keys are synced at a time.
-        on_start: is awaited beside the workers when they start: when this process is to work.
+        on_start: is awaited beside the workers when this process begins to work.
         """
         clock = clock or LoopClock()
         self.name = name
@@ -62,12 +65,29 @@ class Controller:
         self._clock = clock
         self._metrics = ReconcileMetrics(metrics, name, workers=workers, clock=clock)
 
+    def watch(self, informer: SharedIndexInformer[T], key_of: Callable[[T], str]) -> None:
+        """Queue, for every object of the informer that is added, changed or deleted, the key that `key_of` returns for it.
+
+        The objects of the informer's first list have low priority: behind those that change from then on (PQ-04).
+        """
+
+        def enqueue(item: T | Tombstone[T], *, low_priority: bool = False) -> None:
+            self.queue.add(key_of(object_of(item)), low_priority=low_priority)
+
+        informer.add_event_handler(
+            EventHandlerFuncs(
+                on_add=lambda item, is_in_initial_list: enqueue(item, low_priority=is_in_initial_list),
+                on_update=lambda _, item: enqueue(item),
+                on_delete=enqueue,
+            )
+        )
+
     def check(self) -> str | None:
         """Return what is wrong with the workers, or None."""
         return self._metrics.check()
 
     async def run(self) -> None:
-        """Sync keys until the queue is shut down; what is still in it then is left to the next leader."""
+        """Sync keys until the queue is shut down. What is still in it then is left to the next leader."""
         async with asyncio.TaskGroup() as group:
             if self._on_start is not None:
                 group.create_task(self._on_start(), name=f"{self.name}-start")
@@ -105,7 +125,7 @@ class Controller:
         try:
             await self._sync(key)
         except (ConflictError, RequeueError) as error:
-            # The cache is behind the server; the newer version will arrive, and with it a key. This is the safety net.
+            # The cache is behind the server. The newer version will arrive and queue the key; this retry is the safety net.
             log.debug("sync_conflict", error=str(error))
             self.queue.add_rate_limited(key)
             return "requeue"

@@ -1,11 +1,11 @@
-"""The life of a process that runs controllers: what starts after what, who may work, and what ends before what.
+"""The life of a process that runs controllers: in which order its parts start and stop, and when they may work.
 
-Start: the pages; informers; when their caches are filled, the election; with the lease, the event recorder and the workers. A
-replica that waits for the lease has warm caches, so that it can work at once when its turn comes.
+Start: the pages; informers; when their caches are filled, the election; with the lease, the event recorder and the workers.
+So a replica that waits for the lease has warm caches, and can work at once when it acquires the lease.
 
-Stop: no write begins any more, those under way are awaited, and the syncs end wherever they are, which is safe as a kill is;
-the recorder writes what it has; the lease is given back; the informers end. Each of these has its share of ten seconds. A lost
-lease leaves no time for any of it: the work is cancelled, and the process must end.
+Stop: no write begins any more, those under way are awaited, and the syncs are cancelled wherever they are, which is as safe
+as a kill; the recorder writes what it has; the lease is given back; the informers end. Each of these has its share of ten
+seconds. A lost lease leaves no time for any of it: the work is cancelled, and the process must end.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from tfjob_operator.informers import SharedInformerFactory
 
 DRAIN_S: Final = 5.0
-"""How long writes under way may take: mostly tens of milliseconds, with webhooks seconds. Kubernetes kills a pod 30 s after its
-SIGTERM; people who wait give up sooner."""
+"""How long writes under way may take: mostly tens of milliseconds, seconds with slow webhooks. Kubernetes kills a pod 30 s
+after its SIGTERM, and people who wait give up sooner."""
 FLUSH_S: Final = 1.5
 """How long the recorder may take to write what it has queued: a thousand events at a millisecond each."""
 LAST_EVENT_S: Final = 1.0
-"""How long the event that is being written by then may still take."""
+"""How long the event that is being written then may still take."""
 RELEASE_S: Final = 2.0
-"""How long giving the lease back may take, a read and a write; if it takes longer, the lease runs out by itself."""
+"""How long giving the lease back may take, a read and a write. If it takes longer, the lease expires by itself."""
 
 log = structlog.get_logger(__name__)
 
@@ -44,16 +44,16 @@ class Recorder(Protocol):
     """Writes events, as `EventRecorder` and `SeriesRecorder` do."""
 
     async def run(self) -> None:
-        """Write events until `stop`, and what waits by then."""
+        """Write events until `stop`, then what still waits."""
         ...
 
     def stop(self) -> None:
-        """Accept no more."""
+        """Accept nothing more."""
         ...
 
 
 class Manager:
-    """Runs informers and controllers in order, and says how they stand.
+    """Runs informers and controllers in order, and serves their health.
 
     Invariants: keys are synced and events written only while `is_leading`; the lease is given back after both have ended.
     """
@@ -73,10 +73,10 @@ class Manager:
     ) -> None:
         """Prepare; nothing runs yet.
 
-        stop: when it is set, `run` comes to its end.
-        elector: says when the controllers may work. None: at once, without asking anybody.
-        work_gate, event_gate: what the controllers write through, and what the recorder does. Without a gate what is under way
-            at the end is cut off.
+        stop: `run` returns some time after it was set.
+        elector: decides when the controllers may work. None: at once.
+        work_gate, event_gate: the gates through which the controllers and the recorder write. Without a gate, writes that
+            are under way at the end are cut off.
         beside: tasks that run from the beginning to the end, by their names; they should raise nothing.
         on_synced: is called when all caches are filled.
         """
@@ -100,7 +100,7 @@ class Manager:
         return self._working and (self._elector is None or self._elector.is_leader)
 
     def why_not_ready(self) -> str | None:
-        """Return what keeps this process from working when its turn comes, or None. Waiting for the lease does not."""
+        """Return what would keep this process from working as leader, or None. Waiting for the lease does not."""
         if self._stop.is_set():
             return "stopping"
         return None if self._has_synced else "the caches are not filled yet"
@@ -137,7 +137,7 @@ class Manager:
         )
 
     def _check_workers(self) -> str | None:
-        """Return the first complaint of a controller, or None."""
+        """Return the first problem of a controller, or None."""
         return next(filter(None, (controller.check() for controller in self._controllers)), None)
 
     async def _work_in_turn(self) -> None:
@@ -151,7 +151,7 @@ class Manager:
         await (self._work() if self._elector is None else self._lead_in_turn(self._elector))
 
     async def _synced(self) -> bool:
-        """Wait until the caches are filled, however long the API server is away. False when told to stop before."""
+        """Wait until the caches are filled, however long the API server is away. Return False if `stop` was set before."""
         async with asyncio.TaskGroup() as group:
             syncing = group.create_task(self._informers.wait_for_cache_sync(math.inf), name="wait-for-cache-sync")
             stopping = group.create_task(self._stop.wait(), name="wait-for-stop")
@@ -167,7 +167,7 @@ class Manager:
         working = asyncio.create_task(self._work_ended.wait(), name="wait-for-work")
         try:
             await asyncio.wait((electing, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if elector.is_leader:  # the work ends by itself now, within its limits
+            if elector.is_leader:  # the work now ends by itself, within its limits
                 await asyncio.wait((electing, working), return_when=asyncio.FIRST_COMPLETED)
                 await asyncio.wait([electing], timeout=RELEASE_S)
                 if not electing.done():
@@ -202,7 +202,7 @@ class Manager:
 
 
 async def _end(tasks: list[asyncio.Task[None]], gate: GatedTransport | None, limit_s: float) -> None:
-    """End tasks when none of their writes is under way: one that is cut off would keep the lease until that has run out."""
+    """End tasks when none of their writes is under way: after a write that is cut off the lease could not be given back."""
     if gate is not None:
         try:
             async with asyncio.timeout(limit_s):
@@ -214,7 +214,7 @@ async def _end(tasks: list[asyncio.Task[None]], gate: GatedTransport | None, lim
 
 @contextlib.asynccontextmanager
 async def _running(beside: Mapping[str, Callable[[], Coroutine[object, object, None]]]) -> AsyncIterator[None]:
-    """Run these inside the block."""
+    """Run these tasks while inside the block."""
     tasks = [asyncio.create_task(work(), name=name) for name, work in beside.items()]
     try:
         yield

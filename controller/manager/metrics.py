@@ -1,4 +1,4 @@
-"""The books of a controller's workers, under controller-runtime's names; and from them whether the workers live."""
+"""The metrics of a controller's workers, named as controller-runtime's, and a check of the workers by them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from tfjob_operator.workqueue import Clock, MetricsProvider
 
 Result = Literal["success", "error", "requeue", "panic"]
-"""How a sync ended: all done; a call failed; its view was stale, so it comes again; it crashed."""
+"""How a sync ended: done; with an error; with a stale view, so that it comes again; by a bug."""
 RESULTS: Final = ("success", "error", "requeue")
-"""Values of the label `result`: a panic is counted as an error, and apart."""
+"""Values of the label `result`. A panic is counted as an error, and also separately."""
 
 _LABELS: Final = ("controller",)
 # From a sync that finds nothing to do (below 0.1 ms) to one whose requests have all run into their limits.
@@ -30,15 +30,16 @@ WORKERS: Final = Metric("controller_runtime_max_concurrent_reconciles", "Workers
 ACTIVE_WORKERS: Final = Metric("controller_runtime_active_workers", "Workers that reconcile now", labels=_LABELS)
 
 STUCK_S: Final = 1800.0
-"""No worker finishing or beginning anything for so long is a fault of ours: every request has a limit, and the longest that
-one can take with all its retries is 13 minutes. It is long because a restart would not help a slow API server."""
+"""If no worker begins or ends anything for so long, that is a fault of ours: every request has a limit, and the longest
+that one can take with all its retries is 13 minutes. It is no shorter because a restart would not help a slow API
+server."""
 
 
 class ReconcileMetrics:
-    """The books of one controller's workers."""
+    """The metrics of one controller's workers."""
 
     def __init__(self, provider: MetricsProvider, controller: str, *, workers: int, clock: Clock) -> None:
-        """Make all series of the controller with that name, which has so many workers."""
+        """Create all series of the controller of this name, which has so many workers."""
         self._clock = clock
         self._workers = workers
         self._active = 0
@@ -68,7 +69,7 @@ class ReconcileMetrics:
         self._results[result].inc()
 
     def check(self) -> str | None:
-        """Return what is wrong with the workers, or None: that all of them are at work and none gets anywhere."""
+        """Return what is wrong with the workers, or None: all of them are busy, and none gets anywhere."""
         if self._active < self._workers:
             return None
         still_s = self._clock.monotonic() - self._moved_at

@@ -1,1 +1,1 @@
-"""Metrics behind the ports of the other packages, the pages for Prometheus and probes, and the log."""
+"""Metrics for all packages, the pages for Prometheus and probes, and the log."""

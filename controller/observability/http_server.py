@@ -2,8 +2,8 @@
 
 That is on purpose: a loop that is stuck does not answer its liveness probe, and gauges can be read without locks.
 
-Requests are parsed by llhttp (`httptools`), which the client needs anyway. aiohttp, by which these pages were served before,
-costs 12 MB and 0.2 s when it is imported, a quarter of the process, for three pages without arguments.
+Requests are parsed by llhttp (`httptools`), which the client needs anyway. Importing aiohttp costs 12 MB and 0.2 s, a
+third of the process, for three pages without arguments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
-from tfjob_operator.controller.observability.pages import METHODS, Answer, Pages
+from tfjob_operator.controller.observability.pages import METHODS, PageResponse, Pages
 from tfjob_operator.controller.observability.visitors import Visitors
 
 if TYPE_CHECKING:
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from tfjob_operator.controller.observability.pages import Check
 
 GOODBYE_S: Final = 0.5
-"""How long an answer that is under way when we stop may take to end."""
+"""How long a response that is under way when we stop may still take."""
 BACKLOG: Final = 128
 """Connections that wait to be accepted: a scraper and a kubelet are two, and others must not keep them out."""
 MAX_REQUEST_BYTES: Final = 16_384
-"""The longest request that is read, with headers and a body that nobody asked for. Prometheus and the kubelet send some
+"""The longest request that is read, with its headers and a body that no page needs. Prometheus and the kubelet send some
 hundred bytes; common servers take 8 to 16 KB of headers."""
 
 
 class ListenError(Exception):
-    """The address can not be listened on."""
+    """The address cannot be listened on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class PageServer:
         try:
             server = await loop.create_server(visitors, self.address or None, self.port, backlog=BACKLOG)
         except OSError as error:
-            raise ListenError(f"can not listen on {self.address or '*'}:{self.port}: {error}") from error
+            raise ListenError(f"cannot listen on {self.address or '*'}:{self.port}: {error}") from error
         try:
             yield
         finally:
@@ -65,9 +65,9 @@ class PageServer:
 
 
 class Conversation(asyncio.Protocol):
-    """One connection: reads one request, whatever it carries, answers it, and closes.
+    """One connection: reads one request, responds to it, and closes.
 
-    What is no request is answered with 400 and not logged: strangers could fill the log.
+    Anything that is not HTTP gets a 400 and is not logged: strangers could fill the log.
     """
 
     def __init__(self, pages: Pages) -> None:
@@ -94,7 +94,7 @@ class Conversation(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            pass  # whoever wants another protocol gets the page that he names, which is his answer
+            pass  # an upgrade to another protocol is ignored: the page of the URL is served
         except httptools.HttpParserError:
             self._refuse()
         if self._received > MAX_REQUEST_BYTES:
@@ -114,22 +114,22 @@ class Conversation(asyncio.Protocol):
         except httptools.HttpParserInvalidURLError:
             self._refuse()
             return
-        self._send(self._pages.answer(method, path), with_body=method != "HEAD")
+        self._send(self._pages.response(method, path), with_body=method != "HEAD")
 
     def _refuse(self) -> None:
-        self._send(Answer(HTTPStatus.BAD_REQUEST, b"400: Bad Request"))
+        self._send(PageResponse(HTTPStatus.BAD_REQUEST, b"400: Bad Request"))
 
-    def _send(self, answer: Answer, *, with_body: bool = True) -> None:
+    def _send(self, response: PageResponse, *, with_body: bool = True) -> None:
         if self._answered or self._transport is None:
             return
         self._answered = True
         head = [
-            f"HTTP/1.1 {answer.status.value} {answer.status.phrase}",
-            f"Content-Type: {answer.content_type}",
-            f"Content-Length: {len(answer.body)}",
-            "Connection: close",  # for those who come every few seconds another connection costs nothing
+            f"HTTP/1.1 {response.status.value} {response.status.phrase}",
+            f"Content-Type: {response.content_type}",
+            f"Content-Length: {len(response.body)}",
+            "Connection: close",  # to clients that come every few seconds another connection costs nothing
         ]
-        if answer.status is HTTPStatus.METHOD_NOT_ALLOWED:
+        if response.status is HTTPStatus.METHOD_NOT_ALLOWED:
             head.append(f"Allow: {', '.join(METHODS)}")
-        self._transport.write("\r\n".join([*head, "", ""]).encode() + (answer.body if with_body else b""))
+        self._transport.write("\r\n".join([*head, "", ""]).encode() + (response.body if with_body else b""))
         self._transport.close()

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 _TRACEBACK: Final = "exception"
 _TRACEBACK_BYTES: Final = 16_384
-"""Most of a traceback is our own text; what users and servers wrote is in the last lines of each part."""
+"""Most of a traceback is our own text. What users and servers wrote is in the last lines of each part."""
 
 
 def configure_logging(*, json_format: bool | None = None, level: str = "info") -> None:
     """Send all logging, ours and that of libraries, to standard error.
 
     `json_format` None means JSON unless standard error is a terminal. What is bound with `structlog.contextvars` is on
-    every line of the task that bound it. All text is cut and cleaned (`api.text`).
+    every line of the task that bound it. All text is truncated and escaped (`api.text`).
     """
     as_json = not sys.stderr.isatty() if json_format is None else json_format
     shared: list[Any] = [
@@ -54,7 +54,7 @@ def configure_logging(*, json_format: bool | None = None, level: str = "info") -
 
 
 def _clean(_logger: object, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Whatever a field tells passes `api.text`, so that no caller can forget it."""
+    """Pass the text of every field through `api.text`, so that no caller can forget it."""
     for key, value in line.items():
         if value is None or isinstance(value, (int, float)) or key.startswith("_"):  # the latter are the library's own
             continue
@@ -64,5 +64,5 @@ def _clean(_logger: object, _method: str, line: MutableMapping[str, Any]) -> Mut
 
 
 def _to_json(line: dict[str, Any], *, default: Callable[[Any], Any]) -> str:
-    """One line. A burst of work logs thousands in a second, so the encoder is the one that is made for that."""
+    """Encode one line. A burst of work logs thousands in a second, so msgspec encodes it."""
     return msgspec.json.encode(line, enc_hook=default).decode()

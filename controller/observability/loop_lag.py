@@ -1,4 +1,4 @@
-"""How late the loop is: the one number that shows that something blocks it, and with it leases, probes and all jobs."""
+"""How late timers of the loop fire: it shows whether something blocks the loop, and with it leases, probes and all jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tfjob_operator.workqueue.metrics import MetricsProvider
 
 PERIOD_S: Final = 0.5
-"""A loop that stands still for as long is seen for certain, one that does for a tenth of it once in ten times. Two
+"""A loop that is blocked for this long is noticed for certain; one that is blocked for a tenth of it, one time in ten. Two
 wake-ups a second cost nothing that can be measured."""
 
 # From a healthy millisecond to the 10 s after which a lease is in danger.

@@ -1,7 +1,7 @@
-"""Metrics for Prometheus: one registry a process, and the provider behind which all packages count.
+"""Metrics for Prometheus: one registry for each process, and the `MetricsProvider` that all packages use.
 
-prometheus_client is imported in `controller.observability` alone. Everything here belongs to the loop's thread: gauges are read
-at each scrape from where their numbers live, so the page must be made there (`http_server` does).
+prometheus_client is imported in `controller.observability` alone. Everything here belongs to the loop's thread: gauges are
+read at each scrape from where their values are kept, so the page must be made on that thread (`http_server` does).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def exposition(registry: CollectorRegistry) -> bytes:
 
 
 class PrometheusMetrics:
-    """`workqueue.MetricsProvider` for all packages: a family appears with its first series."""
+    """`workqueue.MetricsProvider` for all packages. A family is created with its first series."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry

@@ -1,4 +1,4 @@
-"""What a process tells at /metrics, /healthz and /readyz; `http_server` carries it."""
+"""The pages /metrics, /healthz and /readyz; `http_server` serves them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PageResponse:
     """A status and a body."""
 
     status: HTTPStatus
@@ -34,20 +34,20 @@ class Answer:
 
 
 class Pages:
-    """The three pages. They take no arguments, and nobody is asked who he is."""
+    """The three pages. They take no arguments and need no authentication."""
 
     def __init__(
         self, registry: CollectorRegistry, *, healthz: Mapping[str, Check], readyz: Mapping[str, Check]
     ) -> None:
-        """Tell of `registry`, and of what these checks find."""
+        """Serve the metrics of `registry` and the results of these checks."""
         self._registry = registry
-        self._pages: dict[str, Callable[[], Answer]] = {
+        self._pages: dict[str, Callable[[], PageResponse]] = {
             "/metrics": self._metrics,
             "/healthz": lambda: _verdict(healthz),
             "/readyz": lambda: _verdict(readyz),
         }
 
-    def answer(self, method: str, path: str) -> Answer:
+    def response(self, method: str, path: str) -> PageResponse:
         """Return the page at `path`. Raises nothing: a page that crashes is logged, and answered with 500."""
         page = self._pages.get(path)
         if page is None:
@@ -56,23 +56,23 @@ class Pages:
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED)
         try:
             return page()
-        except Exception:  # a bug in one page must neither end the process nor leave the caller without an answer
+        except Exception:  # a bug in one page must neither end the process nor leave the caller without a response
             log.exception("page_crashed", path=path)
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def _metrics(self) -> Answer:
-        return Answer(HTTPStatus.OK, exposition(self._registry), CONTENT_TYPE)
+    def _metrics(self) -> PageResponse:
+        return PageResponse(HTTPStatus.OK, exposition(self._registry), CONTENT_TYPE)
 
 
-def _verdict(checks: Mapping[str, Check]) -> Answer:
-    """`ok`, or 500 with what fails: the form that people know from the API server's own pages."""
+def _verdict(checks: Mapping[str, Check]) -> PageResponse:
+    """Return `ok`, or 500 with what fails, in the form of the API server's own pages."""
     results = {name: check() for name, check in checks.items()}
     wrong = [f"[-]{name} failed: {complaint}\n" for name, complaint in results.items() if complaint is not None]
     if not wrong:
-        return Answer(HTTPStatus.OK, b"ok")
+        return PageResponse(HTTPStatus.OK, b"ok")
     fine = [f"[+]{name} ok\n" for name, complaint in results.items() if complaint is None]
-    return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, "".join(fine + wrong).encode())
+    return PageResponse(HTTPStatus.INTERNAL_SERVER_ERROR, "".join(fine + wrong).encode())
 
 
-def _plain(status: HTTPStatus) -> Answer:
-    return Answer(status, f"{status.value}: {status.phrase}".encode())
+def _plain(status: HTTPStatus) -> PageResponse:
+    return PageResponse(status, f"{status.value}: {status.phrase}".encode())

@@ -1,7 +1,7 @@
-"""Keeps the connections of a small server few and short, whoever makes them (D11).
+"""Keeps the connections of a small server few and short, whoever opens them (D11).
 
-Anyone who reaches the port can open connections and say nothing on them, or half of a request, or never read the answer. Each
-holds a file of ours, and without files there is no answer for the kubelet either, nor a connection to the API server.
+Anyone who reaches the port can open connections and send nothing, or half of a request, or never read the response. Each
+one holds a file descriptor; when these run out, neither the kubelet nor our own client can connect any more.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VISIT_S: Final = 10.0
-"""How long a connection may last, which carries one request: as long as Prometheus by default waits for the page."""
+"""How long a connection may last. It carries one request, and Prometheus by default waits as long for the page."""
 
 MOST: Final = 512
-"""How many there may be: half of the 1,024 files that a process may have open where nobody says otherwise."""
+"""How many connections there may be: half of the 1,024 file descriptors that a process has by default."""
 
 
 class Visitors:
-    """Makes the protocol of each connection, by `serve`, and ends what there is too much of.
+    """Makes the protocol of each connection, by `serve`, and closes what exceeds the limits.
 
-    When there are too many the oldest one goes: an honest request is answered within milliseconds, so who is old wants
-    nothing. To turn away the newest would be what a flood is for.
+    When there are too many the oldest one is closed: honest requests are served within milliseconds, so an old connection
+    is of no use. Turning away the newest would let a flood shut everybody out.
     """
 
     def __init__(self, serve: Callable[[], asyncio.Protocol]) -> None:
@@ -37,7 +37,7 @@ class Visitors:
         return _Visit(self._serve(), self._present, self._one_has_ended)
 
     async def leave(self, within_s: float) -> None:
-        """End all connections: those that are being answered have so long for it, the others no time."""
+        """Close all connections: at once, or after so many seconds where a response is under way."""
         for visit in list(self._present):
             visit.leave()
         with contextlib.suppress(TimeoutError):
@@ -50,7 +50,7 @@ class Visitors:
 
 
 class _Visit(asyncio.Protocol):
-    """Passes on all that its transport tells; is among the `present` from its beginning to its end."""
+    """One connection: passes its transport's calls on, and is in `present` while it is open."""
 
     def __init__(self, inner: asyncio.Protocol, present: dict[_Visit, None], one_has_ended: asyncio.Event) -> None:
         self._inner = inner
@@ -68,13 +68,13 @@ class _Visit(asyncio.Protocol):
         self._inner.connection_made(transport)
 
     def end(self) -> None:
-        """Close the connection at once; what was not sent yet is dropped."""
+        """Close the connection at once. What was not sent yet is dropped."""
         self._present.pop(self, None)
         if self._transport is not None:
             self._transport.abort()
 
     def leave(self) -> None:
-        """Close the connection at once, unless its answer is on the way."""
+        """Close the connection at once, unless its response is under way."""
         if self._transport is not None and not self._transport.is_closing():
             self.end()
 

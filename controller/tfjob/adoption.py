@@ -1,10 +1,10 @@
-"""Adopts orphans: writes the controller reference that their labels say should be there. Which ones decides `decide/claims.py`.
+"""Adopts orphans: writes the controller reference that their labels call for. `decide/claims.py` decides which ones.
 
 Invariants:
 
-- Nothing is adopted before the job itself was read from the server (RM-02).
+- Nothing is adopted before the job itself was read from the API server (RM-02).
 - An adoption carries the UID of its child: another one of the same name is not touched (RM-03).
-- An adoption is expected until the cache has seen it. One that fails costs an event, and stops nothing (D14).
+- An adoption is expected until the cache has seen it. A failed one costs an event and stops nothing (D14).
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import structlog
 from tfjob_operator.api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.core import EventType
+from tfjob_operator.api.owners import owner_key
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.build.references import owner_reference
-from tfjob_operator.controller.tfjob.children import Pod, owner_key
 from tfjob_operator.controller.tfjob.decide.claims import claims
 from tfjob_operator.controller.tfjob.delays import FIRST_DELAY_S
 from tfjob_operator.controller.tfjob.kinds import POD, SERVICE
@@ -31,15 +32,15 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.meta import ObjectMeta
     from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.tfjob.children import ChildMeta, Service
+    from tfjob_operator.controller.jobs.children import ChildMeta, Service
+    from tfjob_operator.controller.jobs.expectations import Expectations
     from tfjob_operator.controller.tfjob.delays import Delays
-    from tfjob_operator.controller.tfjob.expectations import Expectations
     from tfjob_operator.controller.tfjob.job_events import JobEvents
     from tfjob_operator.controller.tfjob.kinds import ChildKind
     from tfjob_operator.controller.tfjob.view import View
 
 MAX_AT_ONCE: Final = 16
-"""As many patches as creates (`creator.MAX_AT_ONCE`)."""
+"""Patches of one job that are under way at the same time: as many as creates (`creator.MAX_AT_ONCE`)."""
 
 _FAILED: Final = {POD.name: EventReason.FAILED_ADOPT_POD, SERVICE.name: EventReason.FAILED_ADOPT_SERVICE}
 
@@ -47,9 +48,9 @@ log = structlog.get_logger(__name__)
 
 
 class Adoptions(NamedTuple):
-    """The result of adopting: whether `any` was adopted, so that the caches will show it and cause another sync.
+    """`any`: whether something was adopted, so that the caches will show it and bring another sync.
 
-    `wait_s` is in how many seconds there is more to try, None if nothing is left.
+    `wait_s` is in how many seconds another adoption is due, None if there is none.
     """
 
     any: bool
@@ -66,7 +67,7 @@ class RefManager:
         self._delays = delays
 
     async def claim(self, view: View) -> Adoptions:
-        """Adopt the orphans that a job claims, if it lives, its specification is good and its expectations are met."""
+        """Adopt the orphans that a job claims, if it is alive, its specification is valid and its expectations are met."""
         meta = view.job.metadata
         ends = meta.deletion_timestamp is not None or conditions.is_finished(view.job.status)
         if ends or not view.may_act or view.good_spec is None:
@@ -82,7 +83,8 @@ class RefManager:
     ) -> Adoptions:
         """Adopt those of these children that are due.
 
-        `confirm` reads the job live, once for all adoptions, and raises ApiError when it is not what the cache shows.
+        `confirm` reads the job from the API server, once for all adoptions; it raises ApiError unless the cache shows that
+        version.
         """
         owner = owner_key(job.metadata)
         due: list[tuple[ChildKind, ChildMeta]] = []
@@ -102,7 +104,7 @@ class RefManager:
             except ApiError as error:
                 wait_s = self._delays.tried(owner, _what(child))
                 waits.append(wait_s)
-                # Another controller was faster, say, and the cache will show it: that is told only if it comes again.
+                # Mostly another controller was faster, and the cache will show it: a Warning only if it happens again.
                 if wait_s > FIRST_DELAY_S or not isinstance(error, (ConflictError, InvalidError)):
                     self._events.record(
                         job, EventType.WARNING, _FAILED[kind.name], f"Error adopting {kind.name} {child.name}: {error}"

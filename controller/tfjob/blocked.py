@@ -1,8 +1,8 @@
-"""The children that could not be created: which replica may be tried again when, and what people were told of it (U2).
+"""Replicas whose children could not be created: when each may be tried again, and which Warning was recorded about it (U2).
 
-A taken name, or a policy that refuses one pod, is the trouble of one replica. It waits with growing delays of its own, whatever
-wakes its job in between, and the others go on. All of this is memory that may be lost: then a replica is tried once more, and
-one Warning is said again.
+A taken name, or a policy that refuses one pod, concerns one replica. That replica waits with growing delays of its own,
+whatever wakes its job meanwhile, and the others go on. All of this may be lost: then a replica is tried once more, and one
+Warning is recorded again.
 """
 
 from __future__ import annotations
@@ -12,27 +12,28 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.meta import meta_key
-from tfjob_operator.controller.tfjob.children import owner_key
+from tfjob_operator.api.owners import owner_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.controller.tfjob.children import OwnerKey, ReplicaKey
+    from tfjob_operator.api.owners import OwnerKey
+    from tfjob_operator.controller.jobs.children import ReplicaKey
     from tfjob_operator.controller.tfjob.decide.actions import Plan
     from tfjob_operator.controller.tfjob.delays import Delays
     from tfjob_operator.workqueue import Clock
 
-TOLD_FOR_S: Final = 600.0
-"""How long a Warning that says the same as the last one about a child is not repeated. Events live for an hour."""
+REPEAT_AFTER_S: Final = 600.0
+"""Seconds before the same Warning about a child is recorded again. Events live for an hour."""
 
 
 @dataclass(slots=True)
 class _Child:
-    """`told` stands for the text of the last Warning about it, `told_at` is when that was."""
+    """`warning` is a checksum of the last Warning about the child, `warned_at` when it was recorded."""
 
-    told: int | None = None
-    told_at: float = 0.0
+    warning: int | None = None
+    warned_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -44,8 +45,8 @@ class _Job:
 class BlockedChildren:
     """The children that could not be created, by job and by name.
 
-    What is known of a job goes with it (`forget`), and a child's with its creation, so there is never more than one record for
-    each replica that the specification has had.
+    Records of a job are dropped with the job (`forget`), and those of a child when it is created. So there is never more
+    than one for each replica that the specification has had.
     """
 
     def __init__(self, clock: Clock, delays: Delays) -> None:
@@ -54,9 +55,10 @@ class BlockedChildren:
         self._jobs: dict[str, _Job] = {}
 
     def due(self, job: ObjectMeta, plan: Plan) -> Plan:
-        """Return the plan without the replicas that must wait. Those of types of which none was refused come first.
+        """Return the plan without the replicas that must wait. Replica types of which none was refused come first.
 
-        So what refuses all parameter servers, say, keeps no worker waiting, though a refusal ends a batch (SB-01).
+        So if all parameter servers are refused, say, no worker waits for them, though the first refusal ends a batch
+        (SB-01).
         """
         found = self._find(job)
         if found is None:
@@ -71,17 +73,17 @@ class BlockedChildren:
         return replace(plan, create_services=ready(plan.create_services), create_pods=ready(plan.create_pods))
 
     def next_due_in_s(self, job: ObjectMeta) -> float | None:
-        """Return in how many seconds the next of a job's waiting replicas may be tried; None when none waits."""
+        """Return the seconds until the next waiting replica of a job may be tried; None when none waits."""
         found = self._find(job)
         return None if found is None else min(self._waiting(found).values(), default=None)
 
     def refused(self, job: ObjectMeta, name: str) -> None:
-        """Let a replica wait, longer each time."""
+        """Delay the next attempt at a replica, longer each time."""
         self._child(job, name)
         self._delays.tried(owner_key(job), name)
 
     def created(self, job: ObjectMeta, name: str) -> None:
-        """Forget a replica: all that it needs is there."""
+        """Forget a replica: its children exist."""
         found = self._find(job)
         if found is not None and found.children.pop(name, None) is not None:
             self._delays.clear(found.owner, name)
@@ -89,21 +91,21 @@ class BlockedChildren:
                 del self._jobs[meta_key(job)]
 
     def freed(self, job_key: str, name: str) -> None:
-        """Let a replica wait no more: a child of its name is gone, which may have stood in the way (B12)."""
+        """Let a replica be tried at once: a child of its name is gone, which may have stood in the way (B12)."""
         found = self._jobs.get(job_key)
         if found is not None and name in found.children:
             self._delays.clear(found.owner, name)
 
     def is_news(self, job: ObjectMeta, name: str, message: str) -> bool:
-        """Whether people have not been told this about a child lately. From now on they have."""
-        child, now, told = self._child(job, name), self._clock.monotonic(), zlib.crc32(message.encode())
-        if told == child.told and now - child.told_at < TOLD_FOR_S:
+        """Return whether this Warning about a child was not recorded lately, and note it as recorded now."""
+        child, now, warning = self._child(job, name), self._clock.monotonic(), zlib.crc32(message.encode())
+        if warning == child.warning and now - child.warned_at < REPEAT_AFTER_S:
             return False
-        child.told, child.told_at = told, now
+        child.warning, child.warned_at = warning, now
         return True
 
     def forget(self, job: ObjectMeta) -> None:
-        """Drop what is known of a job: it is gone."""
+        """Drop the records of a job that is gone."""
         found = self._find(job)
         if found is not None:
             self._drop(meta_key(job), found)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
 from tfjob_operator.api.v1.constants import CHILD_SELECTOR, TFJOBS
 from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
+from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ConfigMap, Pod, Service
 from tfjob_operator.controller.tfjob.build.gang_scheduler import gang_scheduler
-from tfjob_operator.controller.tfjob.children import CHILD_INDEXERS, ConfigMap, Pod, Service
 from tfjob_operator.controller.tfjob.pod_group_cache import PodGroupCache
 from tfjob_operator.informers import Codec
 
@@ -38,9 +38,10 @@ class Caches:
     def of(
         cls, factory: SharedInformerFactory, namespace: str, *, gang_scheduler_name: str = "", resync_s: float = 0.0
     ) -> Caches:
-        """Return the caches on informers of this factory, for one namespace or "" for all; of children only our own.
+        """Return the caches, on informers of this factory, for one namespace or "" for all.
 
-        Without a `gang_scheduler_name` no gang scheduler is in use. `resync_s` is how often all jobs are synced, 0 for never.
+        Children that are not ours are left out. Without a `gang_scheduler_name` no gang scheduler is in use. `resync_s` is
+        how often all jobs are synced, 0 for never.
         """
         jobs = Codec(TFJOBS, TFJob, on_undecodable=tfjob_with_unreadable_status)
 

@@ -1,4 +1,4 @@
-"""Asks the server whether what the caches show is true: the reads that confirm a view."""
+"""Asks the API server whether what the caches show is up to date: the reads that confirm a view."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_READS_AT_ONCE: Final = 16
 
 
 class StaleViewError(RequeueError):
-    """The job, or a pod of it, is no longer what the cache showed. What is new will come, and with it another sync."""
+    """The job, or one of its pods, has changed since the cache saw it. The change will arrive, and bring another sync."""
 
 
 class Confirmer:

@@ -1,7 +1,7 @@
-"""A check of the CRD when the operator starts: the API server should know all fields of the status that we write (D3).
+"""Looks at the CRD when the operator starts: whether TFJobs are served, in all versions and with all fields that we write (D3).
 
-It asks for the API server's OpenAPI, which every account may read, so it needs no right to CRDs. It only logs: what happens to
-writes is handled in `controller.tfjob.unkept`.
+It reads the API server's discovery and OpenAPI, which every account may do, so it needs no right to CRDs. It only logs: what
+happens to writes is handled in `controller.tfjob.unkept`, and as long as there is no CRD the informers try again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from tfjob_operator.api.client.errors import ApiError, StatusError, TransportError
-from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.api.v1.constants import OLDER_VERSIONS, TFJOBS
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ OPENAPI_V3: Final = f"/openapi/v3/apis/{TFJOBS.api_version}"
 OPENAPI_V2: Final = "/openapi/v2"
 """All of the API, some 4 MB."""
 AGAIN_S: Final = 60.0
-"""When an API server that is away is asked again; nothing waits for the answer."""
+"""When an API server that is away is asked again. Nothing waits for the response."""
+TO_DO: Final = "apply the CRD of this version: kubectl apply --server-side --force-conflicts -f manifests/base/crd.yaml"
 _DEFINITION: Final = "org.kubeflow.v1.TFJob"
 _KEEPS: Final = "x-kubernetes-preserve-unknown-fields"
 
@@ -42,22 +43,52 @@ class _Document(msgspec.Struct):
     definitions: dict[str, msgspec.Raw] = {}
 
 
-async def tell_of_missing_fields(client: RestClient) -> None:
-    """Log an error if the CRD lacks fields of the status. Raises nothing: not knowing is no reason not to work."""
+class _Named(msgspec.Struct):
+    name: str
+
+
+class _ResourceList(msgspec.Struct):
+    """What discovery tells of one version of an API group."""
+
+    resources: list[_Named] = []
+
+
+async def look_at_crd(client: RestClient) -> None:
+    """Log what the API server lacks of TFJob: the CRD, older versions, fields of the status.
+
+    Raises nothing: not knowing is no reason not to work.
+    """
     while True:
         try:
-            missing = missing_fields(await _openapi(client))
+            await _look(client)
         except TransportError:
             await asyncio.sleep(AGAIN_S)
             continue
         except (ApiError, msgspec.MsgspecError) as error:
             log.info("crd_not_checked", error=str(error))
-            return
-        if missing:
-            log.error(
-                "crd_lacks_fields", fields=missing, to_do="apply the CRD of this version: manifests/base/crd.yaml"
-            )
         return
+
+
+async def _look(client: RestClient) -> None:
+    if not await _is_served(client, TFJOBS.version):
+        log.error("crd_missing", resource=str(TFJOBS), version=TFJOBS.version, to_do=TO_DO)
+        return
+    absent = [version for version in OLDER_VERSIONS if not await _is_served(client, version)]
+    if absent:
+        log.warning("crd_lacks_versions", versions=absent, to_do=f"if jobs of these versions are wanted, {TO_DO}")
+    missing = missing_fields(await _openapi(client))
+    if missing:
+        log.error("crd_lacks_fields", fields=missing, to_do=TO_DO)
+
+
+async def _is_served(client: RestClient, version: str) -> bool:
+    try:
+        body = await client.get_page(f"/apis/{TFJOBS.group}/{version}")
+    except StatusError as error:
+        if error.code != 404:
+            raise
+        return False
+    return any(each.name == TFJOBS.plural for each in msgspec.json.decode(body, type=_ResourceList).resources)
 
 
 async def _openapi(client: RestClient) -> bytes:

@@ -1,14 +1,14 @@
-"""Creates the children that a plan says are missing, each call answered for whatever comes back.
+"""Creates the children that a plan lists as missing. Every error of the API server has a defined outcome.
 
-Decides nothing about jobs. What it knows is the API: which answers mean that a child is there already (`name_conflicts.py`),
-which that it must be tried again, and which that it never can be created.
+Decides nothing about jobs. After a failed create it decides whether the child exists already (`name_conflicts.py`), may be
+created later, or can never be created.
 
 Invariants:
 
-- The PodGroup comes before all pods, and a replica's service before its pod (B65, B63). ConfigMaps come in between.
-- An expectation is set before its create leaves. It is lowered when that fails or is never made; what is left is met by what
-  the informers see (EX-04).
-- A replica whose name is taken waits by itself: no other waits for it (U2).
+- The PodGroup is created before all pods, and a replica's service before its pod (B65, B63). ConfigMaps come in between.
+- An expectation is set before its create is sent. It is lowered if the create fails or is never sent; what is left is met
+  by the informers' events (EX-04).
+- A replica whose name is taken waits alone: no other replica waits for it (U2).
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.api.client.options import JSON_PATCH
 from tfjob_operator.api.core import EventType
+from tfjob_operator.api.owners import owner_key
 from tfjob_operator.api.v1.templates import templates_of
+from tfjob_operator.controller.config.values import NO_CONFIG
+from tfjob_operator.controller.jobs.refusals import RefusedError, is_denied
 from tfjob_operator.controller.tfjob.build.config_map import build_config_map, config_map_name
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
 from tfjob_operator.controller.tfjob.build.pod_group import build_pod_group, resize_patch
 from tfjob_operator.controller.tfjob.build.service import build_service
-from tfjob_operator.controller.tfjob.children import owner_key
 from tfjob_operator.controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE, ChildKind, pod_group_kind
 from tfjob_operator.controller.tfjob.name_conflicts import NameConflicts, NameTakenError
 from tfjob_operator.workqueue.parallel import slow_start_batch
@@ -46,29 +48,23 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.meta import ObjectMeta
     from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.config.values import ConfigSource
+    from tfjob_operator.controller.jobs.children import ReplicaKey
+    from tfjob_operator.controller.jobs.expectations import Expectations
     from tfjob_operator.controller.tfjob.blocked import BlockedChildren
     from tfjob_operator.controller.tfjob.build.gang_scheduler import GangScheduler
     from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
-    from tfjob_operator.controller.tfjob.children import ReplicaKey
     from tfjob_operator.controller.tfjob.decide.actions import Plan
-    from tfjob_operator.controller.tfjob.expectations import Expectations
     from tfjob_operator.controller.tfjob.job_events import JobEvents
 
 MAX_AT_ONCE: Final = 16
-"""Creates of one job under way together. So many keep an API server on two cores busy; more would only queue there, and in the
-line for our connections, of which half stay free for what other jobs have to write."""
-
-_DENIED: Final = re.compile(r"\bdenied (the )?request\b")
-"""How admission webhooks and policies say no, with whatever code: what they think may change, and the job is not wrong."""
+"""Creates of one job that are under way at the same time. That many keep an API server on two cores busy. More would only
+wait, there and for our connections; half of those stay free for the writes of other jobs."""
 
 _OF_ALL: Final = re.compile(r"exceeded quota|is forbidden: User ")
-"""How quotas and RBAC say no: to every child of the job alike."""
+"""How quotas and RBAC refuse. That concerns every child of the job."""
 
 log = structlog.get_logger(__name__)
-
-
-class RefusedError(ApiError):
-    """The API server calls a child invalid. It would say so again: the job's specification must change."""
 
 
 class Creator:
@@ -83,6 +79,7 @@ class Creator:
         *,
         domain: str = "",
         gang: GangScheduler | None = None,
+        config: ConfigSource = NO_CONFIG,
     ) -> None:
         """`domain` is the cluster's DNS domain where TF_CONFIG needs it; `gang` the gang scheduler in use, if there is one."""
         self._client = client
@@ -92,20 +89,22 @@ class Creator:
         self._conflicts = NameConflicts(client, events)
         self._domain = domain
         self._gang = gang
+        self._config = config
 
     async def create(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> None:
-        """Create what the plan says is missing, many replicas at once in growing batches (SB-01).
+        """Create what the plan lists as missing, many replicas at once in growing batches (SB-01).
 
-        Raises the first ApiError but that of a taken name, after which nothing more is begun; RefusedError when the API server
-        calls a child invalid. A namespace that is being deleted is no error (SB-03): its refusal leaves an expectation behind,
-        so that no sync asks again (D12).
+        Raises the first ApiError that is not about a taken name, and begins nothing more after it; RefusedError when the
+        API server calls a child invalid. A namespace that is being deleted is no error (SB-03): the refused create leaves
+        its expectation behind, so that no later sync repeats it (D12).
         """
         try:
             if self._gang is not None:
                 await self._gather(job, spec, plan, self._gang)
             if not (plan.create_services or plan.create_pods or plan.create_config_maps):
                 return
-            builder = PodBuilder(job, spec, domain=self._domain, gang=self._gang)
+            accelerators = self._config.value.accelerators
+            builder = PodBuilder(job, spec, domain=self._domain, gang=self._gang, accelerators=accelerators)
             plan, failure = await self._share(job, plan, builder.cluster)
             await self._create_replicas(job, spec, plan, builder)
         except NamespaceTerminatingError:
@@ -129,7 +128,7 @@ class Creator:
             try:
                 await self._create(job, kind, key.name, body)
             except NamespaceTerminatingError:
-                del missing[key.name]  # what stays expected
+                del missing[key.name]  # its expectation stays
                 raise
             del missing[key.name]
 
@@ -145,7 +144,7 @@ class Creator:
         try:
             _, error = await slow_start_batch(len(keys), create, at_once=MAX_AT_ONCE)
         finally:
-            # What is left in the two was refused, failed, or was never begun.
+            # What is left in the two dicts was refused, failed, or was never sent.
             for kind, left in ((SERVICE, services), (POD, pods)):
                 for name in left:
                     self._expectations.creation_observed(owner, kind.name, name)
@@ -153,9 +152,9 @@ class Creator:
             raise error
 
     async def _attempt(self, job: ObjectMeta, name: str, creating: Awaitable[None]) -> None:
-        """Await the creation of one replica, and let the replica wait if that fails for a reason that may be its own.
+        """Await the creation of one replica. Delay its next attempt if it fails for a reason that may be its own.
 
-        Raises ApiError but where the name is taken, which concerns no other replica.
+        Raises ApiError, but not for a taken name.
         """
         try:
             await creating
@@ -168,7 +167,7 @@ class Creator:
             self._blocked.created(job, name)
 
     async def _share(self, job: TFJob, plan: Plan, cluster: ClusterSpec) -> tuple[Plan, ApiError | None]:
-        """Create the ConfigMaps that are missing. Return the plan without the pods that wait for one, and why they wait."""
+        """Create the missing ConfigMaps. Return the plan without the pods whose ConfigMap failed, and the first error."""
         failures: dict[str, ApiError] = {}
         for digest in plan.create_config_maps:
             body = build_config_map(job.metadata, cluster, digest)
@@ -196,7 +195,7 @@ class Creator:
             log.info("pod_group_resized", min_member=plan.resize_pod_group.min_member)
 
     async def _create_awaited(self, job: TFJob, kind: ChildKind, name: str, body: dict[str, Any]) -> None:
-        """Create a child that pods wait for, and expect to see it: also where its namespace is going (D12)."""
+        """Create a child that pods wait for. Its expectation stays if the namespace is being deleted (D12)."""
         owner = owner_key(job.metadata)
         self._expectations.expect_creations(owner, kind.name, [name])
         try:
@@ -209,18 +208,18 @@ class Creator:
         self._blocked.created(job.metadata, name)
 
     async def _create(self, job: TFJob, kind: ChildKind, name: str, body: dict[str, Any]) -> None:
-        """Create one child. Returns when it exists and is ours; else raises ApiError."""
+        """Create one child. Returns when it exists and is ours, else raises ApiError."""
         meta = job.metadata
         try:
             await self._client.create(kind.resource, meta.namespace, body)
         except NamespaceTerminatingError:
             raise  # no event (SB-03)
         except AlreadyExistsError:
-            # Whether the cache has seen it already can not be known, so it must not be waited for (B76).
+            # The cache may have seen it long ago, so no event need come for it: do not wait for one (B76).
             self._expectations.creation_observed(owner_key(meta), kind.name, name)
             await self._settle(job, kind, name)
         except ApiError as error:
-            if isinstance(error, kind.refusals) and not _DENIED.search(error.status_message):
+            if isinstance(error, kind.refusals) and not is_denied(error):
                 raise RefusedError(f"{kind.name} {name} was refused: {error.status_message}") from error
             self._warn(job, kind, name, str(error))
             raise
@@ -228,7 +227,7 @@ class Creator:
             self._events.record(job, EventType.NORMAL, kind.created, f"Created {kind.name}: {name}")
 
     async def _settle(self, job: TFJob, kind: ChildKind, name: str) -> None:
-        """Return when the object that bears this name is ours. Raises NameTakenError, of which people are told."""
+        """Return when the object of this name is ours. Raises NameTakenError, after a Warning if a person has to act."""
         try:
             await self._conflicts.settle(job, kind, name)
         except NameTakenError as error:
@@ -237,15 +236,15 @@ class Creator:
             raise
 
     def _warn(self, job: TFJob, kind: ChildKind, name: str, why: str) -> None:
-        """Tell why a child could not be created, unless that was told lately."""
+        """Record why a child could not be created, unless the same was recorded lately."""
         if self._blocked.is_news(job.metadata, name, f"{kind.name}: {why}"):
             self._events.record(job, EventType.WARNING, kind.failed_create, f"Error creating: {why}")
 
 
 def _may_be_its_own(error: ApiError) -> bool:
-    """Whether another replica may well be taken where this one was refused: its name is, or a policy of admission says no.
+    """Whether other replicas may succeed where this one was refused: its name is taken, or an admission policy refuses it.
 
-    The latter is a guess: it ends the batch all the same, and lets others be tried first.
+    For a policy that is a guess. It ends the batch all the same; in the next one other replicas come first.
     """
     if isinstance(error, NameTakenError):
         return True

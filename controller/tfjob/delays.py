@@ -1,8 +1,8 @@
-"""Growing delays for what others refuse or undo, for each child by itself, so that none keeps another waiting.
+"""Growing delays for what others refuse or undo, one for each child, so that no child waits for another.
 
-This is the only bookkeeper of delays in the controller, beside the work queue's, which is about whole jobs: of children that
-can not be created (`blocked.py`), of orphans that can not be adopted (`adoption.py`), and of what users have edited and edit
-again (`mender.py`).
+Beside the work queue, which delays whole jobs, nothing else in the controller keeps delays. Used for children that cannot
+be created (`blocked.py`), orphans that cannot be adopted (`adoption.py`), and repairs of what users edit again
+(`mender.py`).
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Final
 from tfjob_operator.workqueue.rate_limiters import ItemExponentialFailureRateLimiter
 
 if TYPE_CHECKING:
-    from tfjob_operator.controller.tfjob.children import OwnerKey
+    from tfjob_operator.api.owners import OwnerKey
     from tfjob_operator.workqueue import Clock
     from tfjob_operator.workqueue.rate_limiters import RateLimiter
 
 FIRST_DELAY_S: Final = 1.0
 LONGEST_DELAY_S: Final = 300.0
-"""As long as a kubelet lets a crashing container wait, and as an expectation may stay unmet (EX-02): what waits for longer
-looks forgotten."""
+"""As long as a kubelet delays a crashing container, and as an expectation may stay unmet (EX-02). Anything longer would
+look as if it had been forgotten."""
 FORGIVEN_S: Final = LONGEST_DELAY_S
-"""What has not been tried for so long, though it might have been, begins anew."""
+"""What has not been tried for so long, though it was due, starts with the first delay again."""
 
 
 class Delays:
-    """When something may be tried again, by its job and a key of its own. Losing it is harmless: it only paces."""
+    """When something may be tried again, by job and by a key of its own. May be lost: then it is tried once too early."""
 
     def __init__(self, clock: Clock, limiter: RateLimiter[tuple[OwnerKey, str]] | None = None) -> None:
         """Start without delays; `limiter` decides how long each is."""
@@ -34,12 +34,12 @@ class Delays:
         self._due: dict[OwnerKey, dict[str, float]] = {}
 
     def wait_s(self, owner: OwnerKey, what: str) -> float:
-        """Return the seconds until this may be tried again; 0 if it may be now."""
+        """Return the seconds until this may be tried again; 0 if it may be tried now."""
         due = self._due.get(owner, {}).get(what)
         return 0.0 if due is None else max(0.0, due - self._clock.monotonic())
 
     def tried(self, owner: OwnerKey, what: str) -> float:
-        """Record a try, however it ended. Return the seconds until the next one."""
+        """Record an attempt, whatever came of it. Return the seconds until the next one."""
         now = self._clock.monotonic()
         known = self._due.setdefault(owner, {})
         for each in [each for each, due in known.items() if now > due + FORGIVEN_S]:
@@ -50,7 +50,7 @@ class Delays:
         return wait_s
 
     def clear(self, owner: OwnerKey, what: str) -> None:
-        """Let this be tried at once, with the first delay again: it has succeeded, or its obstacle is gone."""
+        """Let this be tried at once, and its delays start over: it has succeeded, or what stood in its way is gone."""
         known = self._due.get(owner)
         if known is not None and known.pop(what, None) is not None:
             self._limiter.forget((owner, what))
@@ -58,6 +58,6 @@ class Delays:
                 del self._due[owner]
 
     def forget(self, owner: OwnerKey) -> None:
-        """Drop what is known of an owner: it is gone."""
+        """Drop the records of an owner that is gone."""
         for what in self._due.pop(owner, {}):
             self._limiter.forget((owner, what))

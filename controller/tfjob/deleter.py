@@ -1,12 +1,12 @@
-"""Deletes children, and jobs that have outlived their TTL, each call answered for whatever comes back.
+"""Deletes children, and jobs whose TTL is over. Every error of the API server has a defined outcome.
 
 Invariants:
 
-- What only a pod proves is on the server before the pod is deleted: its last event is written, past the recorder's queue (U13).
-  Where that fails for now, so does the delete.
-- A delete carries the UID of what it is about: another object of that name is not touched (WR-08). That of a pod, or a job,
-  also carries the version that was looked at: a newer pod may hold a success, or a failure, that nobody has written down yet.
-  That version is on its way into the cache, and a sync comes with it.
+- The last event about a pod is on the API server before the pod is deleted: it is written past the recorder's queue,
+  since only the pod proves it (U13). If that write fails for now, the pod is not deleted for now.
+- A delete carries the UID, so another object of the same name is not deleted (WR-08). Deletes of pods and jobs also carry
+  the resourceVersion that was looked at: a newer version of a pod may show a success or a failure that nobody has recorded
+  yet. That version is on its way into the cache, and brings another sync.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ from structlog.contextvars import bound_contextvars
 
 from tfjob_operator.api.client.errors import ApiError, ConflictError, NotFoundError
 from tfjob_operator.api.core import EventType
+from tfjob_operator.api.owners import owner_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.controller.tfjob.children import NO_LABELS, owner_key
+from tfjob_operator.controller.jobs.children import NO_LABELS
 from tfjob_operator.controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE, pod_group_kind
 from tfjob_operator.workqueue.parallel import parallelize_until
 
 if TYPE_CHECKING:
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.jobs.children import ChildMeta
+    from tfjob_operator.controller.jobs.expectations import Expectations
+    from tfjob_operator.controller.jobs.job_event import JobEvent
     from tfjob_operator.controller.tfjob.build.gang_scheduler import GangScheduler
-    from tfjob_operator.controller.tfjob.children import ChildMeta
-    from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan
-    from tfjob_operator.controller.tfjob.expectations import Expectations
+    from tfjob_operator.controller.tfjob.decide.actions import Plan
     from tfjob_operator.controller.tfjob.job_events import JobEvents
     from tfjob_operator.controller.tfjob.kinds import ChildKind
 
 MAX_AT_ONCE: Final = 16
-"""As many deletes of one job under way together as creates (`creator.MAX_AT_ONCE`)."""
+"""Deletes of one job that are under way at the same time: as many as creates (`creator.MAX_AT_ONCE`)."""
 
 
 class Deleter:
@@ -50,7 +52,7 @@ class Deleter:
         self._gang = gang
 
     async def delete(self, job: TFJob, plan: Plan) -> None:
-        """Delete what the plan says must go. Raises the first ApiError, after all have been tried."""
+        """Delete what the plan lists. Raises the first ApiError, after all deletes have been tried."""
         targets: list[tuple[ChildKind, ChildMeta, JobEvent | None]] = [
             (POD, deletion.pod.metadata, deletion.event) for deletion in plan.delete_pods
         ]
@@ -79,7 +81,7 @@ class Deleter:
             raise failures[0]
 
     async def _delete(self, job: TFJob, kind: ChildKind, meta: ChildMeta, event: JobEvent | None) -> None:
-        """Delete one child, or find it gone (B14), or find another one under its name."""
+        """Delete one child, unless it is gone (B14) or another object has its name."""
         if event is not None:
             await self._events.write(job, event, fact=f"{event.reason} {meta.uid}")
         seen = meta.resource_version if kind is POD else None
@@ -91,7 +93,7 @@ class Deleter:
         self._events.record(job, EventType.NORMAL, kind.deleted, f"Deleted {kind.name}: {meta.name}")
 
     async def delete_job(self, job: TFJob) -> None:
-        """Delete the job itself, as it is known; its children go with it. Raises ConflictError when it has changed since."""
+        """Delete the job in the version that we know, and so its children. Raises ConflictError if it has changed."""
         meta = job.metadata
         try:
             await self._client.delete(
@@ -105,7 +107,7 @@ class Deleter:
         except NotFoundError:
             return
         except ConflictError:
-            raise  # its TTL may have been edited: not an event, the next sync sees what is true
+            raise  # its TTL may have been edited: no event, the next sync decides anew
         except ApiError as error:
             self._events.record(job, EventType.WARNING, EventReason.FAILED_DELETE_JOB, f"Error deleting: {error}")
             raise

@@ -1,20 +1,20 @@
-"""Carries out a plan, in the order that keeps every fact that matters on the server before it is acted upon.
+"""Executes a plan, in the order that keeps every fact on the API server before it is acted upon.
 
 Decides nothing about jobs. The order:
 
 1. the status (`status_writer.py`);
-2. what keeps pods from starting is told, and what users have edited of children is set right (`mender.py`); nothing waits for
-   either;
-3. the confirmation of the view (`view.py`), where the status write was not one;
+2. events about pods that do not start, and repairs of children that users have edited (`mender.py`); nothing waits for
+   these;
+3. the confirmation of the view (`view.py`), unless the status write was one;
 4. creates (`creator.py`), then deletes (`deleter.py`);
-5. the deletion of the job itself, when it has outlived its TTL.
+5. the deletion of the job itself, when its TTL is over.
 
 Invariants:
 
-- What a delete destroys the evidence of is in the status before. A job's end stands there before its pods are cleaned up, and
-  an operator that is killed between any two calls finds, when it starts again, all that it needs.
-- A create that fails keeps no delete waiting: the surplus pod may be what uses up the quota. Only when a child is refused for
-  good is nothing else done, since another plan then cleans up.
+- The status says what a delete destroys the evidence of, before the delete. A job's end is in its status before its pods
+  are cleaned up, and an operator that was killed between any two calls finds all that it needs when it starts again.
+- A failed create delays no delete: the surplus pod may be what uses up the quota. Only when a child is refused for good is
+  nothing else done, since another plan then cleans up.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfjob_operator.api.client.errors import ApiError
-from tfjob_operator.controller.tfjob.children import owner_key
-from tfjob_operator.controller.tfjob.creator import RefusedError
+from tfjob_operator.api.owners import owner_key
+from tfjob_operator.controller.jobs.refusals import RefusedError
 from tfjob_operator.controller.tfjob.view import Permission
 
 if TYPE_CHECKING:
+    from tfjob_operator.controller.jobs.expectations import Expectations
+    from tfjob_operator.controller.jobs.feed import Feed
     from tfjob_operator.controller.tfjob.blocked import BlockedChildren
     from tfjob_operator.controller.tfjob.creator import Creator
     from tfjob_operator.controller.tfjob.decide.actions import Plan
     from tfjob_operator.controller.tfjob.deleter import Deleter
-    from tfjob_operator.controller.tfjob.expectations import Expectations
-    from tfjob_operator.controller.tfjob.handlers import Feed
     from tfjob_operator.controller.tfjob.job_events import JobEvents
     from tfjob_operator.controller.tfjob.mender import Mender
     from tfjob_operator.controller.tfjob.status_writer import StatusWriter
@@ -65,10 +65,10 @@ class Executor:
         self._feed = feed
 
     async def carry_out(self, view: View, plan: Plan) -> None:
-        """Do what a plan says about the job of this view, as far as that is allowed and due now.
+        """Execute a plan on the job of this view, as far as that is allowed and due now.
 
-        Raises StaleViewError or ConflictError when the view is old, RefusedError when the API server will never take a child of
-        this specification, and else the first ApiError: the job must then be tried again.
+        Raises StaleViewError or ConflictError when the view is stale, RefusedError when the API server will never accept a
+        child of this specification, else the first ApiError; the job must then be synced again.
         """
         job = view.job.metadata
         self._feed.after(view.key, plan.requeue_after_s)
@@ -82,13 +82,13 @@ class Executor:
         if acts:
             await view.before_acting()
             await self._create_and_delete(view, plan)
-        # Two things send no event: a child that came and went between two watches (EX-02), and a wait that is over (U2).
+        # Nothing wakes the job when its expectations expire (EX-02) or a delay is over (U2), so it is queued for then.
         self._feed.after(view.key, self._expectations.expires_in_s(owner_key(job)), self._blocked.next_due_in_s(job))
         if acts and plan.delete_job:
             await self._deleter.delete_job(view.job)
 
     def forget(self, uid: str) -> None:
-        """Drop what is remembered of a job: it is gone."""
+        """Drop what is remembered of a job that is gone."""
         self._status_writer.forget(uid)
         self._events.forget(uid)
 

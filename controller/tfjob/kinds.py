@@ -1,4 +1,4 @@
-"""The kinds of children that a job has, and the events that tell of each."""
+"""The kinds of children that a job has, and the reasons of the events about each."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChildKind:
-    """A kind of child, and the events that tell of it.
+    """A kind of child, and the reasons of the events about it.
 
-    `refusals` are the answers to a create by which the API server says that it will never take this body.
+    `refusals` are the errors of a create that mean: the API server will never accept this body.
     """
 
     name: str
@@ -59,7 +59,7 @@ CONFIG_MAP: Final = ChildKind(
     EventReason.FAILED_CREATE_CONFIG_MAP,
     EventReason.DELETED_CONFIG_MAP,
     EventReason.FAILED_DELETE_CONFIG_MAP,
-    # There is nothing of the user's in it that he could mend, so it is tried again whatever the answer.
+    # It contains nothing that the user could correct, so it is tried again whatever the error.
     refusals=(),
 )
 
@@ -73,6 +73,6 @@ def pod_group_kind(scheduler: GangScheduler) -> ChildKind:
         EventReason.FAILED_CREATE_POD_GROUP,
         EventReason.DELETED_POD_GROUP,
         EventReason.FAILED_DELETE_POD_GROUP,
-        # Not a bad request: that is what a webhook answers when the queue is closed, say, and it will be opened.
+        # Not BadRequestError: webhooks use that code while a queue is closed, and it may open.
         refusals=(InvalidError,),
     )

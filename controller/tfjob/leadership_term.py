@@ -6,7 +6,7 @@ writes its status first, and nobody else has been at work since.
 
 Invariants:
 
-- What happened before the lease was ours is never taken for something of our term.
+- A resourceVersion from before the lease was ours is never taken for one of our term.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ class LeadershipTerm:
         self._since = math.inf
 
     async def begin(self) -> None:
-        """Ask the server which version it is at. Call this when no write of a former leader can take effect any more.
+        """Ask the API server for its current resourceVersion. Call this when no write of an earlier leader can take effect.
 
-        Never raises ApiError: without an answer every view is confirmed by a call of its own.
+        Never raises ApiError: without a response every view is confirmed by a call of its own.
         """
         try:
-            # Without a version the answer comes from etcd, not from a cache that may be behind.
+            # Without a version the response comes from etcd, not from a cache that may be behind.
             newest = await self._client.list_page(TFJOBS, ListOptions(self._namespace, limit=1), PartialObjectMetadata)
             self._since = int(newest.metadata.resource_version)
         except (ApiError, ValueError) as error:  # the version need not be a number
             log.debug("leadership_term_unknown", error=str(error))
 
     def is_untouched(self, job: TFJob) -> bool:
-        """Whether this version of a job is of our time and bears no status: then nobody has worked on it before us."""
+        """Whether this version of a job is from our term and has no status: then nobody has worked on it yet."""
         version = job.metadata.resource_version
         return not job.status.conditions and version.isdecimal() and int(version) > self._since

@@ -1,12 +1,12 @@
-"""Sets right what users have edited of a job's children: labels, and what services select. Each is told on the job.
+"""Restores what users have edited of a job's children: labels, and the selectors of services. Each repair is an event.
 
-Nothing of a job waits for this, since a child is known by its name. What is refused, or edited again, is tried again after
-growing delays.
+Nothing else waits for a repair, since a child is identified by its name. What is refused, or edited again, is repaired
+after growing delays.
 
 Invariants:
 
 - A repair carries the UID of its child: another one of the same name is not touched.
-- What the API server refuses to repair is told and not raised.
+- A refused repair becomes an event and is not raised.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 from tfjob_operator.api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from tfjob_operator.api.client.options import JSON_PATCH, MERGE_PATCH
 from tfjob_operator.api.core import EventType
+from tfjob_operator.api.owners import owner_key
 from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.build.labels import labels_of, selector_of
-from tfjob_operator.controller.tfjob.children import Pod, owner_key
 from tfjob_operator.controller.tfjob.delays import FIRST_DELAY_S
 from tfjob_operator.controller.tfjob.kinds import POD, SERVICE
 from tfjob_operator.workqueue.parallel import parallelize_until
@@ -40,19 +41,19 @@ MAX_AT_ONCE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _Patch:
-    """One request, and what is told of it."""
+    """One patch, and the texts of its events."""
 
     kind: ChildKind
     mending: Mending
     content_type: str
     body: object
-    told: str
+    text: str
     done: str
     failed: str
 
     @property
     def what(self) -> str:
-        """What is tried: this change of this child."""
+        """The key of this repair in `Delays`: this change of this child."""
         return f"{self.done} {self.mending.child.metadata.uid}"
 
 
@@ -65,9 +66,9 @@ class Mender:
         self._delays = delays
 
     async def carry_out(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> float | None:
-        """Relabel and reselect what is due. Return in how many seconds there is more to do, or None.
+        """Send the repairs that are due. Return in how many seconds the next one is, or None.
 
-        What was patched comes back through the cache; if it is wrong again by then it is patched again, a while later.
+        The patched child comes back through the cache; if it is wrong again by then, it is patched again after the delay.
         """
         owner = owner_key(job.metadata)
         due: list[_Patch] = []
@@ -88,7 +89,7 @@ class Mender:
         return min(waits, default=None)
 
     async def _send(self, job: TFJob, patch: _Patch, wait_s: float) -> bool:
-        """Return whether nothing is left to do, as far as we know; else it is tried again in `wait_s` seconds."""
+        """Send one patch. Return False if it must be tried again, which is due in `wait_s` seconds."""
         meta, kind = patch.mending.child.metadata, patch.kind
         try:
             await self._client.patch(
@@ -97,14 +98,14 @@ class Mender:
         except NotFoundError:
             return True
         except ApiError as error:
-            # Another child has this name, say, and the cache will show it: that is told only if it comes again.
+            # Mostly another child has this name by now, and the cache will show it: a Warning only if it happens again.
             if wait_s > FIRST_DELAY_S or not isinstance(error, (ConflictError, InvalidError)):
                 self._events.record(
                     job, EventType.WARNING, patch.failed, f"Error patching {kind.name} {meta.name}: {error}"
                 )
             return False
         self._events.record(
-            job, EventType.WARNING, patch.done, f"{patch.told} of {kind.name} {meta.name}, which somebody had edited"
+            job, EventType.WARNING, patch.done, f"{patch.text} of {kind.name} {meta.name}, which somebody had edited"
         )
         return True
 

@@ -1,4 +1,4 @@
-"""Whose the object is that has a child's name already: ours, that of an earlier job of the same name, or a stranger's.
+"""Finds out whose object has a child's name already: this job's, an earlier job's of the same name, or another's.
 
 Invariants:
 
@@ -14,9 +14,9 @@ from tfjob_operator.api.client.options import MERGE_PATCH
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.meta import Struct, controller_of
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.tfjob.children import NO_LABELS, ChildMeta, Pod, Service
+from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, Service
+from tfjob_operator.controller.jobs.pod_end import has_ended
 from tfjob_operator.controller.tfjob.decide.claims import is_adoptable
-from tfjob_operator.controller.tfjob.decide.pod_end import has_ended
 from tfjob_operator.controller.tfjob.kinds import POD, SERVICE
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class NameTakenError(ApiError):
-    """A child can not be created because an object that is not this job's bears its name.
+    """A child cannot be created because another object has its name.
 
     `why` says what a person can do about it; it is empty where nobody has to do anything.
     """
@@ -42,20 +42,21 @@ class _Identity(Struct, frozen=True):
 
 
 _SLICES: Final[dict[str, type[Pod | Service]]] = {POD.name: Pod, SERVICE.name: Service}
-"""What our watches select by labels; of other kinds the identity is all that is looked at."""
+"""Kinds that our watches select by a label, with their slices; of other kinds the metadata suffices."""
 
 
 class NameConflicts:
-    """Settles what AlreadyExists means."""
+    """Resolves AlreadyExists errors."""
 
     def __init__(self, client: RestClient, events: JobEvents) -> None:
         self._client = client
         self._events = events
 
     async def settle(self, job: TFJob, kind: ChildKind, name: str) -> None:
-        """Ask whose the object of this name is. Returns if it is ours, from an attempt whose answer was lost (WR-07).
+        """Read the object of this name. Returns if it is ours, from a create whose response was lost (WR-07).
 
-        Raises NameTakenError for any other, which says why a person is needed unless it is about to go (B12), or any ApiError.
+        Raises NameTakenError for any other object. Its `why` says what a person must do, unless the object will soon be
+        gone (B12). Also raises whatever ApiError the read meets.
         """
         taken = f"{kind.name} {name} exists already and is not controlled by this TFJob"
         slice_of_kind: type[Pod | Service | _Identity] = _SLICES.get(kind.name, _Identity)
@@ -71,21 +72,21 @@ class NameConflicts:
             await self._bring_to_light(job, kind, meta)
 
     async def _bring_to_light(self, job: TFJob, kind: ChildKind, meta: ChildMeta) -> None:
-        """Give a child of ours its label back by which our watch selects it: the cache then shows it (D13)."""
+        """Restore the label by which our watch selects children, so that the cache shows this one (D13)."""
         body = {"metadata": {"uid": meta.uid, "labels": {c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME}}}
-        what = f"the label {c.LABEL_OPERATOR_NAME} of {kind.name} {meta.name}, without which it can not be seen"
+        what = f"the label {c.LABEL_OPERATOR_NAME} of {kind.name} {meta.name}, without which it cannot be seen"
         try:
             await self._client.patch(kind.resource, meta.namespace, meta.name, body, content_type=MERGE_PATCH)
         except ApiError as error:
             self._events.record(job, EventType.WARNING, kind.failed_relabel, f"Error restoring {what}: {error}")
-            raise NameTakenError(f"{kind.name} {meta.name} exists already and can not be seen") from error
+            raise NameTakenError(f"{kind.name} {meta.name} exists already and cannot be seen") from error
         self._events.record(job, EventType.WARNING, kind.relabelled, f"Restored {what}")
 
 
 def _why(job: TFJob, found: Pod | Service | _Identity) -> str:
     """Return what a person must do about an object in the way, or "".
 
-    A child of an earlier job of this name goes with its owner, or was left behind by it and will be adopted.
+    A child of an earlier job of this name goes with its owner, or is an orphan and will be adopted.
     """
     owner = controller_of(found.metadata)
     leaving = found.metadata.deletion_timestamp is not None or (owner is not None and owner.name == job.metadata.name)

@@ -1,4 +1,4 @@
-"""The PodGroups as the controller sees them: one informer, and the question what is known of a job's gang."""
+"""The PodGroups as the controller sees them: one informer, and what is known of a job's PodGroup."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import structlog
 
 from tfjob_operator.api.client.errors import StatusError
 from tfjob_operator.api.meta import controller_of, meta_key
-from tfjob_operator.controller.tfjob.children import PodGroup
+from tfjob_operator.controller.jobs.children import PodGroup
 from tfjob_operator.controller.tfjob.decide.gang import Gang
 from tfjob_operator.controller.tfjob.handlers import ChildHandler
 from tfjob_operator.controller.tfjob.kinds import pod_group_kind
@@ -17,10 +17,10 @@ from tfjob_operator.informers import Codec
 if TYPE_CHECKING:
     from tfjob_operator.api.client.errors import ApiError
     from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.controller.jobs.expectations import Expectations
+    from tfjob_operator.controller.jobs.feed import Feed
     from tfjob_operator.controller.tfjob.blocked import BlockedChildren
     from tfjob_operator.controller.tfjob.build.gang_scheduler import GangScheduler
-    from tfjob_operator.controller.tfjob.expectations import Expectations
-    from tfjob_operator.controller.tfjob.handlers import Feed
     from tfjob_operator.informers import SharedIndexInformer, SharedInformerFactory
 
 
@@ -28,9 +28,9 @@ log = structlog.get_logger(__name__)
 
 
 class PodGroupCache:
-    """All PodGroups of one scheduler, as soon as they can be listed: nothing waits for that but the jobs that need it.
+    """All PodGroups of one scheduler, once they could be listed. Only jobs that need a PodGroup wait for that.
 
-    No label narrows the list, since the groups that another operator made for our jobs have none of ours.
+    The list is not narrowed by a label, since PodGroups that another operator created for our jobs have none of ours.
     """
 
     def __init__(self, scheduler: GangScheduler, informer: SharedIndexInformer[PodGroup]) -> None:
@@ -51,7 +51,7 @@ class PodGroupCache:
         self._informer.add_event_handler(ChildHandler[PodGroup](kind, feed, expectations, blocked))
 
     def gang_of(self, job: ObjectMeta) -> Gang:
-        """Return what is known of a job's PodGroup; one of its name that it does not control does not count (B13)."""
+        """Return what is known of a job's PodGroup. One of its name that the job does not control does not count (B13)."""
         group = self._informer.indexer.get(meta_key(job))
         owner = controller_of(group.metadata) if group is not None else None
         if owner is None or owner.uid != job.uid:
@@ -59,11 +59,11 @@ class PodGroupCache:
         return Gang(self.scheduler, group, known=self._informer.has_synced, failure=self._failure)
 
     def _note(self, error: ApiError) -> None:
-        """Remember why the first list fails, and say it once; what comes after that is the reflector's to tell."""
+        """Remember why the first list failed, and log it once. The reflector logs later failures."""
         if self._informer.has_synced:
             return
         if not self._failure:
             log.warning("pod_groups_unavailable", resource=str(self.scheduler.pod_groups), error=str(error))
-        missing = isinstance(error, StatusError) and error.code == 404  # of an unknown API it is not said in a Status
+        missing = isinstance(error, StatusError) and error.code == 404  # an unknown API gets a 404 without a Status
         hint = f"; is the CRD {self.scheduler.pod_groups} installed, with {self.scheduler.pod_groups.version}?"
         self._failure = f"{error}{hint if missing else ''}"

@@ -15,6 +15,7 @@ from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import JobStatus
 from tfjob_operator.controller.tfjob.build.references import reference_to
+from tfjob_operator.controller.tfjob.crd_check import TO_DO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,7 +49,7 @@ class UnkeptStatus:
         fields = _json_names(lost)
         if not self._logged:
             self._logged = True
-            log.error("status_not_kept", fields=fields, to_do="apply the CRD of this version: manifests/base/crd.yaml")
+            log.error("status_not_kept", fields=fields, to_do=TO_DO)
         if uid not in self._sent:
             message = (
                 f"The API server drops {', '.join(fields)} of the status: its CRD is another operator's, or an old one"
@@ -64,7 +65,7 @@ class UnkeptStatus:
         return msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, **lost))
 
     def forget(self, uid: str) -> None:
-        """Drop what is remembered of a job: it is gone."""
+        """Drop what is remembered of a job that is gone."""
         self._sent.pop(uid, None)
 
 

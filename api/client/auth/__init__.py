@@ -1,4 +1,4 @@
-"""Where the server is and how we prove who we are: settings from a pod or a kubeconfig, credentials that stay true."""
+"""Where the API server is, and how we authenticate: settings from a pod or a kubeconfig, and credentials that stay valid."""
 
 from __future__ import annotations
 

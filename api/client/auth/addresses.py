@@ -1,4 +1,4 @@
-"""Addresses of servers and proxies, checked where they are read, so that a mistake is reported at the start."""
+"""Addresses of servers and proxies, checked when they are read, so that a mistake is reported at the start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE)
 
 
 def address_of(server: str) -> Origin:
-    """Take the URL of an API server apart. Raises ConfigError, which does not quote it: it may hold a password."""
+    """Parse the URL of an API server. Raises ConfigError, which does not quote the URL: it may contain a password."""
     try:
         return Origin.of(server)
     except ValueError:
@@ -20,7 +20,7 @@ def address_of(server: str) -> Origin:
 
 
 def usable_proxy(proxy: str | None) -> str | None:
-    """Return the URL of a proxy that we can speak to, or None for none. Raises ConfigError, which does not quote it."""
+    """Return the URL of a proxy that we can use, or None for none. Raises ConfigError, which does not quote it."""
     if not proxy:
         return None
     scheme = proxy.partition("://")[0]

@@ -1,7 +1,7 @@
 """The client's credentials, which are read again before tokens and certificates expire.
 
-A source that changes is read in a thread of its own, beside the requests. They go on with the last value (`Credentials`), and
-wait only while there is none, or none that the server would accept.
+Credentials that change are read in a thread of their own, beside the requests. These go on with the last value
+(`Credentials`); they wait only while there is none, or none that the server would accept.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client.http.credentials import Credentials
 
 FILE_REFRESH_S: Final = 60.0
-"""Age at which a file is read again. The kubelet replaces a token when a fifth of its life is left, at least two minutes;
-client-go looks once a minute too."""
+"""Age at which a file is read again. The kubelet replaces a token when a fifth of its life is left, at least two minutes
+before its end; client-go reads it once a minute too."""
 
 READ_LIMIT_S: Final = 60.0
-"""How long a request waits for the first credentials: cloud plugins log in through a network, which takes seconds."""
+"""How long a request waits for the first credentials: cloud plugins log in over a network, which takes seconds."""
 
 RETRY_S: Final = 10.0
-"""Shortest time between two reads: a plugin costs a process, and one that answers expired tokens must not cost many."""
+"""Shortest time between two reads: a plugin costs a process, and one that returns expired tokens must not be run for each
+request."""
 
 STALE: Final = 1.25
-"""Times `fresh_s`, which is four fifths of a token's life where that is known: by then it has expired."""
+"""Credentials that are older than `fresh_s` times this have expired: `fresh_s` is four fifths of a token's life, where that
+is known."""
 
 log = structlog.get_logger(__name__)
 
@@ -39,9 +41,9 @@ log = structlog.get_logger(__name__)
 class RefreshedCredentials:
     """Credentials that are read again when they are no longer fresh, or when the server refused them.
 
-    Invariants: at most one read is under way; a failed one leaves the last good value in use, since the server's refusal
-    says more than ours would; only requests wait for a read, and only without a value that is likely to be accepted: there is
-    none, it was refused, or it is so old that its token has expired.
+    Invariants: at most one read is under way; a failed read leaves the last good value in use, since the server's refusal
+    says more than our error would; a request waits for a read only if there is no value, if it was refused, or if it is so
+    old that it must have expired.
     """
 
     def __init__(
@@ -51,7 +53,7 @@ class RefreshedCredentials:
         first: Credentials | None = None,
         call: Callable[[Callable[[], Credentials], str], asyncio.Future[Credentials]] = call_in_daemon_thread,
     ) -> None:
-        """`read` may block and may raise anything; only a CredentialsError is quoted, since others could hold a secret.
+        """`read` may block and may raise anything; only a CredentialsError is quoted, since others could contain a secret.
 
         `first` was read just now; without it the first request reads. `call` runs `read` off the loop.
         """
@@ -82,7 +84,7 @@ class RefreshedCredentials:
         return self._credentials
 
     def refused(self) -> None:
-        """See `CredentialSource.refused`. Reads again with the next request, but not within `RETRY_S` of the last time."""
+        """See `CredentialSource.refused`. The next request reads again, but not within `RETRY_S` of the last read."""
         if self._due is not None:
             self._due = min(self._due, self._began_at + RETRY_S)
             self._stale_at = -math.inf

@@ -21,7 +21,7 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 SERVICE_HOST: Final = "KUBERNETES_SERVICE_HOST"
 SERVICE_PORT: Final = "KUBERNETES_SERVICE_PORT"
-"""The variables with the address of the API server's service; the first one tells a program that it runs in a pod."""
+"""With the variable before it, the address of the API server's service. That one also tells a program that it runs in a pod."""
 
 _PROXIES: Final = ("https_proxy", "http_proxy", "all_proxy")
 
@@ -56,7 +56,7 @@ def _authority(file: Path) -> str:
 
 
 def _proxy(server: str) -> str | None:
-    """Return the proxy of the environment. Few pods have one: only for them its rules are imported."""
+    """Return the proxy of the environment. Few pods have one, so its rules are imported only then."""
     if not any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES):
         return None
     from tfjob_operator.api.client.auth.kubeconfig import proxy_of_environment

@@ -1,7 +1,8 @@
 """Settings from a kubeconfig, read by the `kubernetes` package.
 
-That package is imported here alone, and only when a kubeconfig is read: it costs 19 MB and 0.3 s. Its objects do not leave
-this module; what leaves is `Settings`. Whoever shows its messages has to cut them: they quote whole kubeconfig entries.
+That package is imported only here, and only when a kubeconfig is read: it costs 19 MB and 0.3 s. Its objects stay in this
+module, which returns `Settings`. Whoever shows its error messages must cut them: they quote whole entries of the
+kubeconfig.
 """
 
 # mypy: disallow-untyped-calls=False
@@ -30,14 +31,15 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client.http.credentials import CredentialSource
 
 _LOADING: Final = threading.Lock()
-"""The `kubernetes` package remembers the files it made by what is in them, for the whole process."""
+"""The `kubernetes` package keeps the temporary files that it makes, for the whole process and by their content; so one
+thread at a time may read a kubeconfig."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class _Found:
-    """What the `kubernetes` package found, and beside it what changes while the process runs, which it does not follow."""
+    """What the `kubernetes` package has read, and what may change while the process runs, which the package does not follow."""
 
     configuration: Any
     token_file: Path | None = None
@@ -49,7 +51,7 @@ class _Found:
 def read_kubeconfig(path: str, master: str | None = None) -> Settings:
     """Read the settings from a kubeconfig, or from several with a colon between; `master` overrides the server's URL.
 
-    Raises ConfigError, CredentialsError, OSError, and whatever the parsing of a file meets that was written by hand.
+    Raises ConfigError, CredentialsError, OSError, and whatever the parser raises for a malformed file.
     """
     with _LOADING, TemporaryDirectory(prefix="tfjob-operator-") as scratch:
         return _settings(_find(path, scratch), master, Path(scratch))
@@ -70,9 +72,10 @@ def proxy_of_environment(server: str) -> str | None:
 
 
 def _find(path: str, scratch: str) -> _Found:
-    """Let the package read a kubeconfig, with a plugin and a token file taken out of its sight.
+    """Let the package read a kubeconfig from which the plugin and the token file were removed.
 
-    It would run the plugin at once, hide its failure and forget when its certificate expires, and read the file once.
+    It would run the plugin at once, hide its failure and forget when its certificate expires; and it would read the token
+    file only once.
     """
     from kubernetes.client import Configuration
     from kubernetes.config.exec_provider import ExecProvider
@@ -154,7 +157,7 @@ def _credentials(found: _Found, trust: Trust | None, scratch: Path) -> Credentia
 
 
 def _is_this_machine(server: str) -> bool:
-    """Whether a URL leads to loopback. Go's clients never use a proxy of the environment for that."""
+    """Return whether a URL leads to loopback. Go's clients never use a proxy of the environment for that."""
     host = Origin.of(server).host
     try:
         return ipaddress.ip_address(host).is_loopback

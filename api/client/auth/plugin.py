@@ -1,6 +1,7 @@
-"""A credential plugin as a process of its own, which is ended when it hangs.
+"""A credential plugin as a process, which is killed if it hangs.
 
-The `kubernetes` package reads what the kubeconfig says of a plugin, and could run it too; but it would wait for it for ever.
+The `kubernetes` package reads what the kubeconfig says of a plugin, and could run it too; but it would wait for it for
+ever.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PLUGIN_LIMIT_S: Final = 45.0
-"""How long a plugin may take. Less than `READ_LIMIT_S`, so that whoever waits hears why there is nothing to send."""
+"""How long a plugin may take. Less than `READ_LIMIT_S`, so that requests that wait report its failure."""
 
 _EXTENSION: Final = "client.authentication.k8s.io/exec"
-"""Where a cluster of a kubeconfig keeps what it has to say to plugins."""
+"""The extension of a kubeconfig's cluster entry that is meant for plugins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A plugin as a kubeconfig describes it. `cluster` is the kubeconfig's cluster entry, where the plugin asks for it."""
+    """A plugin as a kubeconfig describes it. `cluster` is the kubeconfig's cluster entry, if the plugin asks for it."""
 
     command: tuple[str, ...]
     api_version: str
@@ -40,15 +41,15 @@ class Plugin:
     def __call__(self) -> Mapping[str, str]:
         """Run it and return the `status` of its ExecCredential. Blocks, for `limit_s` at most.
 
-        Raises CredentialsError when it fails or does not end, OSError when it cannot be started, and whatever the parsing of
-        its output raises. What it writes to its standard error is dropped, for anything may be in it, unless we run in a
+        Raises CredentialsError when it fails or does not end, OSError when it cannot be started, and whatever the parsing
+        of its output raises. What it writes to standard error is dropped, since it may contain anything, unless we run in a
         terminal: there somebody may be asked to log in.
         """
         output = self._run(interactive=sys.stdout is not None and sys.stdout.isatty())
-        answer = json.loads(output)
-        if (answer["apiVersion"], answer["kind"]) != (self.api_version, "ExecCredential"):
+        response = json.loads(output)
+        if (response["apiVersion"], response["kind"]) != (self.api_version, "ExecCredential"):
             raise ValueError("not an ExecCredential of the version that was asked for")
-        status: Mapping[str, str] = answer["status"]
+        status: Mapping[str, str] = response["status"]
         return status
 
     def _run(self, *, interactive: bool) -> bytes:
@@ -86,7 +87,7 @@ class Plugin:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process that was not waited for, and its group. What has left the group may hold the pipe; nobody reads it."""
+    """Kill a process that still runs, and its group. What has left the group may keep the pipe open; nobody reads from it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     if process.stdout is not None:

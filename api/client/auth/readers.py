@@ -1,6 +1,6 @@
 """The two kinds of credentials that change: files that are replaced, and the output of a credential plugin.
 
-Each reader is a blocking call for `RefreshedCredentials`. What they raise never quotes what they read.
+Each reader is a blocking call for `RefreshedCredentials`. Its errors never quote what it read.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def authorization(value: str, where: str) -> str:
     """Check a whole Authorization header that came from `where`. Raises CredentialsError without quoting it."""
     value = value.strip()
     if not value.isascii() or not value.isprintable():
-        raise CredentialsError(f"{where} holds characters that can not be sent in a header")
+        raise CredentialsError(f"{where} holds characters that cannot be sent in a header")
     return value
 
 
 @dataclass(slots=True)
 class FileReader:
-    """A token file and a client certificate in files, either of which may be absent.
+    """A token file and a client certificate in files; either may be absent.
 
-    `context` goes on being used until the certificate's files change. Called by one thread at a time.
+    `context` is used until the certificate's files change. Called by one thread at a time.
     """
 
     token_file: Path | None
@@ -64,7 +64,7 @@ class FileReader:
                 self.context = self.trust.context(self.certificate, self.key)
                 self._stamp = stamp
         except OSError as error:
-            raise CredentialsError(f"the credentials can not be read: {error}") from error
+            raise CredentialsError(f"the credentials cannot be read: {error}") from error
         return Credentials(self.authorization, self.context, FILE_REFRESH_S)
 
     def _look(self) -> _Stamp:
@@ -81,9 +81,9 @@ class FileReader:
 
 @dataclass(frozen=True, slots=True)
 class PluginReader:
-    """A credential plugin: `run` returns the `status` of its ExecCredential, as `credential_plugin.Plugin` does.
+    """A credential plugin: `run` returns the `status` of its ExecCredential, as `plugin.Plugin` does.
 
-    A plugin may give a token, a certificate, or both; `context` is for those that give no certificate.
+    A plugin may return a token, a certificate, or both; `context` is used if there is no certificate.
     """
 
     name: str
@@ -98,11 +98,11 @@ class PluginReader:
             status = self.run()
             return self._credentials(status)
         except OSError as error:
-            raise CredentialsError(f"the credential plugin {self.name} can not be used: {error}") from error
+            raise CredentialsError(f"the credential plugin {self.name} cannot be used: {error}") from error
         except CredentialsError as error:
             raise CredentialsError(f"the credential plugin {self.name} failed: {error.message}") from error.__cause__
         except Exception:  # noqa: BLE001 - whatever it answered; what is raised may quote it, so it is not a cause
-            raise CredentialsError(f"the credential plugin {self.name} failed: a bad answer") from None
+            raise CredentialsError(f"the credential plugin {self.name} failed: a bad response") from None
 
     def _credentials(self, status: Mapping[str, str]) -> Credentials:
         token, certificate, key = (status.get(name) for name in ("token", "clientCertificateData", "clientKeyData"))
@@ -115,7 +115,7 @@ class PluginReader:
         return Credentials(header, context, self._fresh_s(status.get("expirationTimestamp")))
 
     def _fresh_s(self, expires: str | None) -> float:
-        """Return for how long the credentials are valid; without an expiry, until the server refuses them."""
+        """Return for how long the credentials need not be read again; without an expiry, until the server refuses them."""
         if not expires:
             return math.inf
         return max(0.0, (datetime.fromisoformat(expires) - self.now()).total_seconds() * PLUGIN_SHARE)

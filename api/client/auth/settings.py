@@ -1,4 +1,4 @@
-"""Settings for a person or a pod: from a named kubeconfig, the pod's service account, or the default kubeconfig."""
+"""Settings of a person or a pod: from a named kubeconfig, the pod's service account, or the default kubeconfig."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING
 
 from tfjob_operator.api.client.auth.in_cluster import SERVICE_HOST, read_service_account
-from tfjob_operator.api.client.auth.kubeconfig import read_kubeconfig
 from tfjob_operator.api.client.http.errors import ApiError, ConfigError
 
 if TYPE_CHECKING:
@@ -24,10 +23,15 @@ def load_settings(kubeconfig: str | None = None, *, master: str | None = None) -
     in_cluster = kubeconfig is None and SERVICE_HOST in os.environ
     path = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
     try:
-        return read_service_account(master) if in_cluster else read_kubeconfig(path, master)
+        if in_cluster:
+            return read_service_account(master)
+        # Not for a pod: with what it imports in turn it is almost a megabyte, without the `kubernetes` package.
+        from tfjob_operator.api.client.auth.kubeconfig import read_kubeconfig
+
+        return read_kubeconfig(path, master)
     except Exception as error:  # noqa: BLE001 - for files written by hand parsers raise whatever they meet
         where = "the service account of this pod" if in_cluster else f"kubeconfig {path}"
-        raise ConfigError(f"{where} can not be used: {_without_secrets(error)}") from None
+        raise ConfigError(f"{where} cannot be used: {_without_secrets(error)}") from None
 
 
 def _without_secrets(error: Exception) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +20,7 @@ class Trust:
     def context(self, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
         """Make a context, with a client certificate if one is given (`key` may be in the same file).
 
-        Reads files, so it blocks. Raises OSError (of which ssl.SSLError is one) when a file is not what it should be.
+        Reads files, so it blocks. Raises OSError (of which ssl.SSLError is one) when a file is missing or malformed.
         """
         context = ssl.create_default_context(cadata=self.authority)
         # Python 3.13 asks of an authority what many that kubeadm made do not have, and what no other client asks of them.
@@ -36,6 +35,8 @@ class Trust:
 
     def context_from_pem(self, certificate: str, key: str) -> ssl.SSLContext:
         """`context` for a client certificate that is not in a file. OpenSSL reads files only, so it is in one for a moment."""
+        from tempfile import TemporaryDirectory  # with bz2 and lzma half a megabyte, and a pod has no such certificate
+
         with TemporaryDirectory(prefix="tfjob-operator-") as private:  # only its owner may enter
             certificate_file, key_file = Path(private, "cert"), Path(private, "key")
             certificate_file.write_text(certificate)

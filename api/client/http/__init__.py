@@ -1,7 +1,7 @@
-"""An asynchronous HTTP/1.1 client for one server that is asked all the time. It knows nothing of what it carries.
+"""An asynchronous HTTP/1.1 client for one server that gets many requests. It knows nothing of what these contain.
 
-`messages` are what is sent and what comes back, `transport` is the way there; `settings` and `credentials` say where to, and as
-whom.
+`messages` are requests and responses, `transport` sends and receives them; `settings` and `credentials` say to which
+server, and as whom.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: requests go out one after the other, and each gets its answer, or the error it ends with."""
+"""One HTTP/1.1 connection: it sends one request after the other, and each ends with its response or with an error."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client.http.messages import Request
 
 PLAIN_READ_BYTES: Final = 256 * 1024
-"""Most that is read at once without TLS, which asyncio too reads in pieces of this size."""
+"""The most that is read at once without TLS. asyncio reads in pieces of this size too."""
 
 BUFFER_BYTES: Final = 1024 * 1024
-"""Room to read into, shared by all connections of a loop: it is empty again when a callback returns. With TLS asyncio may have
-half a megabyte at hand, and when the peer is done it asks once only: what did not fit would be lost. Untouched pages of
-the buffer cost nothing."""
+"""Size of the buffer that all connections of a loop read into: it is empty again when a callback returns. With TLS asyncio
+may hand over half a megabyte, and at the end of a connection it does so only once: what did not fit would be lost.
+Untouched pages of the buffer cost nothing."""
 
 
 class Owner(Protocol):
@@ -42,21 +42,21 @@ class Owner(Protocol):
 
 
 class _Exchange:
-    """A request under way. `answer` has its result when the whole answer is here, or the head of a stream."""
+    """A request under way. `response` is set when the whole response is here or, for a stream, its head."""
 
-    __slots__ = ("answer", "request", "stream")
+    __slots__ = ("request", "response", "stream")
 
-    def __init__(self, request: Request, answer: asyncio.Future[WholeResponse | StreamResponse]) -> None:
+    def __init__(self, request: Request, response: asyncio.Future[WholeResponse | StreamResponse]) -> None:
         self.request = request
-        self.answer = answer
+        self.response = response
         self.stream: StreamResponse | None = None
 
 
 class Connection(asyncio.BufferedProtocol):
     """A connection, once asyncio has made it. It carries one exchange at a time.
 
-    Invariants: an exchange ends in exactly one of `Owner.released` and `Owner.lost`; a connection on which anything arrives
-    that nobody asked for is closed, so no answer can be taken for that of a later request.
+    Invariants: an exchange ends in exactly one of `Owner.released` and `Owner.lost`; a connection on which unexpected bytes
+    arrive is closed, so no response can be taken for that of a later request.
     """
 
     __slots__ = (
@@ -93,39 +93,39 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def gone(self) -> bool:
-        """Whether it is of no use any more."""
+        """Whether it cannot be used any more."""
         return self._gone
 
     @property
     def stale(self) -> bool:
-        """Whether the failed exchange found a connection that the server had closed before.
+        """Whether the failed exchange met a connection that the server had closed before.
 
-        It was used before, and now not a byte came back.
+        That is so if the connection was used before, and not one byte came back this time.
         """
         return self._used_before and not self._heard
 
     async def exchange(self, request: Request, data: bytes, until: float) -> WholeResponse | StreamResponse:
-        """Send `data`, and wait for the answer until the loop's clock shows `until`: for its end, of a stream for its head.
+        """Send `data`, and wait until the loop's clock shows `until` for the whole response or, for a stream, its head.
 
-        Raises TransportError, which does not name the request. Cancelling it closes the connection at once.
+        Raises TransportError, which does not name the request. Cancelling closes the connection at once.
         """
         transport = self._transport
         if transport is None or self._exchange is not None:
             raise RuntimeError("the connection is not made yet, or busy")
-        answer: asyncio.Future[WholeResponse | StreamResponse] = self._loop.create_future()
-        exchange = self._exchange = _Exchange(request, answer)
+        response: asyncio.Future[WholeResponse | StreamResponse] = self._loop.create_future()
+        exchange = self._exchange = _Exchange(request, response)
         self._heard = False
         self._deadline.set(until)
         transport.write(data)
         try:
-            return await answer
+            return await response
         except asyncio.CancelledError:
             if self._exchange is exchange:  # else it ended in the same turn, and the connection may serve others by now
                 self.abort()
             raise
 
     def abort(self) -> None:
-        """Close it at once: an orderly end of TLS waits for the peer's, and one that is gone never sends it."""
+        """Close it at once. An orderly end of TLS would wait for the peer, which may be gone."""
         if self._gone:
             return
         self._gone = True
@@ -144,13 +144,13 @@ class Connection(asyncio.BufferedProtocol):
             return
         if exchange.stream is not None:
             exchange.stream.fail(error)
-        elif not exchange.answer.done():
-            exchange.answer.set_exception(error)
+        elif not exchange.response.done():
+            exchange.response.set_exception(error)
 
     # What the stream does
 
     def pause(self) -> None:
-        """Read no more for now. Silence does not count until `resume`."""
+        """Stop reading. Silence does not count until `resume`."""
         if self._transport is not None and not self._gone:
             self._transport.pause_reading()
             self._deadline.set(math.inf)
@@ -218,8 +218,8 @@ class Connection(asyncio.BufferedProtocol):
             parser = self._parser
             stream = StreamResponse(parser.status, Headers(parser.head), self, exchange.request)
             exchange.stream = stream
-            if not exchange.answer.done():
-                exchange.answer.set_result(stream)
+            if not exchange.response.done():
+                exchange.response.set_result(stream)
         self._await_more(exchange)
         chunk = self._parser.take_body()
         if chunk:
@@ -232,14 +232,14 @@ class Connection(asyncio.BufferedProtocol):
             self._deadline.set(self._loop.time() + exchange.request.idle_s)
 
     def _finish(self, exchange: _Exchange) -> None:
-        """End the exchange with its answer."""
+        """End the exchange with its response."""
         parser = self._parser
         if exchange.request.stream:
             self._feed_stream(exchange).end()
             if self._transport is not None:
                 self._transport.resume_reading()  # whoever is next must not wait for the reader of this one
-        elif not exchange.answer.done():
-            exchange.answer.set_result(WholeResponse(parser.status, Headers(parser.head), parser.take_body()))
+        elif not exchange.response.done():
+            exchange.response.set_result(WholeResponse(parser.status, Headers(parser.head), parser.take_body()))
         if not parser.reusable:
             self.abort()
             return
@@ -254,4 +254,4 @@ class Connection(asyncio.BufferedProtocol):
         if self._exchange is None:
             self.abort()
         else:
-            self.fail(RequestTimeoutError("no answer in time"))
+            self.fail(RequestTimeoutError("no response in time"))

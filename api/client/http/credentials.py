@@ -1,4 +1,4 @@
-"""Credentials that go with a request, and the protocol by which a transport asks for them."""
+"""Credentials of a request, and the protocol by which a transport gets them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What goes with a request. A new certificate is a new `ssl_context`, so that no connection of the old one is reused.
+    """The credentials of a request.
 
-    `authorization` is the whole header; `fresh_s` says for how many seconds there is no need to look again.
+    `authorization` is the whole header. A new certificate comes with a new `ssl_context`, so that no connection with the
+    old one is reused. For `fresh_s` seconds the credentials need not be read again.
     """
 
     authorization: str | None = field(default=None, repr=False)
@@ -26,11 +27,11 @@ class CredentialSource(Protocol):
     """Where a transport gets credentials, before each request."""
 
     async def get(self) -> Credentials:
-        """Return what to send now. Raises CredentialsError when there is nothing."""
+        """Return the credentials to send now. Raises CredentialsError when there are none."""
         ...
 
     def refused(self) -> None:
-        """Hear that the server answered 401, so that whatever can be read again is."""
+        """Note that the server returned 401, so that credentials that can be read again are."""
         ...
 
 
@@ -45,4 +46,4 @@ class FixedCredentials:
         return self.credentials
 
     def refused(self) -> None:
-        """Do nothing: there is nothing else to send."""
+        """Do nothing: there are no other credentials."""

@@ -1,7 +1,7 @@
-"""Blocking calls (files, credential plugins, name resolution) that neither the loop nor the end of the process waits for.
+"""Blocking calls (files, credential plugins, name resolution) for which neither the loop nor the end of the process waits.
 
-`asyncio.to_thread` will not do: when the loop stops it waits for its threads, and these calls may hang for as long as a
-network file system, a plugin or a name server does.
+`asyncio.to_thread` will not do: a loop that stops waits for its threads, and these calls may hang as long as a network file
+system, a plugin or a name server hangs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A limit on time that is moved with every request, and costs a timer only now and then."""
+"""A time limit that is moved with every request, though its timer is hardly ever set anew."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 class Deadline:
     """Calls `expire` when the deadline that was set last has come.
 
-    Deadlines mostly move forward and are hardly ever reached. So one timer stays as it is and checks when it fires whether the
-    deadline has moved on: an exchange costs a comparison, not a timer that is made, sorted in and cancelled.
+    Deadlines mostly move forward and are hardly ever reached. So one timer stays where it is, and checks when it fires
+    whether the deadline has moved on: an exchange costs a comparison instead of a timer that is created, sorted in and
+    cancelled.
     """
 
     __slots__ = ("_at", "_expire", "_loop", "_timer")
@@ -37,7 +38,7 @@ class Deadline:
             self._timer = self._loop.call_at(at, self._look)
 
     def cancel(self) -> None:
-        """Take the deadline away, and the timer too."""
+        """Remove the deadline and its timer."""
         self._at = math.inf
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""Makes connections: the name looked up, TCP, a tunnel through a proxy, TLS."""
+"""Makes connections: looks up the name, connects by TCP, opens a tunnel through a proxy, does the TLS handshake."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client.http.origin import Origin
 
 _MAX_TUNNEL_HEAD: Final = 16 * 1024
-"""Longest answer of a proxy to CONNECT."""
+"""Longest response of a proxy to CONNECT."""
 
 
 class Dialer:
@@ -67,7 +67,7 @@ class Dialer:
         return connection
 
     async def _open(self, connection: Connection, raw: socket.socket, context: ssl.SSLContext | None) -> None:
-        """Make a connected socket the transport of `connection`, or see to it that it is closed."""
+        """Make a connected socket the transport of `connection`; close it on failure."""
         try:
             await self._attach(connection, raw, context)
         except BaseException:

@@ -1,15 +1,15 @@
 """What can go wrong between us and a server, whatever is spoken above HTTP.
 
 ApiError                            something went wrong between us and the server
-+-- ConfigError                     the settings can not be used
-+-- TransportError                  no usable answer; whether the server acted on the request is unknown
-    +-- ConnectError                no connection was made: the server can not have acted
++-- ConfigError                     the settings cannot be used
++-- TransportError                  no usable response; whether the server acted on the request is unknown
+    +-- ConnectError                no connection was made: the server cannot have acted
     |   +-- TLSError                the peer's certificate or ours was refused
     |   +-- CredentialsError        there is no token or certificate to send
     +-- RequestTimeoutError         the time limit of the request passed
     +-- ConnectionLostError         the connection broke while we waited or read
 
-No message holds a secret: what goes in is the path of the request, and the operating system's own words.
+No message contains a secret: only the path of the request and the operating system's own words.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from __future__ import annotations
 class ApiError(Exception):
     """Something went wrong between us and the server.
 
-    `request` says what was asked ("POST /x"). It stands before the message, and may be set later than the message: a connection
-    does not know whom it serves.
+    `request` names the request ("POST /x"). It stands before the message, and may be set later than the message: a
+    connection does not know whose request it carries.
     """
 
     def __init__(self, message: str, *, request: str = "") -> None:
@@ -32,11 +32,11 @@ class ApiError(Exception):
 
 
 class ConfigError(ApiError):
-    """The settings can not be used. The message is for a person, and holds no secret."""
+    """The settings cannot be used. The message is for a person, and holds no secret."""
 
 
 class TransportError(ApiError):
-    """No usable answer arrived; the server may or may not have acted."""
+    """No usable response arrived; the server may or may not have acted."""
 
 
 class ConnectError(TransportError):
@@ -56,4 +56,4 @@ class RequestTimeoutError(TransportError):
 
 
 class ConnectionLostError(TransportError):
-    """The connection broke before the whole answer was read."""
+    """The connection broke before the whole response was read."""

@@ -1,4 +1,4 @@
-"""What is sent and what comes back: `Request`, `Response`, and the one-method seam `Transport` between them.
+"""`Request`, `Response`, and the protocol `Transport` between them, which has one method.
 
 Everything above HTTP sends a `Request` and reads a `Response`; tests put a model server behind the same method.
 """
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 JSON: Final = "application/json"
-"""What goes out and comes back if nothing else is said."""
+"""The content type of requests and responses unless another is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One HTTP request.
 
-    `total_s` limits the whole exchange, from the wait for a free connection to the last byte of the answer. With `idle_s` the
-    answer is a stream, which has no end: then `total_s` limits what comes before its head, and `idle_s` each silence after.
-    Neither is ever infinite, so no exchange can hang. With `gzip` the answer may be compressed on its way.
+    `total_s` limits the whole exchange, from the wait for a free connection to the last byte of the response. With `idle_s`
+    the response is a stream, which has no end: then `total_s` limits the time until its head, and `idle_s` each silence
+    after that. Neither is ever infinite, so no exchange can hang. With `gzip` the response may be compressed.
     """
 
     method: str
@@ -40,7 +40,7 @@ class Request:
 
     @property
     def stream(self) -> bool:
-        """Whether the answer is a stream."""
+        """Whether the response is a stream."""
         return self.idle_s is not None
 
     def target(self) -> str:
@@ -53,12 +53,12 @@ class Request:
 
 @lru_cache(maxsize=64)
 def _encoded(query: tuple[tuple[str, str], ...]) -> str:
-    """Return a query as it is in a URL. All writes of a client have the same one, and encoding costs as much as a header."""
+    """Return an encoded query. All writes of a client have the same one, and encoding it costs as much as a header."""
     return urlencode(query)
 
 
 class Response(Protocol):
-    """An answer whose head has arrived. Must be closed, whatever happens."""
+    """A response whose head has arrived. Must be closed, whatever happens."""
 
     @property
     def status(self) -> int:
@@ -84,7 +84,7 @@ class Response(Protocol):
 
 
 OnLeave: TypeAlias = Callable[[Request], Request]
-"""Called with a request in the moment in which its bytes are about to leave; returns what is sent in its place."""
+"""Called with a request when its bytes are about to be sent; returns the request to send in its place."""
 
 
 def unchanged(request: Request) -> Request:
@@ -96,9 +96,9 @@ class Transport(Protocol):
     """One server, reached by HTTP."""
 
     async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-        """Send a request and wait for the head of the answer, whatever its status. Raises TransportError.
+        """Send a request and wait for the head of the response, whatever its status. Raises TransportError.
 
-        `on_leave` is called after the waits for credentials and a connection. What it raises is raised, and nothing is sent.
-        Cancelling it closes the connection in use at once.
+        `on_leave` is called after the waits for credentials and a connection. What it raises is raised, and nothing is
+        sent. Cancelling closes the connection in use at once.
         """
         ...

@@ -1,4 +1,4 @@
-"""A URL taken apart: host, port, whether TLS is spoken, and user and password."""
+"""A URL in parts: host, port, whether TLS is spoken, user and password."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Origin:
 
     @classmethod
     def of(cls, url: str) -> Self:
-        """Take a URL apart. Raises ValueError, which does not quote it: it may hold a password."""
+        """Parse a URL. Raises ValueError, which does not quote it: it may contain a password."""
         try:
             parts = urlsplit(url)
             host = parts.hostname or ""

@@ -1,4 +1,4 @@
-"""The connections to one server: idle ones are used again, busy ones are limited in number, and the rest waits in line."""
+"""The connections to one server: idle ones are reused, their number is limited, and further requests wait in line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """Lends out connections: LIFO reuse, so that those beyond what is needed become idle and close; FIFO waiters.
+    """Lends out connections.
+
+    The connection that was used last is reused first (LIFO), so that surplus ones become idle and close. Waiting requests
+    are served first come, first served.
 
     Invariants: at most `max_connections` connections are lent out or being made; waiters are served in order; all idle
     connections have the newest `SSLContext`, so none has an old client certificate.
@@ -51,9 +54,9 @@ class Pool:
         return connection
 
     async def acquire(self, context: ssl.SSLContext | None, until: float, *, fresh: bool = False) -> Connection:
-        """Wait for a place and lend out a connection, a new one if it must be `fresh`.
+        """Wait for a place and lend out a connection; a new one if `fresh`.
 
-        Raises RequestTimeoutError when the loop's clock shows `until`, ConnectError for anything else. Safe to cancel.
+        Raises RequestTimeoutError when the loop's clock shows `until`, ConnectError for any other failure. Safe to cancel.
         """
         if self._is_closed:
             raise ConnectError("the transport was closed")
@@ -67,7 +70,7 @@ class Pool:
             if self._is_closed:
                 raise ConnectError("the transport was closed") from None
             if until < now + self._pool_s:
-                raise RequestTimeoutError("no answer in time") from None
+                raise RequestTimeoutError("no response in time") from None
             raise ConnectError("no connection in time") from None
         finally:
             self._limits.discard(limit)
@@ -150,7 +153,7 @@ class Pool:
             raise
 
     def _leave(self) -> None:
-        """Give it to the first waiter, else free it."""
+        """Pass the place on to the first waiter, else free it."""
         while self._line:
             place = self._line.popleft()
             if not place.done():

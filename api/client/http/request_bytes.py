@@ -1,4 +1,4 @@
-"""Requests as the bytes that go out. What could be taken for more than one header or request is refused here."""
+"""Requests as bytes. Anything that could be taken for more than one header or request is refused here."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client.http.origin import Origin
 
 _BODY_EXPECTED: Final = frozenset({"POST", "PUT", "PATCH"})
-"""With these a request without a body says so."""
+"""Requests with these methods state a Content-Length even without a body."""
 
 
 class RequestWriter:
     """Writes requests to one server, perhaps through a proxy."""
 
     def __init__(self, server: Origin, *, proxy: Origin | None = None, user_agent: str) -> None:
-        """Write requests to `server`. Raises ValueError for a server or a user agent that cannot go into a head."""
-        absolute = proxy is not None and not server.tls  # of what is encrypted a proxy sees nothing but the tunnel
+        """Write requests to `server`; no `user_agent` is sent if it is empty.
+
+        Raises ValueError for a server or a user agent with a character that no header may have.
+        """
+        absolute = proxy is not None and not server.tls  # TLS goes through a tunnel, of which the proxy sees nothing
         self._prefix = f"http://{server.host_header}{server.path}" if absolute else server.path
-        self._fixed = _header("Host", server.host_header) + _header("User-Agent", user_agent)
+        self._fixed = _header("Host", server.host_header) + _user_agent(user_agent)
         if absolute and proxy is not None and proxy.basic is not None:
             self._fixed += _header("Proxy-Authorization", proxy.basic)
         self._basic = server.basic
@@ -30,7 +33,7 @@ class RequestWriter:
         self._headers: dict[tuple[str, bool], str] = {}
 
     def write(self, request: Request, credentials: Credentials) -> bytes:
-        """Return the whole request, to go out in one piece. Raises ValueError, or CredentialsError; neither quotes a value."""
+        """Return the whole request, to be sent in one piece. Raises ValueError, or CredentialsError; neither quotes a value."""
         if credentials is not self._credentials:
             self._headers.clear()
             self._credentials = credentials
@@ -49,7 +52,7 @@ class RequestWriter:
         return f"{line}\r\n{headers}{empty}\r\n".encode("ascii")
 
     def _make_headers(self, request: Request, credentials: Credentials) -> str:
-        """Return the headers of all requests that want the same kind of answer; they are made once."""
+        """Return the headers of all requests that want the same kind of response; they are made once."""
         # Mostly no compression: a server on the same network sends plain JSON faster than gzip.
         encoding = "gzip" if request.gzip else "identity"
         made = f"{self._fixed}{_header('Accept', request.accept)}Accept-Encoding: {encoding}\r\n"
@@ -64,16 +67,18 @@ class RequestWriter:
         try:
             return _header("Authorization", value)
         except ValueError as error:
-            raise CredentialsError(f"the credentials can not be used: {error}") from None
+            raise CredentialsError(f"the credentials cannot be used: {error}") from None
 
 
 def tunnel_request(server: Origin, proxy: Origin, user_agent: str) -> bytes:
-    """Return what asks a proxy for a tunnel. Our credentials are for the server at its end and are not in it."""
+    """Return the request that asks a proxy for a tunnel. Our credentials are for the server behind it, and are not included."""
     basic = "" if proxy.basic is None else _header("Proxy-Authorization", proxy.basic)
-    head = (
-        f"CONNECT {server.authority} HTTP/1.1\r\n{_header('Host', server.authority)}{_header('User-Agent', user_agent)}"
-    )
+    head = f"CONNECT {server.authority} HTTP/1.1\r\n{_header('Host', server.authority)}{_user_agent(user_agent)}"
     return f"{head}{basic}\r\n".encode("ascii")
+
+
+def _user_agent(name: str) -> str:
+    return _header("User-Agent", name) if name else ""
 
 
 def _header(name: str, value: str) -> str:

@@ -1,4 +1,4 @@
-"""Responses put together from what arrives. llhttp parses, through `httptools`; when a response ends is decided here."""
+"""Parses responses from the bytes that arrive. llhttp parses, through `httptools`; where a response ends is decided here."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from tfjob_operator.api.client.http.errors import TransportError
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Longest head, or trailer. Servers send half a kilobyte; without a limit a head that never ends would fill the memory.
-What came in one read with the end of the head is not counted."""
+Bytes that arrived in the same read as the end of the head are not counted."""
 
 
 class ResponseParser:
-    """Parses the answers of one connection, one after the other.
+    """Parses the responses of one connection, one after the other.
 
-    `status` is 0 until the head is complete, `ended` says that the answer is whole. Then `reusable` says whether another one
-    may follow on this connection: only if nothing at all came after this one, so that it can not be out of step.
+    `status` is 0 until the head is complete; `ended` says that the response is complete. Then `reusable` says whether the
+    connection may carry another exchange: only if no byte came after this response, so that requests and responses cannot
+    get out of step.
     """
 
     __slots__ = (
@@ -55,18 +56,18 @@ class ResponseParser:
             self._parser.feed_data(data)
         except HttpParserUpgrade as error:
             if not self.ended:
-                raise TransportError("the answer is not HTTP: the server goes over to another protocol") from error
+                raise TransportError("the response is not HTTP: the server goes over to another protocol") from error
             self.reusable = False
         except HttpParserError as error:
             if not self.ended:
-                raise TransportError(f"the answer is not HTTP: {error}") from error  # its words quote nothing
+                raise TransportError(f"the response is not HTTP: {error}") from error  # its words quote nothing
             self.reusable = False
         if len(self._pieces) != before:
             self._bodyless = 0
         elif not self.ended:
             self._bodyless += len(data)
             if self._bodyless > MAX_HEAD_BYTES:
-                raise TransportError(f"the answer is not HTTP: its head is longer than {MAX_HEAD_BYTES} bytes")
+                raise TransportError(f"the response is not HTTP: its head is longer than {MAX_HEAD_BYTES} bytes")
 
     def feed_eof(self) -> bool:
         """Note that nothing more comes; return whether that is how this response ends."""
@@ -81,15 +82,15 @@ class ResponseParser:
         return True
 
     def take_body(self) -> bytes:
-        """Return what has arrived of the body since this was asked last."""
+        """Return the part of the body that arrived since the last call."""
         if self.ended:
-            del self._pieces[self._whole :]  # the body of a second answer
+            del self._pieces[self._whole :]  # the body of a second response
         body = b"".join(self._pieces)
         self._pieces.clear()
         return body
 
     def next(self) -> None:
-        """Go over to the next answer."""
+        """Prepare for the next response."""
         self.ended = False
         self.status = self._bodyless = 0
         self._pieces.clear()
@@ -98,7 +99,7 @@ class ResponseParser:
     # What the parser calls
 
     def on_message_begin(self) -> None:
-        """Hear that something begins, which should be the answer."""
+        """Note that a response begins."""
         if self.ended:
             self.reusable = False
 
@@ -111,7 +112,7 @@ class ResponseParser:
         self._headers.clear()
 
     def on_message_complete(self) -> None:
-        """Note that the answer is whole."""
+        """Note that the response is whole."""
         if self.status and not self.ended:
             self.ended = True
             self._whole = len(self._pieces)

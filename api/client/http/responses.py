@@ -1,4 +1,4 @@
-"""The two kinds of answer: one that has arrived whole, and a stream that is read while it arrives."""
+"""The two kinds of response: one that has arrived completely, and a stream that is read while it arrives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client.http.messages import Request
 
 HELD_BYTES: Final = 256 * 1024
-"""What is taken from a stream before its reader is waited for: some fifty objects of 5 KB, so that a burst is one batch."""
+"""How much of a stream is read ahead of its reader: some fifty objects of 5 KB, so that a burst is one batch."""
 
 
 class Headers(Mapping[str, str]):
@@ -45,7 +45,7 @@ class Headers(Mapping[str, str]):
 
 
 class WholeResponse:
-    """`Response` whose body is here. It holds no connection."""
+    """A `Response` whose body has arrived. It holds no connection."""
 
     __slots__ = ("_body", "_unread", "headers", "status")
 
@@ -93,10 +93,10 @@ class Source(Protocol):
 
 
 class StreamResponse:
-    """`Response` whose body is still arriving on a connection of its own. For one reader.
+    """A `Response` whose body is still arriving on a connection of its own. For one reader.
 
-    What has arrived and was not read is at most `HELD_BYTES` and what one look at the socket brings; then the connection is
-    not read from until the reader has taken it.
+    At most `HELD_BYTES`, and what one read of the socket brings, wait for the reader; then the connection is not read from
+    until the reader has taken them.
     """
 
     __slots__ = ("_chunks", "_failure", "_held", "_paused", "_request", "_source", "_waiter", "headers", "status")
@@ -115,12 +115,12 @@ class StreamResponse:
     # What the reader does
 
     async def body(self) -> bytes:
-        """See `Response.body`. It is given `total_s` once more: a refusal is short, and one that trickles must end too."""
+        """See `Response.body`. It gets `total_s` once more: an error response is short, and one that trickles must end too."""
         try:
             async with asyncio.timeout(self._request.total_s):
                 return b"".join([chunk async for chunk in self])
         except TimeoutError:
-            raise RequestTimeoutError("no answer in time", request=str(self._request)) from None
+            raise RequestTimeoutError("no response in time", request=str(self._request)) from None
 
     def chunks(self) -> AsyncIterator[bytes]:
         """See `Response.chunks`."""
@@ -150,7 +150,7 @@ class StreamResponse:
         return chunk
 
     def close(self) -> None:
-        """See `Response.close`. The connection of a stream that has not ended is cut."""
+        """See `Response.close`. If the stream has not ended, its connection is closed."""
         source = self._source
         if source is not None:
             self.fail(ConnectionLostError("the stream was closed"))
@@ -168,12 +168,12 @@ class StreamResponse:
         self._wake()
 
     def end(self) -> None:
-        """Note that the body is whole. The connection may serve others from now on."""
+        """Note that the body is complete. The connection may carry other exchanges from now on."""
         self._source = None
         self._wake()
 
     def fail(self, error: TransportError) -> None:
-        """Note that nothing more comes; what has arrived can still be read."""
+        """Note that nothing more comes. What has arrived can still be read."""
         self._source = None
         error.request = str(self._request)
         self._failure = error

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that a transport needs to know about a server. URLs may hold passwords, so they are not in the repr.
+    """All that a transport needs to know about a server. URLs may contain passwords, so they are not in the repr.
 
-    `str(Origin.of(url))` is what of one may be shown.
+    Show a URL as `str(Origin.of(url))`.
     """
 
     server: str = field(repr=False)

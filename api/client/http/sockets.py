@@ -1,4 +1,4 @@
-"""Sockets that notice a dead peer, and names turned into addresses without the loop having to wait on a stop."""
+"""Sockets that notice a dead peer, and name resolution that does not delay a stop of the loop."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ Address: TypeAlias = tuple[int | socket.AddressFamily, int | socket.SocketKind, 
 """An address as `socket.getaddrinfo` tells it: family, type, protocol, name, and what sockets take, with the port."""
 
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 9))
-"""Seconds of silence before the first probe and between probes, and how many go unanswered: the numbers of Go's dialer (RF-29).
-They also keep an idle connection in the tables of what is between us and the server."""
+"""Seconds of silence before the first probe, seconds between probes, and how many may fail: the numbers of Go's dialer
+(RF-29). Probes also keep an idle connection in the tables of what is between us and the server."""
 
 _NEXT_ADDRESS_S: Final = 0.25
-"""How long an address is tried alone before the next one is tried too: RFC 8305, for networks where IPv6 leads nowhere."""
+"""How long one address is tried before the next one is tried too: RFC 8305, for networks where IPv6 leads nowhere."""
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
-"""What was not acknowledged goes with the connection. Else the kernel would go on sending for minutes a write that was given
-up, through a network that was cut, to a server which somebody else has written to since (LE-10)."""
+"""What was not acknowledged is dropped with the connection. Otherwise the kernel would go on sending a write for minutes
+after we gave it up, through a network that was cut, to a server to which somebody else has written since (LE-10)."""
 
 
 async def look_up(host: str, port: int) -> list[Address]:
     """Return the addresses of a name, best first. Raises OSError.
 
-    The loop's own look-up runs in threads that a stop waits for, which is as long as a name server hangs.
+    The loop's own look-up uses threads for which a stop of the loop waits, as long as a name server hangs.
     """
     try:
         literal = ipaddress.ip_address(host)

@@ -1,7 +1,7 @@
 """HTTP/1.1 to one server, on sockets.
 
 Every wait has a limit, and cancelling the task that waits closes the connection at once. `dialer` makes connections, `pool`
-lends them out, `connection` carries an exchange over one; socket failures become our errors where they are met.
+lends them out, `connection` carries an exchange. Each of them turns the errors of its sockets into ours.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client.http.settings import Settings
 
 CONNECT_S: Final = 10.0
-"""TCP and TLS together; Go's clients give TLS alone 10 s (RF-29), and a server within reach answers in milliseconds."""
+"""TCP and TLS together; Go's clients give TLS alone 10 s (RF-29), and a server that can be reached responds in milliseconds."""
 
 POOL_S: Final = 20.0
 """The wait for a free connection, and making one, together. At the server's thousand writes a second a line this long is
-twenty thousand requests, for which no pool is the right place."""
+twenty thousand requests, which no pool can help."""
 
 KEEP_ALIVE_S: Final = 45.0
 """How long an idle connection waits in the pool: less than the 60 s after which common load balancers forget it without a word.
@@ -40,8 +40,8 @@ Kept alive a request costs us 0.3 ms and the server 1.0 ms; a TLS handshake befo
 class HttpTransport:
     """A pool of connections to one server. Use as an async context manager; leaving it closes all connections.
 
-    What must not wait behind other requests gets a transport of its own; all of them may share one `Settings`. Redirects are
-    not followed, and cookies not kept. Not safe to share between loops.
+    Requests that must not wait behind others get a transport of their own; all transports may share one `Settings`.
+    Redirects are not followed, and cookies are not kept. Not safe to share between loops.
     """
 
     def __init__(
@@ -49,15 +49,16 @@ class HttpTransport:
         settings: Settings,
         *,
         max_connections: int = 32,
-        user_agent: str = "tfjob-operator",
+        user_agent: str = "",
         connect_s: float = CONNECT_S,
         pool_s: float = POOL_S,
         keep_alive_s: float = KEEP_ALIVE_S,
     ) -> None:
-        """Take the settings of a server; nothing is opened yet. Raises ValueError for an address that is none.
+        """Take the settings of a server; nothing is opened yet. Raises ValueError for an invalid address.
 
-        `max_connections` 0 sets no limit, which suits streams: each holds one as long as it lives. 32 is twice what keeps a
-        server on two cores busy; each more costs both sides two milliseconds to open. The other numbers are seconds.
+        `user_agent` names the program to the server. `max_connections` 0 sets no limit, which suits streams: each holds a
+        connection as long as it lives. 32 is twice what keeps a server on two cores busy; each more costs both sides two
+        milliseconds to open. The other numbers are seconds.
         """
         server = Origin.of(settings.server)
         proxy = Origin.of(settings.proxy) if settings.proxy else None
@@ -87,9 +88,9 @@ class HttpTransport:
             await pool.aclose()
 
     async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
-        """See `Transport.send`. An answer that is no stream has arrived whole by then, and its connection serves others.
+        """See `Transport.send`. A response that is no stream has arrived completely by then, and its connection is free.
 
-        Raises RuntimeError when the transport is not open, and ValueError for a request that is none: one whose path, query or
+        Raises RuntimeError when the transport is not open, and ValueError for a malformed request: one whose path, query or
         content type would end its line.
         """
         pool = self._pool

@@ -1,4 +1,4 @@
-"""A response that was compressed on its way, as if it had not been."""
+"""Decompresses a response that was sent as gzip."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client.http.messages import Response
 
 PIECE_BYTES: Final = 1024 * 1024
-"""Most that a chunk becomes at once: JSON shrinks to a tenth, but what somebody made for it to a thousandth."""
+"""The most that one chunk becomes at once. gzip makes JSON ten times smaller, but crafted input a thousand times."""
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
@@ -53,12 +53,12 @@ class UnzippedResponse:
                 zipped = self._unzip.unconsumed_tail or await anext(self._chunks)
             except StopAsyncIteration:
                 if not self._unzip.eof:
-                    raise TransportError("the compressed answer has no end") from None
+                    raise TransportError("the compressed response has no end") from None
                 raise
             try:
                 piece = self._unzip.decompress(zipped, PIECE_BYTES)
             except zlib.error as error:
-                raise TransportError(f"the answer is not gzip: {error}") from error
+                raise TransportError(f"the response is not gzip: {error}") from error
             if piece:
                 return piece
 

@@ -17,9 +17,9 @@ VOLCANO: Final = "volcano"
 class GangScheduler:
     """A scheduler that knows PodGroups.
 
-    name: what pods have as `schedulerName`.
+    name: the `schedulerName` of pods.
     pod_groups: the kind of PodGroups that it reads.
-    admits: whether it says by the phase of a group when its pods may be created; pods that come before that are dealt with
+    admits: whether the phase of a group says when its pods may be created; pods that are created before that are scheduled
         one by one, as if there were no group (B65).
     """
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.meta import ObjectMeta
     from tfjob_operator.api.v1.types import ReplicaSpec, TFJobSpec
-    from tfjob_operator.controller.tfjob.children import ReplicaKey
+    from tfjob_operator.controller.jobs.children import ReplicaKey
 
 
 def deciding_type(specs: Mapping[str, ReplicaSpec]) -> str | None:

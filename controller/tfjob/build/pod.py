@@ -1,16 +1,18 @@
 """The body of a replica's pod, made from the user's template. Pure.
 
-The template passes through unread but for what we add: name, labels, owner, restart policy, the port and TF_CONFIG. It is
-shared by all pods of a replica type and never changed: every body is a new object along the paths that differ.
+The template passes through unread but for what we add: name, labels, owner, restart policy, what accelerators need, the port,
+TF_CONFIG. It is shared by all pods of a replica type and never changed: every body is a new object along the paths that differ.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tfjob_operator.api.pod_requests import object_in
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.templates import templates_of
+from tfjob_operator.controller.config.accelerators import with_accelerators
 from tfjob_operator.controller.tfjob.build.config_map import config_map_name
 from tfjob_operator.controller.tfjob.build.labels import labels_of
 from tfjob_operator.controller.tfjob.build.references import owner_reference
@@ -18,24 +20,38 @@ from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
 
 if TYPE_CHECKING:
     from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.config.values import Accelerators
+    from tfjob_operator.controller.jobs.children import ReplicaKey
     from tfjob_operator.controller.tfjob.build.gang_scheduler import GangScheduler
-    from tfjob_operator.controller.tfjob.children import ReplicaKey
 
 _COPIED_METADATA: Final = ("annotations", "finalizers")
 
 
 class PodBuilder:
-    """Makes the pods of one job, as they are sent to the API server.
+    """Builds the pods of one job, as they are sent to the API server.
 
-    What they have in common is made once: the templates are decoded, and the cluster specification is put together.
+    What all pods have in common is made once: the decoded templates, and the cluster specification.
     """
 
-    def __init__(self, job: TFJob, spec: TFJobSpec, *, domain: str = "", gang: GangScheduler | None = None) -> None:
+    def __init__(
+        self,
+        job: TFJob,
+        spec: TFJobSpec,
+        *,
+        domain: str = "",
+        gang: GangScheduler | None = None,
+        accelerators: Accelerators | None = None,
+    ) -> None:
         """`domain` is the cluster's DNS domain where TF_CONFIG needs it; `gang` the gang scheduler in use, if there is one."""
         self._job = job.metadata
         self._spec = spec
         self._gang = gang
         self._templates = templates_of(job.spec)
+        if accelerators:
+            self._templates = {
+                name: {**template, "spec": with_accelerators(object_in(template, "spec"), accelerators)}
+                for name, template in self._templates.items()
+            }
         self.cluster = ClusterSpec(job.metadata, spec, domain)
 
     def build(self, key: ReplicaKey) -> dict[str, Any]:
@@ -77,7 +93,10 @@ class PodBuilder:
         return changed
 
     def _variables(self, key: ReplicaKey) -> list[dict[str, Any]]:
-        """TF_CONFIG, or a reference to the cluster and TF_CONFIG around it, which the kubelet puts together in this order."""
+        """Return the variables: TF_CONFIG, and before it the cluster if that is in a ConfigMap.
+
+        The kubelet expands the reference in TF_CONFIG because it comes first.
+        """
         if not self.cluster.is_shared_with(key.type):
             return [{"name": c.TF_CONFIG, "value": self.cluster.tf_config(key.type, key.index)}]
         source = {"name": config_map_name(self._job.name, self.cluster.digest), "key": c.CLUSTER_KEY}

@@ -5,19 +5,19 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from tfjob_operator.api.pod_requests import object_in, pod_requests
+from tfjob_operator.api.quantities import format_quantity
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.tfjob.build.labels import labels_of_all
-from tfjob_operator.controller.tfjob.build.quantities import format_quantity
 from tfjob_operator.controller.tfjob.build.references import owner_reference
-from tfjob_operator.controller.tfjob.build.requests import object_in, pod_requests
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tfjob_operator.api.meta import JSON, ObjectMeta
     from tfjob_operator.api.v1.types import TFJobSpec
+    from tfjob_operator.controller.jobs.children import PodGroup
     from tfjob_operator.controller.tfjob.build.gang_scheduler import GangScheduler
-    from tfjob_operator.controller.tfjob.children import PodGroup
 
 
 def build_pod_group(

@@ -11,7 +11,7 @@ from tfjob_operator.controller.tfjob.build.references import owner_reference
 if TYPE_CHECKING:
     from tfjob_operator.api.meta import ObjectMeta
     from tfjob_operator.api.v1.types import Port, ReplicaSpec, TFJobSpec
-    from tfjob_operator.controller.tfjob.children import ReplicaKey
+    from tfjob_operator.controller.jobs.children import ReplicaKey
 
 
 def build_service(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str, Any]:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.names import child_name
 from tfjob_operator.api.v1.types import Mistake
-from tfjob_operator.controller.tfjob.children import child_name
 
 if TYPE_CHECKING:
     from tfjob_operator.api.meta import ObjectMeta
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
 
 
 INLINE_BYTES: Final = 4096
-"""A cluster specification up to this size stands in the pods themselves: that of some sixty replicas with long names. Their
-pods are together 250 KB larger than they need be; for fewer, another object with its calls costs more than it saves."""
+"""A cluster specification up to this size is in each pod: that of some sixty replicas with long names. Their pods are
+together 250 KB larger than necessary; for smaller jobs the calls for another object cost more than they save."""
 
 
 class _Text(Protocol):
@@ -79,10 +78,21 @@ def _digits_below(count: int) -> int:
     return total
 
 
-class ClusterSpec:
-    """What the replicas of one job are told of each other.
+def is_surely_short(job: ObjectMeta, spec: TFJobSpec, domain: str) -> bool:
+    """Whether the number of replicas alone shows that no pod needs a ConfigMap, as it does for small jobs.
 
-    Names of jobs, namespaces and domains are DNS names, so nothing in it needs an escape, neither in JSON nor from a kubelet.
+    A host is `"{job}-{type}-{index}.{namespace}.svc.{domain}:{port}",` with a type of at most 9 letters, an index of at most 5
+    digits, and a port of at most 11 (an int32). Around the hosts of each type is `"{type}":[],`, of at most 14 bytes.
+    """
+    host = len(job.name) + len(job.namespace) + len(domain) + 37
+    return spec.total_replicas * host + len(spec.replicas) * 14 + 2 <= INLINE_BYTES
+
+
+class ClusterSpec:
+    """What the replicas of one job know of each other.
+
+    Names of jobs, namespaces and domains are DNS names, so nothing in it needs an escape, neither in JSON nor for a
+    kubelet.
     """
 
     def __init__(self, job: ObjectMeta, spec: TFJobSpec, domain: str = "") -> None:
@@ -109,26 +119,36 @@ class ClusterSpec:
         lists = sum(len(_quoted(kind)) + 1 + hosts.size for kind, hosts in self._hosts.items())
         return 2 + lists + max(len(self._hosts) - 1, 0)
 
-    @property
+    @cached_property
     def is_alone(self) -> bool:
         """Whether the job has one replica: it gets no TF_CONFIG, or it would wait for nobody (B59)."""
         return self._spec.total_replicas == 1
 
     def is_told_to(self, replica_type: str) -> bool:
-        """Whether the whole cluster is told to replicas of this type, as it is to all but those of an elastic job (B60)."""
+        """Whether replicas of this type get the whole cluster: all do, except those of an elastic job (B60)."""
         return not (self._spec.dynamic_workers and replica_type in {c.WORKER, c.PS})
 
     def is_shared_with(self, replica_type: str) -> bool:
         """Whether pods of this type find the cluster in a ConfigMap: a long one, unless the template sets our variables."""
-        replica = self._spec.replicas[replica_type]
-        told = replica.replicas > 0 and not self.is_alone and self.is_told_to(replica_type)
-        return told and not replica.template.sets and self.size > INLINE_BYTES
+        return replica_type in self._sharing
+
+    @cached_property
+    def _sharing(self) -> frozenset[str]:
+        if self.size <= INLINE_BYTES or self.is_alone:
+            return frozenset()
+        return frozenset(
+            replica.type
+            for replica in self._spec.replicas.values()
+            if replica.replicas > 0 and not replica.template.sets and self.is_told_to(replica.type)
+        )
 
     @cached_property
     def digest(self) -> str:
         """The hash by which its ConfigMap is named, of the cluster and the job's UID; "" where no pod reads one."""
-        if not any(map(self.is_shared_with, self._spec.replicas)):
+        if not self._sharing:
             return ""
+        from hashlib import sha256  # 0.6 MB, for large jobs
+
         return sha256(f"{self._uid} {self.text}".encode()).hexdigest()[:16]
 
     def tf_config(self, replica_type: str, index: int) -> str:

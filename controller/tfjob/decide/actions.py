@@ -1,4 +1,4 @@
-"""What a plan is made of: values that the pure half of the controller answers and the other half carries out."""
+"""What a plan is made of: values that `decide` returns and the rest of the controller carries out."""
 
 from __future__ import annotations
 
@@ -9,21 +9,14 @@ from tfjob_operator.api.v1.conditions import is_finished
 
 if TYPE_CHECKING:
     from tfjob_operator.api.v1.types import JobStatus, TFJob
-    from tfjob_operator.controller.tfjob.children import ConfigMap, Pod, PodGroup, ReplicaKey, Service
-
-
-@dataclass(frozen=True, slots=True)
-class JobEvent:
-    """An event on the job. Events of a plan are recorded once the plan's status is on the server."""
-
-    type: str
-    reason: str
-    message: str
+    from tfjob_operator.controller.jobs.children import ConfigMap, Pod, PodGroup, ReplicaKey, Service
+    from tfjob_operator.controller.jobs.job_event import JobEvent
+    from tfjob_operator.controller.jobs.problems import Problem
 
 
 @dataclass(frozen=True, slots=True)
 class PodDeletion:
-    """A pod to delete, and what must be told before, since it is the pod that knows it."""
+    """A pod to delete, and the event to write before, since only the pod proves it."""
 
     pod: Pod
     event: JobEvent | None = None
@@ -37,21 +30,9 @@ class Mending:
     key: ReplicaKey
 
 
-ProblemKey = tuple[str, str, str]
-"""UID of a pod, name of its container or "", reason: the same for as long as it is the same problem."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why a pod does not start, and the event that tells it. To be told once, not at every sync."""
-
-    key: ProblemKey
-    event: JobEvent
-
-
 @dataclass(frozen=True, slots=True)
 class PodGroupResize:
-    """A PodGroup that asks for another number of pods than the job has need of now."""
+    """A PodGroup whose `minMember` must change."""
 
     group: PodGroup
     min_member: int
@@ -61,7 +42,7 @@ class PodGroupResize:
 class Plan:
     """What to do. `status` is None when the one on the server says all there is to say.
 
-    `requeue_after_s` is in how many seconds time alone will change the answer; None when it will not. `delete_job` is due when
+    `requeue_after_s` is in how many seconds another plan may be due by time alone; None for never. `delete_job` is due when
     the job has outlived its TTL. `relabel` are children whose labels say something else than their names, `reselect` services
     that select something else than their pods. `create_pod_group` is the least number of pods of the group to create, which
     comes before every pod. So do the ConfigMaps of `create_config_maps`, which are hashes.

@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.text import last_words, quoted
-from tfjob_operator.controller.tfjob.children import child_name
-from tfjob_operator.controller.tfjob.decide.pod_end import DISRUPTION_TARGET
+from tfjob_operator.api.v1.names import child_name
+from tfjob_operator.controller.jobs.pod_end import DISRUPTION_TARGET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
     from tfjob_operator.api.v1.types import IndexRestarts
-    from tfjob_operator.controller.tfjob.children import Pod
+    from tfjob_operator.controller.jobs.children import Pod
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)

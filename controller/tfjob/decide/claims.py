@@ -1,7 +1,8 @@
 """Which orphans a job adopts. Pure.
 
-As client-go's ControllerRefManager does it, but that nothing is released. Only the controller reference counts for everything
-else; labels say no more than which reference should be there. A child that another object controls is never touched (RM-01).
+As client-go's ControllerRefManager does it, except that nothing is released. For everything else only the controller
+reference counts; labels only say which reference should be there. A child that another object controls is never touched
+(RM-01).
 """
 
 from __future__ import annotations
@@ -9,22 +10,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.tfjob.children import NO_LABELS, Pod, Service
+from tfjob_operator.controller.jobs.children import NO_LABELS, Pod, Service
+from tfjob_operator.controller.jobs.pod_end import has_ended
 from tfjob_operator.controller.tfjob.decide.identity import key_of, key_of_labels, key_of_name, names_no_other
-from tfjob_operator.controller.tfjob.decide.pod_end import has_ended
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tfjob_operator.controller.tfjob.children import ReplicaKey
+    from tfjob_operator.controller.jobs.children import ReplicaKey
 
 C = TypeVar("C", Pod, Service)
 
 
 def is_adoptable(job: str, child: Pod | Service) -> bool:
-    """Whether an orphan that stays is by all its labels a replica, or a replica's service, of the job of this name.
+    """Whether all labels of an orphan make it a replica, or a replica's service, of the job of this name.
 
-    A pod that has ended is none: it is the outcome of another job (D15). A service is of use under its replica's name alone.
+    A pod that has ended is not adoptable: it is the outcome of another job (D15). A service is adoptable under its
+    replica's name only.
     """
     meta = child.metadata
     labels = meta.labels or NO_LABELS

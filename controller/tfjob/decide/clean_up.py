@@ -1,4 +1,4 @@
-"""What goes and what stays of a job that has ended. Pure."""
+"""What is deleted and what is kept of a job that has ended. Pure."""
 
 from __future__ import annotations
 
@@ -8,27 +8,37 @@ import msgspec
 
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionReason, ConditionType
-from tfjob_operator.api.v1.types import InvalidSpec
+from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
 from tfjob_operator.controller.tfjob.decide.actions import Plan, PodDeletion
+from tfjob_operator.controller.tfjob.decide.predecessor import is_of_predecessor
 from tfjob_operator.controller.tfjob.decide.replicas import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import datetime
 
     from tfjob_operator.api.v1.conditions import Conditions
-    from tfjob_operator.api.v1.types import ReplicaStatus, TFJobSpec
+    from tfjob_operator.api.v1.types import ReplicaStatus
     from tfjob_operator.controller.tfjob.decide.observe import Observed
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
     from tfjob_operator.controller.tfjob.decide.status_draft import StatusDraft
 
 
 def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed) -> Plan:
-    """Clean up, keep the counters true, and remove the job itself when it has been kept for as long as it is to be."""
+    """Clean up, keep the counters true, and delete the job itself when its TTL is over.
+
+    The status of a job that another operator has ended is left as it is, and so are its pods unless the job says what is to
+    become of them: the default has changed with the years, and what still runs may have been left on purpose.
+    """
     left = None
-    if spec.ttl_s is not None and draft.completion_time is not None:
-        left = spec.ttl_s - (draft.now - draft.completion_time).total_seconds()
+    ended_at = _ended_at(draft)
+    if spec.ttl_s is not None and ended_at is not None:
+        left = spec.ttl_s - (draft.now - ended_at).total_seconds()
         if left <= 0:
             return Plan(delete_job=True)
+    is_anothers_end = is_of_predecessor(draft.job.status)
+    if is_anothers_end and not (isinstance(spec, TFJobSpec) and spec.says_clean_pod_policy):
+        return Plan(requeue_after_s=left)
     policy = _policy(draft, spec)
     leaving = to_clean_up(policy, seen.replicas)
     # What is too many may not run on, under no policy; if it has ended it is kept or taken as all others are.
@@ -36,7 +46,7 @@ def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed) 
     draft.replica_statuses = without_active(_recounted(draft.replica_statuses, seen), seen.replicas, leaving)
     staying = {replica.key for replica in _without(seen.replicas, leaving)}
     return Plan(
-        status=draft.freeze(),
+        status=None if is_anothers_end else draft.freeze(),
         delete_pods=tuple(PodDeletion(replica.pod) for replica in (*leaving, *surplus) if not replica.terminating),
         delete_services=seen.services_except(staying),
         requeue_after_s=left,
@@ -44,7 +54,7 @@ def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed) 
 
 
 def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
-    """Return the pods that go after the end: All takes all, None none, Running those that have not ended themselves."""
+    """Return the pods that are deleted after the end: all under All, none under None, those not ended under Running."""
     if policy == CleanPodPolicy.NONE:
         return []
     # By the pod, not by its outcome: a replica that is done may still burn CPU in a sidecar.
@@ -61,9 +71,17 @@ def policy_after(ended: Conditions, policy: str) -> str:
 def without_active(
     counts: dict[str, ReplicaStatus], replicas: Sequence[Replica], leaving: Sequence[Replica]
 ) -> dict[str, ReplicaStatus]:
-    """Return the counters when clean-up has begun: what it takes is active no more, though its pod may take a while to go."""
+    """Return the counters when clean-up has begun: pods that are being deleted are not active, though they may take a while."""
     staying = count(_without(replicas, leaving), counts)
     return {name: msgspec.structs.replace(found, active=staying[name].active) for name, found in counts.items()}
+
+
+def _ended_at(draft: StatusDraft) -> datetime | None:
+    """Return when the job ended. Other operators have left the completion time out; their condition has a time, too."""
+    if draft.completion_time is not None:
+        return draft.completion_time
+    ends = (each for each in draft.conditions if conditions.is_end(each))
+    return next((each.last_transition_time for each in ends), None)
 
 
 def _policy(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> str:

@@ -1,8 +1,9 @@
-"""The ConfigMaps of a job whose cluster specification is long: which are to be made, and which may go. Pure.
+"""The ConfigMaps of a job whose cluster specification is long: which must be created, and which may be deleted. Pure.
 
-A ConfigMap is immutable, and named by a hash of what is in it and of the job's UID: a job that is scaled gets another one, and
-that of an earlier job is in nobody's way. Its pods say by a label which they read. A kubelet reads it whenever it starts a
-container, also again in place; so one that a pod may still need stays, or is made again, and goes when there is no such pod.
+A ConfigMap is immutable, and named by a hash of its content and of the job's UID. So a job that is scaled gets another one,
+and that of an earlier job is in nobody's way. Pods say by a label which one they read. A kubelet reads it whenever it
+starts a container, also again in place; so a ConfigMap that a pod may still need stays, or is created again, and is deleted
+when there is no such pod.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.types import InvalidSpec
+from tfjob_operator.controller.jobs.children import NO_LABELS
+from tfjob_operator.controller.jobs.pod_end import has_ended
 from tfjob_operator.controller.tfjob.build.config_map import config_map_name
-from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
-from tfjob_operator.controller.tfjob.children import NO_LABELS
-from tfjob_operator.controller.tfjob.decide.pod_end import has_ended
+from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec, is_surely_short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tfjob_operator.api.v1.types import TFJob, TFJobSpec
-    from tfjob_operator.controller.tfjob.children import ConfigMap, Pod
+    from tfjob_operator.controller.jobs.children import ConfigMap, Pod
     from tfjob_operator.controller.tfjob.decide.actions import Plan
 
 _DIGEST: Final = re.compile("[0-9a-f]{16}")
@@ -44,7 +45,7 @@ def with_config_maps(
     if isinstance(spec, InvalidSpec) or plan.delete_job or plan.ends(job):
         return plan
     readers = [pod for pod in pods if _digest_of(pod) and not has_ended(pod)]
-    if not (readers or held or plan.create_pods):
+    if not (readers or held) and (not plan.create_pods or is_surely_short(job.metadata, spec, domain)):
         return plan
     going = {deletion.pod.metadata.uid for deletion in plan.delete_pods}
     needed = {

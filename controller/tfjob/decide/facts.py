@@ -1,4 +1,4 @@
-"""What a status remembers, since the pods that prove it may be gone: finished replicas, and that the job has begun. Pure."""
+"""Facts that a status keeps, since the pods that prove them may be gone: finished replicas, that the job has begun. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfjob_operator.api.v1.constants import ConditionType
+from tfjob_operator.api.v1.indices import format_indices, parse_indices
 from tfjob_operator.api.v1.types import Begun
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
-from tfjob_operator.controller.tfjob.decide.indices import format_indices, parse_indices
 from tfjob_operator.controller.tfjob.decide.replicas import Outcome, count
 from tfjob_operator.controller.tfjob.decide.restarts import merged
 
@@ -37,7 +37,7 @@ def remembered(status: JobStatus, finished: Finished) -> dict[str, str]:
     written = dict(status.finished_indices)
     for name, indices in finished.items():
         beyond = parse_indices(written.get(name, ""), below=MAX_REPLICAS)
-        if indices | beyond:
+        if indices or beyond:
             written[name] = format_indices(indices | beyond)
     return written
 
@@ -99,6 +99,6 @@ def _merged_begun(status: JobStatus, observed: JobStatus) -> Begun | None:
 def counted(replicas: Sequence[Replica], finished: Finished) -> dict[str, ReplicaStatus]:
     """Count pods for the types in `finished`; a replica that has succeeded stays counted when its pod is gone (B22)."""
     return {
-        name: msgspec.structs.replace(found, succeeded=len(finished[name]))
+        name: msgspec.structs.replace(found, succeeded=len(finished[name])) if finished[name] else found
         for name, found in count(replicas, finished).items()
     }

@@ -1,8 +1,8 @@
-"""Gang scheduling: the pods of a job get their places together or not at all. What a plan becomes by it. Pure.
+"""Gang scheduling: the pods of a job are scheduled together or not at all. This module adds a PodGroup to a plan. Pure.
 
-A job has one PodGroup of its own name. It is created before any pod and names the least number of pods that are of use; it goes
-with the end of the job, or while the job is suspended. Only `minMember`, and the resources reckoned from it, are ever written
-to a group that exists: its queue belongs to whoever moves it (B66).
+A job has one PodGroup of its own name. It is created before any pod, names the least number of pods that are of use, and is
+deleted when the job ends or is suspended. Only `minMember`, and the resources computed from it, are ever written to a group
+that exists: its queue belongs to whoever moves the group (B66).
 """
 
 from __future__ import annotations
@@ -15,29 +15,32 @@ from tfjob_operator.api.scheduling import POD_GROUP_PENDING
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.types import InvalidSpec
-from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan, PodGroupResize, Problem
+from tfjob_operator.controller.jobs.job_event import JobEvent
+from tfjob_operator.controller.jobs.problems import Problem
+from tfjob_operator.controller.tfjob.decide.actions import Plan, PodGroupResize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.jobs.children import PodGroup
     from tfjob_operator.controller.tfjob.build.gang_scheduler import GangScheduler
-    from tfjob_operator.controller.tfjob.children import PodGroup
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 
 FIRST_LOOK_S: Final = 0.5
-"""When a job asks again whether PodGroups were listed by now, as long as that has not failed: the operator has just started."""
+"""After how many seconds a job asks again whether PodGroups are listed, if that did not fail: the operator has just started."""
 LOOK_AGAIN_S: Final = 5.0
-"""How often it asks when that has failed. It asks our cache; the cache tries every half minute or so."""
+"""After how many seconds it asks again when listing has failed. That reads our cache, which lists again every half minute
+or so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """What is observed of a job's gang: its own PodGroup, if there is one.
+    """What is known of a job's PodGroup.
 
-    `known` is False until PodGroups have been listed once, and `failure` says why they could not be, if that was tried: their
-    CRD is not installed, say.
+    `known` is False until PodGroups have been listed once; `failure` says why that failed, if it did: perhaps the CRD is
+    not installed.
     """
 
     scheduler: GangScheduler
@@ -49,9 +52,9 @@ class Gang:
 def with_gang(
     plan: Plan, job: TFJob, spec: TFJobSpec | InvalidSpec, replicas: Iterable[Replica], gang: Gang | None
 ) -> Plan:
-    """Return the plan with what it takes that all pods get their places together; `gang` is None where that is not in use.
+    """Return the plan with what its PodGroup needs; `gang` is None where no gang scheduler is in use.
 
-    `replicas` are those that have a pod and are asked for. Of a job that is held the group stays as it is.
+    `replicas` are those that have a pod and are asked for. The group of a held job stays as it is.
     """
     if gang is None or plan.ends(job):
         return plan
@@ -100,14 +103,14 @@ def _admitted(gang: Gang) -> bool:
 
 
 def _held_back(plan: Plan) -> Plan:
-    """No pod is created, nor the service of one: a job that waits in a queue takes nothing of the cluster."""
+    """Create no pod, and no service: a job that waits in a queue uses no resources of the cluster."""
     waiting = {key.name for key in plan.create_pods}
     services = tuple(key for key in plan.create_services if key.name not in waiting)
     return replace(plan, create_pods=(), create_services=services)
 
 
 def _in_ignorance(plan: Plan, job: TFJob, gang: Gang) -> Plan:
-    """Nothing can be created, and nothing will tell when it can: the clock must."""
+    """Create nothing. Nothing will wake the job, so it is queued again after some time."""
     wait_s = LOOK_AGAIN_S if gang.failure else FIRST_LOOK_S
     requeue_after_s = wait_s if plan.requeue_after_s is None else min(plan.requeue_after_s, wait_s)
     plan = _held_back(replace(plan, requeue_after_s=requeue_after_s))
@@ -120,7 +123,7 @@ def _in_ignorance(plan: Plan, job: TFJob, gang: Gang) -> Plan:
 
 
 def _first_events(job: TFJob, spec: TFJobSpec, scheduler: GangScheduler) -> tuple[JobEvent, ...]:
-    """Said once, when the job begins."""
+    """Return the events that are recorded once, when the job begins."""
     if job.status.start_time is not None:
         return ()
     if not {replica.template.scheduler_name for replica in spec.replicas.values()} - {"", scheduler.name}:

@@ -83,7 +83,7 @@ def _wait(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
     """Wait for an edit, and for the job's deadline."""
     deadline_s = spec.active_deadline_s
     if conditions.is_true(draft, ConditionType.SUSPENDED):
-        deadline_s = None  # it is resumed when the specification is mended, and its time starts anew then
+        deadline_s = None  # it is resumed when the specification is corrected, and its time starts anew then
     else:
         draft.start()
     ending = past_deadline(draft, deadline_s)

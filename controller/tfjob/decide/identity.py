@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.tfjob.children import NO_LABELS, ReplicaKey
+from tfjob_operator.controller.jobs.children import NO_LABELS, ReplicaKey
 
 if TYPE_CHECKING:
-    from tfjob_operator.controller.tfjob.children import ChildMeta
+    from tfjob_operator.controller.jobs.children import ChildMeta
 
 NO_REPLICA: Final = ReplicaKey("", -1, "")
 """The key of a pod of which neither name nor labels say what it is."""
@@ -20,9 +20,9 @@ _TYPE_OF_LABEL: Final = {name.lower(): name for name in c.REPLICA_TYPES}
 
 
 def key_of(job: str, child: ChildMeta) -> ReplicaKey | None:
-    """Return the replica of this job that an owned child is, by its name, or else by its labels; None where neither says so.
+    """Return which replica of this job an owned child is: by its name, else by its labels; None where neither says so.
 
-    An edit of the labels so makes no other replica of a pod, and none the less (U9).
+    So an edit of the labels turns no pod into another replica, or into none (U9).
     """
     key = key_of_name(job, child.name)
     if key is not None or not names_no_other(job, child):

@@ -1,4 +1,4 @@
-"""What users have edited of a job's children, and what is to be set right again. Pure."""
+"""What users have edited of a job's children, and must be restored. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.jobs.children import NO_LABELS, ChildLabels, ReplicaKey
 from tfjob_operator.controller.tfjob.build.labels import selector_of
-from tfjob_operator.controller.tfjob.children import NO_LABELS, ChildLabels, ReplicaKey
 from tfjob_operator.controller.tfjob.decide.actions import Mending
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tfjob_operator.controller.tfjob.children import Pod, ReplicaKey, Service
+    from tfjob_operator.controller.jobs.children import Pod, ReplicaKey, Service
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 
@@ -23,7 +23,7 @@ def relabellings(
 ) -> Iterator[Mending]:
     """Yield the children whose labels are not those of the replica that their names say they are (U9).
 
-    What has another name has no more than its labels to say what it is: those are left as they are.
+    For a child with any other name the labels alone say what it is; it is left as it is.
     """
     for replica in replicas:
         yield from _relabelled(job, replica.key, replica.pod)
@@ -32,7 +32,7 @@ def relabellings(
 
 
 def reselections(job: str, services: Iterable[tuple[ReplicaKey, Service]]) -> Iterator[Mending]:
-    """Yield the services that select something else than the pod of their replica (U17)."""
+    """Yield the services that do not select the pod of their replica (U17)."""
     for key, service in services:
         if service.spec is None or service.metadata.deletion_timestamp is not None:
             continue
@@ -63,5 +63,11 @@ def _relabelled(job: str, key: ReplicaKey, child: Pod | Service) -> Iterator[Men
     if meta.deletion_timestamp is not None or meta.name != key.name:
         return
     labels = meta.labels or NO_LABELS
-    if labels != labels_wanted(job, key, beside=labels):
+    wanted = labels_wanted(job, key, beside=labels)
+    if labels != wanted and labels != _of_newer_family(wanted):
         yield Mending(child, key)
+
+
+def _of_newer_family(labels: ChildLabels) -> ChildLabels:
+    """Return the labels that training-operator has set since 1.6. Nobody has edited those, and they say all there is to say."""
+    return msgspec.structs.replace(labels, group_name="", job_name="", replica_type="", replica_index="")

@@ -1,4 +1,4 @@
-"""The children of a job as a plan sees them: one pod for each replica that there is to be, and what is too many. Pure."""
+"""The children of a job as a plan sees them: one pod for each replica that should exist, and what is surplus. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.tfjob.children import Pod, ReplicaKey, Service
+    from tfjob_operator.controller.jobs.children import Pod, ReplicaKey, Service
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The children of a job. `surplus` are pods that the specification does not ask for (any more), and second ones.
+    """The children of a job.
 
-    A service is of use by its name alone, which is where its pod is looked for; its key is None where that says none.
+    `surplus` are pods that the specification does not ask for (any more), and second ones of a replica. A service belongs
+    to a replica by its name alone, since its pod is looked up by it; its key is None where the name says nothing.
     """
 
     replicas: Sequence[Replica]
@@ -43,7 +44,7 @@ class Observed:
         return [(key, service) for key, service in self.services if key is not None and key in keys]
 
     def limited_to(self, sizes: Mapping[str, int]) -> Observed:
-        """Return the same of a job that is to have so many replicas by type: those beyond are surplus."""
+        """Return the same for a job with so many replicas by type: pods beyond are surplus."""
         if all(replica.index < sizes.get(replica.type, 0) for replica in self.replicas):
             return self
         beyond = [replica for replica in self.replicas if replica.index >= sizes.get(replica.type, 0)]
@@ -52,7 +53,7 @@ class Observed:
 
 
 def observe(job: TFJob, pods: Iterable[Pod], services: Iterable[Service]) -> Observed:
-    """Find out what is there."""
+    """Sort out the children of a job."""
     name = job.metadata.name
     replicas, others = replicas_of(name, pods, job.status.restarts)
     return Observed(replicas, others, [(key_of_name(name, service.metadata.name), service) for service in services])

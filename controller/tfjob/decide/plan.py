@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.tfjob.children import ConfigMap, Pod, Service
+    from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
     from tfjob_operator.controller.tfjob.decide.actions import Plan
     from tfjob_operator.controller.tfjob.decide.gang import Gang
     from tfjob_operator.controller.tfjob.decide.observe import Observed
@@ -57,7 +57,7 @@ def plan(
     if job.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
         return NOTHING
     draft, seen = StatusDraft(job, now), observe(job, pods, services)
-    if isinstance(spec, TFJobSpec):
+    if isinstance(spec, TFJobSpec) and seen.replicas:
         seen = seen.limited_to(spec.sizes)
     decided = with_gang(_decide(draft, spec, seen), job, spec, seen.replicas, gang)
     return with_config_maps(decided, job, spec, pods, config_maps, domain=domain)

@@ -9,17 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1.bounds import BOUNDS
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
-from tfjob_operator.controller.tfjob.decide.bounds import BOUNDS, bounded
+from tfjob_operator.controller.tfjob.decide.bounds import bounded
 from tfjob_operator.controller.tfjob.decide.held import unless_refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tfjob_operator.api.v1.bounds import Bound
     from tfjob_operator.api.v1.types import InvalidSpec, TFJob
-    from tfjob_operator.controller.tfjob.decide.bounds import Bound
 
 
 def read(job: TFJob) -> TFJobSpec | InvalidSpec:
@@ -33,7 +34,7 @@ def reading_of(job: TFJob) -> tuple[int, bool]:
 
 
 def in_force(job: TFJob, spec: TFJobSpec | InvalidSpec, bounds: Sequence[Bound] = BOUNDS) -> TFJobSpec | InvalidSpec:
-    """Return the specification to follow now: refused, or cut down to the bounds, or as it was read."""
+    """Return the specification to follow now: as it was read, or cut down to the bounds, or as refused."""
     if isinstance(spec, TFJobSpec):
         spec = bounded(job, spec, bounds)
     return unless_refused(job, spec)

@@ -1,9 +1,9 @@
-"""What the pods of a job amount to: which replica each one is, and what has become of it. Pure.
+"""What the pods of a job amount to: which replica each of them is, and what has become of it. Pure.
 
-A replica has one pod; which one, where there are several, is decided here.
+A replica has one pod; if there are several, it is decided here which one that is.
 
-A replica's outcome is that of its container `tensorflow`: a sidecar that still runs does not keep a finished replica alive, and
-a failed sidecar does not fail one whose `tensorflow` goes on.
+A replica's outcome is that of its container `tensorflow`: it is finished though a sidecar still runs, and a failed sidecar
+does not fail a replica whose `tensorflow` goes on.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from tfjob_operator.api.core import PodPhase
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.types import ReplicaStatus
-from tfjob_operator.controller.tfjob.children import NO_LABELS
-from tfjob_operator.controller.tfjob.decide.identity import NO_REPLICA, key_of
-from tfjob_operator.controller.tfjob.decide.pod_end import (
+from tfjob_operator.controller.jobs.children import NO_LABELS
+from tfjob_operator.controller.jobs.pod_end import (
     TERMINAL,
     has_ended,
     is_disrupted,
@@ -28,13 +27,14 @@ from tfjob_operator.controller.tfjob.decide.pod_end import (
     was_left_by_its_own_policy,
     was_stopped,
 )
+from tfjob_operator.controller.tfjob.decide.identity import NO_REPLICA, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
     from tfjob_operator.api.v1.types import IndexRestarts
-    from tfjob_operator.controller.tfjob.children import Pod, ReplicaKey
+    from tfjob_operator.controller.jobs.children import Pod, ReplicaKey
 
 _POLICIES: Final = frozenset(RestartPolicy)
 
@@ -50,7 +50,7 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One pod of the job, with its replica and its fate. `ended` tells how `tensorflow` ended, where the pod says so."""
+    """One pod of the job, with its replica and its outcome. `ended` is how `tensorflow` ended, where the pod says so."""
 
     key: ReplicaKey
     pod: Pod
@@ -69,13 +69,13 @@ class Replica:
 
     @property
     def restart_policy(self) -> str:
-        """The policy of its replica when the pod was made, or "" where it bears no word of it: it is an older one (U15)."""
+        """The policy of the replica when the pod was created; "" for an older pod, which does not say so (U15)."""
         policy = (self.pod.metadata.labels or NO_LABELS).restart_policy
         return policy if policy in _POLICIES else ""
 
     @property
     def terminating(self) -> bool:
-        """Whether the pod is on its way out: neither counted as failed nor replaced before it is gone (B43)."""
+        """Whether the pod is being deleted: it is not counted as failed, and not replaced before it is gone (B43)."""
         return self.pod.metadata.deletion_timestamp is not None
 
     @property
@@ -103,10 +103,10 @@ class Replica:
 def replicas_of(
     job: str, pods: Iterable[Pod], records: Iterable[IndexRestarts] = ()
 ) -> tuple[list[Replica], list[Replica]]:
-    """Read replica and fate of each pod that the job of this name controls. Return one for each replica, and all others.
+    """Determine the replica and the outcome of each pod that the job controls. Return one pod for each replica, and all others.
 
     The others are never judged, counted, or accounted for (D7). `records` are those of the job's status: they know what the
-    pods no longer tell.
+    pods no longer show.
     """
     stopped = {record.pod for record in records if record.stopped}
     chosen: dict[ReplicaKey, Replica] = {}
@@ -144,7 +144,7 @@ def _outcome(pod: Pod, *, stopped: bool) -> tuple[Outcome, ContainerStateTermina
     if phase not in TERMINAL and (training is None or not is_final(pod, training)):
         return (Outcome.ACTIVE if phase == PodPhase.RUNNING else Outcome.WAITING), None
     # A sidecar's failure makes the pod Failed, but the replica did its work if `tensorflow` ended with 0. With a reason the pod
-    # was ended as a whole (its deadline, an eviction), and an end with 0 may be the answer to that.
+    # was ended as a whole (its deadline, an eviction), and an end with 0 may be the response to that.
     did_its_work = phase == PodPhase.SUCCEEDED or (ended is not None and ended.exit_code == 0 and not pod.status.reason)
     if did_its_work and not stopped and not was_stopped(pod, ended):
         return Outcome.SUCCEEDED, ended

@@ -13,23 +13,23 @@ import msgspec
 
 from tfjob_operator.api.core import PodRestartPolicy
 from tfjob_operator.api.v1.types import IndexRestarts
-from tfjob_operator.controller.tfjob.decide.pod_end import goes_with_more_grace, native_sidecars
+from tfjob_operator.controller.jobs.pod_end import goes_with_more_grace, native_sidecars
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from tfjob_operator.controller.tfjob.children import Pod
+    from tfjob_operator.controller.jobs.children import Pod
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 
 def account(
     records: Iterable[IndexRestarts], replicas: Iterable[Replica], failed: Collection[str]
 ) -> tuple[IndexRestarts, ...]:
-    """Bring the records up to date with the pods that are there.
+    """Update the records from the pods that exist.
 
-    `failed` are the UIDs of pods that failed by themselves and are about to be replaced. Idempotent: the same pods
-    change nothing the second time, and counts never fall. A record is moved to another pod only when that has something to
-    count; whether that pod is the later one must be confirmed (see `taken_over`).
+    `failed` are the UIDs of pods that failed by themselves and are about to be replaced. Idempotent: the same pods change
+    nothing the second time, and counts never fall. A record is moved to another pod only when that has something to count;
+    whether that pod is the later one must be confirmed (see `taken_over`).
     """
     found = {(record.type, record.index): record for record in records}
     for replica in replicas:

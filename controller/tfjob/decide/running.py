@@ -1,4 +1,4 @@
-"""What to do about a job that is to run: make what is missing, make failed pods again, and see whether it has ended. Pure."""
+"""What to do about a job that should run: create what is missing, replace failed pods, and see whether it has ended. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
-from tfjob_operator.controller.tfjob.children import ReplicaKey
-from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan, PodDeletion
+from tfjob_operator.controller.jobs.children import ReplicaKey
+from tfjob_operator.controller.jobs.job_event import JobEvent
+from tfjob_operator.controller.tfjob.decide.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.decide.announcements import announce
 from tfjob_operator.controller.tfjob.decide.causes import most_restarts
 from tfjob_operator.controller.tfjob.decide.ending import Ending, conclude, past_deadline, until_deadline
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def run(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
-    """Decide about a job that lives. When it ends, the plan says so and nothing else."""
+    """Decide about a running job. When it ends, the plan says so and nothing else."""
     finished = finished_indices(draft.job.status, spec.sizes, seen.replicas)
     restarting = [
         replica
@@ -56,7 +57,7 @@ def _go_on(
     *,
     running: bool,
 ) -> Plan:
-    """Make, make again, and mend what there is to be; take what is too many."""
+    """Create what is missing, replace failed pods, restore edited children, and delete surplus ones."""
     name = draft.job.metadata.name
     keys = _keys(name, spec, finished)
     present = {replica.key for replica in seen.replicas}
@@ -138,13 +139,15 @@ def _exit_event(replica: Replica) -> JobEvent | None:
 
 def _keys(job: str, spec: TFJobSpec, finished: Finished) -> list[ReplicaKey]:
     """Return the replicas that should have a pod: all that have not succeeded."""
-    return [
-        ReplicaKey.of(job, replica.type, index)
-        for replica in spec.replicas.values()
-        for index in range(replica.replicas)
-        if index not in finished[replica.type]
-    ]
+    keys: list[ReplicaKey] = []
+    for replica in spec.replicas.values():
+        done = finished[replica.type]
+        indices = range(replica.replicas)
+        keys += ReplicaKey.each(
+            job, replica.type, [index for index in indices if index not in done] if done else indices
+        )
+    return keys
 
 
 def _missing(keys: Iterable[ReplicaKey], present: Collection[ReplicaKey]) -> tuple[ReplicaKey, ...]:
-    return tuple(key for key in keys if key not in present)
+    return tuple([key for key in keys if key not in present] if present else keys)

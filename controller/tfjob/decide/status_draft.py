@@ -1,7 +1,7 @@
-"""The status of one job while a plan is made of it. Pure.
+"""The status of one job while its plan is made. Pure.
 
-A draft starts as the status that the job has, is changed in place by the functions that make the plan, and is frozen at its
-end: into the status to write, or into None when nothing changed. It lives for one plan; nobody keeps it.
+A draft starts as the status that the job has, is changed in place by the functions that make the plan, and is frozen at the
+end: into the status to write, or into None when nothing changed. It lives for one plan only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
 from tfjob_operator.api.v1.types import JobStatus
-from tfjob_operator.controller.tfjob.decide.actions import JobEvent
+from tfjob_operator.controller.jobs.job_event import JobEvent
 from tfjob_operator.controller.tfjob.decide.facts import counted, remembered
 from tfjob_operator.controller.tfjob.decide.restarts import account
 

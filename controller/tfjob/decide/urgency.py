@@ -1,6 +1,6 @@
-"""Which statuses may wait before they are written, by what changed in them. Pure.
+"""Which statuses may wait before they are written: it depends on what changed in them. Pure.
 
-How long they wait is decided by the window (`controller.tfjob.window`).
+How long they wait is decided by `controller.jobs.window`.
 """
 
 from __future__ import annotations

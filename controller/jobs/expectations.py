@@ -1,14 +1,14 @@
-"""Creates and deletes of ours that the cache does not show yet.
+"""Our own creates and deletes that the cache does not show yet.
 
-A cache lags behind our own writes. Until the creates and deletes of one sync have been observed, a second one would repeat
-them; so a job with unmet expectations gets its status computed but neither creates nor deletes (EX-09). Children are expected
-one by one, creations by name and deletions by UID, and not as counts.
+A cache lags behind our own writes. Until the creates and deletes of one sync have been observed, another sync would repeat
+them; so for a job with unmet expectations the status is computed, but nothing is created or deleted (EX-09). Unlike
+client-go's counters, expectations name the children: creations by name, deletions by UID.
 
 Invariants:
 
-- An event that comes twice, or belongs to another child, never stands in for one that is missing (B11, B18).
-- Records belong to a job's namespace and UID: a job that is deleted and created again under its name starts with none (EX-06,
-  EX-08), and objects in other namespaces meet none of them (D2).
+- An event that comes twice, or belongs to another child, does not meet the expectation of a missing one (B11, B18).
+- Records belong to a job's namespace and UID. So a job that is deleted and created again under its name starts with none
+  (EX-06, EX-08), and objects of other namespaces meet none of them (D2).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tfjob_operator.controller.tfjob.children import OwnerKey
+    from tfjob_operator.api.owners import OwnerKey
     from tfjob_operator.workqueue.clock import Clock
 
 EXPIRY_S: Final = 300.0
-"""EX-02: an event that has not come after five minutes was lost; going on is better than standing still."""
+"""EX-02: an event that has not come after five minutes was lost. Going on is better than standing still."""
 
 
 EXPIRY_SLACK_S: Final = 0.1
-"""Who looks again does so a little later, since a timer may fire a rounding error early."""
+"""A job is queued this much after its expectations expire, since a timer may fire a rounding error early."""
 
 
 @dataclass(slots=True)
@@ -38,9 +38,9 @@ class _Record:
 
 
 class Expectations:
-    """Expected creations and deletions, per owner. A record exists only while something in it is outstanding.
+    """Expected creations and deletions, by owner. A record exists only while something in it is outstanding.
 
-    `kind` tells pods and services of one name apart. All methods are synchronous, so between two awaits nothing changes.
+    `kind` distinguishes a pod from a service of the same name. All methods are synchronous, so a change is never half done.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -48,7 +48,7 @@ class Expectations:
         self._records: dict[OwnerKey, _Record] = {}
 
     def satisfied(self, owner: OwnerKey) -> bool:
-        """Whether nothing is outstanding, or what is has expired (EX-01). Ask before reading the cache (EX-04)."""
+        """Return whether nothing is outstanding, or what is has expired (EX-01). Call this before reading the cache (EX-04)."""
         record = self._records.get(owner)
         if record is None:
             return True
@@ -65,7 +65,7 @@ class Expectations:
         return max(0.0, record.born + EXPIRY_S - self._clock.monotonic()) + EXPIRY_SLACK_S
 
     def expect_creations(self, owner: OwnerKey, kind: str, names: Iterable[str]) -> None:
-        """Record creates that are about to be sent; before the first of them leaves (EX-04)."""
+        """Record creates that are about to be sent. Call this before the first of them is sent (EX-04)."""
         self._record(owner).creations.update(_key(kind, name) for name in names)
         self._drop_if_met(owner)
 
@@ -75,19 +75,19 @@ class Expectations:
         self._drop_if_met(owner)
 
     def creation_observed(self, owner: OwnerKey, kind: str, name: str) -> None:
-        """Meet an expectation: the child is in the cache, or its create failed or was never sent."""
+        """Meet an expectation: the cache shows the child, or its create failed or was never sent."""
         if record := self._records.get(owner):
             record.creations.discard(_key(kind, name))
             self._drop_if_met(owner)
 
     def deletion_observed(self, owner: OwnerKey, kind: str, uid: str) -> None:
-        """Meet an expectation: the child is gone or is being deleted, or its delete failed. Counted once (EX-07)."""
+        """Meet an expectation: the child is gone or being deleted, or its delete failed. Repeating changes nothing (EX-07)."""
         if record := self._records.get(owner):
             record.deletions.discard(_key(kind, uid))
             self._drop_if_met(owner)
 
     def forget(self, owner: OwnerKey) -> None:
-        """Drop the records of an owner: it is gone (EX-08)."""
+        """Drop the records of an owner that is gone (EX-08)."""
         self._records.pop(owner, None)
 
     def _record(self, owner: OwnerKey) -> _Record:

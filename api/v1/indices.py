@@ -22,6 +22,8 @@ def format_indices(indices: Iterable[int]) -> str:
 def parse_indices(text: str, below: int) -> set[int]:
     """Read what `format_indices` wrote, as far as it is less than `below`. Anything else in it is ignored."""
     found: set[int] = set()
+    if not text:
+        return found
     for part in text.split(","):
         first, dash, last = part.partition("-")
         if first.isdecimal() and (not dash or last.isdecimal()):

@@ -1,7 +1,7 @@
 """How a pod ends: which container terminations are final, when the pod has ended, and which ends others caused. Pure.
 
-All of it is read from the pod, for that is what its kubelet goes by: its phase, containers, conditions and deletion, and the
-restart policies that it was made with.
+All of it is read from the pod, as its kubelet does: from its phase, containers, conditions and deletion, and from the
+restart policies with which it was created.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
         PodCondition,
         PodSpec,
     )
-    from tfjob_operator.controller.tfjob.children import Pod
+    from tfjob_operator.controller.jobs.children import Pod
 
 TERMINAL: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 DISRUPTIONS: Final = frozenset(
     {"Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "Preempted"}
 )
-"""Reasons in a failed pod's status that say the cluster took it away; the training did nothing wrong."""
+"""Reasons of a failed pod which say that the cluster took it away; the training did nothing wrong."""
 DEADLINE_EXCEEDED: Final = "DeadlineExceeded"
-"""The pod's own activeDeadlineSeconds: its author's doing, also where a kubelet tells of no container."""
+"""The pod exceeded its own activeDeadlineSeconds, which its author chose. The kubelet may report no container then."""
 REJECTED: Final = "Pod was rejected"
-"""How the message begins by which a kubelet turns a pod away, since Kubernetes 1.26."""
+"""The beginning of the message with which a kubelet rejects a pod, since Kubernetes 1.26."""
 UNKNOWN: Final = "ContainerStatusUnknown"
-"""The reason of containers of which a kubelet knows nothing. After its restart it gives it to pods that it had turned away."""
+"""The reason of containers of which a kubelet knows nothing. After a restart it gives this to pods that it had rejected."""
 
 DISRUPTION_TARGET: Final = "DisruptionTarget"
 BY_KUBELET: Final = "TerminationByKubelet"
-"""With this reason a kubelet that ends a pod sets DisruptionTarget: with the end, when the containers have had their SIGTERM.
-Others (taints, the eviction API, preemption) set it before they delete the pod."""
+"""The reason with which a kubelet that ends a pod sets DisruptionTarget: at the pod's end, after its containers got SIGTERM.
+Others (taints, the eviction API, preemption) set the condition before they delete the pod."""
 
 RESTARTING_ALL: Final = "RestartingAllContainers"
 """A container's reason while a rule restarts all containers of its pod (Kubernetes 1.36)."""
@@ -47,10 +47,11 @@ ALL_RESTARTING: Final = "AllContainersRestarting"
 
 
 def is_final(pod: Pod, status: ContainerStatus) -> bool:
-    """Whether an ordinary container has terminated and its kubelet leaves it as it is.
+    """Whether an ordinary container has terminated and its kubelet will not start it again.
 
-    The first rule that names the exit code decides, else the container's own policy, else the pod's (KEP-5307). A rule counts
-    only beside a policy of the container's own, as for the kubelet. What restarts all containers starts ended ones, too.
+    The first rule that matches the exit code decides, else the container's own policy, else the pod's (KEP-5307). As in
+    the kubelet, rules count only if the container has a policy of its own. A restart of all containers also starts those that
+    have ended.
     """
     ended = status.state.terminated
     if ended is None or ended.reason == RESTARTING_ALL or _condition(pod, ALL_RESTARTING) is not None:
@@ -87,11 +88,12 @@ def is_disrupted(pod: Pod) -> bool:
 def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
     """Return whether an exit with 0 may be a reaction to SIGTERM: a process that saves a checkpoint then is not done.
 
-    At a node's shutdown DisruptionTarget alone tells, also if somebody deletes the pod then. Of a pod that is being deleted
-    only an end before the request counts, and when that was is known only while the grace is the pod's own: the kubelet's
-    last delete (grace 0), and each that shortens the grace, moves `deletionTimestamp` (Kubernetes 1.33). The API has whole
-    seconds: a tie counts as stopped, so the replica runs again. A container that was between two runs when the pod was deleted
-    was not done either, though its phase may become Succeeded (1.27). A success that was seen in time is in the job's status.
+    During a node's shutdown only DisruptionTarget says so, also if somebody deletes the pod then. If the pod is being deleted,
+    the process is done only if it ended before the delete. When that was is known only while the grace period is the pod's own:
+    the kubelet's last delete (grace 0), and each one that shortens the grace period, moves `deletionTimestamp` (Kubernetes
+    1.33). The API has whole seconds: a tie counts as stopped, so the replica runs again. A container that was between two runs
+    when the pod was deleted was not done either, though the pod's phase may become Succeeded (1.27). A success that was seen in
+    time is in the job's status.
     """
     meta = pod.metadata
     if meta.deletion_timestamp is None:
@@ -104,12 +106,12 @@ def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
         return True
     if ended is None or ended.finished_at is None or not stays_ended(pod.spec, CONTAINER_NAME, ended.exit_code):
         return True
-    # As a length of time: a grace of thousands of years is one that the API takes, and no date lies that far back.
+    # As a duration: the API accepts a grace period of thousands of years, and no date lies that far back.
     return (meta.deletion_timestamp - ended.finished_at).total_seconds() <= grace_s
 
 
 def goes_with_more_grace(pod: Pod) -> bool:
-    """Whether the pod is deleted with a longer grace than its own; if that is shortened later, the pod does not show it."""
+    """Whether the pod is deleted with a longer grace period than its own; if that is shortened, the pod does not show it."""
     return (pod.metadata.deletion_grace_period_seconds or 0) > pod.spec.termination_grace_period_seconds
 
 
@@ -119,7 +121,7 @@ def native_sidecars(spec: PodSpec) -> frozenset[str]:
 
 
 def was_left_by_its_own_policy(pod: Pod, container: str, exit_code: int) -> bool:
-    """Whether a container failed that its own policy and rules do not restart: they come before the pod's policy."""
+    """Whether a container failed that its own policy and rules do not restart; these override the pod's policy."""
     own = next((each.restart_policy for each in pod.spec.containers if each.name == container), "")
     return bool(own) and exit_code != 0 and stays_ended(pod.spec, container, exit_code)
 

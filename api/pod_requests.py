@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tfjob_operator.api.core import PodRestartPolicy
-from tfjob_operator.controller.tfjob.build.quantities import parse_quantity
+from tfjob_operator.api.quantities import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

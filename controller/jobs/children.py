@@ -1,37 +1,29 @@
-"""The children of jobs: what is read of them, whose they are, and the indexes by which a job finds its own. Pure.
+"""The children of jobs: their slices, whose they are, and the indexes by which a job finds its own. Pure.
 
-Of pods, services, ConfigMaps and PodGroups these are slices, and of their labels only those that are read: in a cluster with
-many pods they are what memory and the time to decode go into. A dict of ten labels was a fifth of the memory of a cached pod,
-and 7 % of the time from the bytes of a watch to the store.
-
-A controller reference names its owner by UID and has no namespace: it is resolved in the child's own, as the garbage collector
-does it. Whoever may create pods somewhere can write any UID into them, so a UID alone proves nothing (D2).
+Pods, services, ConfigMaps and PodGroups are slices, which keep only those labels that are read: in a cluster with many
+pods, memory and decoding time go into these. A dict of ten labels was a fifth of the memory of a cached pod, and 7 % of the
+time from the bytes of a watch to the store.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NewType
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, PodSpec, PodStatus
 from tfjob_operator.api.meta import Meta, Struct, controller_of, object_key
+from tfjob_operator.api.owners import OWNER_INDEX, index_by_owner
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.names import child_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from tfjob_operator.api.meta import Object, OwnerReference
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
-def child_name(job: str, replica_type: str, index: int) -> str:
-    """Return the name of a replica's pod and of its service."""
-    return f"{job}-{replica_type.lower()}-{index}"
-
-
-class ReplicaKey(msgspec.Struct, frozen=True, gc=False):
-    """One replica of a job: its type and index, and the name that its pod and its service bear."""
+class ReplicaKey(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """One replica of a job: its type and index, and the name of its pod and its service."""
 
     type: str
     index: int
@@ -42,11 +34,18 @@ class ReplicaKey(msgspec.Struct, frozen=True, gc=False):
         """Return the key of a replica of the job of this name."""
         return cls(replica_type, index, child_name(job, replica_type, index))
 
+    @classmethod
+    def each(cls, job: str, replica_type: str, indices: Iterable[int]) -> list[ReplicaKey]:
+        """Return the keys of several replicas of one type."""
+        stem = child_name(job, replica_type, 0)[:-1]  # once for all, since a job may have thousands
+        return [cls(replica_type, index, f"{stem}{index}") for index in indices]
+
 
 class ChildLabels(Struct, frozen=True):
-    """The labels that say whose a child is, and which replica; those with the prefix are of the younger family (RM-01).
+    """The labels that say which job and which replica a child belongs to; those with the prefix are the newer family (RM-01).
 
-    `cluster_spec` is on pods that read a ConfigMap; `restart_policy` says how a pod lives (U15). Neither says whose it is.
+    `cluster_spec` is on pods that read a ConfigMap; `restart_policy` is the replica's when the pod was created (U15).
+    Neither says to whom the child belongs.
     """
 
     group_name: str = msgspec.field(default="", name=c.LABEL_GROUP_NAME)
@@ -86,23 +85,23 @@ class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
 
 
 class ServiceSpec(Struct, frozen=True):
-    """Which pods a service is about."""
+    """Which pods a service selects."""
 
     selector: dict[str, str] | None = None
 
 
 class Service(Struct, frozen=True, tag_field="kind", tag=SERVICES.kind):
-    """A service: its identity, and whether it still selects what it was made for.
+    """A service: its identity, and whether it still selects the pod that it was created for.
 
-    `spec` is kept only where the selector is another than the service's own labels say, which are those of its pod: in all
-    others it would be a third of what a cached service weighs.
+    `spec` is kept only where the selector differs from the service's own labels (which are its pod's); otherwise it would
+    be a third of the memory of a cached service.
     """
 
     metadata: ChildMeta
     spec: ServiceSpec | None = None
 
     def __post_init__(self) -> None:
-        """Drop what says nothing new."""
+        """Drop a selector that agrees with the labels."""
         if self.spec is not None and self.spec.selector is not None:
             labels = self.metadata.label_map()
             if self.spec.selector == {name: labels.get(name, "") for name in c.SELECTING_LABELS}:
@@ -110,55 +109,33 @@ class Service(Struct, frozen=True, tag_field="kind", tag=SERVICES.kind):
 
 
 class ConfigMap(Struct, frozen=True, tag_field="kind", tag=CONFIG_MAPS.kind):
-    """A ConfigMap: what is in it stays on the server."""
+    """A ConfigMap without its data."""
 
     metadata: ChildMeta
 
 
 class PodGroupSpec(Struct, frozen=True):
-    """How many pods must find a place before any of them gets one."""
+    """How many pods must fit onto nodes before any of them is scheduled."""
 
     min_member: int = 0
 
 
 class PodGroupStatus(Struct, frozen=True):
-    """What the scheduler says; the phase is empty until it has seen the group."""
+    """What the scheduler reports; the phase is empty until it has seen the group."""
 
     phase: str = ""
 
 
 class PodGroup(Struct, frozen=True):
-    """A PodGroup of either kind. Its queue, say, is nobody's business but its owner's and the scheduler's: it is not read."""
+    """A PodGroup of either kind. Fields such as its queue belong to its owner and the scheduler, and are not read."""
 
     metadata: ChildMeta
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
 
 
-OwnerKey = NewType("OwnerKey", str)
-"""`namespace/uid` of an object that has children. A type of its own, so that a bare UID is not taken for one."""
-
-OWNER_INDEX: Final = "controller"
-"""The index of children by the `OwnerKey` of the object that controls them."""
-
 ORPHAN_INDEX: Final = "orphans-by-job"
 """The index of pods and services that nobody controls, by the key of the job that their labels name."""
-
-
-def owner_key(owner: Meta) -> OwnerKey:
-    """Return the key under which the children of this object are indexed."""
-    return OwnerKey(f"{owner.namespace}/{owner.uid}")
-
-
-def key_of_owner(child: Meta, owner: OwnerReference) -> OwnerKey:
-    """Return the key under which a child with this owner reference is indexed."""
-    return OwnerKey(f"{child.namespace}/{owner.uid}")
-
-
-def index_by_owner(child: Object) -> Sequence[str]:
-    """Return the key of a child's controller: the index function of `OWNER_INDEX`, called for every event of a watch."""
-    owner = controller_of(child.metadata)
-    return () if owner is None else (key_of_owner(child.metadata, owner),)
 
 
 def index_orphans(child: Pod | Service) -> Sequence[str]:

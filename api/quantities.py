@@ -19,7 +19,7 @@ _SUFFIXES: Final = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e
 
 
 def parse_quantity(value: object) -> Decimal | None:
-    """Return the number that a quantity means, or None for what is none: the API server will say so about the pod."""
+    """Return the number that a quantity means, or None for what is no quantity: the API server will say so about the pod."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return None
     match = _QUANTITY.fullmatch(str(value))

@@ -1,4 +1,4 @@
-"""Where the life of jobs is counted."""
+"""The counters of jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tfjob_operator.workqueue.metrics import Counter, MetricsProvider
 
 FRAMEWORK: Final = "tensorflow"
-"""The label that tells our jobs from those of other kinds in the family `training_operator_jobs_*`."""
+"""The label that separates TFJobs from other kinds of jobs in the family `training_operator_jobs_*`."""
 TRANSITIONS: Final = {
     "created": "Jobs that were taken on",
     "deleted": "Jobs that were deleted, of those that were worked on",
@@ -28,9 +28,9 @@ BY_NAMESPACE: Final = {
 
 
 class JobMetrics:
-    """Counts the transitions of jobs in two families that dashboards of other operators read: one sum, and one by namespace.
+    """Counts the transitions of jobs in two families that dashboards of other operators read: one in total, one by namespace.
 
-    The label's values are the namespaces that have held jobs since this process began.
+    Namespaces become labels when they have their first job.
     """
 
     def __init__(self, metrics: MetricsProvider = NO_METRICS) -> None:
@@ -39,7 +39,7 @@ class JobMetrics:
         self._totals = {name: metrics.counter(metric) for name, metric in TOTALS.items()}
 
     def expect(self, namespaces: Iterable[str]) -> None:
-        """Let the series of these namespaces be there, at zero, before anything happens in them."""
+        """Create the series of these namespaces, at zero, before anything happens in them."""
         for namespace in namespaces:
             for transition in TRANSITIONS:
                 self._of(transition, namespace)

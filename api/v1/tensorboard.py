@@ -1,0 +1,138 @@
+"""Read `spec.tensorBoard`: the TensorBoard that a job wants beside its training. Pure.
+
+It is read by itself and never by `api.v1.validation`: what is wrong with it is told on the job, and is no mistake of the job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tfjob_operator.api.meta import MAX_NAME_LENGTH
+from tfjob_operator.api.text import quoted
+from tfjob_operator.api.v1.pod_fields import VOLUME_MOUNTS, VOLUMES
+from tfjob_operator.api.v1.reader import Path, Reader
+from tfjob_operator.api.v1.shapes import check
+from tfjob_operator.api.v1.template_validation import decode_spec
+from tfjob_operator.api.v1.types import text_of
+from tfjob_operator.api.v1.validation import DNS_1035
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from tfjob_operator.api.meta import JSON
+
+_PATH: Final = "spec.tensorBoard"
+TENSOR_BOARD_FIELDS: Final = frozenset({"logDir", "image", "serviceType", "volumes", "volumeMounts"})
+
+
+class ServiceType(StrEnum):
+    """How the service of a TensorBoard can be reached: in the cluster, at a port of every node, or at an address of its own."""
+
+    CLUSTER_IP = "ClusterIP"
+    NODE_PORT = "NodePort"
+    LOAD_BALANCER = "LoadBalancer"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorBoard:
+    """What a TensorBoard shows, and how it is run.
+
+    Without an `image` it runs that of the operator's settings. `volumes` and `volume_mounts` are as the user wrote them.
+    `unknown_fields` has a sentence for each field that is ignored.
+    """
+
+    log_dir: str
+    image: str = ""
+    service_type: ServiceType = ServiceType.CLUSTER_IP
+    volumes: tuple[JSON, ...] = ()
+    volume_mounts: tuple[JSON, ...] = ()
+    unknown_fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidTensorBoard:
+    """A `tensorBoard` with mistakes, all of them in one line."""
+
+    text: str
+
+
+class Reading(NamedTuple):
+    """What a specification says of its TensorBoard, None where it wants none, and who manages the job."""
+
+    managed_by: str
+    board: TensorBoard | InvalidTensorBoard | None
+
+
+def tensor_board_name(job: str) -> str:
+    """Return the name of the Deployment and of the Service of a job's TensorBoard.
+
+    No replica's pod or service has it: their names end with a number.
+    """
+    return f"{job}-tensorboard"
+
+
+def read_tensor_board(job: str, raw: bytes | msgspec.Raw) -> Reading:
+    """Read what the specification of the job called `job` says of its TensorBoard. Raises nothing on user data."""
+    spec = decode_spec(Reader(), raw)  # what is wrong with it as a whole is told by the job's own reader
+    policy = spec.get("runPolicy")
+    manager = policy.get("managedBy") if isinstance(policy, dict) else None
+    given = spec.get("tensorBoard")
+    return Reading(manager if isinstance(manager, str) else "", None if given is None else _read(job, given))
+
+
+def _read(job: str, given: object) -> TensorBoard | InvalidTensorBoard:
+    reader = Reader()
+    _check_name(reader, job)
+    fields = reader.mapping(given, _PATH)
+    reader.known(fields, TENSOR_BOARD_FIELDS, _PATH)
+    board = read_fields(reader, fields, _PATH)
+    return InvalidTensorBoard(text_of(reader.mistakes, reader.more)) if reader.mistakes else board
+
+
+def _check_name(reader: Reader, job: str) -> None:
+    name = tensor_board_name(job)
+    if not DNS_1035.fullmatch(job):
+        reader.error("metadata.name", f"{quoted(job)} cannot name the service of a TensorBoard")
+    elif len(name) > MAX_NAME_LENGTH:
+        reader.error(
+            "metadata.name",
+            f"is too long for a TensorBoard: {quoted(name)} has {len(name)} characters, and the name of a service"
+            f" {MAX_NAME_LENGTH} at most",
+        )
+
+
+def read_fields(reader: Reader, given: JSON, path: str) -> TensorBoard:
+    """Read the fields of a TensorBoard; `reader` has the mistakes, with paths below `path`."""
+    place = given.get("logDir")
+    log_dir = reader.text(place, f"{path}.logDir")
+    if not log_dir and (place is None or place == ""):
+        reader.error(f"{path}.logDir", "is required: the folder, or address, of the summaries that are to be shown")
+    service_type = reader.choice(given.get("serviceType"), f"{path}.serviceType", ServiceType)
+    volumes, mounts = given.get("volumes"), given.get("volumeMounts")
+    check(reader, volumes, VOLUMES, f"{path}.volumes")
+    check(reader, mounts, VOLUME_MOUNTS, f"{path}.volumeMounts")
+    _check_mounts(reader, _objects(volumes), mounts, path)
+    return TensorBoard(
+        log_dir=log_dir,
+        image=reader.text(given.get("image"), f"{path}.image"),
+        service_type=service_type or ServiceType.CLUSTER_IP,
+        volumes=_objects(volumes),
+        volume_mounts=_objects(mounts),
+        unknown_fields=reader.unknown_fields,
+    )
+
+
+def _check_mounts(reader: Reader, volumes: tuple[JSON, ...], mounts: object, path: str) -> None:
+    """Check that each mount names one of the volumes: the replicas' volumes are not those of the TensorBoard."""
+    names = {volume.get("name") for volume in volumes if isinstance(volume.get("name"), str)}
+    for index, mount in enumerate(mounts if isinstance(mounts, list) else ()):
+        if isinstance(mount, dict) and not (isinstance(mount.get("name"), str) and mount["name"] in names):
+            place = Path(Path(f"{path}.volumeMounts", index), "name")
+            reader.error(place, f"must be the name of one of {path}.volumes")
+
+
+def _objects(value: object) -> tuple[JSON, ...]:
+    """Return the objects of a list; whatever else is there is told by its type."""
+    return tuple(each for each in value if isinstance(each, dict)) if isinstance(value, list) else ()

@@ -1,0 +1,101 @@
+"""From the alpha dialect to v1: the specification with which the first controller makes the same replicas. Pure.
+
+What v1 has no word for is not left out in silence: it stands in `differences`, in sentences for a person.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tfjob_operator.api.v1 import constants as v1
+from tfjob_operator.api.v1.constants import RestartPolicy
+from tfjob_operator.api.v1.types import InvalidSpec
+from tfjob_operator.api.v1alpha1.constants import DEFAULT_PORT, V1_TYPES, ReplicaType
+from tfjob_operator.api.v1alpha1.templates import templates_of
+from tfjob_operator.api.v1alpha1.validation import canonical_spec, read_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tfjob_operator.api.meta import JSON
+    from tfjob_operator.api.v1.types import Mistake
+    from tfjob_operator.api.v1alpha1.constants import Dialect
+    from tfjob_operator.api.v1alpha1.types import AlphaReplicas, AlphaSpec
+
+SERVER: Final = """\
+import json, os
+import tensorflow as tf
+config = json.loads(os.environ["TF_CONFIG"])
+server = getattr(getattr(tf, "distribute", None), "Server", None) or tf.train.Server
+cluster, task = tf.train.ClusterSpec(config["cluster"]), config["task"]
+server(cluster, job_name=task["type"], task_index=task["index"]).join()
+"""
+"""The program of a parameter server that has no container of its own: v1 tells it its place by TF_CONFIG alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A specification of v1, and how jobs of it differ from those of the one that it was made from."""
+
+    spec: JSON
+    differences: tuple[str, ...] = ()
+
+
+def to_v1(dialect: Dialect, name: str, raw: bytes | msgspec.Raw) -> Conversion | tuple[Mistake, ...]:
+    """Convert the specification of the job called `name`; return its mistakes if it is invalid."""
+    spec = read_spec(dialect, name, raw)
+    if isinstance(spec, InvalidSpec):
+        return spec.mistakes
+    templates = templates_of(dialect, raw)
+    replicas = {V1_TYPES[each.type]: _replicas(each, spec, templates[each.type]) for each in spec.replicas}
+    converted: dict[str, Any] = {"runPolicy": {"cleanPodPolicy": spec.cleanup_policy}, "tfReplicaSpecs": replicas}
+    if spec.managed_by:
+        converted["runPolicy"]["managedBy"] = spec.managed_by
+    if spec.tensorboard is not None:
+        converted["tensorBoard"] = {"image": spec.image} | dict(spec.tensorboard)
+    given: JSON = canonical_spec(dialect, msgspec.json.decode(raw))
+    return Conversion(converted, tuple(_differences(spec, given)))
+
+
+def _replicas(each: AlphaReplicas, spec: AlphaSpec, template: JSON) -> dict[str, Any]:
+    """Return one entry of `tfReplicaSpecs`: the exit code decides about a chief, everything else is restarted."""
+    pod: Any = dict(template.get("spec") or {})  # type: ignore[call-overload]
+    containers = list(pod.get("containers") or [])
+    if each.gets_server:
+        containers.append({"name": v1.CONTAINER_NAME, "image": spec.image, "command": ["python", "-c", SERVER]})
+    pod["containers"] = [_with_port(container, each.port) for container in containers]
+    pod.pop("restartPolicy", None)
+    if spec.scheduler_name:
+        pod["schedulerName"] = spec.scheduler_name
+    policy = RestartPolicy.EXIT_CODE if each.type is spec.chief.type else RestartPolicy.ON_FAILURE
+    return {"replicas": each.replicas, "restartPolicy": policy, "template": dict(template) | {"spec": pod}}
+
+
+def _with_port(container: dict[str, Any], port: int) -> dict[str, Any]:
+    """Return a container with the port of the replica, by the name under which v1 looks for it."""
+    ports = container.get("ports") or []
+    others = [each for each in ports if each.get("name") != v1.PORT_NAME]
+    if container.get("name") != v1.CONTAINER_NAME or (port == DEFAULT_PORT and len(others) == len(ports)):
+        return container
+    return container | {"ports": [*others, {"name": v1.PORT_NAME, "containerPort": port}]}
+
+
+def _differences(spec: AlphaSpec, given: JSON) -> Iterator[str]:
+    """Yield what v1 does otherwise."""
+    has_master = ReplicaType.MASTER in spec.sizes
+    if has_master and spec.chief.type is not ReplicaType.MASTER:
+        yield "the Master decides when the job has ended, whatever terminationPolicy says"
+    elif spec.chief.type is ReplicaType.PS:
+        yield "worker 0 decides when the job has ended, or all parameter servers where there are no workers"
+    elif spec.chief.index > 0:
+        yield f"worker 0 decides when the job has ended, not worker {spec.chief.index}"
+    if spec.chief.type is not ReplicaType.MASTER and spec.sizes[spec.chief.type] > 1:
+        yield f"any {V1_TYPES[spec.chief.type]} that fails for good fails the job"
+    yield "a process that was killed for want of memory is started again: its exit code is 137"
+    if sum(spec.sizes.values()) == 1:
+        yield "a replica that is alone gets no TF_CONFIG"
+    if given.get("RuntimeId"):
+        yield "pods and services are named by the job, not by its RuntimeId"

@@ -1,0 +1,172 @@
+"""Jobs of the alpha dialect: the object as it is cached, its status, and its specification once it has been read.
+
+As in v1 the `spec` of a cached job stays undecoded, and `validation.read_spec` makes a checked value of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tfjob_operator.api.core import PodRestartPolicy
+from tfjob_operator.api.meta import ObjectMeta, Struct
+from tfjob_operator.api.v1.constants import CleanPodPolicy
+from tfjob_operator.api.v1.types import Begun, JobCondition, ReplicaStatus, SpecWarning
+from tfjob_operator.api.v1alpha1.constants import DEFAULT_CLEANUP, DEFAULT_IMAGE, DEFAULT_PORT, ReplicaType
+from tfjob_operator.api.v1alpha1.dialect import is_alpha
+
+if TYPE_CHECKING:
+    from tfjob_operator.api.meta import JSON
+    from tfjob_operator.api.v1alpha1.constants import Dialect
+
+_NOTHING: Final = msgspec.Raw(b"null")
+_OTHER_SHAPE: Final = b'"tfReplicaSpecs"'
+
+
+class SetStatus(Struct, frozen=True):
+    """How the replicas of one type stand: how many are in which state. The spellings are those of the time."""
+
+    tf_replica_type: str = msgspec.field(default="", name="tf_replica_type")
+    state: str = ""
+    replicas_states: dict[str, int] = msgspec.field(default_factory=dict, name="ReplicasStates")
+
+
+class AlphaStatus(Struct, frozen=True):
+    """The status of a job, in both forms: phase, state and reason as then, and conditions as in v1.
+
+    `phase` is set whenever this operator has written the status, and on no job of another dialect. `runtime_id` is the part of
+    all children's names that tells jobs apart; it is set before anything is created. `replica_statuses` is v1's map for
+    kubeflow.org, the array for tensorflow.org. `finished_indices` are replicas that have succeeded, as in v1. `begun` is None
+    until Jobs were created, or were about to be.
+    """
+
+    phase: str = ""
+    state: str = ""
+    reason: str = ""
+    runtime_id: str = ""
+    conditions: tuple[JobCondition, ...] | None = None
+    replica_statuses: dict[str, ReplicaStatus] | tuple[SetStatus, ...] | None = None
+    alpha_replica_statuses: tuple[SetStatus, ...] | None = None
+    finished_indices: dict[str, str] = msgspec.field(default_factory=dict)
+    begun: Begun | None = None
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
+    last_reconcile_time: datetime | None = None
+    observed_generation: int = 0
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the status as it is written: with the fields that were always there, also where they say nothing."""
+        said: dict[str, Any] = msgspec.to_builtins(self)
+        return {"reason": "", "controlPaused": False} | said
+
+
+class AlphaJob(Struct, frozen=True):
+    """A job as it is cached, of either API. Of a job of another dialect, only the metadata."""
+
+    metadata: ObjectMeta
+    spec: msgspec.Raw = _NOTHING
+    status: AlphaStatus = AlphaStatus()
+
+    def __post_init__(self) -> None:
+        """Keep our own bytes only, and none of a job that is not ours: all of kubeflow.org come in one list."""
+        ours = self.status.phase or is_alpha(self.spec) or _OTHER_SHAPE not in bytes(self.spec)
+        msgspec.structs.force_setattr(self, "spec", self.spec.copy() if ours else _NOTHING)
+        if not ours:
+            msgspec.structs.force_setattr(self, "status", AlphaStatus())
+
+    def is_of(self, dialect: Dialect) -> bool:
+        """Return whether a job that was found in this dialect's API is one of its jobs.
+
+        All of tensorflow.org are. In kubeflow.org the first status decides, which has a phase where it is of this dialect and
+        conditions where it is of another; before there is one, the shape of the specification does.
+        """
+        if self.status.phase or not dialect.keeps_map:
+            return True
+        return not self.status.conditions and self.status.begun is None and is_alpha(self.spec)
+
+
+class _Marks(Struct, frozen=True):
+    phase: str = ""
+    runtime_id: str = ""
+
+
+class _WithMarks(Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: msgspec.Raw = _NOTHING
+    status: _Marks = _Marks()
+
+
+class _WithoutStatus(Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: msgspec.Raw = _NOTHING
+
+
+def job_with_unreadable_status(raw: bytes, _error: Exception) -> AlphaJob:
+    """Return a job whose status does not decode, with the phase and the RuntimeId if those do: a job that is Done stays so.
+
+    Raises msgspec.ValidationError if the metadata are unreadable too, which an API server does not let happen.
+    """
+    try:
+        job = msgspec.json.decode(raw, type=_WithMarks)
+    except msgspec.ValidationError:
+        bare = msgspec.json.decode(raw, type=_WithoutStatus)
+        return AlphaJob(metadata=bare.metadata, spec=bare.spec)
+    marks = AlphaStatus(phase=job.status.phase, runtime_id=job.status.runtime_id)
+    return AlphaJob(metadata=job.metadata, spec=job.spec, status=marks)
+
+
+@dataclass(frozen=True, slots=True)
+class AlphaReplicas:
+    """One entry of `replicaSpecs`, with defaults.
+
+    restart_policy: that of the Job's pods, OnFailure or Never.
+    gets_server: whether the operator adds the container `tensorflow`, with a standard parameter server.
+    sets_tf_config: whether the template sets TF_CONFIG itself; then it stays as it is.
+    """
+
+    type: ReplicaType
+    replicas: int = 1
+    port: int = DEFAULT_PORT
+    restart_policy: PodRestartPolicy = PodRestartPolicy.ON_FAILURE
+    gets_server: bool = False
+    sets_tf_config: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chief:
+    """The replica whose end is that of the job."""
+
+    type: ReplicaType = ReplicaType.MASTER
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AlphaSpec:
+    """A checked specification with defaults, its replicas in the order of the author.
+
+    `runtime_id` is "" where the operator is to choose it. `tensorboard` is as it was written, but for the letter case of keys:
+    who serves it reads it, and its mistakes are none of the job's. `warnings` are to be reported once in each generation.
+    """
+
+    replicas: tuple[AlphaReplicas, ...]
+    chief: Chief = Chief()
+    runtime_id: str = ""
+    image: str = DEFAULT_IMAGE
+    scheduler_name: str = ""
+    cleanup_policy: CleanPodPolicy = DEFAULT_CLEANUP
+    managed_by: str = ""
+    tensorboard: JSON | None = None
+    warnings: tuple[SpecWarning, ...] = ()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many replicas it asks for, by type."""
+        return {each.type: each.replicas for each in self.replicas}
+
+    @property
+    def has_servers(self) -> bool:
+        """Whether there are parameter servers that run the operator's own program."""
+        return any(each.gets_server and each.replicas > 0 for each in self.replicas)

@@ -1,0 +1,231 @@
+"""Read a specification of the alpha dialect: check what is used, fill in defaults, or report what is wrong, in its own words.
+
+As in v1 all mistakes are reported at once and without values, and nothing here raises on user data.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api.core import PodRestartPolicy
+from tfjob_operator.api.meta import MAX_NAME_LENGTH
+from tfjob_operator.api.v1 import constants as v1
+from tfjob_operator.api.v1.constants import CleanPodPolicy
+from tfjob_operator.api.v1.reader import Path, Reader
+from tfjob_operator.api.v1.template_validation import decode_spec, read_template
+from tfjob_operator.api.v1.templates import facts_of
+from tfjob_operator.api.v1.types import InvalidSpec, SpecWarning
+from tfjob_operator.api.v1alpha1 import constants as c
+from tfjob_operator.api.v1alpha1 import fields
+from tfjob_operator.api.v1alpha1.constants import ReplicaType
+from tfjob_operator.api.v1alpha1.types import AlphaReplicas, AlphaSpec, Chief
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import msgspec
+
+    from tfjob_operator.api.meta import JSON
+    from tfjob_operator.api.v1alpha1.constants import Dialect
+
+_NAME_PART: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+_LONGEST_ELSE: Final = len("tensorboard-")
+"""The longest of what stands before a RuntimeId in names, but for those of replicas."""
+_LARGEST_PORT: Final = 65_535
+
+
+def read_spec(dialect: Dialect, name: str, raw: bytes | msgspec.Raw) -> AlphaSpec | InvalidSpec:
+    """Read the specification of the job called `name`: with defaults, or as invalid with its mistakes."""
+    reader = Reader()
+    spec = canonical_spec(dialect, decode_spec(reader, raw))
+    if reader.mistakes:
+        return InvalidSpec(tuple(reader.mistakes), reader.more)
+    reader.known(spec, fields.SPEC.known, "spec")
+    _check_name(reader, name)
+    run_policy = reader.mapping(spec.get("runPolicy"), "spec.runPolicy")
+    reader.known(run_policy, fields.RUN_POLICY.known, "spec.runPolicy")
+    managed_by = reader.text(run_policy.get("managedBy"), "spec.runPolicy.managedBy")
+    cleanup_policy = _read_cleanup_policy(reader, spec)
+    replicas = _read_replicas(reader, spec)
+    chief = _read_chief(reader, spec, replicas)
+    image = _read_image(reader, spec, replicas)
+    runtime_id = _read_runtime_id(reader, spec, replicas)
+    scheduler_name = reader.text(spec.get("schedulerName"), "spec.schedulerName")
+    if reader.mistakes:
+        return InvalidSpec(tuple(reader.mistakes), reader.more, managed_by=managed_by, clean_pod_policy=cleanup_policy)
+    tensorboard = spec.get("tensorboard")
+    return AlphaSpec(
+        replicas=tuple(replicas.values()),
+        chief=chief,
+        runtime_id=runtime_id,
+        image=image,
+        scheduler_name=scheduler_name,
+        cleanup_policy=cleanup_policy,
+        managed_by=managed_by,
+        tensorboard=tensorboard if isinstance(tensorboard, dict) else None,
+        warnings=_warnings(reader, spec),
+    )
+
+
+def canonical_spec(dialect: Dialect, spec: JSON) -> JSON:
+    """Return a decoded specification with the keys of its objects as `fields.SPEC` spells them."""
+    if not dialect.any_case:
+        return spec
+    found = fields.canonical(spec, fields.SPEC)
+    return found if isinstance(found, dict) else {}
+
+
+def _warnings(reader: Reader, spec: JSON) -> tuple[SpecWarning, ...]:
+    """Return what is valid but hardly what its author meant."""
+    found = [SpecWarning(v1.EventReason.UNKNOWN_FIELD, unknown) for unknown in reader.unknown_fields]
+    entries = spec.get("replicaSpecs")
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        pod = ((entry or {}).get("template") or {}).get("spec") or {}
+        if pod.get("restartPolicy") == PodRestartPolicy.ALWAYS:
+            text = f"spec.replicaSpecs[{index}]: a Job takes no pods that always restart; OnFailure is used"
+            found.append(SpecWarning(v1.EventReason.RESTART_POLICY_OVERWRITTEN, text))
+    return tuple(found)
+
+
+def _check_name(reader: Reader, job: str) -> None:
+    excess = len(job) - MAX_NAME_LENGTH
+    if excess > 0:
+        reader.error(
+            "metadata.name",
+            f"is too long by {excess}: it is the value of a label of all children, which may have {MAX_NAME_LENGTH} characters",
+        )
+
+
+def _read_replicas(reader: Reader, spec: JSON) -> dict[ReplicaType, AlphaReplicas]:
+    """Read `replicaSpecs`, one entry for each type."""
+    path = "spec.replicaSpecs"
+    entries = spec.get("replicaSpecs")
+    if "tfReplicaSpecs" in spec:
+        other = "is the form of later versions" if entries is None else "and replicaSpecs are two forms of one thing"
+        reader.error("spec.tfReplicaSpecs", f"{other}; this job keeps to replicaSpecs, the form of v1alpha1")
+    if entries is None or entries == []:
+        reader.error(path, "is required: a list with one entry of tfReplicaType MASTER at least")
+        return {}
+    if not isinstance(entries, list):
+        reader.wrong_type(path, "a list", entries)
+        return {}
+    found: dict[ReplicaType, AlphaReplicas] = {}
+    for index, entry in enumerate(entries):
+        here = Path(path, index)
+        replicas = _read_entry(reader, entry, here)
+        if replicas is None:
+            continue
+        if replicas.type in found:
+            reader.error(here, f"is a second {replicas.type}; keep one entry for each tfReplicaType")
+        found.setdefault(replicas.type, replicas)
+    total = sum(each.replicas for each in found.values())
+    if total > c.MAX_REPLICAS:
+        reader.error(
+            path, f"asks for {total} replicas; a job of v1alpha1 may have {c.MAX_REPLICAS}, and one of v1 more"
+        )
+    return found
+
+
+def _is_left_out(value: object) -> bool:
+    return value is None or value == ""
+
+
+def _read_entry(reader: Reader, entry: object, path: Path) -> AlphaReplicas | None:
+    """Read one entry; None where its type cannot be read."""
+    if not isinstance(entry, dict):
+        reader.wrong_type(path, "an object", entry)
+        return None
+    reader.known(entry, fields.REPLICA.known, path)
+    given = entry.get("tfReplicaType")
+    kind = reader.choice(given, Path(path, "tfReplicaType"), ReplicaType)
+    if kind is None and not _is_left_out(given):
+        return None
+    kind = kind or ReplicaType.MASTER
+    count = reader.integer(entry.get("replicas"), Path(path, "replicas"), 1)
+    if kind is ReplicaType.MASTER and count != 1:
+        reader.error(Path(path, "replicas"), "The MASTER must have Replicas = 1")
+    reader.boolean(entry.get("IsDefaultPS"), Path(path, "IsDefaultPS"))
+    bare = AlphaReplicas(kind, count or 0, _read_port(reader, entry, path))
+    return _read_pods(reader, bare, entry.get("template"), Path(path, "template"))
+
+
+def _read_port(reader: Reader, entry: JSON, path: Path) -> int:
+    port = reader.integer(entry.get("tfPort"), Path(path, "tfPort"), c.DEFAULT_PORT) or 0
+    if not 1 <= port <= _LARGEST_PORT:
+        reader.error(Path(path, "tfPort"), f"must be a port from 1 to {_LARGEST_PORT}")
+    return port
+
+
+def _read_pods(reader: Reader, bare: AlphaReplicas, given: object, path: Path) -> AlphaReplicas:
+    """Read the template of one type; parameter servers without a container `tensorflow` get one from the operator."""
+    may_lack = bare.type is ReplicaType.PS
+    if given is None and not may_lack:
+        reader.error(path, f"Replica type {bare.type} is missing Template")
+        return bare
+    template = reader.mapping(given, path)
+    read = read_template(reader, template, path, may_be_empty=may_lack)
+    lacks = read.containers is not None and v1.CONTAINER_NAME not in read.containers
+    if lacks and not may_lack:
+        reader.error(path, f"Replica type {bare.type} is missing a container named {v1.CONTAINER_NAME}")
+    if reader.mistakes:
+        return replace(bare, gets_server=lacks)
+    return replace(
+        bare,
+        # A Job takes these two alone, and what a template leaves out is Always.
+        restart_policy=read.policy if read.policy is PodRestartPolicy.NEVER else PodRestartPolicy.ON_FAILURE,
+        gets_server=lacks,
+        sets_tf_config=not lacks and v1.TF_CONFIG in facts_of(template).sets,
+    )
+
+
+def _read_chief(reader: Reader, spec: JSON, replicas: Mapping[ReplicaType, AlphaReplicas]) -> Chief:
+    path = "spec.terminationPolicy"
+    policy = reader.mapping(spec.get("terminationPolicy"), path)
+    reader.known(policy, fields.TERMINATION_POLICY.known, path)
+    given = policy.get("chief")
+    if given is None and spec.get("terminationPolicy") is not None:
+        reader.error(path, "chief is required")
+    chief = reader.mapping(given, f"{path}.chief")
+    reader.known(chief, fields.CHIEF.known, f"{path}.chief")
+    before = len(reader.mistakes)
+    name = reader.choice(chief.get("replicaName"), f"{path}.chief.replicaName", ReplicaType)
+    index = reader.integer(chief.get("replicaIndex"), f"{path}.chief.replicaIndex", 0) or 0
+    found = Chief(name or ReplicaType.MASTER, index)
+    if len(reader.mistakes) > before:
+        return found
+    if found.type not in replicas:
+        reader.error(path, f"Missing ReplicaSpec for chief: {found.type}")
+    elif index >= replicas[found.type].replicas:
+        reader.error(f"{path}.chief.replicaIndex", f"there are not so many replicas of {found.type}")
+    return found
+
+
+def _read_image(reader: Reader, spec: JSON, replicas: Mapping[ReplicaType, AlphaReplicas]) -> str:
+    image = reader.text(spec.get("tfImage"), "spec.tfImage", c.DEFAULT_IMAGE)
+    servers = replicas.get(ReplicaType.PS)
+    if not image and servers is not None and servers.gets_server:
+        reader.error("spec.tfImage", "must be the image of the parameter servers, which have no container of their own")
+    return image
+
+
+def _read_cleanup_policy(reader: Reader, spec: JSON) -> CleanPodPolicy:
+    given = spec.get("cleanupPodPolicy")
+    found = reader.choice(given, "spec.cleanupPodPolicy", CleanPodPolicy)
+    # Nothing is cleaned up by a policy that cannot be read.
+    return found or (c.DEFAULT_CLEANUP if _is_left_out(given) else CleanPodPolicy.NONE)
+
+
+def _read_runtime_id(reader: Reader, spec: JSON, replicas: Mapping[ReplicaType, AlphaReplicas]) -> str:
+    path = "spec.RuntimeId"
+    found = reader.text(spec.get("RuntimeId"), path)
+    if not found:
+        return ""
+    beside = [len(f"{each.type}--{max(each.replicas - 1, 0)}") for each in replicas.values()]
+    longest = MAX_NAME_LENGTH - max([_LONGEST_ELSE, *beside])
+    if len(found) > longest:
+        reader.error(path, f"is too long: names of Jobs and services leave {longest} characters for it")
+    elif not _NAME_PART.fullmatch(found):
+        reader.error(path, "must be lower-case letters, digits and '-': it is a part of the names of Jobs and services")
+    return found

@@ -1,0 +1,252 @@
+"""Creates and deletes the children of jobs in the alpha dialect, with a defined outcome for each response.
+
+Invariants:
+
+- An expectation is set before its create or delete leaves, and lowered when that fails.
+- What another object controls is neither adopted nor deleted: a name that is taken is reported.
+- A delete carries the UID of what it is about. A Job takes its pods with it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from tfjob_operator.api.client.errors import (
+    AlreadyExistsError,
+    ApiError,
+    BadRequestError,
+    ConflictError,
+    InvalidError,
+    NamespaceTerminatingError,
+    NotFoundError,
+)
+from tfjob_operator.api.client.options import MERGE_PATCH
+from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, EventType, object_reference
+from tfjob_operator.api.meta import PartialObjectMetadata, Resource, controller_of
+from tfjob_operator.api.owners import owner_key
+from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
+from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, EventReason
+from tfjob_operator.controller.alpha.build.batch_job import JobBuilder
+from tfjob_operator.controller.alpha.build.config_map import build_config_map
+from tfjob_operator.controller.alpha.build.service import build_service
+from tfjob_operator.controller.alpha.children import JOBS, BatchJob
+from tfjob_operator.controller.alpha.decide.ending import is_over
+from tfjob_operator.controller.config.values import NO_CONFIG
+from tfjob_operator.controller.jobs.children import Pod, Service
+from tfjob_operator.controller.jobs.refusals import RefusedError, is_denied
+from tfjob_operator.controller.jobs.told import ReportedProblems
+from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1alpha1.constants import Dialect
+    from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec
+    from tfjob_operator.controller.alpha.decide.actions import Child, Plan
+    from tfjob_operator.controller.config.values import ConfigSource
+    from tfjob_operator.controller.events.recorder import EventRecorder
+    from tfjob_operator.controller.jobs.expectations import Expectations
+    from tfjob_operator.controller.jobs.told import Told
+
+MAX_AT_ONCE: Final = 16
+"""How many calls of one job are in flight together, as in `controller.tfjob`."""
+
+log = structlog.get_logger(__name__)
+
+_Missing = tuple[Resource, dict[str, Any]]
+
+
+class NameTakenError(ApiError):
+    """A child can not be created because another object bears its name."""
+
+
+class AlphaExecutor:
+    """Carries out the creates and deletes of plans. `taken` are names that other objects have, by the UID of a job."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        client: RestClient,
+        recorder: EventRecorder,
+        expectations: Expectations,
+        told: Told,
+        *,
+        config: ConfigSource = NO_CONFIG,
+    ) -> None:
+        self._dialect = dialect
+        self._client = client
+        self._recorder = recorder
+        self._expectations = expectations
+        self._config = config
+        self.taken: defaultdict[str, set[str]] = defaultdict(set)
+        self._reported = ReportedProblems()
+        self._told = told
+
+    async def create(self, job: AlphaJob, spec: AlphaSpec, plan: Plan) -> None:
+        """Create what the plan says is missing, in growing batches.
+
+        Raises RefusedError when the API server calls a child invalid, else the first ApiError; NameTakenError when all else is
+        done. A namespace that is being deleted is no error: its refusal leaves an expectation behind.
+        """
+        missing = list(self._bodies(job, spec, plan))
+        owner = owner_key(job.metadata)
+        waiting = {(resource.plural, body["metadata"]["name"]) for resource, body in missing}
+        for plural, name in waiting:
+            self._expectations.expect_creations(owner, plural, [name])
+        may_be_renamed = job.status.begun is None and not spec.runtime_id
+        conflicts: list[NameTakenError] = []
+
+        async def create(number: int) -> None:
+            resource, body = missing[number]
+            try:
+                await self._create(job, resource, body, may_be_renamed=may_be_renamed)
+            except NameTakenError as error:
+                conflicts.append(error)
+                return
+            except NamespaceTerminatingError:
+                waiting.discard((resource.plural, body["metadata"]["name"]))  # what stays expected
+                raise
+            waiting.discard((resource.plural, body["metadata"]["name"]))
+
+        try:
+            _, error = await slow_start_batch(len(missing), create, at_once=MAX_AT_ONCE)
+        finally:
+            for plural, name in waiting:
+                self._expectations.creation_observed(owner, plural, name)
+        if isinstance(error, NamespaceTerminatingError):
+            log.info("namespace_terminating")
+        elif error is not None:
+            raise error
+        elif conflicts:
+            raise conflicts[0]
+
+    def _bodies(self, job: AlphaJob, spec: AlphaSpec, plan: Plan) -> Iterator[_Missing]:
+        meta, runtime_id = job.metadata, plan.runtime_id
+        for key in plan.create_services:
+            yield SERVICES, build_service(self._dialect, meta, spec, runtime_id, key)
+        if plan.create_config_map:
+            yield CONFIG_MAPS, build_config_map(self._dialect, meta, runtime_id)
+        if plan.create_jobs:
+            builder = JobBuilder(self._dialect, job, spec, runtime_id, accelerators=self._config.value.accelerators)
+            for key in plan.create_jobs:
+                yield JOBS, builder.build(key)
+
+    async def _create(self, job: AlphaJob, resource: Resource, body: dict[str, Any], *, may_be_renamed: bool) -> None:
+        """Create one child. Returns when it exists and is ours; else raises ApiError."""
+        meta, name = job.metadata, body["metadata"]["name"]
+        try:
+            await self._client.create(resource, meta.namespace, body)
+        except NamespaceTerminatingError:
+            raise
+        except AlreadyExistsError:
+            # Whether the cache has seen it already can not be known, so it must not be waited for.
+            self._expectations.creation_observed(owner_key(meta), resource.plural, name)
+            await self._settle(job, resource, name, may_be_renamed=may_be_renamed)
+        except (InvalidError, BadRequestError) as error:
+            if resource is not CONFIG_MAPS and not is_denied(error):
+                raise RefusedError(f"{resource.kind} {name} was refused: {error.status_message}") from error
+            self._warn(meta, str(error))
+            raise
+        except ApiError as error:
+            self._warn(meta, str(error))
+            raise
+        else:
+            what = "job" if resource is JOBS else resource.kind
+            self._record(meta, EventType.NORMAL, EventReason.CREATED, f"Created {what}: {name}")
+
+    async def _settle(self, job: AlphaJob, resource: Resource, name: str, *, may_be_renamed: bool) -> None:
+        """Return if the object of this name is ours, else raise NameTakenError.
+
+        If somebody else's object has the name a Warning says so, unless the job `may_be_renamed`: it takes another RuntimeId.
+        """
+        meta = job.metadata
+        try:
+            found = (await self._client.get(resource, meta.namespace, name, PartialObjectMetadata)).metadata
+        except NotFoundError as error:
+            raise NameTakenError(f"{resource.kind} {name} has just gone; it can be created now") from error
+        owner = controller_of(found)
+        if owner is not None and owner.uid == meta.uid:
+            if found.label_map().get(LABEL_OPERATOR_NAME) != OPERATOR_NAME:
+                await self._bring_to_light(resource, found)
+            return
+        # A child of an earlier job of this name goes with its owner.
+        if found.deletion_timestamp is not None or (owner is not None and owner.name == meta.name):
+            raise NameTakenError(f"{resource.kind} {name} of an earlier job is not gone yet")
+        self.taken[meta.uid].add(name)
+        holder = f"{owner.kind} {owner.name}" if owner is not None else "nobody"
+        why = f"{resource.kind} {name} exists already and belongs to {holder}"
+        if not may_be_renamed:
+            self._warn(meta, why)
+        raise NameTakenError(why)
+
+    async def _bring_to_light(self, resource: Resource, meta: ObjectMeta) -> None:
+        """Give a child of ours back the label by which our watch selects it: the cache then shows it.
+
+        A ConfigMap is made anew instead, since nothing else needs the right to patch one. Raises NameTakenError then.
+        """
+        if resource is CONFIG_MAPS:
+            await self._client.delete(resource, meta.namespace, meta.name, uid=meta.uid)
+            raise NameTakenError(f"{resource.kind} {meta.name} could not be seen, and is made anew")
+        body = {"metadata": {"uid": meta.uid, "labels": {LABEL_OPERATOR_NAME: OPERATOR_NAME}}}
+        await self._client.patch(resource, meta.namespace, meta.name, body, content_type=MERGE_PATCH)
+
+    async def delete(self, job: AlphaJob, children: tuple[Child, ...]) -> None:
+        """Delete these children. Raises the first ApiError, after all have been tried."""
+        owner = owner_key(job.metadata)
+        targets = [(_resource_of(child), child.metadata) for child in children]
+        for resource, meta in targets:
+            self._expectations.expect_deletions(owner, resource.plural, [meta.uid])
+        failures: list[ApiError] = []
+
+        async def delete(number: int) -> None:
+            resource, meta = targets[number]
+            try:
+                await self._client.delete(resource, meta.namespace, meta.name, uid=meta.uid, propagation="Background")
+            except (NotFoundError, ConflictError):  # gone, or another one has its name
+                self._expectations.deletion_observed(owner, resource.plural, meta.uid)
+            except ApiError as error:
+                self._expectations.deletion_observed(owner, resource.plural, meta.uid)
+                self._record(job.metadata, EventType.WARNING, EventReason.FAILED_DELETE, f"Error deleting: {error}")
+                failures.append(error)
+            else:
+                what = "job" if resource is JOBS else resource.kind
+                self._record(job.metadata, EventType.NORMAL, EventReason.DELETED, f"Deleted {what}: {meta.name}")
+
+        await parallelize_until(MAX_AT_ONCE, len(targets), delete)
+        if failures:
+            raise failures[0]
+
+    def report(self, job: AlphaJob, plan: Plan) -> None:
+        """Report the problems of pods that were not reported yet. Nothing is remembered of a job that is over."""
+        if is_over(job.status):
+            self._reported.forget(job.metadata.uid)
+        for event in self._reported.news(job.metadata.uid, plan.problems):
+            self._record(job.metadata, event.type, event.reason, event.message)
+
+    def forget(self, uid: str) -> None:
+        """Drop what is remembered of a job that is gone."""
+        self.taken.pop(uid, None)
+        self._reported.forget(uid)
+        self._told.forget(uid)
+
+    def _warn(self, job: ObjectMeta, why: str) -> None:
+        """Record why a child could not be created, unless the same was recorded lately: it is tried again and again (U2)."""
+        if self._told.is_news(job.uid, why):
+            self._record(job, EventType.WARNING, EventReason.FAILED_CREATE, f"Error creating: {why}")
+
+    def _record(self, job: ObjectMeta, event_type: str, reason: str, message: str) -> None:
+        log.info("tfjob_event", reason=reason, message=message)
+        self._recorder.event(object_reference(self._dialect.resource, job), event_type, reason, message)
+
+
+def _resource_of(child: Child) -> Resource:
+    if isinstance(child, BatchJob):
+        return JOBS
+    if isinstance(child, Pod):
+        return PODS
+    return SERVICES if isinstance(child, Service) else CONFIG_MAPS
