@@ -19,6 +19,8 @@ CLASSES, PIXELS, HIDDEN, BATCH, RATE = 10, 28 * 28, 32, 64, 0.1
 EVERY = 20
 """Steps between two checkpoints, and two lines of the log."""
 RUN_AGAIN = 138
+SCALAR = tf.compat.v1.SummaryMetadata(plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"))
+"""What `tf.summary.scalar` says of a value, where TensorBoard is installed: TensorFlow 2.21 alone has no such function."""
 PEER_LOST = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -32,9 +34,9 @@ PEER_LOST = (
 def digits(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Made digits, in MNIST's form: noisy copies of ten pictures."""
     pictures = np.random.default_rng(0).random((CLASSES, PIXELS), dtype=np.float32) - 0.5
-    chance = np.random.default_rng(seed)
-    labels = chance.integers(0, CLASSES, count)
-    return pictures[labels] + chance.normal(0.0, 0.3, (count, PIXELS)).astype(np.float32), labels
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, CLASSES, count)
+    return pictures[labels] + random.normal(0.0, 0.3, (count, PIXELS)).astype(np.float32), labels
 
 
 class Model(tf.Module):
@@ -58,7 +60,7 @@ class Model(tf.Module):
         return tf.nn.relu(images @ first + bias) @ second
 
     def learn(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """One step on one batch; answers its loss."""
+        """Take one step on one batch; return its loss."""
         with tf.GradientTape() as tape:
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, self(images))
             loss = tf.reduce_mean(losses)
@@ -80,6 +82,7 @@ def train(folder: str, steps: int) -> None:
         model = Model()
     saved = tf.train.Checkpoint(model=model)
     manager = tf.train.CheckpointManager(saved, f"{mine}/checkpoints", max_to_keep=3)
+    summaries = tf.summary.create_file_writer(f"{mine}/summaries")
     newest = tf.train.latest_checkpoint(f"{folder}/checkpoints")
     if newest is not None:
         saved.restore(newest).assert_existing_objects_matched()
@@ -96,6 +99,9 @@ def train(folder: str, steps: int) -> None:
         loss = step(tf.constant(images[rows]), tf.constant(labels[rows]))
         if number % EVERY == 0 or number == steps - 1:
             print(f"step {number} loss {float(loss):.4f}", flush=True)
+            with summaries.as_default():
+                tf.summary.write("loss", loss, step=number, metadata=SCALAR)
+            summaries.flush()
             manager.save()
     tf.saved_model.save(model, f"{mine}/model")
     print(f"saved the model after step {int(model.step.numpy())}", flush=True)

@@ -19,9 +19,9 @@ CLASSES, PIXELS, BATCH, RATE = 10, 28 * 28, 64, 0.003
 def digits(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Made digits, in MNIST's form: noisy copies of ten pictures."""
     pictures = np.random.default_rng(0).random((CLASSES, PIXELS), dtype=np.float32)
-    chance = np.random.default_rng(seed)
-    labels = chance.integers(0, CLASSES, count)
-    return pictures[labels] + chance.normal(0.0, 0.3, (count, PIXELS)).astype(np.float32), labels
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, CLASSES, count)
+    return pictures[labels] + random.normal(0.0, 0.3, (count, PIXELS)).astype(np.float32), labels
 
 
 def serve(place: tf.distribute.cluster_resolver.TFConfigClusterResolver) -> None:

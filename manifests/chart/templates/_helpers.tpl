@@ -1,0 +1,84 @@
+{{/* What is written once, in the kustomizations, is read from there: files/ leads to them. What has values of its own is a template. */}}
+
+{{/* Labels of every object: that of the kustomizations, and Helm's usual ones. */}}
+{{- define "tf-job-operator.labels" -}}
+app.kubernetes.io/name: tfjob-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* The text of a file of the kustomizations. Arguments: the root, the path below files/. */}}
+{{- define "tf-job-operator.file" -}}
+{{- $text := (index . 0).Files.Get (printf "files/%s" (index . 1)) }}
+{{- if not $text }}
+{{- fail (printf "the chart lacks files/%s: what copied it did not follow its links; use `helm package`" (index . 1)) }}
+{{- end }}
+{{- $text }}
+{{- end }}
+
+{{/*
+The objects of such a text, in the release's namespace and with its labels.
+Arguments: the root, the text, and more labels for each of them.
+*/}}
+{{- define "tf-job-operator.objects" -}}
+{{- $root := index . 0 }}
+{{- $labels := merge (include "tf-job-operator.labels" $root | fromYaml) (index . 2) }}
+{{- range $text := splitList "\n---\n" (index . 1) }}
+{{- $object := fromYaml $text }}
+{{- with $object.Error }}{{ fail . }}{{ end }}
+{{- $meta := $object.metadata }}
+{{- $_ := set $meta "labels" (merge (dict) $labels ($meta.labels | default dict)) }}
+{{- if $meta.namespace }}{{ $_ := set $meta "namespace" $root.Release.Namespace }}{{ end }}
+{{- range $object.subjects }}{{ $_ := set . "namespace" $root.Release.Namespace }}{{ end }}
+---
+{{ toYaml $object }}
+{{ end }}
+{{- end }}
+
+{{/* The operator's flags, beside those of the kustomizations; what is at the operator's own default is not said. */}}
+{{- define "tf-job-operator.flags" -}}
+{{- if .Values.namespaced }}
+- --namespace=$(KUBEFLOW_NAMESPACE)
+{{- end }}
+{{- with join "," .Values.apis }}{{ if ne . "kubeflow.org/v1" }}
+- --apis={{ . }}
+{{- end }}{{ end }}
+{{- if ne .Values.logLevel "info" }}
+- --log-level={{ .Values.logLevel }}
+{{- end }}
+{{- if .Values.qps }}
+- --qps={{ toYaml .Values.qps }}
+- --burst={{ toYaml .Values.burst }}
+{{- end }}
+{{- with .Values.gangScheduling }}
+{{- if .enabled }}
+- --enable-gang-scheduling
+{{- if ne .schedulerName "volcano" }}
+- --gang-scheduler-name={{ .schedulerName }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if ne .Values.tensorboardImage "tensorflow/tensorflow:2.20.0" }}
+- --tensorboard-image={{ .Values.tensorboardImage }}
+{{- end }}
+{{- with .Values.leaderElection }}
+{{- if not .enabled }}
+- --leader-elect=false
+{{- else }}
+{{- if ne .leaseDuration "15s" }}
+- --leader-elect-lease-duration={{ .leaseDuration }}
+{{- end }}
+{{- if ne .renewDeadline "10s" }}
+- --leader-elect-renew-deadline={{ .renewDeadline }}
+{{- end }}
+{{- if ne .retryPeriod "2s" }}
+- --leader-elect-retry-period={{ .retryPeriod }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range .Values.extraArgs }}
+- {{ toYaml . }}
+{{- end }}
+{{- end }}
