@@ -1,0 +1,21 @@
+"""`python -m tfjob_operator.cli` is `kubectl tfjob`."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Run the plugin. It needs click, which comes with the extra `cli`: the operator's image has no use for it."""
+    try:
+        from tfjob_operator.cli.app import main as run
+    except ModuleNotFoundError as error:
+        if error.name != "click":
+            raise
+        sys.exit("error: kubectl tfjob needs the package click: pipx install 'tfjob-operator[cli]'")
+    run()
+
+
+if __name__ == "__main__":
+    main()

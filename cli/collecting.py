@@ -1,0 +1,280 @@
+"""Reads what a diagnosis needs to know about one job, with the user's rights: what they may not read is left out, and named.
+
+What is expensive in a large cluster is read only where it can help: all nodes and all their pods if a pod of the job waits
+for a node, the last lines of logs only of containers that have failed.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from tfjob_operator.api.coordination import LEASES, Lease
+from tfjob_operator.api.core import EVENTS, PODS, SERVICES
+from tfjob_operator.api.meta import Resource, controller_of
+from tfjob_operator.api.scheduling import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.diagnosis import objects
+from tfjob_operator.cli.diagnosis.evidence import Absent, Evidence
+from tfjob_operator.cli.diagnosis.pods import exits_of
+from tfjob_operator.cli.errors import ApiError, CliError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tfjob_operator.cli.session import Session
+
+LEASE: Final = "tf-operator"
+"""The name of the operator's lease, in whichever namespace it runs."""
+QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+MOST_LOGS: Final = 3
+"""How many containers' logs are read at most: those of the others mostly say the same."""
+MOST_NODES: Final = 20
+"""How many nodes of running pods are read at most, with one request each."""
+_LINES: Final = 40
+_LOG_BYTES: Final = 65_536
+_CHUNK: Final = 500
+_MOST_EVENTS: Final = 5_000
+_FORBIDDEN: Final = 403
+_NOT_FOUND: Final = 404
+
+T = TypeVar("T")
+
+
+class _Page(msgspec.Struct):
+    items: list[msgspec.Raw] | None = None
+    metadata: dict[str, Any] = {}
+
+
+def collect(session: Session, name: str, now: datetime) -> Evidence:
+    """Read all that can be read about the job of this name. Raises CliError if the job cannot be read, or is an alpha job."""
+    raw = jobs.read(session, name)
+    whole = msgspec.json.decode(raw)
+    if jobs.is_alpha(whole):
+        raise CliError(
+            f"{name} is a job of the alpha dialect, of which explain knows nothing: see kubectl describe tfjob {name}"
+        )
+    job = _job(raw)
+    reader = _Reader(session)
+    meta = whole["metadata"]
+    pods = [pod for pod in reader.of_job(PODS, objects.Pod, name) or () if _is_of(pod, job)]
+    waits = any(not pod.spec.node_name and pod.status.phase in {"", "Pending"} for pod in pods)
+    claims = {
+        volume.persistent_volume_claim.claim_name
+        for pod in pods
+        for volume in pod.spec.volumes or ()
+        if volume.persistent_volume_claim is not None
+    }
+    return Evidence(
+        job=job,
+        now=now,
+        created_at=_time(meta.get("creationTimestamp")),
+        finalizers=tuple(meta.get("finalizers") or ()),
+        pods=pods,
+        services=reader.of_job(SERVICES, objects.Service, name),
+        events=[each for each in reader.events() if _concerns(each, name, claims)],
+        nodes=reader.all(objects.NODES, objects.Node, "nodes") if waits else reader.nodes_of(pods),
+        node_pods=reader.all(PODS, objects.Pod, "pods of other namespaces", fieldSelector="spec.nodeName!=")
+        if waits
+        else None,
+        quotas=reader.here(objects.RESOURCE_QUOTAS, objects.ResourceQuota, "quotas"),
+        limit_ranges=reader.here(objects.LIMIT_RANGES, objects.LimitRange, "limit ranges"),
+        claims=reader.claims(sorted(claims)),
+        namespace=reader.one(objects.NAMESPACES, objects.Namespace, session.namespace, "the namespace"),
+        lease=reader.lease(),
+        crd=reader.one(objects.CRDS, objects.Crd, str(c.TFJOBS), "CRDs"),
+        workload=reader.workload(job) if QUEUE_LABEL in (job.metadata.labels or {}) else None,
+        pod_group=reader.pod_group(name),
+        logs=reader.logs(pods),
+        forbidden=sorted(reader.forbidden),
+        suspended_by=_manager_of_suspend(meta),
+        absent=reader.absent,
+    )
+
+
+class _Reader:
+    """Reads objects of one namespace. `forbidden` names the kinds that may not be read; `absent` lists what does not exist."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.forbidden: set[str] = set()
+        self.absent: list[Absent] = []
+
+    def one(self, resource: Resource, kind: type[T], name: str, words: str) -> T | None:
+        """Return one object, None if it is not there or may not be read."""
+        raw = self._read(resource.path(self._session.namespace, name), words)
+        return _decoded(raw, kind) if raw is not None else None
+
+    def all(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T] | None:
+        """Return the objects of all namespaces, None if they may not be read."""
+        return self._list(resource.path(), kind, words, query)
+
+    def here(self, resource: Resource, kind: type[T], words: str, **query: str) -> list[T]:
+        """Return the objects of the namespace, none if they may not be read."""
+        return self._list(resource.path(self._session.namespace), kind, words, query) or []
+
+    def of_job(self, resource: Resource, kind: type[T], name: str) -> list[T] | None:
+        """Return the children of a job, by the label that the operator gives them."""
+        selector = f"{c.LABEL_PREFIX}{c.LABEL_JOB_NAME}={name}"
+        path = resource.path(self._session.namespace)
+        return self._list(path, kind, resource.plural, {"labelSelector": selector})
+
+    def events(self) -> list[objects.Event]:
+        """Return the events of the namespace, the first `_MOST_EVENTS` if there are more."""
+        path = EVENTS.path(self._session.namespace)
+        return self._list(path, objects.Event, "events", {}, most=_MOST_EVENTS) or []
+
+    def nodes_of(self, pods: Sequence[objects.Pod]) -> list[objects.Node] | None:
+        """Return the nodes on which the first pods run, None if they may not be read."""
+        names = sorted({pod.spec.node_name for pod in pods if pod.spec.node_name})
+        found: list[objects.Node] = []
+        for name in names[:MOST_NODES]:
+            node = self.one(objects.NODES, objects.Node, name, "nodes")
+            if node is None and "nodes" in self.forbidden:
+                return None
+            found += [node] if node is not None else []
+        return found
+
+    def claims(self, names: Sequence[str]) -> list[objects.Claim]:
+        """Return the claims of these names, and note which are not there."""
+        if not names:
+            return []
+        words = "persistent volume claims"
+        found = self._list(objects.CLAIMS.path(self._session.namespace), objects.Claim, words, {})
+        if found is None:
+            return []
+        there = {claim.metadata.name for claim in found}
+        self.absent += [Absent(objects.CLAIMS.kind, name) for name in names if name not in there]
+        return [claim for claim in found if claim.metadata.name in names]
+
+    def lease(self) -> Lease | None:
+        """Return the operator's lease, the last renewed one if there are several; note in `absent` if there is none."""
+        found = self.all(LEASES, Lease, "leases", fieldSelector=f"metadata.name={LEASE}")
+        if found is None:
+            return None
+        if not found:
+            self.absent.append(Absent(LEASES.kind, LEASE))
+        renewed = {
+            each.spec.renew_time: each for each in found if each.spec is not None and each.spec.renew_time is not None
+        }
+        return renewed[max(renewed)] if renewed else None
+
+    def workload(self, job: TFJob) -> objects.Workload | None:
+        """Return Kueue's object for a job, in the version that this Kueue prefers."""
+        raw = self._read(f"/apis/{objects.WORKLOADS.group}", "workloads")
+        if raw is None:
+            return None
+        version = msgspec.json.decode(raw)["preferredVersion"]["version"]
+        resource = Resource(objects.WORKLOADS.group, version, objects.WORKLOADS.plural, objects.WORKLOADS.kind)
+        for each in self.here(resource, objects.Workload, "workloads"):
+            owner = controller_of(each.metadata)
+            if owner is not None and owner.uid == job.metadata.uid:
+                return each
+        return None
+
+    def pod_group(self, name: str) -> objects.PodGroup | None:
+        """Return the job's PodGroup, of whichever gang scheduler."""
+        for resource in (VOLCANO_POD_GROUPS, COSCHEDULING_POD_GROUPS):
+            found = self.one(resource, objects.PodGroup, name, "pod groups")
+            if found is not None:
+                return found
+        return None
+
+    def logs(self, pods: Sequence[objects.Pod]) -> dict[tuple[str, str], str]:
+        """Return the last lines of containers that have failed."""
+        found: dict[tuple[str, str], str] = {}
+        for each in (failed for pod in pods for failed in exits_of(pod)):
+            if len(found) == MOST_LOGS or "logs" in self.forbidden:
+                break
+            pod = each.pod.metadata.name
+            path = PODS.path(self._session.namespace, pod, "log")
+            query = {"container": each.container, "tailLines": _LINES, "limitBytes": _LOG_BYTES}
+            with suppress(_NothingThereError):
+                raw = self._read(path, "logs", query | ({} if each.now else {"previous": "true"}), may_fail=True)
+                found[pod, each.container] = (raw or b"").decode(errors="replace")
+        return found
+
+    def _list(
+        self, path: str, kind: type[T], words: str, query: Mapping[str, Any], most: int | None = None
+    ) -> list[T] | None:
+        found: list[T] = []
+        following = ""
+        while True:
+            raw = self._read(path, words, {**query, "limit": _CHUNK, "continue": following})
+            if raw is None:
+                return None if words in self.forbidden else []
+            page = msgspec.json.decode(raw, type=_Page)
+            found += [each for item in page.items or () if (each := _decoded(item, kind)) is not None]
+            following = page.metadata.get("continue") or ""
+            if not following or (most is not None and len(found) >= most):
+                return found
+
+    def _read(
+        self, path: str, words: str, query: Mapping[str, Any] | None = None, *, may_fail: bool = False
+    ) -> bytes | None:
+        """Return a response, None for what is not there or may not be read."""
+        try:
+            return self._session.read(path, **query or {})
+        except ApiError as error:
+            if error.code == _FORBIDDEN:
+                self.forbidden.add(words)
+            elif may_fail:  # 400 and 404: there is none; 5xx: the kubelet does not answer
+                raise _NothingThereError from error
+            elif error.code != _NOT_FOUND:
+                raise
+            return None
+        except CliError as error:
+            if may_fail:
+                raise _NothingThereError from error
+            raise
+
+
+class _NothingThereError(Exception):
+    """A container has no log, no earlier one, or none that can be had from its node."""
+
+
+def _job(raw: bytes) -> TFJob:
+    try:
+        return msgspec.json.decode(raw, type=TFJob)
+    except msgspec.ValidationError as error:
+        return tfjob_with_unreadable_status(raw, error)
+
+
+def _decoded(raw: bytes | msgspec.Raw, kind: type[T]) -> T | None:
+    """Return an object, None for one that does not fit its type: the others can still be used."""
+    try:
+        return msgspec.json.decode(raw, type=kind, strict=False)
+    except msgspec.ValidationError:
+        return None
+
+
+def _is_of(pod: objects.Pod, job: TFJob) -> bool:
+    owner = controller_of(pod.metadata)
+    return owner is None or owner.uid == job.metadata.uid
+
+
+def _concerns(event: objects.Event, job: str, claims: set[str]) -> bool:
+    name = event.involved_object.name
+    return name == job or name.startswith(f"{job}-") or name in claims
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        return msgspec.convert(text, datetime)
+    except msgspec.ValidationError:
+        return None
+
+
+def _manager_of_suspend(meta: Mapping[str, Any]) -> str:
+    """Return the manager that owns `spec.runPolicy.suspend`, the last one in `managedFields`; "" if there is none."""
+    found = ""
+    for entry in meta.get("managedFields") or ():
+        spec = (entry.get("fieldsV1") or {}).get("f:spec") or {}
+        if "f:suspend" in (spec.get("f:runPolicy") or {}):
+            found = str(entry.get("manager", ""))
+    return found

@@ -1,0 +1,1 @@
+"""The verbs of `kubectl tfjob`, a module each. They end in an underscore, since some are words of Python."""

@@ -1,0 +1,57 @@
+"""`kubectl tfjob completion`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from shlex import quote
+from typing import Final
+
+import click
+
+from tfjob_operator.cli.errors import CliError
+
+PROGRAM: Final = "kubectl_complete-tfjob"
+"""The program that kubectl 1.26 and newer run to complete the plugin `tfjob`; it must be in the PATH."""
+
+
+@click.command("completion")
+@click.option("--install", is_flag=True, help=f"Write {PROGRAM} beside this plugin.")
+@click.option("--folder", metavar="FOLDER", help="Write it there instead: any folder of the PATH.")
+def command(*, install: bool, folder: str | None) -> None:
+    """Make `kubectl tfjob <TAB>` complete verbs, options and names of jobs, in bash, zsh and fish.
+
+    kubectl 1.26 and newer complete a plugin by asking a program that must be in the PATH. Package managers for
+    plugins cannot install a second program, so `--install` writes it. The shell itself needs kubectl's completion:
+    `kubectl completion --help` says how.
+    """
+    if not install:
+        click.echo(_script(), nl=False)
+        return
+    place = Path(folder) if folder else Path(sys.argv[0]).absolute().parent  # where the link is, if it is one
+    target = place / PROGRAM
+    if target.exists() and target.resolve() == _beside():
+        click.echo(f"{target} is there already")
+        return
+    try:
+        target.write_text(_script())
+        target.chmod(0o755)
+    except OSError as error:
+        raise CliError(
+            f"{target} can not be written: {error.strerror}; choose a folder of the PATH with --folder"
+        ) from error
+    click.echo(f"{target} written")
+    if str(place) not in os.environ.get("PATH", "").split(os.pathsep):
+        click.echo(f"{place} is not in the PATH: kubectl will not find it there", err=True)
+
+
+def _beside() -> Path:
+    """Return the program that came with this plugin; it may not be there."""
+    return Path(sys.argv[0]).resolve().with_name(PROGRAM)
+
+
+def _script() -> str:
+    came_with_it = _beside().is_file()
+    line = quote(str(_beside())) if came_with_it else f"{quote(sys.executable)} -m tfjob_operator.cli.complete"
+    return f'#!/bin/sh\nexec {line} "$@"\n'

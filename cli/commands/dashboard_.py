@@ -1,0 +1,116 @@
+"""`kubectl tfjob dashboard`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.options import target_options
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from tfjob_operator.cli.kubeconfig import Access
+    from tfjob_operator.cli.options import Target
+
+LOOPBACK: Final = "127.0.0.1"
+PORT: Final = 8787
+"""The same one each time, if it is free, so that links to jobs stay good."""
+
+
+@click.command("dashboard")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Show the jobs of all namespaces.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help=f"The port to listen on; {PORT} or a free one if it is left out."
+)
+@click.option("--no-browser", is_flag=True, help="Print the address, and open no browser.")
+@target_options
+def command(target: Target, everywhere: bool, port: int | None, no_browser: bool) -> None:  # noqa: FBT001 - flags
+    """Serve a live page of jobs on this machine, until Ctrl-C: states, replicas, timelines, logs, events.
+
+    Without -n and -A it shows all namespaces if you may list the jobs of all, else the one of your context. The page only
+    reads, with your own rights. It listens on 127.0.0.1; the printed address lets in one browser, and a new address is
+    printed when it has.
+    """
+    if everywhere and target.namespace:
+        raise CliError("-n and -A exclude each other")
+    try:
+        import aiohttp  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise CliError("the dashboard needs the package aiohttp: pipx install 'tfjob-operator[dashboard]'") from error
+    import asyncio
+    import tempfile
+
+    from tfjob_operator.cli.page.run import Plan, run
+
+    with listen(port) as listening, tempfile.TemporaryDirectory(prefix="kubectl-tfjob-") as private:
+        told = _Told(None if no_browser or not _has_display() else private)
+        scope = True if everywhere else False if target.namespace else None
+        asyncio.run(run(Plan(_reader(target), scope, listening, told)))
+
+
+class _Told:
+    """Prints addresses. If `folder`, which only this user can read, is given, it opens a browser at the first one."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+        self._often = 0
+
+    def __call__(self, address: str) -> None:
+        """Take the next address."""
+        self._often += 1
+        if self._often > 1:
+            click.echo(f"A browser was let in. For another one: {address}")
+            return
+        click.echo(f"The page of your jobs, for one browser:\n\n    {address}\n\nCtrl-C ends it.")
+        if self._folder is not None:
+            _open(address, self._folder)
+
+
+def _open(address: str, folder: str) -> None:
+    """Open a browser in a thread, at a file that redirects to the address: other users see the arguments of all programs."""
+    import threading
+    import webbrowser
+    from pathlib import Path
+
+    page = Path(folder, "open.html")
+    page.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}">', "utf-8")
+    threading.Thread(target=webbrowser.open, args=[page.as_uri()], daemon=True).start()
+
+
+def _has_display() -> bool:
+    """Return whether a browser would have a window: a text browser would take the terminal from this program."""
+    return sys.platform in {"darwin", "win32"} or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def listen(port: int | None) -> socket.socket:
+    """Return a socket on loopback. Raises CliError for a port that was asked for and is taken."""
+    import socket
+
+    for each in [PORT, 0] if port is None else [port]:
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((LOOPBACK, each))
+        except OSError as error:
+            listening.close()
+            failure = error
+        else:
+            return listening
+    raise CliError(f"port {port} can not be listened on: {failure.strerror}")
+
+
+def _reader(target: Target) -> Callable[[str | None], Access]:
+    from tfjob_operator.cli.kubeconfig import read_access
+
+    def read(namespace: str | None) -> Access:
+        access = read_access(target.kubeconfig, target.context, target.namespace)
+        return replace(access, namespace=namespace) if namespace else access
+
+    return read

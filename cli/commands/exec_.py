@@ -1,0 +1,64 @@
+"""`kubectl tfjob exec`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.kubectl import kubectl
+from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.replicas import Choice, container_of, find, none_there, replica_name
+
+if TYPE_CHECKING:
+    from tfjob_operator.cli.options import Target
+    from tfjob_operator.cli.replicas import Replica
+
+_FIRST = ("chief-0", "master-0", "worker-0")
+"""Where one looks first: the replica that decides about the job."""
+
+
+@click.command("exec")
+@click.argument("name", metavar="JOB")
+@click.argument("words", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+@click.option("--replica", metavar="NAME", callback=replica_name, help="The replica, such as worker-1; else the chief.")
+@click.option("-c", "--container", metavar="NAME", help="The container; else the one that trains.")
+@click.option("-i", "--stdin", is_flag=True, help="Hand on standard input. On a terminal it always is.")
+@target_options
+def command(
+    *, target: Target, name: str, words: tuple[str, ...], replica: str | None, container: str | None, stdin: bool
+) -> None:
+    """Run a command in a replica of a job, as kubectl exec does; without a command, a shell.
+
+    Without --replica it runs in the chief, or worker 0 where there is none. The exit code is the command's.
+    """
+    with target.session() as session:
+        job = jobs.get(session, name)
+        choice = Choice(names=frozenset({replica} if replica else ()))
+        choice.check(name, job)
+        replicas = find(session, job, choice).replicas
+        if not replicas:
+            raise none_there(name, job, choice)
+        chosen = next((each for first in _FIRST for each in replicas if each.name == first), replicas[0])
+        named = _container(chosen, container)
+        namespace = session.namespace
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    flags = ["--stdin", "--tty"] if terminal else ["--stdin"] if stdin else []
+    line = kubectl(
+        target, namespace, "exec", *flags, chosen.pod_name, f"--container={named}", "--", *(words or ("sh",))
+    )
+    sys.stdout.flush()
+    os.execv(line[0], line)  # noqa: S606 - no shell is wanted
+
+
+def _container(replica: Replica, given: str | None) -> str:
+    if replica.phase != "Running":
+        raise CliError(f"{replica.name} does not run: its pod {replica.pod_name} is {replica.phase or 'not there yet'}")
+    named = container_of(replica.pod, given)
+    if named is None:
+        raise CliError(f"{replica.name} has no container {given}: see kubectl describe pod {replica.pod_name}")
+    return named

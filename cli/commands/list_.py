@@ -1,0 +1,88 @@
+"""`kubectl tfjob list`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.session import TABLE
+from tfjob_operator.cli.table import TablePrinter
+
+if TYPE_CHECKING:
+    from tfjob_operator.cli.options import Target
+    from tfjob_operator.cli.session import Session
+
+
+@click.command("list")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Show the jobs of all namespaces.")
+@click.option(
+    "-l", "--selector", metavar="LABELS", default="", help="Show the jobs with these labels, such as team=vision."
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["wide", "name", "json", "yaml"]), help="What to print instead of columns."
+)
+@click.option("-w", "--watch", is_flag=True, help="Go on, and print each job that changes.")
+@target_options
+def command(target: Target, everywhere: bool, selector: str, output: str | None, watch: bool) -> None:  # noqa: FBT001 - flags
+    """Show jobs in the columns that `kubectl get tfjobs` has."""
+    if watch and output in {"json", "yaml"}:
+        raise CliError("--watch prints columns or names; for whole objects use kubectl get --watch")
+    with target.session() as session:
+        namespace = None if everywhere else session.namespace
+        if output in {"json", "yaml"}:
+            _print_objects(session, namespace, selector, output)
+            return
+        printer = TablePrinter(wide=output == "wide", namespaces=everywhere)
+        names = output == "name"
+        count, version = 0, ""
+        for page in jobs.pages(session, namespace, selector=selector, accept=TABLE):
+            count += len(page.get("rows") or [])
+            version = page["metadata"]["resourceVersion"]
+            _print(page, printer, names=names)
+        if not count and not watch:
+            where = "" if everywhere else f" in {session.namespace} namespace"
+            click.echo(f"No resources found{where}.", err=True)
+        if watch:
+            _watch(session, namespace, selector, version, printer, names=names)
+
+
+def _print(table: dict[str, Any], printer: TablePrinter, *, names: bool) -> None:
+    if "rows" not in table and "columnDefinitions" not in table:
+        raise CliError("the server sends no columns: it is older than Kubernetes 1.15, or no API server")
+    if names:
+        for row in table["rows"] or []:
+            click.echo(f"{jobs.FULL_NAME}/{row['object']['metadata']['name']}")
+        return
+    for line in printer.lines(table):
+        click.echo(line)
+
+
+def _watch(
+    session: Session, namespace: str | None, selector: str, version: str, printer: TablePrinter, *, names: bool
+) -> None:
+    """Print what changes until the server ends the watch or the user presses Ctrl-C."""
+    sys.stdout.flush()
+    path = jobs.path(namespace)
+    for event in session.watch(path, accept=TABLE, labelSelector=selector, resourceVersion=version):
+        if event["type"] == "ERROR":
+            raise CliError(f"the watch has ended: {event['object'].get('message', 'for no reason that was told')}")
+        if event["type"] != "BOOKMARK":
+            _print(event["object"], printer, names=names)
+            sys.stdout.flush()
+
+
+def _print_objects(session: Session, namespace: str | None, selector: str, output: str) -> None:
+    items = [item for page in jobs.pages(session, namespace, selector=selector) for item in page["items"]]
+    whole = {"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}}
+    if output == "json":
+        click.echo(json.dumps(whole, indent=4, sort_keys=True, ensure_ascii=False))
+        return
+    from tfjob_operator.cli.yaml_text import yaml_text
+
+    click.echo(yaml_text(whole, sort_keys=True), nl=False)

@@ -1,0 +1,136 @@
+"""`kubectl tfjob prune`."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from tfjob_operator.api.text import clean
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.durations import seconds
+from tfjob_operator.cli.errors import ApiError, CliError
+from tfjob_operator.cli.options import target_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tfjob_operator.cli.options import Target
+    from tfjob_operator.cli.session import Session
+
+_ENDS = ("Succeeded", "Failed")
+_NOT_FOUND = 404
+_CONFLICT = 409
+
+
+class Ended(NamedTuple):
+    """A job that has ended; `at` is when, None where that cannot be read."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    state: str
+    at: datetime | None
+
+
+@click.command("prune")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Delete in all namespaces.")
+@click.option(
+    "-l", "--selector", metavar="LABELS", default="", help="Only jobs with these labels, such as team=vision."
+)
+@click.option(
+    "--older-than", "age", callback=seconds, metavar="TIME", help="Only what ended so long ago, as 12h or 7d."
+)
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(_ENDS, case_sensitive=False), help="Only what ended so."
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be deleted, and delete nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@target_options
+def command(
+    *,
+    target: Target,
+    everywhere: bool,
+    selector: str,
+    age: float | None,
+    states: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Delete jobs that have ended, with the pods and logs that were kept of them. It asks first, unless told --yes.
+
+    Jobs that run, wait or are suspended are never deleted, nor is one that was changed since it was looked at.
+    """
+    before = None if age is None else datetime.now(UTC) - timedelta(seconds=age)
+    with target.session() as session:
+        namespace = None if everywhere else session.namespace
+        found = [
+            job
+            for job in _ended(session, namespace, selector)
+            if (not states or job.state in states) and (before is None or (job.at is not None and job.at <= before))
+        ]
+        if not found:
+            click.echo(f"No ended jobs found{'' if everywhere else f' in {session.namespace} namespace'}.", err=True)
+            return
+        if dry_run:
+            for job in found:
+                click.echo(f"{_shown(job, everywhere)} deleted (dry run)")
+            return
+        if not yes:
+            _ask(found, everywhere)
+        failures = sum([not _delete(session, job, everywhere) for job in found])
+    if failures:
+        raise click.exceptions.Exit(1)
+
+
+def _ended(session: Session, namespace: str | None, selector: str) -> Iterator[Ended]:
+    for page in jobs.pages(session, namespace, selector=selector):
+        for job in page["items"]:
+            conditions = jobs.conditions_of(job)
+            state = next((each for each in _ENDS if each in conditions), None)
+            meta = job["metadata"]
+            if state is None or "deletionTimestamp" in meta:
+                continue
+            at = (job.get("status") or {}).get("completionTime") or conditions[state].get("lastTransitionTime")
+            yield Ended(meta["namespace"], meta["name"], meta["uid"], meta["resourceVersion"], state, _time(at))
+
+
+def _time(text: Any) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return at if at.tzinfo is not None else None
+
+
+def _shown(job: Ended, everywhere: bool) -> str:  # noqa: FBT001 - as the option
+    return f"{jobs.FULL_NAME}/{job.name}{f' in {job.namespace}' if everywhere else ''}"
+
+
+def _ask(found: list[Ended], everywhere: bool) -> None:  # noqa: FBT001 - as the option
+    """Ask for confirmation. Raises CliError if there is no terminal, Exit if the user refuses."""
+    if not sys.stdin.isatty():
+        raise CliError(f"{len(found)} jobs would be deleted: give --yes to do so, --dry-run to see which")
+    for job in found:
+        when = f" {job.at:%Y-%m-%d %H:%M} UTC" if job.at is not None else ""
+        click.echo(f"{_shown(job, everywhere)} {job.state}{when}")
+    if not click.confirm(f"Delete {'this job' if len(found) == 1 else f'these {len(found)} jobs'}?"):
+        raise click.exceptions.Exit(1)
+
+
+def _delete(session: Session, job: Ended, everywhere: bool) -> bool:  # noqa: FBT001 - as the option
+    """Delete a job unless it was changed since it was read. If that fails, print why and return False."""
+    try:
+        session.delete(jobs.path(job.namespace, job.name), jobs.only(job.uid, job.version))
+    except ApiError as error:
+        if error.code == _CONFLICT:
+            CliError(f"{_shown(job, everywhere)} was changed meanwhile, and is left: {clean(error.message)}").show()
+            return False
+        if error.code != _NOT_FOUND:
+            error.show()
+            return False
+    click.echo(f"{_shown(job, everywhere)} deleted")
+    return True

@@ -1,0 +1,77 @@
+"""`kubectl tfjob restart`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.errors import ApiError, CliError
+from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.replicas import find, none_there, pods_path, replica_options
+
+if TYPE_CHECKING:
+    from tfjob_operator.cli.options import Target
+    from tfjob_operator.cli.replicas import Choice, Replica
+    from tfjob_operator.cli.session import Session
+
+_NOT_FOUND = 404
+_CONFLICT = 409
+
+
+@click.command("restart")
+@click.argument("name", metavar="JOB")
+@replica_options
+@click.option("--dry-run", is_flag=True, help="Say what would be restarted, and change nothing.")
+@target_options
+def command(*, target: Target, choice: Choice, name: str, dry_run: bool) -> None:
+    """Delete the pods of a job, all or some: the operator makes new ones in their places. No backoff limit counts that.
+
+    What has succeeded stays so. A job that has ended cannot go on: it has to be deleted and created again.
+    """
+    failures = 0
+    with target.session() as session:
+        job = jobs.get(session, name)
+        _check(name, job)
+        choice.check(name, job)
+        replicas = find(session, job, choice).replicas
+        if not replicas:
+            raise none_there(name, job, choice)
+        for replica in replicas:
+            try:
+                click.echo(_restart(session, replica, dry_run=dry_run))
+            except CliError as error:
+                error.show()
+                failures += 1
+    if failures:
+        raise click.exceptions.Exit(1)
+
+
+def _check(name: str, job: dict[str, object]) -> None:
+    over = jobs.conditions_of(job).keys() & {"Succeeded", "Failed"}
+    if over:
+        raise CliError(
+            f"{name} has ended: {min(over)}. To run it from the beginning: kubectl get tfjob {name} -o yaml > {name}.yaml, "
+            f"then kubectl replace --force -f {name}.yaml"
+        )
+    if (jobs.spec_of(job).get("runPolicy") or {}).get("suspend"):
+        raise CliError(f"{name} is suspended and has no pods: kubectl tfjob resume {name}")
+
+
+def _restart(session: Session, replica: Replica, *, dry_run: bool) -> str:
+    """Delete the pod of a replica, by its UID; return what was done."""
+    shown = f"pod/{replica.pod_name}"
+    if replica.phase == "Succeeded":
+        return f"{shown} left: {replica.name} has succeeded"
+    if "deletionTimestamp" in replica.pod["metadata"]:
+        return f"{shown} is being deleted already"
+    if dry_run:
+        return f"{shown} deleted (dry run)"
+    try:
+        session.delete(pods_path(session.namespace, replica.pod_name), jobs.only(replica.uid))
+    except ApiError as error:
+        if error.code not in {_NOT_FOUND, _CONFLICT}:
+            raise
+        return f"{shown} was made anew already"
+    return f"{shown} deleted"

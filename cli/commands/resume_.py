@@ -1,0 +1,21 @@
+"""`kubectl tfjob resume`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.suspension import set_suspended
+
+if TYPE_CHECKING:
+    from tfjob_operator.cli.options import Target
+
+
+@click.command("resume")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@target_options
+def command(target: Target, names: tuple[str, ...]) -> None:
+    """Let suspended jobs go on: their pods are made again, but for those that had succeeded."""
+    set_suspended(target, names, to=False)

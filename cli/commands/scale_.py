@@ -1,0 +1,44 @@
+"""`kubectl tfjob scale`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.options import target_options
+
+if TYPE_CHECKING:
+    from tfjob_operator.cli.options import Target
+
+
+@click.command("scale")
+@click.argument("name", metavar="NAME")
+@click.argument("sizes", metavar="TYPE=COUNT...", nargs=-1, required=True)
+@target_options
+def command(target: Target, name: str, sizes: tuple[str, ...]) -> None:
+    """Change how many replicas a job has, such as `worker=4`. kubectl scale knows of workers alone."""
+    wanted = dict(map(_size, sizes))
+    with target.session() as session:
+        job = jobs.get(session, name)
+        if jobs.is_alpha(job):
+            raise CliError(f"{name} is a job of the alpha dialect: edit its spec.replicaSpecs with kubectl edit")
+        entries = jobs.spec_of(job).get("tfReplicaSpecs") or {}
+        keys = {key.lower(): key for key in entries}
+        unknown = sorted(wanted.keys() - keys)
+        if unknown:
+            raise CliError(
+                f"{name} has no replicas of type {unknown[0]}: it has {', '.join(sorted(entries)) or 'none at all'}"
+            )
+        body = {"spec": {"tfReplicaSpecs": {keys[key]: {"replicas": count} for key, count in wanted.items()}}}
+        jobs.patch(session, name, body)
+    click.echo(f"{jobs.FULL_NAME}/{name} scaled")
+
+
+def _size(given: str) -> tuple[str, int]:
+    kind, _, count = given.partition("=")
+    if not kind or not count.isdecimal() or not count.isascii():
+        raise click.BadParameter(f"{given!r} is not like worker=4", param_hint="TYPE=COUNT")
+    return kind.lower(), int(count)

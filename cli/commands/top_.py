@@ -1,0 +1,86 @@
+"""`kubectl tfjob top`."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from tfjob_operator.api.quantities import parse_quantity
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.errors import ApiError, CliError
+from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.replicas import find, none_there, replica_options, selector_of
+from tfjob_operator.cli.table import TablePrinter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tfjob_operator.cli.options import Target
+    from tfjob_operator.cli.replicas import Choice, Replica
+    from tfjob_operator.cli.session import Session
+
+COLUMNS: Final = ("replica", "cpu(cores)", "%request", "%limit", "memory(bytes)", "%request", "%limit")
+_MEBI: Final = 1024 * 1024
+_ABSENT: Final = (404, 503)
+"""The codes for an API that is not installed, or whose server cannot be reached."""
+
+
+@click.command("top")
+@click.argument("name", metavar="JOB")
+@replica_options
+@target_options
+def command(*, target: Target, choice: Choice, name: str) -> None:
+    """Show what the replicas of a job use of CPU and memory, and how much of their requests and limits that is."""
+    with target.session() as session:
+        job = jobs.get(session, name)
+        choice.check(name, job)
+        replicas = find(session, job, choice).replicas
+        if not replicas:
+            raise none_there(name, job, choice)
+        used = _usage(session, job)
+    rows = [{"cells": _cells(each, used.get(each.pod_name))} for each in replicas]
+    table = {"columnDefinitions": [{"name": each} for each in COLUMNS], "rows": rows}
+    for line in TablePrinter().lines(table):
+        click.echo(line)
+
+
+def _usage(session: Session, job: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the containers' metrics of the job's pods, by the pod's name. Raises CliError without the metrics API."""
+    path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{session.namespace}/pods"
+    try:
+        found = session.get(path, labelSelector=selector_of(job))
+    except ApiError as error:
+        if error.code not in _ABSENT:
+            raise
+        raise CliError(
+            "this cluster measures nothing: the metrics API (metrics.k8s.io) is not there; install metrics-server"
+        ) from error
+    return {each["metadata"]["name"]: each.get("containers") or [] for each in found.get("items") or ()}
+
+
+def _cells(replica: Replica, used: list[dict[str, Any]] | None) -> list[str]:
+    """Return a row of the table; a dash for what is not measured yet, and for a request or limit that is not set."""
+    cells = [replica.name]
+    spec = (replica.pod.get("spec") or {}).get("containers") or ()
+    for resource in ("cpu", "memory"):
+        usage = None if used is None else _sum((each.get("usage") or {}).get(resource) for each in used)
+        cells.append("-" if usage is None else _shown(resource, usage))
+        for bound in ("requests", "limits"):
+            asked = [((each.get("resources") or {}).get(bound) or {}).get(resource) for each in spec]
+            # A container without a limit may use all there is, so the pod has none either.
+            total = None if None in asked and bound == "limits" else _sum(each for each in asked if each is not None)
+            cells.append(f"{100 * usage / total:.0f}%" if usage is not None and total else "-")
+    return cells
+
+
+def _sum(quantities: Iterable[object]) -> Decimal:
+    return sum((number for each in quantities if (number := parse_quantity(each)) is not None), Decimal(0))
+
+
+def _shown(resource: str, amount: Decimal) -> str:
+    """Return an amount in the units of kubectl top: thousandths of a core, mebibytes."""
+    if resource == "cpu":
+        return f"{(amount * 1000).to_integral_value(ROUND_CEILING)}m"
+    return f"{amount // _MEBI}Mi"

@@ -1,0 +1,105 @@
+"""`kubectl tfjob validate`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+import msgspec
+
+from tfjob_operator.api.meta import ObjectMeta
+from tfjob_operator.api.text import clean
+from tfjob_operator.api.v1 import validation as v1
+from tfjob_operator.api.v1.bounds import BOUNDS
+from tfjob_operator.api.v1.tensorboard import InvalidTensorBoard, read_tensor_board
+from tfjob_operator.api.v1.types import InvalidSpec, Mistake
+from tfjob_operator.api.v1alpha1 import validation as v1alpha1
+from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
+from tfjob_operator.api.v1alpha1.dialect import is_alpha
+from tfjob_operator.cli import manifests
+from tfjob_operator.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tfjob_operator.api.v1.types import SpecWarning
+    from tfjob_operator.cli.manifests import Manifest
+
+
+class Judgement(NamedTuple):
+    """What the operator would say about one job: the first mistakes, how many `more` there are, and warnings."""
+
+    mistakes: tuple[Mistake, ...]
+    more: int
+    warnings: tuple[str, ...]
+
+
+@click.command("validate")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+def command(files: tuple[str, ...]) -> None:
+    """Check the TFJobs in files, without a cluster: what the operator would say of them, and where that stands.
+
+    `-` is standard input. The exit code is 1 when a job is invalid or a file can not be read; warnings change nothing.
+    """
+    jobs = invalid = unread = 0
+    for file in files:
+        try:
+            for manifest in manifests.read(file):
+                jobs += 1
+                invalid += _print(manifest, judge(manifest))
+        except CliError as error:
+            error.show()
+            unread += 1
+    if not jobs and not unread:
+        click.echo("no TFJobs found", err=True)
+    elif jobs:
+        click.echo(f"{jobs} {'job' if jobs == 1 else 'jobs'}, {invalid} invalid", err=True)
+    if invalid or unread:
+        raise click.exceptions.Exit(1)
+
+
+def judge(manifest: Manifest) -> Judgement:
+    """Return what the operator would say of a job."""
+    if not manifest.name:
+        return Judgement((Mistake("metadata.name", "is missing"),), 0, ())
+    if "spec" not in manifest.body:
+        return Judgement((Mistake("spec", "is missing"),), 0, ())
+    raw = msgspec.json.encode(manifest.body["spec"])
+    alpha = manifest.group == TENSORFLOW.resource.group or is_alpha(raw)
+    if alpha:
+        spec = v1alpha1.read_spec(manifest.alpha, manifest.name, raw)
+        return _wrong(spec) if isinstance(spec, InvalidSpec) else _good(spec.warnings)
+    return _judge_v1(manifest.name, raw)
+
+
+def _judge_v1(name: str, raw: bytes) -> Judgement:
+    spec = v1.read_spec(name, raw)
+    if isinstance(spec, InvalidSpec):
+        return _wrong(spec)
+    meta = ObjectMeta(name=name)
+    beyond = next((mistake for bound in BOUNDS if (mistake := bound(meta, spec)) is not None), None)
+    if beyond is not None:
+        return Judgement((beyond,), 0, ())
+    board = read_tensor_board(name, raw).board
+    if isinstance(board, InvalidTensorBoard):
+        return _good(spec.warnings, f"the job runs without its TensorBoard: {board.text}")
+    return _good(spec.warnings, *(board.unknown_fields if board is not None else ()))
+
+
+def _wrong(spec: InvalidSpec) -> Judgement:
+    return Judgement(spec.mistakes, spec.more, ())
+
+
+def _good(warnings: Iterable[SpecWarning], *more: str) -> Judgement:
+    return Judgement((), 0, (*(warning.message for warning in warnings), *more))
+
+
+def _print(manifest: Manifest, judgement: Judgement) -> bool:
+    """Print what there is to say of a job. Return whether it is invalid."""
+    for mistake in judgement.mistakes:
+        click.echo(f"{manifest.file}:{manifest.line_of(mistake.path)}: {clean(str(mistake))}")
+    if judgement.more:
+        click.echo(f"{manifest.file}:{manifest.line}: and {judgement.more} more")
+    for warning in judgement.warnings:
+        click.echo(f"{manifest.file}:{manifest.line}: warning: {clean(warning)}")
+    return bool(judgement.mistakes)

@@ -1,0 +1,43 @@
+"""`kubectl tfjob wait`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from tfjob_operator.api.text import clean
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.durations import seconds
+from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.versions import end_of, versions
+
+if TYPE_CHECKING:
+    from tfjob_operator.cli.options import Target
+
+GONE: Final = 3
+TIMED_OUT: Final = 124
+"""As `timeout` of GNU coreutils."""
+
+
+@click.command("wait")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--timeout", callback=seconds, metavar="TIME", help="How long to wait at most, such as 90s or 2h; else without end."
+)
+@target_options
+def command(target: Target, name: str, timeout: float | None) -> None:
+    """Wait until a job has ended, print how, and exit: 0 it succeeded, 1 it failed, 3 it was deleted, 124 it takes longer."""
+    until = None if timeout is None else time.monotonic() + timeout
+    with target.session() as session:
+        for job in versions(session, name, clock=time.monotonic, pause=time.sleep, until=until):
+            if job is None:
+                click.echo(f"{jobs.FULL_NAME}/{name} was deleted", err=True)
+                raise click.exceptions.Exit(GONE)
+            end = end_of(job)
+            if end is not None:
+                click.echo(f"{jobs.FULL_NAME}/{name} {end.condition}: {clean(end.message)}")
+                raise click.exceptions.Exit(end.code)
+    click.echo(f"{jobs.FULL_NAME}/{name} has not ended in time", err=True)
+    raise click.exceptions.Exit(TIMED_OUT)

@@ -1,0 +1,60 @@
+"""`kubectl tfjob watch`."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from tfjob_operator.api.text import clean
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.commands.wait_ import GONE
+from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.terminal import terminal
+from tfjob_operator.cli.versions import end_of
+from tfjob_operator.cli.watching.live import Live
+from tfjob_operator.cli.watching.show import Printer, Screen
+
+if TYPE_CHECKING:
+    from tfjob_operator.cli.options import Target
+    from tfjob_operator.cli.session import Session
+
+AGES_S: Final = 1.0
+"""How often the job is drawn again if nothing changes, because ages grow."""
+_CALM_S: Final = 0.1
+"""The pause between two drawings: a job of a thousand pods may change a thousand times a second as they start."""
+
+
+@click.command("watch")
+@click.argument("name", metavar="NAME")
+@click.option("--no-color", is_flag=True, help="Use no colours; so does the variable NO_COLOR.")
+@target_options
+def command(target: Target, name: str, no_color: bool) -> None:  # noqa: FBT001 - a flag
+    """Show how a job stands, anew with each change, until it has ended; exit as `wait` does: 0 succeeded, 1 failed, 3 deleted.
+
+    Where the log of the chief, the master or worker 0 tells the step there is a bar of how far the training is. Without a
+    terminal each change is a line.
+    """
+    with target.session() as session:
+        watch(session, name, no_color=no_color)
+
+
+def watch(session: Session, name: str, *, no_color: bool = False) -> None:
+    """Watch a job until it has ended, then raise Exit with the code for how it ended. Raises CliError."""
+    look = partial(terminal, no_color=no_color)
+    shown = Screen(look) if look().is_terminal else Printer()
+    with Live(session, name, time.monotonic) as live:
+        while True:
+            seen = live.wait(AGES_S)
+            if seen.is_gone:
+                click.echo(f"{jobs.FULL_NAME}/{name} was deleted", err=True)
+                raise click.exceptions.Exit(GONE)
+            end = end_of(seen.job) if seen.job is not None and seen.replicas is not None else None
+            shown.show(seen, datetime.now(UTC), last=end is not None)
+            if end is not None:
+                click.echo(f"{jobs.FULL_NAME}/{name} {end.condition}: {clean(end.message)}")
+                raise click.exceptions.Exit(end.code)
+            time.sleep(_CALM_S)

@@ -1,0 +1,98 @@
+"""A user's credentials, shared by all connections of a command: a credential plugin runs once, not for each."""
+
+from __future__ import annotations
+
+import base64
+import os
+import ssl
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
+
+from tfjob_operator.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from tfjob_operator.cli.kubeconfig import Access
+
+
+class Shown(NamedTuple):
+    """The Authorization header and the TLS context; None where there is none."""
+
+    header: str | None
+    context: ssl.SSLContext | None
+
+
+class Credentials:
+    """The credentials of one kubeconfig's user, made when they are first needed."""
+
+    def __init__(self, access: Access, *, tls: bool) -> None:
+        self._access = access
+        self._tls = tls
+        self._lock = Lock()
+        self._shown: Shown | None = None
+
+    def get(self) -> Shown:
+        """Return the credentials. Raises CliError for certificates that can not be used, and when a credential plugin fails."""
+        with self._lock:
+            if self._shown is None:
+                self._shown = self._make()
+            return self._shown
+
+    def renew(self, refused: Shown) -> bool:
+        """Return whether `get` may now return others than the refused ones: a plugin's tokens expire within minutes."""
+        with self._lock:
+            if self._access.command is None:
+                return False
+            if self._shown is refused:
+                self._shown = None  # else another connection has renewed them already
+            return True
+
+    def _make(self) -> Shown:
+        access = self._access
+        certificate, key = access.certificate, access.key
+        header = f"Bearer {access.token}" if access.token else None
+        if access.basic is not None:
+            header = f"Basic {base64.b64encode(':'.join(access.basic).encode()).decode()}"
+        if access.command is not None:
+            from tfjob_operator.cli.credential_plugin import run
+
+            status = run(access.command, access.cluster)
+            header = f"Bearer {status['token']}" if status.get("token") else header
+            certificate = status.get("clientCertificateData") or certificate
+            key = status.get("clientKeyData") or key
+        return Shown(header, _context(access, certificate, key) if self._tls else None)
+
+
+def _context(access: Access, certificate: str | None, key: str | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cadata=access.authority)
+        # Python 3.13 requires of a CA what many made by kubeadm lack, and what no other client requires.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if not access.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if certificate and key:
+            _load(context, certificate, key)
+    except (ssl.SSLError, ValueError) as error:
+        raise CliError(f"the kubeconfig's certificates can not be used: {error}") from error
+    return context
+
+
+def _load(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Load a client certificate. OpenSSL reads only files: this one is in memory where the system allows it, else private."""
+    both = f"{certificate}\n{key}\n".encode()
+    no_password = ""  # an encrypted key makes it fail, instead of asking on the terminal
+    if hasattr(os, "memfd_create"):
+        memory = os.memfd_create("kubectl-tfjob")
+        try:
+            os.write(memory, both)
+            context.load_cert_chain(f"/proc/self/fd/{memory}", password=no_password)
+        finally:
+            os.close(memory)
+        return
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="kubectl-tfjob-") as private:
+        file = Path(private, "both")
+        file.write_bytes(both)
+        context.load_cert_chain(file, password=no_password)

@@ -1,0 +1,347 @@
+"""Replicas that have no pod, since the API server refuses it: quotas, limits, policies, missing accounts, taken names. Pure."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api.quantities import parse_quantity
+from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.facts import natural
+from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
+from tfjob_operator.cli.diagnosis.words import amount, named, some, span
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from tfjob_operator.cli.diagnosis.facts import Facts
+    from tfjob_operator.cli.diagnosis.objects import Event
+
+
+def _refused(id_: str, rank: int, title: str, to_do: tuple[str, ...], meaning: str) -> Trouble:
+    return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
+
+
+_RESOURCES: Final = "Change resources in the template: kubectl -n {namespace} edit tfjob {job}"
+_RANGES: Final = "kubectl -n {namespace} describe limitranges"
+QUOTA: Final = _refused(
+    "quota-exceeded",
+    400,
+    "The quota {quota} has no room for {who}: {short}",
+    (
+        "kubectl -n {namespace} describe quota {quota}",
+        "Delete what is not needed, use fewer or smaller replicas, or ask for a larger quota",
+    ),
+    "A ResourceQuota of the namespace is used up",
+)
+QUOTA_WANTS: Final = _refused(
+    "quota-wants-requests",
+    401,
+    "The quota {quota} wants every container of {who} to say its {wanted}",
+    (_RESOURCES, "or have a LimitRange with defaults in the namespace"),
+    "A ResourceQuota counts a resource that a container does not ask for",
+)
+QUOTA_UNKNOWN: Final = _refused(
+    "quota-status-unknown",
+    402,
+    "The quota {quota} has not been counted yet, so {who} cannot be created",
+    ("It passes within seconds, if kube-controller-manager runs: kubectl -n {namespace} describe quota {quota}",),
+    "A ResourceQuota has no status yet",
+)
+RANGE_MAX: Final = _refused(
+    "limit-range-maximum",
+    403,
+    "{who} asks for more {resource} than a LimitRange allows: at most {limit} per {kind}",
+    (_RANGES, _RESOURCES),
+    "A request or limit is above the maximum of a LimitRange",
+)
+RANGE_MIN: Final = _refused(
+    "limit-range-minimum",
+    404,
+    "{who} asks for less {resource} than a LimitRange wants: at least {limit} per {kind}",
+    (_RANGES, _RESOURCES),
+    "A request or limit is below the minimum of a LimitRange",
+)
+RANGE_RATIO: Final = _refused(
+    "limit-range-ratio",
+    405,
+    "{who}: a LimitRange wants request and limit of {resource} closer together: at most {limit} to 1",
+    (_RANGES, _RESOURCES),
+    "Limit and request are further apart than a LimitRange allows",
+)
+POD_SECURITY: Final = _refused(
+    "pod-security",
+    406,
+    "Pod Security refuses {who}: the namespace allows no more than {level}",
+    (
+        "kubectl get namespace {namespace} --show-labels   # pod-security.kubernetes.io/enforce",
+        "Set what the message names in the template's securityContext",
+    ),
+    "The pod violates the Pod Security Standard of the namespace",
+)
+POD_POLICY: Final = _refused(
+    "pod-security-policy",
+    407,
+    "No PodSecurityPolicy or SecurityContextConstraint allows {who}",
+    ("Set the template's securityContext, or give its service account the right to use a policy that allows it",),
+    "PodSecurityPolicy (before Kubernetes 1.25) or OpenShift's SecurityContextConstraints",
+)
+WEBHOOK_DENIED: Final = _refused(
+    "webhook-denied",
+    408,
+    "The admission webhook {webhook} denies {who}: {words}",
+    ("Change the template as the message says: kubectl -n {namespace} edit tfjob {job}",),
+    "An admission webhook (Gatekeeper, Kyverno, ...) denies the pod",
+)
+WEBHOOK_DOWN: Final = _refused(
+    "webhook-unreachable",
+    409,
+    "The admission webhook {webhook} does not answer, so {who} cannot be created",
+    (
+        "kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations",
+        "Mend its service, or ask who runs the cluster to",
+    ),
+    "An admission webhook cannot be called, and its failurePolicy is Fail",
+)
+POLICY_DENIED: Final = _refused(
+    "admission-policy-denied",
+    410,
+    "The ValidatingAdmissionPolicy {policy} denies {who}: {words}",
+    (
+        "kubectl describe validatingadmissionpolicy {policy}",
+        "Change the template as the message says: kubectl -n {namespace} edit tfjob {job}",
+    ),
+    "A ValidatingAdmissionPolicy denies the pod",
+)
+NO_ACCOUNT: Final = _refused(
+    "service-account-missing",
+    411,
+    "The service account {account} of {who} does not exist",
+    (
+        "kubectl -n {namespace} create serviceaccount {account}",
+        "or name another one in the template's serviceAccountName",
+    ),
+    "The template names a ServiceAccount that does not exist",
+)
+NO_PRIORITY: Final = _refused(
+    "priority-class-missing",
+    412,
+    "The priority class {name} of {who} does not exist",
+    ("kubectl get priorityclasses   # and name one of them in the template",),
+    "The template names a PriorityClass that does not exist",
+)
+NO_RUNTIME: Final = _refused(
+    "runtime-class-missing",
+    413,
+    "The runtime class {name} of {who} does not exist",
+    ("kubectl get runtimeclasses   # and name one of them in the template",),
+    "The template names a RuntimeClass that does not exist",
+)
+NAME_TAKEN: Final = _refused(
+    "name-taken",
+    414,
+    "The name of {who} is taken: a {kind} of that name belongs to {holder}",
+    ("kubectl -n {namespace} get {kind} {object} -o yaml", "Delete it, or create the job under another name"),
+    "Another object has the name of a replica's pod or service",
+)
+ENDED_IN_THE_WAY: Final = _refused(
+    "ended-pod-in-the-way",
+    415,
+    "A pod that has ended and belongs to nobody has the name of {who}",
+    ("kubectl -n {namespace} delete pod {object}",),
+    "An orphan of an earlier job has ended; it is not adopted, and keeps its name",
+)
+NO_RIGHTS: Final = _refused(
+    "operator-no-rights",
+    416,
+    "The operator may not {verb} {resource}",
+    (
+        "Apply the operator's manifests again, of the version that runs: kubectl apply --server-side -k ...",
+        "kubectl auth can-i {verb} {resource} -n {namespace} --as={user}",
+    ),
+    "The operator's account lacks a right, after an upgrade perhaps",
+)
+OVERLOADED: Final = _refused(
+    "api-server-errors",
+    417,
+    "The API server did not manage to create {who}: {words}",
+    ("It is tried again by itself; if it stays so, ask who runs the cluster",),
+    "Time-outs, 429 and 5xx of the API server while children are created",
+)
+REFUSED: Final = _refused(
+    "create-refused",
+    418,
+    "The API server refuses {who}: {words}",
+    ("Do what the message says; it is tried again by itself",),
+    "Any other refusal of a pod, a service or a ConfigMap",
+)
+NO_PODS: Final = Trouble(
+    "pods-missing",
+    430,
+    Severity.ERROR,
+    "{who} has no pod, and nobody says why",
+    (
+        "kubectl -n kubeflow logs --selector=name=tf-job-operator | grep {job}",
+        "kubectl -n {namespace} get events --field-selector involvedObject.name={job}",
+    ),
+    "Replicas have no pod for a minute, and no event tells why",
+)
+TROUBLES: Final = (
+    QUOTA,
+    QUOTA_WANTS,
+    QUOTA_UNKNOWN,
+    RANGE_MAX,
+    RANGE_MIN,
+    RANGE_RATIO,
+    POD_SECURITY,
+    POD_POLICY,
+    WEBHOOK_DENIED,
+    WEBHOOK_DOWN,
+    POLICY_DENIED,
+    NO_ACCOUNT,
+    NO_PRIORITY,
+    NO_RUNTIME,
+    NAME_TAKEN,
+    ENDED_IN_THE_WAY,
+    NO_RIGHTS,
+    OVERLOADED,
+    REFUSED,
+    NO_PODS,
+)
+
+_RULES: Final = (
+    # kubernetes: staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go,
+    # pkg/quota/v1/evaluator/core/pods.go
+    rule(
+        QUOTA,
+        r"exceeded quota: (?P<quota>[^,\s]+), requested: (?P<asked>\S+), used: (?P<used>\S+), limited: (?P<hard>[^;\s]+)",
+    ),
+    rule(QUOTA_WANTS, r"failed quota: (?P<quota>[^:\s]+): must specify (?P<wanted>[^;:\s]+)"),
+    rule(QUOTA_UNKNOWN, r"status unknown for quota: (?P<quota>[^,\s]+)"),
+    # kubernetes: plugin/pkg/admission/limitranger/admission.go
+    rule(RANGE_MAX, r"maximum (?P<resource>\S+) usage per (?P<kind>\S+) is (?P<limit>[^\s,]+?)[.,]"),
+    rule(RANGE_MIN, r"minimum (?P<resource>\S+) usage per (?P<kind>\S+) is (?P<limit>[^\s,]+?)[.,]"),
+    rule(RANGE_RATIO, r"(?P<resource>\S{1,80}) max limit to request ratio per \S+ is (?P<limit>[^\s,]+)"),
+    # kubernetes: staging/src/k8s.io/pod-security-admission/admission/admission.go; PodSecurityPolicy until 1.24; OpenShift
+    rule(POD_SECURITY, r'violates PodSecurity "(?P<level>[^":]+)'),
+    rule(POD_POLICY, r"unable to validate against any (pod security policy|security context constraint)"),
+    # kubernetes: staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook/errors/statuserror.go, pkg/util/webhook/error.go
+    rule(WEBHOOK_DOWN, r'failed calling webhook "(?P<webhook>[^"]+)"'),
+    rule(WEBHOOK_DENIED, r'admission webhook "(?P<webhook>[^"]+)" denied the request(: |\s)(?P<words>.+)'),
+    rule(WEBHOOK_DENIED, r'admission webhook "(?P<webhook>[^"]+)" denied the request'),
+    # kubernetes: staging/src/k8s.io/apiserver/pkg/admission/plugin/policy/validating/dispatcher.go
+    rule(
+        POLICY_DENIED,
+        r"ValidatingAdmissionPolicy '(?P<policy>[^']+)' with binding '[^']+' denied request: (?P<words>.+)",
+    ),
+    # kubernetes: plugin/pkg/admission/{serviceaccount,priority,runtimeclass}/admission.go
+    rule(NO_ACCOUNT, r'error looking up service account [^:]*: serviceaccount "(?P<account>[^"]+)" not found'),
+    rule(NO_ACCOUNT, r"service account \S+?/(?P<account>[^\s/]+) was not found, retry after"),
+    rule(NO_PRIORITY, r"no PriorityClass with name (?P<name>\S+) was found"),
+    rule(NO_RUNTIME, r'RuntimeClass(\.node\.k8s\.io)? "(?P<name>[^"]+)" not found'),
+    # our own: controller/tfjob/name_conflicts.py
+    rule(
+        ENDED_IN_THE_WAY,
+        r"(?P<kind>pod|service) (?P<object>\S+) exists already and is not controlled .{0,300}it has ended, and"
+        r" belongs to nobody",
+    ),
+    rule(
+        NAME_TAKEN,
+        (
+            r"(?P<kind>pod|service|ConfigMap|PodGroup) (?P<object>\S+) exists already and is not controlled .{0,300}it belongs "
+            r"to (?P<holder>[^;]+)"
+        ),
+    ),
+    # kubernetes: staging/src/k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go
+    rule(NO_RIGHTS, r'User "(?P<user>[^"]+)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)"'),
+    rule(REFUSED, r"(?P<words>unable to create new content in namespace \S+ because it is being terminated)"),
+    rule(
+        OVERLOADED,
+        r"(?P<words>(timed? ?out|deadline exceeded|too many requests|\b(429|50[0-4])\b|connection refused|etcdserver: )[^;]*)",
+    ),
+    rule(REFUSED, r"Error creating: (?P<words>.+)"),
+)
+_REASONS: Final = (
+    EventReason.FAILED_CREATE_POD,
+    EventReason.FAILED_CREATE_SERVICE,
+    EventReason.FAILED_CREATE_CONFIG_MAP,
+)
+_LATE_S: Final = 60.0
+"""Pods are created within seconds; what has none after a minute needs a look."""
+_CHILD: Final = re.compile(r"\b(?:pods|services|configmaps|pod|service|ConfigMap) \"?([a-z0-9][-a-z0-9.]*)\"?")
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """Yield why replicas have no pod. Events about replicas that have one by now are left out."""
+    missing = set(facts.missing)
+    if not missing or facts.evidence.job.metadata.deletion_timestamp is not None:
+        return
+    newest: dict[str, Event] = {}
+    for event in facts.job_events(*_REASONS, EventReason.CREATED_POD):
+        if event.reason == EventReason.CREATED_POD:
+            newest.pop(event.message.removeprefix("Created pod: "), None)  # what was refused before is over
+        elif child := _child_of(event, missing, facts.wanted):
+            newest[child] = event
+    for child, event in sorted(newest.items()):
+        yield _finding(facts, child, event)
+    if not newest:
+        yield from _by_quota(facts)
+
+
+def _child_of(event: Event, missing: set[str], wanted: Collection[str]) -> str:
+    """Return the missing replica that an event is about, the first one if it names none; "" if the one it names has a pod."""
+    names = [name for name in _CHILD.findall(event.message) if name in wanted]
+    if names:
+        return next((str(name) for name in names if name in missing), "")
+    return min(missing, key=natural)
+
+
+def _finding(facts: Facts, child: str, event: Event) -> Finding:
+    trouble, values = first_match(_RULES, event.message) or (REFUSED, {"words": value(event.message)})
+    values = {name: text.rstrip(",]") for name, text in values.items()}
+    if trouble is QUOTA:
+        values["short"] = _shortage(values)
+    key = "/".join(
+        values.get(name, "") for name in ("quota", "webhook", "policy", "account", "name", "resource", "object")
+    )
+    proofs = (facts.line(event), *_ranges(facts, trouble))
+    return Finding(trouble, child, proofs, {name: value(text)[:200] for name, text in values.items()}, key)
+
+
+def _ranges(facts: Facts, trouble: Trouble) -> Iterator[str]:
+    if trouble in {RANGE_MAX, RANGE_MIN, RANGE_RATIO} and facts.evidence.limit_ranges:
+        names = sorted(each.metadata.name for each in facts.evidence.limit_ranges)
+        yield f"limit ranges of the namespace: {some(names)}"
+
+
+def _shortage(values: dict[str, str]) -> str:
+    """Return what is asked for, used and allowed, for each resource: `requests.cpu asks for 5, 3 of 4 used`."""
+    asked, used, hard = (
+        dict(part.partition("=")[::2] for part in values.get(name, "").split(",")) for name in ("asked", "used", "hard")
+    )
+    return "; ".join(
+        f"{name} asks for {number}, {used.get(name, '?')} of {hard.get(name, '?')} used"
+        for name, number in asked.items()
+    )
+
+
+def _by_quota(facts: Facts) -> Iterator[Finding]:
+    """Yield a quota without room for one more pod, since events are gone after an hour; else that nothing tells the reason."""
+    age_s = facts.age_s(facts.job.status.start_time)
+    if facts.evidence.pod_group is not None or age_s is None or age_s < _LATE_S:
+        return
+    who = facts.missing[0]
+    for quota in sorted(facts.evidence.quotas, key=lambda each: each.metadata.name):
+        for resource in ("pods", "count/pods", "services"):
+            hard, used = (parse_quantity((part or {}).get(resource)) for part in (quota.status.hard, quota.status.used))
+            if hard is not None and used is not None and used + Decimal(1) > hard:
+                short = f"{resource}: {amount(resource, used)} of {amount(resource, hard)} used"
+                proof = f"quota {named(quota.metadata.name)}: {short}"
+                yield Finding(
+                    QUOTA, who, (proof,), {"quota": value(quota.metadata.name), "short": short}, quota.metadata.name
+                )
+                return
+    proof = f"job: {len(facts.missing)} of {len(facts.wanted)} replicas have no pod, {span(age_s)} after its start"
+    yield Finding(NO_PODS, who, (proof,))

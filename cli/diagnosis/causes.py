@@ -1,0 +1,91 @@
+"""The values of a diagnosis: a kind of trouble, a finding of it, and a cause, which is made of findings of one kind."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from string import Formatter
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Severity(StrEnum):
+    """How bad a trouble is: the job does not go on without help, it may come to that, or it is good to know."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A kind of trouble: a row of the table in docs/design/diagnosis.md.
+
+    `rank` orders causes of one severity, the smallest first: a trouble that hides others ranks before them. `title` and
+    `to_do` name values of a finding in braces; {who} is the replica or the job.
+    """
+
+    id: str
+    rank: int
+    severity: Severity
+    title: str
+    to_do: tuple[str, ...]
+    meaning: str
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an ID that is not made of lower-case words."""
+        if not re.fullmatch(r"[a-z]+(-[a-z]+)*", self.id):
+            raise ValueError(f"{self.id!r} is no ID")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One place where a trouble shows: `who` is a pod or the job, `proofs` say what was seen and where.
+
+    `values` fill title and advice; findings of one trouble with the same `key` become one cause.
+    """
+
+    trouble: Trouble
+    who: str
+    proofs: tuple[str, ...]
+    values: Mapping[str, str] = field(default_factory=dict)
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a job does not run, or will not, as people are told. `whom` are the pods that it concerns, or the job."""
+
+    id: str
+    severity: Severity
+    title: str
+    evidence: tuple[str, ...]
+    to_do: tuple[str, ...]
+    whom: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The causes, the root cause first, and in one line how the job stands. `unseen` says what could not be looked at."""
+
+    causes: tuple[Cause, ...]
+    standing: str
+    unseen: str = ""
+
+
+_PLAIN: Final = re.compile(r"[\w.,:/@=+%-]+", re.ASCII)
+"""What a shell takes as one word without quotes."""
+
+
+def fill(template: str, values: Mapping[str, str], *, command: bool = False) -> str:
+    """Return the template with its values. In a command, the name in capitals stands for a value that a shell might misread."""
+    parts = []
+    for text, name, _, _ in Formatter().parse(template):
+        parts.append(text)
+        if name is not None:
+            value = values.get(name, "")
+            parts.append(value if value and not (command and not _PLAIN.fullmatch(value)) else name.upper())
+    return "".join(parts)

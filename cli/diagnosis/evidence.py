@@ -1,0 +1,67 @@
+"""What could be read about one job, as a value. Its callers (the plugin, the page) read it; nothing is read here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from tfjob_operator.api.coordination import Lease
+    from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.cli.diagnosis.objects import (
+        Claim,
+        Crd,
+        Event,
+        LimitRange,
+        Namespace,
+        Node,
+        Pod,
+        PodGroup,
+        ResourceQuota,
+        Service,
+        Workload,
+    )
+
+
+class Absent(NamedTuple):
+    """An object that was asked for by name and does not exist, such as ("Lease", "tf-operator")."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that could be read about a job at the time `now`; None stands for what was not asked for, or may not be read.
+
+    The job's creationTimestamp (`created_at`) and finalizers stand beside it, since the operator's slice of a job leaves them
+    out; `suspended_by` is who set `suspend` (the manager of that field), if that is known. `events` are those of its namespace.
+    `node_pods` are all pods of all nodes, None where they may not be read; then only the scheduler's message counts. `logs` are
+    the last lines of containers, by (pod, container). `forbidden` names what the user has no right to read, in words
+    ("nodes", "pods of other namespaces"), and `absent` what was asked for and does not exist.
+    """
+
+    job: TFJob
+    now: datetime
+    created_at: datetime | None = None
+    finalizers: tuple[str, ...] = ()
+    pods: Sequence[Pod] = ()
+    services: Sequence[Service] | None = None
+    events: Sequence[Event] = ()
+    nodes: Sequence[Node] | None = None
+    node_pods: Sequence[Pod] | None = None
+    quotas: Sequence[ResourceQuota] = ()
+    limit_ranges: Sequence[LimitRange] = ()
+    claims: Sequence[Claim] = ()
+    namespace: Namespace | None = None
+    lease: Lease | None = None
+    crd: Crd | None = None
+    workload: Workload | None = None
+    pod_group: PodGroup | None = None
+    logs: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    forbidden: Sequence[str] = ()
+    suspended_by: str = ""
+    absent: Sequence[Absent] = ()

@@ -1,0 +1,183 @@
+"""What follows from the evidence, computed once for all finders: which replicas there should be, which pods there are. Pure.
+
+All lists are sorted, so that a diagnosis does not depend on the order in which things were read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1.constants import ConditionType
+from tfjob_operator.api.v1.indices import parse_indices
+from tfjob_operator.api.v1.names import child_name
+from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
+from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
+from tfjob_operator.cli.diagnosis.pods import has_started
+from tfjob_operator.cli.diagnosis.room import Room
+from tfjob_operator.cli.diagnosis.words import event_line, seconds_between
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from tfjob_operator.api.v1.types import JobCondition
+    from tfjob_operator.cli.diagnosis.evidence import Evidence
+    from tfjob_operator.cli.diagnosis.objects import Event, Pod
+
+_NUMBER: Final = re.compile(r"(\d+)")
+
+
+class Facts:
+    """The evidence, and what follows from it."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+        self.now: datetime = evidence.now
+        self.job = evidence.job
+        self.name = evidence.job.metadata.name
+        self.namespace = evidence.job.metadata.namespace
+        status = evidence.job.status
+        self.spec: TFJobSpec | InvalidSpec = read_spec(self.name, evidence.job.spec, was_good=status.begun is not None)
+        self.finished = conditions.is_finished(status)
+        self.pods: tuple[Pod, ...] = tuple(
+            sorted(evidence.pods, key=lambda pod: (natural(pod.metadata.name), pod.metadata.uid))
+        )
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the spec suspends the job, so that it should have no pods."""
+        return self.spec.suspend
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """How many replicas of each type there should be, as far as that is known."""
+        begun = self.job.status.begun
+        sizes = self.spec.sizes if isinstance(self.spec, TFJobSpec) else begun.replicas if begun is not None else {}
+        return sizes if sum(sizes.values()) <= MAX_REPLICAS else {}
+
+    @cached_property
+    def wanted(self) -> dict[str, str]:
+        """The names of the replicas that should have a pod, each with its type."""
+        if self.finished or self.suspended:
+            return {}
+        done = {
+            name: parse_indices(self.job.status.finished_indices.get(name, ""), size)
+            for name, size in self.sizes.items()
+        }
+        return {
+            child_name(self.name, name, index): name
+            for name, size in self.sizes.items()
+            for index in range(size)
+            if index not in done[name]
+        }
+
+    @cached_property
+    def missing(self) -> tuple[str, ...]:
+        """Replicas that should have a pod and have none."""
+        present = {pod.metadata.name for pod in self.pods}
+        return tuple(name for name in self.wanted if name not in present)
+
+    @cached_property
+    def live_pods(self) -> tuple[Pod, ...]:
+        """Pods that have not ended and are not being deleted; none if the job has ended, since they no longer matter."""
+        if self.finished:
+            return ()
+        return tuple(
+            pod
+            for pod in self.pods
+            if pod.metadata.deletion_timestamp is None and pod.status.phase not in {"Succeeded", "Failed"}
+        )
+
+    @cached_property
+    def unscheduled(self) -> tuple[Pod, ...]:
+        """Pods that have no node yet."""
+        return tuple(pod for pod in self.live_pods if not pod.spec.node_name and pod.status.phase in {"", "Pending"})
+
+    @cached_property
+    def starting(self) -> tuple[Pod, ...]:
+        """Pods that have a node and of which not all containers have started."""
+        return tuple(pod for pod in self.live_pods if pod.spec.node_name and not has_started(pod))
+
+    @cached_property
+    def _events(self) -> dict[tuple[str, str], list[Event]]:
+        found: dict[tuple[str, str], list[Event]] = defaultdict(list)
+        for event in self.evidence.events:
+            found[event.involved_object.kind, event.involved_object.name].append(event)
+        for each in found.values():
+            each.sort(key=lambda event: (-_age(event, self.now), event.reason, event.message, event.metadata.name))
+        return found
+
+    def events_of(self, kind: str, name: str, uid: str = "") -> tuple[Event, ...]:
+        """Return the events about an object, the newest last. Those about an earlier object of its name are left out."""
+        return tuple(
+            event for event in self._events.get((kind, name), ()) if not uid or event.involved_object.uid in {"", uid}
+        )
+
+    def job_events(self, *reasons: str) -> tuple[Event, ...]:
+        """Return the events on the job with these reasons, the newest last."""
+        found = self.events_of("TFJob", self.name, self.job.metadata.uid)
+        return tuple(event for event in found if event.reason in reasons)
+
+    def pod_events(self, pod: Pod) -> tuple[Event, ...]:
+        """Return the events about a pod, the newest last."""
+        return self.events_of("Pod", pod.metadata.name, pod.metadata.uid)
+
+    def line(self, event: Event) -> str:
+        """Return an event as a line of evidence."""
+        return event_line(event, self.now)
+
+    def age_s(self, then: datetime | None) -> float | None:
+        """Return the seconds since then."""
+        return None if then is None else seconds_between(then, self.now)
+
+    def condition(self, kind: ConditionType) -> JobCondition | None:
+        """Return this condition of the job, if it is True."""
+        found = conditions.find(self.job.status.conditions, kind)
+        return found if found is not None and found.status == conditions.TRUE else None
+
+    def is_starting(self, pod: Pod) -> bool:
+        """Whether the pod is one of `starting`."""
+        return id(pod) in self._starting
+
+    @cached_property
+    def _starting(self) -> frozenset[int]:
+        return frozenset(map(id, self.starting))
+
+    @cached_property
+    def room(self) -> Room:
+        """The nodes, and what they have left for pods that wait."""
+        return Room(self.evidence)
+
+    @cached_property
+    def _absent(self) -> frozenset[tuple[str, str]]:
+        return frozenset((each.kind, each.name) for each in self.evidence.absent)
+
+    def log(self, pod: str, container: str) -> str:
+        """Return the last lines of a container, if they were read."""
+        return self.evidence.logs.get((pod, container), "")
+
+    def is_absent(self, kind: str, name: str) -> bool:
+        """Whether this object was asked for and does not exist."""
+        return (kind, name) in self._absent
+
+
+def natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Return a key that sorts worker-10 after worker-9."""
+    parts = _NUMBER.split(name)
+    return tuple(
+        (0, int(part[:18]), part) if part.isdecimal() and part.isascii() else (1, 0, part) for part in parts if part
+    )
+
+
+def latest(events: Sequence[Event]) -> tuple[Event, ...]:
+    """Return the newest event, if there is one, as a tuple."""
+    return tuple(events[-1:])
+
+
+def _age(event: Event, now: datetime) -> float:
+    at = event.at
+    return float("inf") if at is None else seconds_between(at, now)

@@ -1,0 +1,239 @@
+"""Images that cannot be pulled. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api.core import IMAGE_REASONS
+from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.facts import latest
+from tfjob_operator.cli.diagnosis.pods import statuses
+from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
+from tfjob_operator.cli.diagnosis.words import named, said, span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tfjob_operator.cli.diagnosis.facts import Facts
+    from tfjob_operator.cli.diagnosis.objects import ContainerStatus, Pod
+
+
+def _image(id_: str, rank: int, title: str, to_do: tuple[str, ...], meaning: str) -> Trouble:
+    return Trouble(id_, rank, Severity.ERROR, title, to_do, meaning)
+
+
+_CORRECT: Final = (
+    "kubectl -n {namespace} edit tfjob {job}   # correct the image, then delete the pods that wait: "
+    "they are created again"
+)
+_CREDENTIALS: Final = (
+    "kubectl -n {namespace} create secret docker-registry NAME --docker-server=... "
+    "--docker-username=...   # and name it in the template's imagePullSecrets"
+)
+INVALID_NAME: Final = _image(
+    "image-name-invalid",
+    600,
+    "{who}: the image's name is invalid: {image}",
+    ("A name is registry/repository:tag, in lower-case letters", _CORRECT),
+    "The image's name cannot be parsed",
+)
+NEVER_PULL: Final = _image(
+    "image-never-pulled",
+    601,
+    "{who}: the image {image} is not on the node, and may not be pulled",
+    ("Set imagePullPolicy to IfNotPresent, or load the image onto the nodes", _CORRECT),
+    "imagePullPolicy is Never, and the node does not have the image",
+)
+RATE_LIMIT: Final = _image(
+    "image-rate-limit",
+    602,
+    "{who}: the registry lets nobody pull {image} for now: its rate limit is reached",
+    ("It is tried again by itself, for hours perhaps", _CREDENTIALS, "or use a mirror of the image"),
+    "The registry's limit of pulls (429, toomanyrequests)",
+)
+NO_RIGHT: Final = _image(
+    "image-no-right",
+    603,
+    "{who}: the registry does not let the cluster pull {image}",
+    (_CREDENTIALS, "Does the image exist? Registries say the same of private and of missing ones"),
+    "The registry asks for credentials, or refuses those it was given",
+)
+NOT_FOUND: Final = _image(
+    "image-not-found",
+    604,
+    "{who}: the image {image} does not exist",
+    (_CORRECT,),
+    "The registry does not know the repository or the tag",
+)
+WRONG_PLATFORM: Final = _image(
+    "image-wrong-platform",
+    605,
+    "{who}: the image {image} is not made for the node's processor",
+    (
+        "Build it for the node's platform (docker buildx build --platform=...), or choose nodes with kubernetes.io/arch",
+        _CORRECT,
+    ),
+    "The image has no manifest for the node's platform",
+)
+CERTIFICATE: Final = _image(
+    "image-registry-untrusted",
+    606,
+    "{who}: the node does not trust the registry of {image}",
+    ("Have the registry's certificate authority added to the nodes' container runtime", _CORRECT),
+    "TLS with the registry fails: x509, or HTTP where HTTPS was expected",
+)
+NO_SPACE: Final = _image(
+    "image-no-space",
+    607,
+    "{who}: the node has no space for the image {image}",
+    (
+        "kubectl describe node {node}   # DiskPressure, ephemeral-storage",
+        "Use a smaller image, or nodes with larger disks",
+    ),
+    "The node's disk is full while it pulls",
+)
+UNREACHABLE: Final = _image(
+    "image-registry-unreachable",
+    608,
+    "{who}: the node cannot reach the registry of {image}",
+    ("Is the registry's name right, is it up, and may the nodes connect to it (proxy, firewall)?", _CORRECT),
+    "The registry's name does not resolve, or it cannot be connected to",
+)
+SIGNATURE: Final = _image(
+    "image-signature",
+    609,
+    "{who}: the signature of the image {image} is not accepted",
+    ("Sign the image, or use one that the nodes' policy accepts", _CORRECT),
+    "The container runtime's signature policy refuses the image",
+)
+PULL_FAILED: Final = _image(
+    "image-pull-failed",
+    610,
+    "{who}: the image {image} cannot be pulled",
+    ("kubectl -n {namespace} describe pod {pod}", _CORRECT),
+    "Any other failure of a pull",
+)
+SECRET_MISSING: Final = Trouble(
+    "image-pull-secret-missing",
+    611,
+    Severity.WARNING,
+    "{who}: the pull secret {secret} does not exist",
+    (_CREDENTIALS,),
+    "A name in imagePullSecrets does not exist",
+)
+SLOW: Final = Trouble(
+    "image-slow",
+    612,
+    Severity.WARNING,
+    "{who} is still pulling its image, for {age}",
+    ("Wait; large images take minutes. kubectl -n {namespace} describe pod {pod}",),
+    "An image has been pulled for more than five minutes",
+)
+TROUBLES: Final = (
+    INVALID_NAME,
+    NEVER_PULL,
+    RATE_LIMIT,
+    NO_RIGHT,
+    NOT_FOUND,
+    WRONG_PLATFORM,
+    CERTIFICATE,
+    NO_SPACE,
+    UNREACHABLE,
+    SIGNATURE,
+    PULL_FAILED,
+    SECRET_MISSING,
+    SLOW,
+)
+
+_RULES: Final = (
+    # kubernetes: pkg/kubelet/images/image_manager.go
+    rule(INVALID_NAME, r"InvalidImageName|couldn't parse image (name|reference)|invalid reference format"),
+    rule(NEVER_PULL, r"ErrImageNeverPull|not present with pull policy of Never"),
+    rule(SIGNATURE, r"SignatureValidationFailed"),
+    # The words of containerd (remotes/docker), CRI-O (containers/image), the old dockershim, and of registries
+    rule(RATE_LIMIT, r"toomanyrequests|too many requests|pull rate limit|status code: 429|\b429\b"),
+    rule(NO_SPACE, r"no space left on device"),
+    rule(
+        WRONG_PLATFORM,
+        (
+            r"no match for platform in manifest|no matching manifest|no image found in (manifest list|image index) for "
+            r"architecture"
+        ),
+    ),
+    rule(CERTIFICATE, r"x509: |server gave HTTP response to HTTPS client|tls: "),
+    rule(
+        NO_RIGHT,
+        (
+            r"pull access denied|insufficient_scope|authorization failed|unauthorized|authentication required|\b401\b|"
+            r"\b403\b|denied: |no basic auth"
+        ),
+    ),
+    rule(NOT_FOUND, r"manifest unknown|name unknown|: not found|\b404\b|repository does not exist|NotFound"),
+    rule(
+        UNREACHABLE,
+        (
+            r"no such host|dial tcp|i/o timeout|connection refused|connection reset|TLS handshake timeout|deadline "
+            r"exceeded|server misbehaving|RegistryUnavailable|EOF"
+        ),
+    ),
+)
+_SECRET_NAME: Final = (rule(SECRET_MISSING, r"image pull secrets? \((?P<secret>[^)]+)\)"),)
+_LONG_S: Final = 300.0
+"""An image of TensorFlow with CUDA has 3 GB: at 10 MB/s that takes five minutes."""
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """Yield which images cannot be pulled, and why."""
+    for pod in facts.live_pods:
+        if not pod.spec.node_name:
+            continue
+        waiting = [
+            each
+            for each in statuses(pod)
+            if each.state is not None and each.state.waiting and each.state.waiting.reason in IMAGE_REASONS
+        ]
+        for status in waiting[:1]:
+            yield _of(facts, pod, status)
+        if facts.is_starting(pod):
+            yield from _around(facts, pod, pulls=not waiting)
+
+
+def _of(facts: Facts, pod: Pod, status: ContainerStatus) -> Finding:
+    wait = status.state.waiting if status.state is not None else None
+    reason, message = (wait.reason, wait.message) if wait is not None else ("", "")
+    image = status.image or next(
+        (
+            each.image
+            for each in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+            if each.name == status.name
+        ),
+        "",
+    )
+    # Before 1.29 ImagePullBackOff does not say why; the event of the pull does.
+    events = latest(
+        [
+            each
+            for each in facts.pod_events(pod)
+            if each.reason in {"Failed", "InspectFailed"} and "image" in each.message and image in each.message
+        ]
+    )
+    text = " ".join((reason, message, *(event.message for event in events)))
+    trouble, _ = first_match(_RULES, text.replace(f'"{image}"', "")) or (PULL_FAILED, {})
+    proofs = (
+        *(facts.line(event) for event in events),
+        f"pod {named(pod.metadata.name)}: container {named(status.name)} waits: {named(reason)}: {said(message)}",
+    )
+    values = {"image": value(image), "pod": pod.metadata.name, "node": value(pod.spec.node_name)}
+    return Finding(trouble, pod.metadata.name, proofs, values, image)
+
+
+def _around(facts: Facts, pod: Pod, *, pulls: bool) -> Iterator[Finding]:
+    name, events = pod.metadata.name, facts.pod_events(pod)
+    for event in latest([each for each in events if each.reason == "FailedToRetrieveImagePullSecret"]):
+        _, values = first_match(_SECRET_NAME, event.message) or (SECRET_MISSING, {})
+        yield Finding(SECRET_MISSING, name, (facts.line(event),), values, values.get("secret", ""))
+    started = [each for each in events if each.reason in {"Pulling", "Pulled"}]
+    if pulls and started and started[-1].reason == "Pulling":
+        age_s = facts.age_s(started[-1].at)
+        if age_s is not None and age_s > _LONG_S:
+            yield Finding(SLOW, name, (facts.line(started[-1]),), {"age": span(age_s), "pod": name})

@@ -1,0 +1,393 @@
+"""Slices of what a diagnosis reads: pods with what they ask for, nodes, claims, quotas, and objects of queues and schedulers.
+
+They have more fields than those of the operator's caches (`api.core`), since a diagnosis reads one job's objects once.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec import field
+
+from tfjob_operator.api.core import ObjectReference
+from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
+from tfjob_operator.cli.diagnosis.affinity import Affinity
+
+NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
+LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange")
+CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+WORKLOADS: Final = Resource("kueue.x-k8s.io", "v1beta1", "workloads", "Workload")
+CRDS: Final = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+
+
+class LifeMeta(ObjectMeta, frozen=True):
+    """Metadata with the beginning and the end of an object's life."""
+
+    creation_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    finalizers: tuple[str, ...] | None = None
+
+
+class Condition(Struct, frozen=True):
+    """A condition of any object."""
+
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+class Resources(Struct, frozen=True):
+    """Requests and limits, as they were written."""
+
+    requests: dict[str, Any] | None = None
+    limits: dict[str, Any] | None = None
+
+
+class Container(Struct, frozen=True):
+    """A container of a pod."""
+
+    name: str = ""
+    image: str = ""
+    restart_policy: str = ""
+    resources: Resources | None = None
+
+
+class ClaimSource(Struct, frozen=True):
+    """The claim behind a volume."""
+
+    claim_name: str = ""
+
+
+class Volume(Struct, frozen=True):
+    """A volume of a pod; only claims are read."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+
+
+class Toleration(Struct, frozen=True):
+    """A taint that a pod tolerates; an empty key with `Exists` tolerates all."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Gate(Struct, frozen=True):
+    """A scheduling gate (Kubernetes 1.27)."""
+
+    name: str = ""
+
+
+class PodSpec(Struct, frozen=True):
+    """What decides where a pod runs, and with what."""
+
+    containers: tuple[Container, ...] | None = None
+    init_containers: tuple[Container, ...] | None = None
+    volumes: tuple[Volume, ...] | None = None
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    scheduling_gates: tuple[Gate, ...] | None = None
+    scheduler_name: str = ""
+    service_account_name: str = ""
+    priority_class_name: str = ""
+    resources: Resources | None = None
+    overhead: dict[str, Any] | None = None
+
+
+class Waiting(Struct, frozen=True):
+    """Why a container does not run."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class Running(Struct, frozen=True):
+    """Since when a container runs."""
+
+    started_at: datetime | None = None
+
+
+class Terminated(Struct, frozen=True):
+    """How a container ended."""
+
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class State(Struct, frozen=True):
+    """At most one of the three is set."""
+
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Struct, frozen=True):
+    """One container, now and before its last restart in place."""
+
+    name: str = ""
+    image: str = ""
+    ready: bool = False
+    restart_count: int = 0
+    state: State | None = None
+    last_state: State | None = None
+
+
+class PodStatus(Struct, frozen=True):
+    """What scheduler and kubelet report."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    nominated_node_name: str = ""
+    start_time: datetime | None = None
+    conditions: tuple[Condition, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+
+
+class Pod(Struct, frozen=True, tag_field="kind", tag="Pod"):
+    """A pod."""
+
+    metadata: LifeMeta = LifeMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class EventSource(Struct, frozen=True):
+    """Who reported an event."""
+
+    component: str = ""
+
+
+class EventSeries(Struct, frozen=True):
+    """How often an event happened, and when last."""
+
+    count: int = 0
+    last_observed_time: datetime | None = None
+
+
+class Event(Struct, frozen=True, tag_field="kind", tag="Event"):
+    """A core/v1 event. Those of events.k8s.io are the same objects: in core/v1 they have only `eventTime` and `series`."""
+
+    metadata: LifeMeta = LifeMeta()
+    involved_object: ObjectReference = ObjectReference()
+    reason: str = ""
+    message: str = ""
+    type: str = ""
+    source: EventSource | None = None
+    reporting_component: str = field(default="", name="reportingComponent")
+    count: int = 0
+    first_timestamp: datetime | None = None
+    last_timestamp: datetime | None = None
+    event_time: datetime | None = None
+    series: EventSeries | None = None
+
+    @property
+    def at(self) -> datetime | None:
+        """When it happened last: which of these fields is set depends on the client that reported it."""
+        observed = self.series.last_observed_time if self.series is not None else None
+        return (
+            observed
+            or self.last_timestamp
+            or self.event_time
+            or self.first_timestamp
+            or self.metadata.creation_timestamp
+        )
+
+
+class Taint(Struct, frozen=True):
+    """What keeps pods from a node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Struct, frozen=True):
+    """Whether a node is cordoned, and its taints."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] | None = None
+
+
+class NodeStatus(Struct, frozen=True):
+    """What a node offers to pods, and its conditions."""
+
+    allocatable: dict[str, Any] | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Node(Struct, frozen=True, tag_field="kind", tag="Node"):
+    """A node."""
+
+    metadata: LifeMeta = LifeMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class QuotaStatus(Struct, frozen=True):
+    """What a quota allows, and what of it is used."""
+
+    hard: dict[str, Any] | None = None
+    used: dict[str, Any] | None = None
+
+
+class ResourceQuota(Struct, frozen=True, tag_field="kind", tag="ResourceQuota"):
+    """A quota of a namespace."""
+
+    metadata: LifeMeta = LifeMeta()
+    status: QuotaStatus = QuotaStatus()
+
+
+class LimitRange(Struct, frozen=True, tag_field="kind", tag="LimitRange"):
+    """The limits of single pods and containers of a namespace: only its name is read."""
+
+    metadata: LifeMeta = LifeMeta()
+
+
+class ClaimSpec(Struct, frozen=True):
+    """What a claim asks for. None is the default class, "" is none."""
+
+    storage_class_name: str | None = None
+    access_modes: tuple[str, ...] | None = None
+    volume_name: str = ""
+
+
+class ClaimStatus(Struct, frozen=True):
+    """`Pending`, `Bound` or `Lost`."""
+
+    phase: str = ""
+
+
+class Claim(Struct, frozen=True, tag_field="kind", tag="PersistentVolumeClaim"):
+    """A PersistentVolumeClaim."""
+
+    metadata: LifeMeta = LifeMeta()
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+
+class ServiceSpec(Struct, frozen=True):
+    """Which pods a service selects."""
+
+    selector: dict[str, str] | None = None
+
+
+class Service(Struct, frozen=True, tag_field="kind", tag="Service"):
+    """The service of a replica."""
+
+    metadata: LifeMeta = LifeMeta()
+    spec: ServiceSpec = ServiceSpec()
+
+
+class NamespaceStatus(Struct, frozen=True):
+    """`Active` or `Terminating`."""
+
+    phase: str = ""
+
+
+class Namespace(Struct, frozen=True, tag_field="kind", tag="Namespace"):
+    """The job's namespace."""
+
+    metadata: LifeMeta = LifeMeta()
+    status: NamespaceStatus = NamespaceStatus()
+
+
+class WorkloadSpec(Struct, frozen=True):
+    """Which queue a workload waits in; `active` false takes it out."""
+
+    queue_name: str = ""
+    active: bool = True
+
+
+class AdmissionCheck(Struct, frozen=True):
+    """A check that must be Ready before Kueue lets a workload run."""
+
+    name: str = ""
+    state: str = ""
+    message: str = ""
+
+
+class WorkloadStatus(Struct, frozen=True):
+    """How far Kueue has come with a workload."""
+
+    conditions: tuple[Condition, ...] | None = None
+    admission_checks: tuple[AdmissionCheck, ...] | None = None
+
+
+class Workload(Struct, frozen=True, tag_field="kind", tag="Workload"):
+    """Kueue's object for a job."""
+
+    metadata: LifeMeta = LifeMeta()
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = WorkloadStatus()
+
+
+class PodGroupSpec(Struct, frozen=True):
+    """How many pods must be scheduled together, and in which of volcano's queues they wait."""
+
+    min_member: int = 0
+    queue: str = ""
+
+
+class PodGroupStatus(Struct, frozen=True):
+    """What the gang scheduler reports."""
+
+    phase: str = ""
+    conditions: tuple[Condition, ...] | None = None
+
+
+class PodGroup(Struct, frozen=True, tag_field="kind", tag="PodGroup"):
+    """A PodGroup of volcano or of the coscheduling plugin."""
+
+    metadata: LifeMeta = LifeMeta()
+    spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
+
+
+class CrdSchema(Struct, frozen=True):
+    """One level of a schema."""
+
+    properties: dict[str, Any] | None = None
+
+
+class CrdValidation(Struct, frozen=True):
+    """The schema of one version."""
+
+    open_api_v3_schema: CrdSchema | None = field(default=None, name="openAPIV3Schema")
+
+
+class CrdVersion(Struct, frozen=True):
+    """A version of a CRD."""
+
+    name: str = ""
+    served: bool = False
+    schema: CrdValidation | None = None
+
+
+class CrdSpec(Struct, frozen=True):
+    """The versions of a CRD."""
+
+    versions: tuple[CrdVersion, ...] | None = None
+
+
+class Crd(Struct, frozen=True, tag_field="kind", tag="CustomResourceDefinition"):
+    """The CRD of TFJobs."""
+
+    metadata: LifeMeta = LifeMeta()
+    spec: CrdSpec = CrdSpec()

@@ -1,0 +1,86 @@
+"""Pods as the diagnosis asks about them: their containers' statuses, and how containers ended. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api.v1.constants import CONTAINER_NAME
+from tfjob_operator.cli.diagnosis.words import seconds_between
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+
+    from tfjob_operator.cli.diagnosis.objects import Condition, ContainerStatus, Pod, Terminated
+
+_SOON_S: Final = 600.0
+"""A restart is over when the container has run again for so long: the kubelet resets its back-off after ten minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a container ended. `now` is False if it was restarted since."""
+
+    pod: Pod
+    container: str
+    ended: Terminated
+    now: bool
+    restarts: int
+
+
+def condition_of(found: Iterable[Condition] | None, kind: str) -> Condition | None:
+    """Return the condition of this type, or None."""
+    return next((each for each in found or () if each.type == kind), None)
+
+
+def statuses(pod: Pod) -> Iterator[ContainerStatus]:
+    """Yield the containers' statuses: init containers first."""
+    yield from pod.status.init_container_statuses or ()
+    yield from pod.status.container_statuses or ()
+
+
+def has_started(pod: Pod) -> bool:
+    """Whether every ordinary container of the pod has run, if only once."""
+    found = pod.status.container_statuses or ()
+    return bool(found) and all(
+        each.state is not None and (each.state.running or each.state.terminated or each.restart_count > 0)
+        for each in found
+    )
+
+
+def exits_of(pod: Pod) -> Iterator[Exit]:
+    """Yield the last exit with an error of each container of the pod, that of the training first."""
+    ordered = sorted(statuses(pod), key=lambda each: each.name != CONTAINER_NAME)
+    for status in ordered:
+        for state, over in ((status.state, True), (status.last_state, False)):
+            ended = state.terminated if state is not None else None
+            if ended is not None and ended.exit_code != 0:
+                yield Exit(pod, status.name, ended, over, status.restart_count)
+                break
+
+
+def keeps_down(each: Exit, now: datetime) -> bool:
+    """Whether a container is down because of this exit: it has ended for good, or waits to be started again.
+
+    After repeated `OOMKilled` it counts as down for the first ten minutes that it runs again. A sidecar that failed matters
+    only where the pod failed.
+    """
+    pod = each.pod
+    is_init = each.container in {status.name for status in pod.status.init_container_statuses or ()}
+    if pod.metadata.deletion_timestamp is not None:
+        return False
+    if each.container != CONTAINER_NAME and not is_init and pod.status.phase != "Failed" and each.now:
+        return False
+    if each.now:
+        return True
+    state = next((status.state for status in statuses(pod) if status.name == each.container), None)
+    if state is None or state.waiting is not None:
+        return state is not None
+    since = state.running.started_at if state.running is not None else None
+    return (
+        since is not None
+        and seconds_between(since, now) < _SOON_S
+        and each.restarts >= 2
+        and each.ended.reason == "OOMKilled"
+    )

@@ -1,0 +1,65 @@
+"""Replicas that were restarted, in place or by new pods, and run again. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.api.v1.names import child_name
+from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
+from tfjob_operator.cli.diagnosis.facts import latest
+from tfjob_operator.cli.diagnosis.pods import exits_of, keeps_down, statuses
+from tfjob_operator.cli.diagnosis.words import named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tfjob_operator.cli.diagnosis.facts import Facts
+
+FOR_EVER: Final = Trouble(
+    "restarts-for-ever",
+    800,
+    Severity.WARNING,
+    "{who} is restarted again and again: {times} times so far",
+    ("kubectl -n {namespace} logs {who} --previous --tail=50", "Set runPolicy.backoffLimit, so that such a job ends"),
+    "One replica has been restarted five times or more, and runs again",
+)
+RESTARTED: Final = Trouble(
+    "was-restarted",
+    960,
+    Severity.NOTE,
+    "{who} was restarted {times}, and runs again",
+    ("kubectl -n {namespace} logs {who} --previous --tail=50",),
+    "A replica was restarted a few times",
+)
+TROUBLES: Final = (FOR_EVER, RESTARTED)
+
+_OFTEN: Final = 5
+"""So many restarts are not chance: by then the kubelet's back-off has reached five minutes."""
+
+
+def find(facts: Facts) -> Iterator[Finding]:
+    """Yield replicas that were restarted, and run again."""
+    if facts.finished:
+        return
+    carried = {child_name(facts.name, record.type, record.index): record.total for record in facts.job.status.restarts}
+    for pod in facts.live_pods:
+        name = pod.metadata.name
+        times = max([carried.get(name, 0), *(each.restart_count for each in statuses(pod))])
+        if times == 0 or any(keeps_down(each, facts.now) for each in exits_of(pod)):
+            continue
+        proofs = [f"pod {named(name)}: {times} restarts"]
+        for each in list(exits_of(pod))[:1]:
+            reason = f" ({named(each.ended.reason)})" if each.ended.reason not in {"", "Error"} else ""
+            proofs.append(
+                f"pod {named(name)}: container {named(each.container)} exited with code {each.ended.exit_code}{reason} before"
+            )
+        proofs += [
+            facts.line(event)
+            for event in latest(
+                [one for one in facts.job_events(EventReason.EXITED_WITH_CODE) if f".{name} " in one.message]
+            )
+        ]
+        trouble = FOR_EVER if times >= _OFTEN else RESTARTED
+        counted = "once" if times == 1 else f"{times} times"
+        yield Finding(trouble, name, tuple(proofs), {"times": str(times) if trouble is FOR_EVER else counted})

@@ -1,0 +1,90 @@
+"""The table of all troubles, and the functions that look for them. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.cli.diagnosis import (
+    admission,
+    crashing,
+    gang,
+    images,
+    lifecycle,
+    logs,
+    operator,
+    restarts,
+    scheduling,
+    specification,
+    starting,
+    storage,
+    suspension,
+    tensorboard,
+)
+from tfjob_operator.cli.diagnosis.causes import fill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tfjob_operator.cli.diagnosis.causes import Finding, Trouble
+    from tfjob_operator.cli.diagnosis.facts import Facts
+
+GROUPS: Final[Mapping[str, tuple[Trouble, ...]]] = {
+    "The operator": operator.TROUBLES,
+    "The specification": specification.TROUBLES,
+    "Suspension and Kueue": suspension.TROUBLES,
+    "Pods that cannot be created": admission.TROUBLES,
+    "Gangs": gang.TROUBLES,
+    "Storage": storage.TROUBLES,
+    "Scheduling": scheduling.TROUBLES,
+    "Images": images.TROUBLES,
+    "Starting": starting.TROUBLES,
+    "Failing": (*crashing.TROUBLES, *restarts.TROUBLES),
+    "Last words": logs.TROUBLES,
+    "On the way": lifecycle.TROUBLES,
+    "TensorBoard": tensorboard.TROUBLES,
+}
+"""All troubles, by what they are about: docs/design/diagnosis.md has this table."""
+
+TROUBLES: Final[Mapping[str, Trouble]] = {trouble.id: trouble for group in GROUPS.values() for trouble in group}
+
+FINDERS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
+    operator.find,
+    specification.find,
+    suspension.find,
+    admission.find,
+    gang.find,
+    storage.find,
+    scheduling.find,
+    images.find,
+    starting.find,
+    crashing.find,
+    restarts.find,
+    lifecycle.find,
+    tensorboard.find,
+)
+
+LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
+    scheduling.UNBOUND.id: frozenset(each.id for each in storage.TROUBLES),
+    scheduling.UNSCHEDULABLE.id: frozenset(each.id for each in storage.TROUBLES),
+    starting.STARTS_SLOWLY.id: frozenset(each.id for each in (*storage.TROUBLES, lifecycle.NODE_AWAY)),
+    lifecycle.RESTARTING.id: frozenset(
+        each.id for each in (*admission.TROUBLES, *crashing.TROUBLES) if each is not admission.NO_PODS
+    ),
+    admission.NO_PODS.id: frozenset(
+        each.id
+        for each in (*operator.TROUBLES, *gang.TROUBLES, *specification.TROUBLES, lifecycle.STUCK, lifecycle.RESTARTING)
+    ),
+}
+"""Causes that are left out if one of these others was found, since they add nothing to it."""
+
+
+def markdown() -> str:
+    """Return the table as it stands in the docs: ID, meaning, what to do."""
+    lines = []
+    for group, troubles in GROUPS.items():
+        lines += [f"### {group}", "", "| ID | meaning | what to do |", "| --- | --- | --- |"]
+        for trouble in troubles:
+            to_do = "; ".join(fill(each, {}).replace("|", "\\|") for each in trouble.to_do)
+            lines.append(f"| `{trouble.id}` | {trouble.meaning} | {to_do} |")
+        lines.append("")
+    return "\n".join(lines)

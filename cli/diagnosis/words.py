@@ -1,0 +1,73 @@
+"""Ages, amounts and quotations, as people read them. Pure."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api.text import last_words, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from tfjob_operator.cli.diagnosis.objects import Event
+
+MOST_WORDS: Final = 400
+"""How many bytes of a message one line of evidence quotes: three lines of a terminal."""
+_UNITS: Final = ((2 * 86400, 86400, "d"), (2 * 3600, 3600, "h"), (120, 60, "min"), (0, 1, "s"))
+_BINARY: Final = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
+
+
+def span(seconds: float) -> str:
+    """Return a duration in the largest unit of which it has at least two: `3 min`, `47 h`."""
+    left = max(seconds, 0)
+    _, size, unit = next(each for each in _UNITS if left >= each[0])
+    return f"{int(left // size)} {unit}"
+
+
+def ago(now: datetime, then: datetime | None) -> str:
+    """Return how long ago something was; "" if that is not known."""
+    return "" if then is None else f"{span(seconds_between(then, now))} ago"
+
+
+def seconds_between(then: datetime, now: datetime) -> float:
+    """Return the seconds from `then` to `now`; a time without a zone, which no API server sends, counts as the other's."""
+    if (then.tzinfo is None) != (now.tzinfo is None):
+        then, now = then.replace(tzinfo=None), now.replace(tzinfo=None)
+    return (now - then).total_seconds()
+
+
+def amount(resource: str, number: Decimal) -> str:
+    """Return an amount of a resource as text: memory and storage in binary units, anything else as a plain number."""
+    if resource == "memory" or resource.endswith("storage") or resource.startswith("hugepages-"):
+        for unit, size in _BINARY:
+            if number >= size:
+                return f"{number / size:.1f}".removesuffix(".0") + unit
+    return f"{number:.3f}".rstrip("0").rstrip(".")
+
+
+def said(text: str) -> str:
+    """Return a message, cleaned and on one line."""
+    return last_words(text, MOST_WORDS) or last_words(text[:MOST_WORDS], MOST_WORDS)
+
+
+def named(name: str) -> str:
+    """Return a name that somebody chose, cleaned."""
+    return quoted(name)
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names, and how many more there are."""
+    told = ", ".join(named(name) for name in names[:most])
+    return f"{told} and {len(names) - most} more" if len(names) > most else told
+
+
+def event_line(event: Event, now: datetime) -> str:
+    """Return an event as a line of evidence."""
+    about = event.involved_object
+    times = event.series.count if event.series is not None else event.count
+    often = f", {times} times" if times > 1 else ""
+    when = ago(now, event.at)
+    what = f"{named(about.kind).lower() or 'object'} {named(about.name)}"
+    return f"event of {what}{', ' if when else ''}{when}{often}: {named(event.reason)}: {said(event.message)}"

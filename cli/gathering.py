@@ -1,0 +1,78 @@
+"""Reads what `status`, `watch` and `timeline` show of one job: the job, its pods, and its events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.diagnosis.objects import Event, Pod
+from tfjob_operator.cli.replicas import Choice, find
+from tfjob_operator.cli.timelines.job import Job, job_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tfjob_operator.cli.session import Session
+
+T = TypeVar("T")
+_CHUNK: Final = 500
+_MOST_EVENTS: Final = 10_000
+"""How many events of pods are read at most: so many take some seconds."""
+
+
+class Snapshot(NamedTuple):
+    """A job and its pods at one time. `body` is the job as it came, `version` the resourceVersion of the list of pods."""
+
+    body: Mapping[str, Any]
+    job: Job
+    pods: Sequence[Pod]
+    version: str = ""
+
+
+def snapshot(session: Session, name: str) -> Snapshot:
+    """Read a job and its pods. Raises CliError."""
+    body = jobs.get(session, name)
+    found = find(session, body, Choice())
+    return Snapshot(body, job_from(body), pods_from(each.pod for each in found.replicas), found.version)
+
+
+def job_from(body: Mapping[str, Any]) -> Job:
+    """Return the slice of a job that the server has sent."""
+    return job_of(msgspec.json.encode(body))
+
+
+def pods_from(bodies: Iterable[Mapping[str, Any]]) -> list[Pod]:
+    """Return the slices of pods; one that does not fit the type is left out."""
+    return [pod for body in bodies if (pod := _decoded({"kind": "Pod", **body}, Pod)) is not None]
+
+
+def events_of(session: Session, name: str) -> list[Event]:
+    """Return the events about a job of this name, and those about pods that may belong to it. Raises CliError.
+
+    The labels of pods that are gone cannot be read, so the events of all pods are, `_MOST_EVENTS` at most.
+    """
+    own = _events(session, f"involvedObject.name={name}")
+    of_pods = _events(session, "involvedObject.kind=Pod")
+    return [*own, *(each for each in of_pods if each.involved_object.name.startswith(f"{name}-"))]
+
+
+def _events(session: Session, selector: str) -> list[Event]:
+    path = f"/api/v1/namespaces/{session.namespace}/events"
+    found: list[Event] = []
+    following = ""
+    while True:
+        page = session.get(path, limit=_CHUNK, fieldSelector=selector, **{"continue": following})
+        bodies = ({"kind": "Event", **each} for each in page.get("items") or ())
+        found += [event for body in bodies if (event := _decoded(body, Event)) is not None]
+        following = page["metadata"].get("continue") or ""
+        if not following or len(found) >= _MOST_EVENTS:
+            return found
+
+
+def _decoded(body: Mapping[str, Any], kind: type[T]) -> T | None:
+    try:
+        return msgspec.convert(body, kind, strict=False)
+    except msgspec.ValidationError:
+        return None

@@ -1,0 +1,116 @@
+"""What the browsers of one page see: rows of jobs in a feed, and views of single jobs, made when somebody looks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tfjob_operator.api.client.errors import ForbiddenError, StatusError
+from tfjob_operator.cli.page.feed import Feed
+from tfjob_operator.cli.page.views import job_view, row_of, wish_of
+
+if TYPE_CHECKING:
+    from tfjob_operator.cli.page.cluster import Cluster
+    from tfjob_operator.cli.page.objects import Job
+    from tfjob_operator.cli.page.views import Wish
+
+STATE: Final = "#state"
+"""The key of the state of the page itself; no job has such a name."""
+TOGETHER_S: Final = 0.1
+"""Changes within this time are sent together: a job of a hundred pods changes hundreds of times as it starts."""
+MOST_VIEWS: Final = 64
+"""Views of jobs that are kept between two changes, for several browsers that show the same ones."""
+
+
+class Board:
+    """Turns changes of the caches into updates for browsers. Belongs to one loop."""
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        """`about` is sent to browsers as it is, and says which server the page shows."""
+        self.feed = Feed()
+        self._about = about
+        self._cluster: Cluster | None = None
+        self._dirty: dict[str, None] = {"": None}
+        self._woken = asyncio.Event()
+        self._wishes: dict[str, tuple[Job, Wish]] = {}
+        self._versions: dict[str, int] = {}
+        self._views: dict[str, tuple[int, bytes]] = {}
+
+    def changed(self, key: str) -> None:
+        """Note that something about a job has changed; "" stands for the cluster's `troubles`."""
+        self._dirty[key] = None
+        self._woken.set()
+
+    async def run(self, cluster: Cluster) -> None:
+        """Put what changes into the feed, until it is cancelled."""
+        self._cluster = cluster
+        self._woken.set()
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            await asyncio.sleep(TOGETHER_S)
+            await self._tell(cluster)
+
+    def version(self, key: str) -> int:
+        """Return a number that grows with each change of a job."""
+        return self._versions.get(key, 0)
+
+    def view(self, key: str) -> bytes | None:
+        """Return all that is shown of a job as JSON, None for a job that is not there."""
+        job = self._cluster.job(key) if self._cluster is not None else None
+        if self._cluster is None or job is None:
+            return None
+        version = self.version(key)
+        kept = self._views.pop(key, None)
+        if kept is None or kept[0] != version:
+            view = job_view(job, self._wish(key, job), self._cluster.pods_of(key), self._cluster.events_of(key))
+            kept = version, msgspec.json.encode(view)
+        self._views[key] = kept
+        while len(self._views) > MOST_VIEWS:
+            del self._views[next(iter(self._views))]
+        return kept[1]
+
+    async def _tell(self, cluster: Cluster) -> None:
+        dirty, self._dirty = [*self._dirty], {}
+        for number, key in enumerate(dirty, 1):
+            if key:
+                self._versions[key] = self._versions.get(key, 0) + 1
+                self.feed.put(key, self._row(cluster, key))
+            if number % 200 == 0:
+                await asyncio.sleep(0)
+        self.feed.put(STATE, msgspec.json.encode(self._state(cluster)))
+        self.feed.announce()
+
+    def _row(self, cluster: Cluster, key: str) -> bytes | None:
+        job = cluster.job(key)
+        if job is None:
+            for kept in (self._wishes, self._views, self._versions):
+                kept.pop(key, None)
+            return None
+        return msgspec.json.encode(row_of(job, self._wish(key, job), cluster.pods_of(key)))
+
+    def _wish(self, key: str, job: Job) -> Wish:
+        """Return what a job asks for, which is read once for each version of it."""
+        kept = self._wishes.get(key)
+        if kept is None or kept[0] is not job:
+            kept = job, wish_of(job)
+            self._wishes[key] = kept
+        return kept[1]
+
+    def _state(self, cluster: Cluster) -> dict[str, Any]:
+        return {
+            **self._about,
+            "namespace": cluster.scope,
+            "synced": cluster.has_synced,
+            "troubles": [
+                {
+                    "what": what,
+                    "forbidden": isinstance(error, ForbiddenError),
+                    "lost": not isinstance(error, StatusError),
+                    "message": error.status_message if isinstance(error, StatusError) else str(error),
+                }
+                for what, error in cluster.troubles.items()
+            ],
+        }

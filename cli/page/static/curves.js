@@ -1,0 +1,188 @@
+// Loss, metrics and step time as the logs tell them: one picture for each, several runs in it.
+
+import { h, s } from './dom.js';
+
+const MOST = 6;
+const NARROWEST = 300;
+const HEIGHT = 220;
+const PAD = { left: 56, right: 14, top: 14, bottom: 26 };
+
+export class Curves {
+  constructor(app, page) {
+    this.app = app;
+    this.page = page;
+    this.runs = new Map();
+    this.charts = new Map();
+    this.add = h('select', { 'aria-label': 'Compare with another job', onchange: () => this.compare(this.add.value) });
+    this.chips = h('div', { class: 'chips' });
+    this.status = h('span', { class: 'grow', role: 'status' });
+    this.grid = h('div', { class: 'grid' });
+    this.blank = h('p', { class: 'blank' });
+    this.element = h('div', null, h('section', { class: 'panel slim' }, h('div', { class: 'log-bar' }, this.chips, this.add, this.status)), this.grid, this.blank);
+  }
+
+  others() {
+    return (this.app.query.get('with') ?? '').split(',').filter((each) => each && each !== this.page.key).slice(0, MOST - 1);
+  }
+
+  compare(key) {
+    if (key) this.app.ask({ with: [...this.others(), key].join(',') });
+  }
+
+  update() {
+    const keys = [this.page.key, ...this.others()];
+    const signature = keys.join(',');
+    if (signature !== this.signature) this.open(keys, signature);
+    this.showChoice(keys);
+  }
+
+  open(keys, signature) {
+    this.close();
+    this.signature = signature;
+    for (const key of [...this.runs.keys()]) if (!keys.includes(key)) this.runs.delete(key);
+    this.keys = keys;
+    const query = new URLSearchParams(keys.map((key) => ['run', key]));
+    this.source = new EventSource(`/-/curves?${query}`);
+    this.source.addEventListener('curves', (event) => {
+      const run = JSON.parse(event.data);
+      this.runs.set(run.run, run);
+      this.draw();
+    });
+    this.draw();
+  }
+
+  close() {
+    this.source?.close();
+    this.signature = '';
+  }
+
+  showChoice(keys) {
+    const choice = [...this.app.rows.keys()].filter((key) => !keys.includes(key)).sort();
+    const signature = JSON.stringify([keys, choice]);
+    if (signature === this.chosen) return;
+    this.chosen = signature;
+    this.add.replaceChildren(h('option', { value: '' }, 'Compare with ...'), ...choice.map((key) => h('option', { value: key }, key)));
+    this.add.disabled = keys.length >= MOST || !choice.length;
+    this.chips.replaceChildren(...keys.map((key, number) => h(number ? 'button' : 'span', number
+      ? { type: 'button', class: 'chip', title: 'Leave it out', onclick: () => this.app.ask({ with: keys.slice(1).filter((each) => each !== key).join(',') }) }
+      : { class: 'chip own' }, swatch(number), number ? `${key} ` : this.page.name, number ? h('span', { 'aria-hidden': 'true' }, '\u00d7') : null, number ? h('span', { class: 'sr' }, 'leave it out') : null)));
+  }
+
+  draw() {
+    const names = new Map();
+    this.keys.forEach((key, number) => {
+      for (const [name, points] of Object.entries(this.runs.get(key)?.curves ?? {})) {
+        const base = name.replace(/^val_/, '');
+        if (!names.has(base)) names.set(base, []);
+        names.get(base).push({ key, name, number, points: points.filter(([, value]) => value !== null), dashed: name !== base });
+      }
+    });
+    const first = (name) => (/^(total_)?loss$/.test(name) ? 0 : name.includes('loss') ? 1 : name === 'step_time' ? 9 : 5);
+    const ordered = [...names.keys()].sort((a, b) => first(a) - first(b) || a.localeCompare(b));
+    for (const name of [...this.charts.keys()]) if (!names.has(name)) this.charts.delete(name);
+    this.grid.replaceChildren(...ordered.map((name) => {
+      if (!this.charts.has(name)) this.charts.set(name, new Chart(name));
+      const chart = this.charts.get(name);
+      chart.draw(names.get(name));
+      return chart.element;
+    }));
+    const own = this.runs.get(this.page.key);
+    const { progress } = own ?? {};
+    this.status.textContent = progress ? `${progress.unit} ${progress.step}${progress.total ? ` of ${progress.total}` : ''}, by the log of ${own.pod}` : '';
+    this.blank.hidden = ordered.length > 0;
+    this.blank.textContent = !own ? 'Reading the log ...' : own.error ? `No curves: ${own.error}.` : 'The log tells no numbers yet. Lines such as "step 10: loss = 0.5" are read, and those of Keras and estimators.';
+  }
+}
+
+const swatch = (number) => s('svg', { width: 10, height: 10, 'aria-hidden': 'true' }, s('circle', { cx: 5, cy: 5, r: 4.5, fill: `var(--c${number})` }));
+const UNITS = { step_time: ' s' };
+
+/** A number in as few digits as tell it. */
+export function short(value) {
+  const size = Math.abs(value);
+  if (size && (size < 0.001 || size >= 1e6)) return value.toExponential(2);
+  return String(Number(value.toPrecision(size >= 1000 ? 6 : 4)));
+}
+
+class Chart {
+  constructor(name) {
+    this.name = name;
+    this.title = h('h2', null, name.replace('step_time', 'step time'));
+    this.readout = h('span', { class: 'muted num' });
+    this.title.append(this.readout);
+    this.frame = h('div');
+    this.element = h('section', { class: 'panel' }, this.title, this.frame);
+    new ResizeObserver(() => this.curves && this.draw(this.curves)).observe(this.frame);
+  }
+
+  draw(curves) {
+    const drawn = curves.filter((each) => each.points.length);
+    this.width = Math.max(NARROWEST, Math.round(this.frame.clientWidth));
+    const signature = JSON.stringify([drawn, this.width]);
+    if (signature === this.signature) return;
+    this.signature = signature;
+    this.curves = drawn;
+    if (!drawn.length) {
+      this.frame.replaceChildren(h('p', { class: 'blank' }, 'No finite number was told.'));
+      return;
+    }
+    const steps = drawn.flatMap((each) => [each.points[0][0], each.points.at(-1)[0]]);
+    const values = drawn.flatMap((each) => each.points.map(([, value]) => value)).sort((a, b) => a - b);
+    const [low, high] = bounds(values);
+    const [from, to] = [Math.min(...steps), Math.max(...steps)];
+    this.x = (step) => PAD.left + ((step - from) / (to - from || 1)) * (this.width - PAD.left - PAD.right);
+    this.y = (value) => PAD.top + (1 - (Math.min(Math.max(value, low), high) - low) / (high - low || 1)) * (HEIGHT - PAD.top - PAD.bottom);
+    this.cursor = s('g');
+    const last = drawn[0].points.at(-1);
+    const words = drawn.map((each) => `${each.key} ${each.name}: ${short(each.points.at(-1)[1])} at step ${each.points.at(-1)[0]}`).join('; ');
+    const picture = s('svg', { class: 'chart', viewBox: `0 0 ${this.width} ${HEIGHT}`, role: 'img', 'aria-label': words },
+      ticks(low, high, 5).map((value) => [s('line', { class: 'axis', x1: PAD.left, x2: this.width - PAD.right, y1: this.y(value), y2: this.y(value) }),
+        s('text', { x: PAD.left - 8, y: this.y(value) + 4, 'text-anchor': 'end' }, short(value))]),
+      ticks(from, to, this.width / 90).map((step) => s('text', { x: this.x(step), y: HEIGHT - 8, 'text-anchor': 'middle' }, short(step))),
+      drawn.map((each) => each.points.length > 1
+        ? s('polyline', { points: each.points.map(([step, value]) => `${this.x(step).toFixed(1)},${this.y(value).toFixed(1)}`).join(' '), fill: 'none', stroke: `var(--c${each.number})`, 'stroke-width': 1.8, 'stroke-linejoin': 'round', 'stroke-dasharray': each.dashed ? '5 4' : null })
+        : s('circle', { cx: this.x(each.points[0][0]), cy: this.y(each.points[0][1]), r: 3, fill: `var(--c${each.number})` })),
+      this.cursor);
+    picture.addEventListener('pointermove', (event) => this.point(picture, event));
+    picture.addEventListener('pointerleave', () => this.point(picture, null));
+    this.latest = `${short(last[1])}${UNITS[this.name] ?? ''} at ${last[0]}${drawn.some((each) => each.dashed) ? ', dashed: on evaluation data' : ''}`;
+    this.readout.textContent = this.latest;
+    this.frame.replaceChildren(picture);
+  }
+
+  point(picture, event) {
+    if (!event) {
+      this.cursor.replaceChildren();
+      this.readout.textContent = this.latest;
+      return;
+    }
+    const box = picture.getBoundingClientRect();
+    const at = ((event.clientX - box.left) / box.width) * this.width;
+    const near = this.curves.map((each) => [each, nearest(each.points, at, this.x)]);
+    const [step] = near[0][1];
+    this.cursor.replaceChildren(s('line', { x1: this.x(step), x2: this.x(step), y1: PAD.top, y2: HEIGHT - PAD.bottom, stroke: 'var(--muted)', 'stroke-dasharray': '3 3' }),
+      ...near.map(([each, point]) => s('circle', { cx: this.x(point[0]), cy: this.y(point[1]), r: 3.4, fill: `var(--c${each.number})` })));
+    this.readout.textContent = `${near.map(([, point]) => short(point[1])).join(' / ')} at ${step}`;
+  }
+}
+
+function nearest(points, at, x) {
+  return points.reduce((best, each) => (Math.abs(x(each[0]) - at) < Math.abs(x(best[0]) - at) ? each : best));
+}
+
+/** The range to draw: all, but for the few far outliers that would press the rest flat. */
+function bounds(sorted) {
+  const [low, top] = [sorted[0], sorted.at(-1)];
+  const most = sorted[Math.floor(0.98 * (sorted.length - 1))];
+  const high = top - low > 20 * (most - low) && most > low ? most + (most - low) * 0.2 : top;
+  return low === high ? [low - Math.abs(low || 1) * 0.1, high + Math.abs(high || 1) * 0.1] : [low, high];
+}
+
+function ticks(low, high, count) {
+  const raw = (high - low) / count || 1;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 2.5, 5, 10].map((each) => each * power).find((each) => each >= raw);
+  const found = [];
+  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9; value += step) found.push(value);
+  return found;
+}

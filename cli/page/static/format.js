@@ -1,0 +1,83 @@
+// Times, states and their icons, as people read them.
+
+import { h, s } from './dom.js';
+
+const UNITS = [[86400, 'd'], [3600, 'h'], [60, 'm'], [1, 's']];
+
+/** A length of time in its two largest units: 3h12m, 45s. */
+export function span(seconds) {
+  let left = Math.max(0, Math.floor(seconds));
+  const parts = [];
+  for (const [size, unit] of UNITS) {
+    if (left >= size || (unit === 's' && !parts.length)) {
+      parts.push(`${Math.floor(left / size)}${unit}`);
+      left %= size;
+      if (parts.length === 2) break;
+    } else if (parts.length) break;
+  }
+  return parts.join('');
+}
+
+export const now = () => Date.now() / 1000;
+export const since = (then) => (then === null || then === undefined ? '' : span(now() - then));
+export const clock = (then) =>
+  then === null || then === undefined ? '' : new Date(then * 1000).toLocaleString([], { dateStyle: 'medium', timeStyle: 'medium' });
+
+/** An age that goes on: `tick` renews the text of all that are shown. */
+export function age(then, suffix = '') {
+  if (then === null || then === undefined) return h('span', null, '');
+  const text = h('time', { datetime: new Date(then * 1000).toISOString(), title: clock(then), class: 'num', 'data-since': then, 'data-suffix': suffix });
+  text.textContent = since(then) + suffix;
+  return text;
+}
+
+export function tick() {
+  for (const each of document.querySelectorAll('time[data-since]')) {
+    const text = since(Number(each.dataset.since)) + each.dataset.suffix;
+    if (each.textContent !== text) each.textContent = text;
+  }
+}
+
+const CIRCLE = () => s('circle', { cx: 8, cy: 8, r: 6.2, fill: 'none', stroke: 'currentColor', 'stroke-width': 1.6 });
+const path = (d, attributes) => s('path', { d, fill: 'none', stroke: 'currentColor', 'stroke-width': 1.8, 'stroke-linecap': 'round', 'stroke-linejoin': 'round', ...attributes });
+const ICONS = {
+  done: () => [CIRCLE(), path('M5.2 8.2l2 2 3.6-4')],
+  failed: () => [CIRCLE(), path('M5.8 5.8l4.4 4.4M10.2 5.8l-4.4 4.4')],
+  runs: () => [path('M14.2 8a6.2 6.2 0 1 1-3-5.3', { class: 'turns' }), s('circle', { cx: 8, cy: 8, r: 2.2, fill: 'currentColor' })],
+  waits: () => [CIRCLE(), path('M8 4.8V8l2.2 1.6')],
+  paused: () => [CIRCLE(), path('M6.4 5.8v4.4M9.6 5.8v4.4')],
+  again: () => [path('M13 4.5V7.4h-2.9M12.8 7.2A5.4 5.4 0 1 0 13.2 10')],
+};
+const STATES = {
+  Succeeded: ['green', 'done'], Done: ['green', 'done'], Running: ['blue', 'runs'], Failed: ['red', 'failed'], Restarting: ['amber', 'again'],
+  Suspended: ['violet', 'paused'], Created: ['grey', 'waits'], Pending: ['grey', 'waits'], 'No pod': ['grey', 'waits'], Terminating: ['grey', 'paused'],
+  New: ['grey', 'waits'],
+};
+const GOOD = new Set(['ContainerCreating', 'PodInitializing']);
+
+/** A state as a coloured word with an icon: colour alone says nothing to some. */
+export function pill(state, { big = false, bad = false } = {}) {
+  const [colour, icon] = STATES[state] ?? (bad ? ['red', 'failed'] : GOOD.has(state) ? ['grey', 'waits'] : ['amber', 'waits']);
+  const mark = s('svg', { viewBox: '0 0 16 16', 'aria-hidden': 'true' }, ICONS[icon]());
+  return h('span', { class: `pill ${colour}${big ? ' big' : ''}` }, mark, state);
+}
+
+/** How many replicas of each type are ready, of how many. */
+export function meters(replicas, over) {
+  return h('div', { class: 'types' }, replicas.map((each) => {
+    const wanted = Math.max(each.wanted, 1);
+    const good = over ? each.succeeded : each.ready;
+    const part = (count, kind) => {
+      const bar = h('i', { class: kind });
+      bar.style.width = `${Math.min(100, (100 * count) / wanted)}%`;
+      return bar;
+    };
+    const words = `${each.type}: ${each.ready} of ${each.wanted} ready, ${each.succeeded} succeeded, ${each.failed} failed`;
+    return h('div', { class: 'type', title: words },
+      h('span', { class: 'muted' }, each.type), h('span', { class: 'num' }, `${good}/${each.wanted}`),
+      h('div', { class: 'meter', role: 'img', 'aria-label': words }, part(over ? 0 : each.ready, 'ready'), part(each.succeeded, 'done'), part(each.failed, 'failed')));
+  }));
+}
+
+export const isOver = (row) => row.state === 'Succeeded' || row.state === 'Failed' || row.state === 'Done';
+export const plural = (count, word) => `${count} ${word}${count === 1 ? '' : 's'}`;

@@ -1,0 +1,134 @@
+// Connects the parts: the address says what is shown, the stream brings what has changed.
+
+import { h } from './dom.js';
+import { tick } from './format.js';
+import { JobPage, TABS } from './job.js';
+import { List } from './list.js';
+import { Stream } from './stream.js';
+
+const at = (id) => document.getElementById(id);
+
+class App {
+  constructor() {
+    this.rows = new Map();
+    this.state = null;
+    this.live = 'connecting';
+    this.list = new List(this);
+    this.page = null;
+    this.stream = new Stream((kind, data) => this.told(kind, data));
+    this.due = false;
+  }
+
+  /** Show what the address names. */
+  route() {
+    const url = new URL(location.href);
+    this.query = url.searchParams;
+    const [namespace, name] = url.pathname.split('/').filter(Boolean).map(decodeURIComponent);
+    const key = name ? `${namespace}/${name}` : '';
+    if (this.shown !== key) {
+      this.shown = key;
+      this.page?.close();
+      this.page = key ? new JobPage(this, namespace, name) : null;
+      at('main').replaceChildren((this.page ?? this.list).element);
+      scrollTo(0, 0);
+    }
+    this.stream.watch(key);
+    this.show();
+  }
+
+  go(address) {
+    history.pushState(null, '', address);
+    this.route();
+    at('main').focus({ preventScroll: true });
+  }
+
+  /** Change the query of the address; "" removes a name. */
+  ask(changes) {
+    const url = new URL(location.href);
+    for (const [name, value] of Object.entries(changes)) value ? url.searchParams.set(name, value) : url.searchParams.delete(name);
+    history.replaceState(null, '', url);
+    this.route();
+  }
+
+  told(kind, data) {
+    if (kind === 'live') {
+      if (data === this.live) return;
+      this.live = data;
+    } else if (kind === 'rows') {
+      if (data.full) this.rows.clear();
+      if (data.state) this.state = data.state;
+      for (const row of data.rows) this.rows.set(row.key, row);
+      for (const key of data.gone) this.rows.delete(key);
+    } else if (kind === 'job') {
+      this.page?.take(data);
+    }
+    this.later();
+  }
+
+  /** Draw once for all that came since the last frame. */
+  later() {
+    if (this.due) return;
+    this.due = true;
+    const draw = () => { this.due = false; this.show(); };
+    document.hidden ? setTimeout(draw, 500) : requestAnimationFrame(draw);
+  }
+
+  show() {
+    this.banners();
+    const words = { connecting: 'connecting', live: 'live', lost: 'connection lost', out: 'not let in' };
+    const live = at('live');
+    if (live.textContent !== words[this.live]) live.textContent = words[this.live];
+    live.dataset.state = this.live === 'out' ? 'lost' : this.live;
+    if (this.state) at('where').textContent = [this.state.context || this.state.server, this.state.namespace || 'all namespaces'].join(' / ');
+    if (this.page) this.page.update();
+    else {
+      document.title = 'TFJobs';
+      this.list.update();
+    }
+  }
+
+  banners() {
+    const texts = [];
+    if (this.live === 'lost') texts.push(['lost', 'Connection lost. What you see may be out of date; it is tried again. Does kubectl tfjob dashboard still run?']);
+    if (this.live === 'out') texts.push(['lost', 'The page was started anew: open the address that kubectl tfjob dashboard has printed now.']);
+    for (const each of this.state?.troubles ?? []) {
+      if (each.forbidden && each.what === 'TFJobs' && !this.rows.size) continue; // the page itself says so
+      texts.push(each.lost
+        ? ['lost', `No connection to the API server (${each.what}): ${each.message}`]
+        : ['missing', each.forbidden ? `You may not read ${each.what}, so they are missing here: ${each.message}` : `${each.what} cannot be read: ${each.message}`]);
+    }
+    const seen = new Set();
+    const shown = texts.filter(([, text]) => !seen.has(text) && seen.add(text));
+    const signature = JSON.stringify(shown);
+    if (signature === this.signature) return;
+    this.signature = signature;
+    at('banners').replaceChildren(...shown.map(([kind, text]) => h('div', { class: `banner ${kind}` }, text)));
+  }
+}
+
+const app = new App();
+
+document.addEventListener('click', (event) => {
+  const link = event.target.closest?.('a[data-link]');
+  if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  app.go(link.getAttribute('href'));
+});
+
+document.addEventListener('keydown', (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.('input, select, textarea, dialog')) return;
+  const tab = TABS[Number(event.key) - 1];
+  if (event.key === '?') at('help').showModal();
+  else if (event.key === '/' && !app.page) app.list.input.focus();
+  else if (event.key === 'j' && !app.page) app.list.move(1);
+  else if (event.key === 'k' && !app.page) app.list.move(-1);
+  else if (event.key === 'u' && app.page) app.go('/');
+  else if (tab && app.page) app.page.open(tab[0]);
+  else return;
+  event.preventDefault();
+});
+
+at('help-button').addEventListener('click', () => at('help').showModal());
+addEventListener('popstate', () => app.route());
+setInterval(tick, 1000);
+app.route();

@@ -1,0 +1,111 @@
+// The lives of a job's pods, from when to when: one lane for each replica.
+
+import { h, s } from './dom.js';
+import { clock, now, span } from './format.js';
+
+const STATES = {
+  waiting: ['Waits for a node', 'var(--grey-fill)'], starting: ['Starts', 'var(--amber-fill)'], running: ['Runs', 'var(--blue-fill)'],
+  restarting: ['Waits to restart', 'var(--c1)'], unstable: ['Was restarted again and again', 'url(#stripes)'], stopping: ['Stops', 'var(--c3)'],
+};
+const BANDS = { suspended: ['Suspended', 'var(--violet-bg)'], held: ['Held by a wrong edit', 'var(--amber-bg)'] };
+const LANE = 28;
+const TOP = 26;
+const STEPS = [1, 5, 15, 30, 60, 300, 900, 1800, 3600, 10800, 21600, 43200, 86400, 172800, 604800];
+const EVERY_MS = 5000;
+
+export class Timeline {
+  constructor(page) {
+    this.page = page;
+    this.frame = h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Timeline' });
+    this.legend = h('div', { class: 'legend' });
+    this.table = h('tbody');
+    this.more = h('p', { class: 'legend', hidden: true });
+    const headings = ['Replica', 'Pod', 'From', 'To', 'How it ended'].map((each) => h('th', { scope: 'col' }, h('span', null, each)));
+    const table = h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Timeline as a table' }, h('table', null, h('thead', null, h('tr', null, headings)), this.table));
+    this.element = h('div', null, h('section', { class: 'panel' }, h('h2', null, 'Timeline', h('span', { class: 'muted' }, 'of each replica and its pods')), this.frame, this.legend, this.more),
+      h('details', { class: 'panel more' }, h('summary', null, 'As a table'), table));
+    new ResizeObserver(() => this.update(true)).observe(this.frame);
+  }
+
+  update(again) {
+    const { timeline } = this.page.view;
+    const width = Math.max(640, this.frame.clientWidth || 640);
+    const late = timeline.end === null && Date.now() - (this.drawn ?? 0) > EVERY_MS;
+    const signature = JSON.stringify([timeline, width]);
+    clearTimeout(this.timer);
+    if (timeline.end === null) this.timer = setTimeout(() => this.element.isConnected && this.update(), EVERY_MS + 50);
+    if (signature === this.signature && !late) return;
+    this.signature = signature;
+    this.drawn = Date.now();
+    this.draw(timeline, width);
+    if (!again) this.list(timeline);
+  }
+
+  draw(timeline, width) {
+    const lives = timeline.lanes.flatMap((lane) => lane.lives);
+    const starts = [timeline.start, ...lives.map((life) => life.start)].filter((each) => each !== null);
+    if (!starts.length) {
+      this.frame.replaceChildren(h('p', { class: 'blank' }, 'Nothing is known yet.'));
+      this.legend.replaceChildren();
+      return;
+    }
+    const begin = Math.min(...starts);
+    const last = Math.max(begin + 1, ...(timeline.end !== null ? [timeline.end] : [now()]), ...lives.map((life) => life.end ?? begin));
+    const names = timeline.lanes.map((lane) => (lane.type ? `${lane.type} ${lane.index}` : lane.lives[0]?.pod ?? ''));
+    const left = Math.min(180, 24 + 8 * Math.max(6, ...names.map((each) => each.length)));
+    const x = (time) => left + ((Math.min(Math.max(time, begin), last) - begin) / (last - begin)) * (width - left - 20);
+    const height = TOP + timeline.lanes.length * LANE + 10;
+    const used = new Set();
+    const picture = s('svg', { class: 'gantt', width, height, viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `Timeline of ${timeline.lanes.length} replicas over ${span(last - begin)}; the table below says the same` },
+      s('defs', null, s('pattern', { id: 'stripes', width: 6, height: 6, patternUnits: 'userSpaceOnUse', patternTransform: 'rotate(45)' },
+        s('rect', { width: 6, height: 6, fill: 'var(--blue-fill)' }), s('rect', { width: 3, height: 6, fill: 'var(--c1)' }))),
+      timeline.spans.map((each) => this.band(each, x, last, height, used)), this.axis(begin, last, x, height),
+      timeline.lanes.map((lane, number) => this.lane(lane, names[number], TOP + number * LANE, x, last, used)));
+    this.frame.replaceChildren(picture);
+    const entry = ([label, fill]) => h('span', null, s('svg', { width: 14, height: 10, 'aria-hidden': 'true' }, s('rect', { width: 14, height: 10, rx: 3, fill })), label);
+    this.legend.replaceChildren(...Object.entries({ ...STATES, ...BANDS }).filter(([id]) => used.has(id)).map(([, each]) => entry(each)));
+    this.more.hidden = !timeline.more;
+    this.more.textContent = timeline.more ? `${timeline.more} more replicas are not drawn.` : '';
+  }
+
+  axis(begin, last, x, height) {
+    const step = STEPS.find((each) => (last - begin) / each <= 8) ?? 604800 * Math.ceil((last - begin) / 604800 / 8);
+    const ticks = [];
+    for (let at = 0; begin + at <= last; at += step) ticks.push(at);
+    return ticks.map((at) => [s('line', { class: 'axis', x1: x(begin + at), x2: x(begin + at), y1: TOP - 6, y2: height - 6 }),
+      s('text', { x: x(begin + at) + 3, y: 14 }, at ? `+${span(at)}` : 'start')]);
+  }
+
+  band(each, x, last, height, used) {
+    used.add(each.kind);
+    const end = each.end ?? last;
+    return s('rect', { x: x(each.start), y: TOP - 6, width: Math.max(2, x(end) - x(each.start)), height: height - TOP, fill: BANDS[each.kind][1] },
+      s('title', null, `${BANDS[each.kind][0]} for ${span(end - each.start)}${each.message ? `: ${each.message}` : ''}`));
+  }
+
+  lane(lane, name, y, x, last, used) {
+    const parts = [s('text', { class: 'name', x: 16, y: y + 17 }, name)];
+    for (const life of lane.lives) {
+      for (const each of life.intervals) {
+        used.add(each.state);
+        const end = each.end ?? life.end ?? last;
+        const words = `${name}: ${STATES[each.state][0]} for ${span(end - each.start)}${each.reason ? ` (${each.reason})` : ''}${each.exit === null ? '' : `, exit code ${each.exit}`}${life.node ? `, on ${life.node}` : ''}`;
+        parts.push(s('rect', { x: x(each.start), y: y + 5, width: Math.max(2, x(end) - x(each.start) - 1), height: LANE - 12, rx: 3, fill: STATES[each.state][1] }, s('title', null, words)));
+      }
+      if (life.end !== null && life.ending && life.ending !== 'succeeded') {
+        const at = x(life.end);
+        const failed = life.ending === 'failed';
+        parts.push(s('path', { d: `M${at - 4} ${y + 9}l8 8m0 -8l-8 8`, stroke: failed ? 'var(--red)' : 'var(--muted)', 'stroke-width': 2.2, fill: 'none' },
+          s('title', null, `${life.pod} ${ending(life)}`)));
+      }
+    }
+    return parts;
+  }
+
+  list(timeline) {
+    this.table.replaceChildren(...timeline.lanes.flatMap((lane) => lane.lives.map((life) => h('tr', null,
+      h('td', null, `${lane.type} ${lane.index}`), h('td', null, life.pod), h('td', null, clock(life.start)), h('td', null, clock(life.end)), h('td', null, ending(life))))));
+  }
+}
+
+const ending = (life) => (life.ending === null ? 'lives' : `${life.ending}${life.exit === null ? '' : `, exit code ${life.exit}`}${life.reason ? ` (${life.reason})` : ''}`);

@@ -1,0 +1,197 @@
+"""Chooses pods of a job for the verbs: by type, by index, or by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+import click
+
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1alpha1 import constants as alpha
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tfjob_operator.cli.session import Session
+
+F = TypeVar("F", bound="Callable[..., Any]")
+_V1: Final = tuple(c.LABEL_PREFIX + each for each in (c.LABEL_JOB_NAME, c.LABEL_REPLICA_TYPE, c.LABEL_REPLICA_INDEX))
+_ALPHA: Final = (alpha.LABEL_JOB_NAME, alpha.LABEL_JOB_TYPE, alpha.LABEL_TASK_INDEX)
+"""The labels of pods: their job, type and index."""
+_CHUNK: Final = 500
+_KEYS: Final = ("types", "indices", "names")
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A pod of a job, as the server sent it, and the type and index of its replica."""
+
+    type: str
+    index: int
+    pod: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Return the name that people use, such as worker-0."""
+        return f"{self.type}-{self.index}"
+
+    @property
+    def pod_name(self) -> str:
+        """Return the name of the pod."""
+        return str(self.pod["metadata"]["name"])
+
+    @property
+    def uid(self) -> str:
+        """Return the UID of the pod."""
+        return str(self.pod["metadata"]["uid"])
+
+    @property
+    def phase(self) -> str:
+        """Return the phase of the pod, "" before it has one."""
+        return str((self.pod.get("status") or {}).get("phase", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which replicas are chosen: those of the types and indices, and those named; all if nothing is given."""
+
+    types: frozenset[str] = frozenset()
+    indices: frozenset[int] = frozenset()
+    names: frozenset[str] = frozenset()
+
+    def takes(self, type_: str, index: int) -> bool:
+        """Return whether a replica is chosen."""
+        if f"{type_}-{index}" in self.names:
+            return True
+        if not self.types and not self.indices:
+            return not self.names
+        return (not self.types or type_ in self.types) and (not self.indices or index in self.indices)
+
+    def check(self, name: str, job: Mapping[str, Any]) -> None:
+        """Raise CliError for a type that the job of this name does not have."""
+        kinds = jobs.types_of(job)
+        asked = {*self.types, *(each.rpartition("-")[0] for each in self.names)}
+        unknown = sorted(asked - set(kinds)) if kinds else []
+        if unknown:
+            raise CliError(f"{name} has no replicas of type {unknown[0]}: it has {', '.join(sorted(kinds))}")
+
+
+def replica_options(command: F) -> F:
+    """Give a command --type, --index and --replica, which it takes as one argument, `choice`."""
+    from functools import wraps
+
+    @click.option("--type", "types", multiple=True, metavar="TYPE", help="Only replicas of this type, such as worker.")
+    @click.option(
+        "--index",
+        "indices",
+        multiple=True,
+        type=click.IntRange(min=0),
+        metavar="NUMBER",
+        help="Only replicas of this number.",
+    )
+    @click.option(
+        "--replica", "names", multiple=True, metavar="NAME", callback=_names, help="This replica, such as worker-0."
+    )
+    @wraps(command)
+    def with_choice(**given: Any) -> Any:
+        types, indices, names = (given.pop(key) for key in _KEYS)
+        choice = Choice(frozenset(map(str.lower, types)), frozenset(indices), frozenset(names))
+        return command(choice=choice, **given)
+
+    return with_choice  # type: ignore[return-value]
+
+
+def replica_name(_ctx: click.Context, _option: click.Parameter, given: str | None) -> str | None:
+    """Return the name of a replica in small letters. Raises BadParameter for what is none."""
+    kind, _, index = (given or "").rpartition("-")
+    if given and not (kind and index.isdecimal() and index.isascii()):
+        raise click.BadParameter(f"{given!r} is not like worker-0")
+    return given and given.lower()
+
+
+def _names(ctx: click.Context, option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for each in given if (name := replica_name(ctx, option, each)))
+
+
+def pods_path(namespace: str, name: str = "") -> str:
+    """Return the path of pods, or of one."""
+    return f"/api/v1/namespaces/{namespace}/pods{f'/{name}' if name else ''}"
+
+
+def selector_of(job: Mapping[str, Any]) -> str:
+    """Return the label selector of the pods of a job, in its dialect."""
+    label = _ALPHA[0] if jobs.is_alpha(job) else _V1[0]
+    return f"{label}={job['metadata']['name']}"
+
+
+def replica_of(pod: dict[str, Any], job_uid: str) -> Replica | None:
+    """Return the replica that a pod belongs to; None for a pod of another job, or of no replica."""
+    meta = pod["metadata"]
+    owners = [each for each in meta.get("ownerReferences") or () if each.get("controller")]
+    if owners and owners[0].get("uid") != job_uid and not _is_of_alpha_pod(owners[0]):
+        return None
+    labels = meta.get("labels") or {}
+    for _, kind, index in (_V1, _ALPHA):
+        if kind in labels and str(labels.get(index, "")).isdecimal():
+            return Replica(str(labels[kind]).lower(), int(labels[index]), pod)
+    return None
+
+
+def _is_of_alpha_pod(owner: Mapping[str, Any]) -> bool:
+    """Return whether the owner is a batch Job: in the alpha dialect one stands between a job and each pod."""
+    return bool(owner.get("kind") == "Job")
+
+
+class Found(NamedTuple):
+    """The chosen pods of a job, sorted, and the resourceVersion of their list."""
+
+    replicas: Sequence[Replica]
+    version: str
+
+
+def find(session: Session, job: Mapping[str, Any], choice: Choice) -> Found:
+    """Read the chosen pods of a job. Raises CliError when they cannot be read."""
+    items: list[dict[str, Any]] = []
+    following = ""
+    while True:
+        page = session.get(
+            pods_path(session.namespace), labelSelector=selector_of(job), limit=_CHUNK, **{"continue": following}
+        )
+        items += page.get("items") or []
+        following = page["metadata"].get("continue") or ""
+        if not following:
+            return Found(chosen(items, job, choice), str(page["metadata"].get("resourceVersion", "")))
+
+
+def chosen(pods: Iterable[dict[str, Any]], job: Mapping[str, Any], choice: Choice) -> list[Replica]:
+    """Return the chosen ones of a job's pods, sorted by type and index."""
+    found = (replica_of(pod, job["metadata"]["uid"]) for pod in pods)
+    return sorted(
+        (each for each in found if each is not None and choice.takes(each.type, each.index)),
+        key=lambda each: (each.type, each.index),
+    )
+
+
+def none_there(name: str, job: Mapping[str, Any], choice: Choice) -> CliError:
+    """Return the error that says why there is no pod to do anything with."""
+    if choice != Choice():
+        return CliError(f"{name} has no pod of those replicas: see kubectl get pods --selector={selector_of(job)}")
+    over = jobs.conditions_of(job).keys() & {"Succeeded", "Failed"}
+    if over:
+        return CliError(
+            f"{name} has {min(over).lower()} and its pods are gone, by its cleanPodPolicy: with None they are kept"
+        )
+    return CliError(f"{name} has no pods yet: kubectl tfjob explain {name} says why")
+
+
+def container_of(pod: Mapping[str, Any], name: str | None) -> str | None:
+    """Return the name of the container: the one that trains if `name` is None; None if the pod has none of that name."""
+    spec = pod.get("spec") or {}
+    regular = [str(each["name"]) for each in spec.get("containers") or ()]
+    if name is not None:
+        every = [*regular, *(str(each["name"]) for each in spec.get("initContainers") or ())]
+        return name if name in every else None
+    return c.CONTAINER_NAME if c.CONTAINER_NAME in regular or not regular else regular[0]

@@ -1,0 +1,293 @@
+"""Requests to the API server, one at a time, on one connection that is kept.
+
+A command sends a handful of requests and ends. So this uses `http.client` of the standard library: importing it takes a fifth
+of the time that the operator's own client takes, which is made for thousands of requests at once (`docs/design/plugin.md`).
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlencode, urlsplit
+
+from tfjob_operator.cli.credentials import Credentials, Shown
+from tfjob_operator.cli.errors import ApiError, CliError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping
+
+    from tfjob_operator.cli.kubeconfig import Access
+
+TIMEOUT_S: Final = 30.0
+"""The timeout of one response that is no stream. kubectl has none; who does not want to wait presses Ctrl-C."""
+JSON: Final = "application/json"
+TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+"""The `Accept` header of kubectl, which asks the server for columns."""
+MERGE_PATCH: Final = "application/merge-patch+json"
+_PART: Final = 65_536
+"""How many bytes of a stream are read at once."""
+_MOST_SHOWN: Final = 300
+"""How many characters are shown of a body that is no Status, such as a proxy's page."""
+
+
+class ConnectionLostError(CliError):
+    """A watch or a stream broke off; it can be requested again."""
+
+
+class Session:
+    """Requests as one user to one server. Every method raises ApiError for what the server refuses, CliError for all else."""
+
+    def __init__(self, access: Access, credentials: Credentials | None = None) -> None:
+        """Prepare; nothing is sent. `credentials` are those of another session of the same user."""
+        self.namespace = access.namespace
+        self._access = access
+        self._address = urlsplit(access.server)
+        self._credentials = credentials or Credentials(access, tls=self._address.scheme == "https")
+        self._headers: dict[str, str] = {"User-Agent": "kubectl-tfjob"}
+        self._shown = Shown(None, None)
+        self._connection: http.client.HTTPConnection | None = None
+        self._sock: socket.socket | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def another(self) -> Session:
+        """Return a session with a connection of its own, and with these credentials: for a second request at the same time."""
+        return Session(self._access, self._credentials)
+
+    def abort(self) -> None:
+        """End the request that another thread waits for: it raises there, as when the connection is lost."""
+        if self._sock is not None:
+            with suppress(OSError):  # it is closed already
+                socket.socket.shutdown(self._sock, socket.SHUT_RDWR)  # TLS is left as it is: the other thread reads it
+
+    def get(self, path: str, *, accept: str = JSON, **query: str | int | None) -> Any:
+        """Return the decoded response."""
+        return self._decoded("GET", path, query, {"Accept": accept})
+
+    def read(self, path: str, **query: str | int | None) -> bytes:
+        """Return the response as it came: a log, or what a typed decoder reads."""
+        return self._whole(self._send("GET", path, query, {"Accept": f"{JSON}, */*"}))
+
+    def create(self, path: str, body: Mapping[str, Any], **query: str) -> Any:
+        """Create an object, and return what the server made of it."""
+        return self._decoded("POST", path, query, {"Content-Type": JSON}, json.dumps(body).encode())
+
+    def patch(self, path: str, body: Mapping[str, Any], **query: str) -> Any:
+        """Merge `body` into an object, and return what it became."""
+        return self._decoded("PATCH", path, query, {"Content-Type": MERGE_PATCH}, json.dumps(body).encode())
+
+    def delete(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Delete an object, as the DeleteOptions in `body` say, and return what the server says of it."""
+        return self._decoded("DELETE", path, {}, {"Content-Type": JSON}, json.dumps(body).encode())
+
+    def stream(self, path: str, **query: str | int | None) -> Iterator[bytes]:
+        """Yield the parts of a response as they arrive; it may never end, and the first part may come late.
+
+        Raises ConnectionLostError when it breaks off.
+        """
+        response = self._send("GET", path, query, {"Accept": "*/*"}, patience_s=None)
+        try:
+            while part := response.read1(_PART):
+                yield part
+        except (OSError, http.client.HTTPException) as error:
+            raise ConnectionLostError(f"the stream of {self._access.server} was lost: {error}") from error
+        finally:
+            if not response.isclosed():
+                self.close()
+
+    def watch(
+        self, path: str, *, accept: str = JSON, silence_s: float | None = None, **query: str | int | None
+    ) -> Generator[dict[str, Any], None, None]:
+        """Yield the events of a watch as they come, until the server ends it. A caller that stops earlier closes the generator.
+
+        Raises ConnectionLostError when it breaks off: in the middle of an event, when the other side is gone, or after
+        `silence_s` seconds without an event; None waits for ever, as long as the other side is there.
+        """
+        response = self._send("GET", path, {**query, "watch": "true"}, {"Accept": accept})
+        try:
+            _wait_for(self._connection, silence_s)
+            while line := response.readline():
+                yield json.loads(line)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ConnectionLostError(f"the watch of {self._access.server} was lost: {error}") from error
+        finally:
+            self.close()  # the rest of the response was not read; the next request connects again
+
+    def _decoded(
+        self, method: str, path: str, query: Mapping[str, Any], headers: Mapping[str, str], body: bytes | None = None
+    ) -> Any:
+        response = self._send(method, path, query, headers, body)
+        try:
+            return json.loads(self._whole(response))
+        except ValueError as error:
+            raise CliError(
+                f"{self._access.server} answered with something that is no JSON: is it an API server?"
+            ) from error
+
+    def _whole(self, response: http.client.HTTPResponse) -> bytes:
+        try:
+            return response.read()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise CliError(f"the response of {self._access.server} broke off: {error}") from error
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, Any],
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        patience_s: float | None = TIMEOUT_S,
+    ) -> http.client.HTTPResponse:
+        """Send a request, and return the response once it begins. Credentials that have become too old are renewed once."""
+        given = {name: value for name, value in query.items() if value not in {None, ""}}
+        target = self._address.path + path + (f"?{urlencode(given)}" if given else "")
+        response = self._response(method, target, headers, body, patience_s)
+        if response.status == http.client.UNAUTHORIZED and self._credentials.renew(self._shown):
+            self.close()
+            self._connection = None
+            response = self._response(method, target, headers, body, patience_s)
+        if response.status >= http.client.BAD_REQUEST:
+            refusal = _refusal(response)
+            if not response.isclosed():
+                self.close()
+            raise refusal
+        return response
+
+    def _response(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, patience_s: float | None
+    ) -> http.client.HTTPResponse:
+        try:
+            connection = self._connected()
+            is_old = connection.sock is not None
+            try:
+                return self._asked(connection, (method, target, body), headers, patience_s)
+            except (http.client.RemoteDisconnected, ConnectionError):
+                if not is_old or method != "GET":
+                    raise
+                connection.close()  # the server has closed it meanwhile
+                return self._asked(connection, (method, target, body), headers, patience_s)
+        except ssl.SSLCertVerificationError as error:
+            raise CliError(f"{self._access.server} is not who it should be: {error.verify_message}") from error
+        except TimeoutError as error:
+            self.close()  # its answer may still come, and would be taken for that of the next request
+            raise CliError(f"{self._access.server} has not answered within {TIMEOUT_S:g} s") from error
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise CliError(f"no connection to {self._access.server}: {why}") from error
+
+    def _asked(
+        self,
+        connection: http.client.HTTPConnection,
+        request: tuple[str, str, bytes | None],
+        headers: Mapping[str, str],
+        patience_s: float | None,
+    ) -> http.client.HTTPResponse:
+        if connection.sock is None:
+            connection.connect()
+        self._sock = connection.sock
+        if patience_s is None:
+            _wait_for(connection, None)
+        else:
+            connection.sock.settimeout(patience_s)
+        connection.request(*request, self._headers | dict(headers))
+        return connection.getresponse()
+
+    def close(self) -> None:
+        """Close the connection; the next request opens it again."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _connected(self) -> http.client.HTTPConnection:
+        if self._connection is None:
+            self._shown = self._credentials.get()
+            if self._shown.header:
+                self._headers["Authorization"] = self._shown.header
+            self._connection = _connect(self._access, self._shown.context)
+        return self._connection
+
+
+def _connect(access: Access, context: ssl.SSLContext | None) -> http.client.HTTPConnection:
+    address = urlsplit(access.server)
+    if address.scheme not in {"http", "https"} or not address.hostname:
+        raise CliError("the address of the API server must be like https://host:port")
+    proxy = access.proxy or proxy_of_environment(access.server)
+    hop = urlsplit(proxy) if proxy else address
+    if proxy and (hop.scheme != "http" or not hop.hostname):
+        raise CliError("a proxy must be like http://host:port")
+    host, port = hop.hostname or "", hop.port or (443 if hop.scheme == "https" else 80)
+    if context is None:
+        plain = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
+        if proxy:
+            plain.set_tunnel(address.hostname, address.port or 80)
+        return plain
+    secure = _Secure(host, port, timeout=TIMEOUT_S, context=context)
+    secure.verified_as = access.tls_server_name
+    if proxy:
+        secure.set_tunnel(address.hostname, address.port or 443)
+    return secure
+
+
+class _Secure(http.client.HTTPSConnection):
+    """A connection whose server may be verified under another name than the one that it is reached by."""
+
+    verified_as: str | None = None
+
+    def connect(self) -> None:
+        """Connect, through the tunnel if there is one, and speak TLS."""
+        http.client.HTTPConnection.connect(self)
+        context: ssl.SSLContext = self._context  # type: ignore[attr-defined]  # typeshed leaves it out
+        name = self.verified_as or self._tunnel_host or self.host  # type: ignore[attr-defined]
+        self.sock = context.wrap_socket(self.sock, server_hostname=name)
+
+
+def _wait_for(connection: http.client.HTTPConnection | None, silence_s: float | None) -> None:
+    """Set the timeout of reads, and keepalive as in Go's clients: it finds out within a minute that the other side is gone."""
+    sock = connection.sock if connection is not None else None
+    if sock is None:
+        return
+    sock.settimeout(silence_s)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):  # macOS has other names for the first
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def proxy_of_environment(server: str) -> str | None:
+    """Return the proxy that the environment names for a server, None for none and for loopback."""
+    import os
+
+    if not any(name.lower() in {"https_proxy", "http_proxy"} and value for name, value in os.environ.items()):
+        return None
+    from urllib.request import getproxies, proxy_bypass
+
+    address = urlsplit(server)
+    host = address.hostname or ""
+    if host == "localhost" or host.startswith("127.") or host == "::1" or proxy_bypass(address.netloc):
+        return None  # Go's clients never use a proxy of the environment for loopback
+    return getproxies().get(address.scheme)
+
+
+def _refusal(response: http.client.HTTPResponse) -> ApiError:
+    """Return the error in a Status, or in whatever else a server or a proxy has sent."""
+    body = response.read(65_536)
+    try:
+        status = json.loads(body)
+        message, reason = str(status["message"]), str(status.get("reason", ""))
+    except (ValueError, KeyError, TypeError):
+        text = " ".join(body.decode(errors="replace").split())[:_MOST_SHOWN]
+        message, reason = f"{response.status} {response.reason}: {text}".rstrip(": "), ""
+    if response.status == http.client.UNAUTHORIZED:
+        message = f"{message}: the credentials of the kubeconfig are not accepted; log in again"
+    return ApiError(message, code=response.status, reason=reason)

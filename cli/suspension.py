@@ -1,0 +1,47 @@
+"""`spec.runPolicy.suspend`, set and unset: what the verbs `suspend` and `resume` do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tfjob_operator.cli.options import Target
+    from tfjob_operator.cli.session import Session
+
+
+def set_suspended(target: Target, names: Sequence[str], *, to: bool) -> None:
+    """Suspend jobs or let them go on, one after the other, and say of each what was done.
+
+    Raises Exit after the last if one of them could not be changed, CliError if the kubeconfig cannot be used.
+    """
+    failures = 0
+    with target.session() as session:
+        for name in names:
+            try:
+                click.echo(_set(session, name, to=to))
+            except CliError as error:
+                error.show()
+                failures += 1
+    if failures:
+        raise click.exceptions.Exit(1)
+
+
+def _set(session: Session, name: str, *, to: bool) -> str:
+    job = jobs.get(session, name)
+    if jobs.is_alpha(job):
+        raise CliError(f"{name} is a job of the alpha dialect, which has no suspend")
+    over = jobs.conditions_of(job).keys() & {"Succeeded", "Failed"}
+    if over:
+        raise CliError(f"{name} has ended: {min(over)}")
+    policy = jobs.spec_of(job).get("runPolicy") or {}
+    if bool(policy.get("suspend")) == to:
+        return f"{jobs.FULL_NAME}/{name} {'is suspended already' if to else 'is not suspended'}"
+    jobs.patch(session, name, {"spec": {"runPolicy": {"suspend": to}}})
+    return f"{jobs.FULL_NAME}/{name} {'suspended' if to else 'resumed'}"

@@ -1,0 +1,155 @@
+"""A job's timeline from its objects. Pure: whatever is missing is left out, and nothing raises."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
+from tfjob_operator.cli.diagnosis.pods import condition_of
+from tfjob_operator.cli.timelines.lives import life_of, life_of_gone, utc
+from tfjob_operator.cli.timelines.names import order_of, replica_of
+from tfjob_operator.cli.timelines.values import Happening, Life, Replica, ReplicaName, Span, Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from datetime import datetime
+
+    from tfjob_operator.cli.diagnosis.objects import Condition, Event, Pod
+    from tfjob_operator.cli.timelines.job import Job
+
+_SAME: Final = timedelta(seconds=2)
+"""How far apart a condition and the event about it may be: they are not always written in the same second."""
+_ENDS: Final = (ConditionType.SUCCEEDED, ConditionType.FAILED)
+_HELD: Final = (ConditionReason.INVALID, ConditionReason.REFUSED, ConditionReason.TOO_LARGE)
+
+
+def timeline_of(job: Job, pods: Sequence[Pod] = (), events: Sequence[Event] = ()) -> Timeline:
+    """Return what is known of a job's life. `pods` are the job's; `events` may be about others too."""
+    name = job.metadata.name
+    own = [event for event in events if _is_about(event, job)]
+    of_pods = [event for event in events if event.involved_object.kind == "Pod"]
+    conditions = job.status.conditions or ()
+    end = _end(job)
+    return Timeline(
+        start=utc(job.metadata.creation_timestamp) or utc(job.status.start_time),
+        end=end,
+        replicas=_replicas(name, pods, of_pods, own),
+        suspensions=_spans(
+            condition_of(conditions, ConditionType.SUSPENDED),
+            own,
+            {ConditionReason.SUSPENDED},
+            {ConditionReason.RESUMED},
+            end,
+        ),
+        holds=_spans(condition_of(conditions, ConditionType.HELD), own, set(_HELD), {ConditionReason.MENDED}, end),
+        happenings=tuple(_happenings(job, own, [event for event in of_pods if _is_of(event, name, pods)])),
+    )
+
+
+def _end(job: Job) -> datetime | None:
+    ended = next((each for each in job.status.conditions or () if each.type in _ENDS and each.status == "True"), None)
+    return utc(job.status.completion_time) or (utc(ended.last_transition_time) if ended is not None else None)
+
+
+def _is_about(event: Event, job: Job) -> bool:
+    about = event.involved_object
+    same = not about.uid or not job.metadata.uid or about.uid == job.metadata.uid
+    return about.kind.casefold() == "tfjob" and about.name == job.metadata.name and same
+
+
+def _is_of(event: Event, job: str, pods: Iterable[Pod]) -> bool:
+    about = event.involved_object.name
+    return replica_of(None, job, about) != ReplicaName() or any(pod.metadata.name == about for pod in pods)
+
+
+def _replicas(job: str, pods: Sequence[Pod], events: Sequence[Event], own: Sequence[Event]) -> tuple[Replica, ...]:
+    by_uid: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        by_uid[event.involved_object.uid].append(event)
+    found: dict[ReplicaName, list[Life]] = defaultdict(list)
+    for pod in pods:
+        name = replica_of(pod.metadata.labels, job, pod.metadata.name)
+        found[name].append(life_of(pod, by_uid.pop(pod.metadata.uid, ())))
+    gone: dict[str, list[tuple[str, list[Event]]]] = defaultdict(list)
+    for uid, about in by_uid.items():
+        if uid and replica_of(None, job, about[0].involved_object.name) != ReplicaName():
+            gone[about[0].involved_object.name].append((uid, about))
+    for pod_name, lives in gone.items():
+        name = replica_of(None, job, pod_name)
+        there = [life.start for life in found[name] if life.pod == pod_name and life.start is not None]
+        found[name] += _gone(pod_name, lives, min(there, default=None), own)
+    return tuple(
+        Replica(name, tuple(sorted(found[name], key=lambda life: (life.start is not None, life.start or 0))))
+        for name in sorted(found, key=order_of)
+    )
+
+
+def _gone(
+    pod: str, lives: Sequence[tuple[str, Sequence[Event]]], until: datetime | None, own: Sequence[Event]
+) -> Iterator[Life]:
+    """Yield the lives of pods of one name that are gone, the last first: each ended before the next began."""
+    about = [event for event in own if pod in event.message.replace(".", " ").split()]
+
+    def began(life: tuple[str, Sequence[Event]]) -> float:
+        times = [utc(event.first_timestamp) or utc(event.at) for event in life[1]]
+        return min((time.timestamp() for time in times if time is not None), default=0.0)
+
+    for uid, events in sorted(lives, key=began, reverse=True):
+        made = life_of_gone(pod, uid, events, about, until)
+        yield made
+        until = made.start or until
+
+
+def _spans(
+    condition: Condition | None, events: Sequence[Event], on: set[str], off: set[str], end: datetime | None
+) -> tuple[Span, ...]:
+    """Return when a condition was True: the last time from the condition, earlier ones from events that are still there.
+
+    If the job never had the condition, events with the same reason are about something else.
+    """
+    if condition is None:
+        return ()
+    marks: list[tuple[datetime, bool, str]] = []
+    for event in events:
+        if event.reason in on or event.reason in off:
+            times = {utc(event.first_timestamp), utc(event.at)}
+            marks += [(time, event.reason in on, event.message) for time in times if time is not None]
+    since = utc(condition.last_transition_time)
+    if since is not None:
+        marks.append((since, condition.status == "True", condition.message))
+    spans: list[Span] = []
+    for at, begins, message in sorted(marks):
+        is_open = bool(spans) and spans[-1].end is None
+        if begins and not is_open and not (spans and at - spans[-1].start <= _SAME):
+            spans.append(Span(at, None, message))
+        elif not begins and is_open:
+            spans[-1] = spans[-1]._replace(end=at)
+    if spans and spans[-1].end is None and condition.status != "True":
+        spans.pop()  # when it ended is not known
+    if spans and spans[-1].end is None and end is not None:
+        spans[-1] = spans[-1]._replace(end=max(end, spans[-1].start))
+    return tuple(spans)
+
+
+def _happenings(job: Job, own: Sequence[Event], of_pods: Sequence[Event]) -> list[Happening]:
+    """Return what happened, in the order of time. An event that only repeats a condition is left out."""
+    name = job.metadata.name
+    found: list[Happening] = []
+    told: list[tuple[str, datetime]] = []
+    for condition in job.status.conditions or ():
+        at = utc(condition.last_transition_time)
+        off_tells = condition.type in {ConditionType.SUSPENDED, ConditionType.HELD}  # of others False says nothing
+        if at is not None and (condition.status == "True" or off_tells):
+            told.append((condition.reason, at))
+            bad = condition.status == "True" and condition.type in {ConditionType.FAILED, ConditionType.HELD}
+            found.append(Happening(at, name, condition.reason or condition.type, condition.message, bad))
+    for event in (*own, *of_pods):
+        at = utc(event.at)
+        if at is None or any(reason == event.reason and abs(at - since) <= _SAME for reason, since in told):
+            continue
+        times = event.series.count if event.series is not None else event.count
+        about = event.involved_object.name
+        found.append(Happening(at, about, event.reason, event.message, event.type == "Warning", max(times, 1)))
+    return sorted(found, key=lambda each: each.at)

@@ -1,0 +1,201 @@
+"""A timeline as lines of text: a bar for each replica, and the list of what happened. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from datetime import UTC
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tfjob_operator.api.text import clean, quoted
+from tfjob_operator.cli.diagnosis.words import span
+from tfjob_operator.cli.timelines.values import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from datetime import datetime, tzinfo
+
+    from tfjob_operator.cli.timelines.values import Happening, Life, Replica, Span, Timeline
+
+NARROWEST: Final = 40
+"""The least width in columns: on a narrower terminal nothing reads well, and lines are this long."""
+_DAY_S: Final = 86_400
+_LABEL: Final = 24
+"""The most columns that names take."""
+
+
+class Signs(NamedTuple):
+    """What bars are drawn with, a sign for each state, and for times in which the job was suspended or held."""
+
+    waiting: str
+    starting: str
+    running: str
+    restarting: str
+    unstable: str
+    stopping: str
+    span: str
+
+
+UNICODE: Final = Signs("·", "░", "█", "▒", "▓", "▁", "═")
+ASCII: Final = Signs(".", ":", "#", "~", "%", "_", "=")
+_COLOURS: Final = {
+    State.WAITING: "grey",
+    State.STARTING: "yellow",
+    State.RUNNING: "green",
+    State.RESTARTING: "red",
+    State.UNSTABLE: "red",
+    State.STOPPING: "grey",
+}
+_Cell = tuple[str, str]
+
+
+class Frame(NamedTuple):
+    """How lines are drawn: up to when, in which time zone, on how many columns."""
+
+    now: datetime
+    zone: tzinfo = UTC
+    width: int = 80
+    signs: Signs = UNICODE
+
+
+def render(timeline: Timeline, name: str, frame: Frame, paint: Callable[[str, str], str]) -> list[str]:
+    """Return the lines: from when to when, a bar for each replica, what the signs mean, and what happened."""
+    frame = frame._replace(width=max(frame.width, NARROWEST))
+    start, end = _bounds(timeline, frame.now)
+    lines = [_head(timeline, name, start, end, frame), ""]
+    chart = _Chart(start, end, timeline, frame, paint)
+    lines += chart.lines(timeline)
+    if timeline.happenings:
+        lines += ["", *(line for each in timeline.happenings for line in _happening(each, frame, end - start, paint))]
+    return lines
+
+
+def _bounds(timeline: Timeline, now: datetime) -> tuple[float, float]:
+    """Return the start and the end of the chart, in seconds since the epoch: pods may outlive the job."""
+    lives = [life for replica in timeline.replicas for life in replica.lives]
+    starts = [each for each in (timeline.start, *(life.start for life in lives)) if each is not None]
+    ends = [timeline.end or now, *(life.end or now for life in lives if life.intervals or life.end)]
+    start = min(starts, default=now).timestamp()
+    return start, max(*(each.timestamp() for each in ends), start + 1.0)
+
+
+def _head(timeline: Timeline, name: str, start: float, end: float, frame: Frame) -> str:
+    first = _clock(start, frame, end - start)
+    over = (
+        f" to {_clock(timeline.end.timestamp(), frame, end - start)}" if timeline.end is not None else ", and goes on"
+    )
+    return f"{quoted(name)}: {first}{over} ({span(end - start)}, {frame.zone.tzname(frame.now) or 'UTC'})"[
+        : frame.width
+    ]
+
+
+def _clock(seconds: float, frame: Frame, length_s: float) -> str:
+    try:
+        moment = frame.now.fromtimestamp(seconds, frame.zone)
+    except (ValueError, OverflowError):
+        return "?"  # the year 0: whoever reports an event chooses its time
+    return moment.strftime("%m-%d %H:%M" if length_s > _DAY_S else "%H:%M:%S")
+
+
+class _Chart:
+    def __init__(
+        self, start: float, end: float, timeline: Timeline, frame: Frame, paint: Callable[[str, str], str]
+    ) -> None:
+        labels = [_label(each) for each in timeline.replicas] + ["suspended"]
+        self._label = min(max(map(len, labels)), _LABEL, frame.width // 3)
+        notes = [_note(each) for each in timeline.replicas]
+        self._note = max(map(len, notes), default=0) if frame.width >= 2 * NARROWEST else 0
+        self._columns = frame.width - self._label - 1 - (self._note and self._note + 1)
+        self._start, self._end = start, end
+        self._frame, self._paint = frame, paint
+
+    def lines(self, timeline: Timeline) -> Iterator[str]:
+        yield " " * (self._label + 1) + self._axis()
+        for replica in timeline.replicas:
+            cells = self._cells_of(life for life in replica.lives)
+            note = f" {_note(replica)}" if self._note else ""
+            yield f"{_label(replica)[: self._label]:<{self._label}} {self._painted(cells)}{note}".rstrip()
+        for word, spans in (("suspended", timeline.suspensions), ("held", timeline.holds)):
+            if spans:
+                yield f"{word[: self._label]:<{self._label}} {self._painted(self._spanned(spans))}".rstrip()
+        used = {each.state for replica in timeline.replicas for life in replica.lives for each in life.intervals}
+        yield from self._legend(state for state in State if state in used)
+
+    def _legend(self, states: Iterable[State]) -> Iterator[str]:
+        """Yield what the signs mean, on as many lines as are needed."""
+        line, length = "", 0
+        for state in states:
+            text = f"{self._paint(getattr(self._frame.signs, state.value), _COLOURS[state])} {state.value}"
+            size = len(state.value) + 2
+            if not line or length + 2 + size > self._frame.width:
+                yield line
+                line, length = text, size
+            else:
+                line, length = f"{line}  {text}", length + 2 + size
+        if line:
+            yield line
+
+    def _axis(self) -> str:
+        """Return the line of times above the bars, as many as fit."""
+        line = ""
+        size = len(_clock(self._start, self._frame, self._end - self._start)) + 2
+        for place in range(0, max(self._columns - size + 3, 1), max(size + 4, self._columns // 5)):
+            at = self._start + (self._end - self._start) * place / self._columns
+            line = f"{line:<{place}}{_clock(at, self._frame, self._end - self._start)}"
+        return line[: self._columns]
+
+    def _place(self, moment: datetime | None) -> int:
+        at = moment.timestamp() if moment is not None else min(self._frame.now.timestamp(), self._end)
+        share = (at - self._start) / (self._end - self._start)
+        return min(max(int(share * self._columns), 0), self._columns)
+
+    def _cells_of(self, lives: Iterable[Life]) -> list[_Cell]:
+        cells: list[_Cell] = [(" ", "")] * self._columns
+        for each in (interval for life in lives for interval in life.intervals):
+            first = min(self._place(each.start), self._columns - 1)
+            last = max(self._place(each.end), first + 1)  # what is shorter than a column is drawn all the same
+            sign = getattr(self._frame.signs, each.state.value)
+            cells[first:last] = [(sign, _COLOURS[each.state])] * (last - first)
+        return cells
+
+    def _spanned(self, spans: Iterable[Span]) -> list[_Cell]:
+        cells: list[_Cell] = [(" ", "")] * self._columns
+        for each in spans:
+            first = min(self._place(each.start), self._columns - 1)
+            last = max(self._place(each.end), first + 1)
+            cells[first:last] = [(self._frame.signs.span, "blue")] * (last - first)
+        return cells
+
+    def _painted(self, cells: list[_Cell]) -> str:
+        """Return a bar, with one colour sequence for each run of one colour."""
+        line, run = "", ""
+        for place, (sign, colour) in enumerate(cells):
+            run += sign
+            if place + 1 == len(cells) or cells[place + 1][1] != colour:
+                line += self._paint(run, colour) if colour else run
+                run = ""
+        return line
+
+
+def _label(replica: Replica) -> str:
+    name = replica.name
+    return f"{quoted(name.type).lower()}-{name.number}" if name.type else "others"
+
+
+def _note(replica: Replica) -> str:
+    """Return how the last pod ended, and how often the replica was made anew or restarted."""
+    last = replica.lives[-1]
+    how = f"exit {last.exit_code}" if last.exit_code else (last.ending.value if last.ending is not None else "")
+    again = len(replica.lives) - 1 if replica.name.type else 0
+    again += sum(life.restarts for life in replica.lives)
+    return ", ".join(each for each in (how, f"{again}x again" if again else "") if each)
+
+
+def _happening(each: Happening, frame: Frame, length_s: float, paint: Callable[[str, str], str]) -> Iterator[str]:
+    when = _clock(each.at.timestamp(), frame, length_s)
+    often = f" ({each.times} times)" if each.times > 1 else ""
+    said = " ".join(clean(each.message, 1000).split())
+    text = f"{when}  {quoted(each.about)}  {quoted(each.reason)}{often}{': ' if said else ''}{said}"
+    first, *rest = textwrap.wrap(text, frame.width, subsequent_indent="    ", max_lines=4)
+    reason = quoted(each.reason)
+    yield first.replace(reason, paint(reason, "red"), 1) if each.is_warning else first
+    yield from rest

@@ -1,0 +1,1 @@
+"""What logs tell about trainings: steps, losses, metrics. Pure."""

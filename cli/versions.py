@@ -1,0 +1,87 @@
+"""The versions of one job from now on: the newest one always comes, and a later job of its name is not mistaken for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.errors import ApiError
+from tfjob_operator.cli.session import ConnectionLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tfjob_operator.cli.session import Session
+
+RETRY_S: Final = 1.0
+_GRACE_S: Final = 5.0
+"""How much later than requested the server may end a watch before its connection counts as lost."""
+
+
+class End(NamedTuple):
+    """How a job has ended: the condition, its message, and the exit code of the verbs that wait for it."""
+
+    condition: str
+    message: str
+    code: int
+
+
+def end_of(job: Mapping[str, Any]) -> End | None:
+    """Return how a job has ended, None if it has not."""
+    ended = jobs.conditions_of(job)
+    for condition, code in (("Succeeded", 0), ("Failed", 1)):
+        if condition in ended:
+            return End(condition, str(ended[condition].get("message", "")), code)
+    return None
+
+
+def versions(
+    session: Session,
+    name: str,
+    *,
+    clock: Callable[[], float],
+    pause: Callable[[float], None],
+    until: float | None = None,
+) -> Iterator[dict[str, Any] | None]:
+    """Yield the job as it is and whenever it changes, None when it is gone; end at the time `until` of the clock, in seconds.
+
+    A watch that the server ends is begun again with a read, so nothing is missed.
+    """
+    uid = None
+    while True:
+        try:
+            job = jobs.get(session, name)
+        except ApiError as error:
+            if not error.is_not_found or uid is None:
+                raise
+            yield None
+            return
+        if uid is not None and job["metadata"]["uid"] != uid:
+            yield None  # another one has its name
+            return
+        uid = job["metadata"]["uid"]
+        yield job
+        left = None if until is None else until - clock()
+        if left is not None and left <= 0:
+            return
+        yield from _watched(session, name, job["metadata"]["resourceVersion"], left)
+        pause(RETRY_S if until is None else max(0.0, min(RETRY_S, until - clock())))
+
+
+def _watched(session: Session, name: str, version: str, left: float | None) -> Iterator[dict[str, Any] | None]:
+    """Yield the job whenever it changes, for as long as there is time `left`, in seconds."""
+    limit_s = None if left is None else max(1, round(left))
+    events = session.watch(
+        jobs.path(session.namespace),
+        silence_s=None if limit_s is None else limit_s + _GRACE_S,
+        fieldSelector=f"metadata.name={name}",
+        resourceVersion=version,
+        timeoutSeconds=limit_s,
+    )
+    try:
+        for event in events:
+            if event["type"] == "ERROR":
+                return  # too old a version: read again
+            yield None if event["type"] == "DELETED" else event["object"]
+    except ConnectionLostError:
+        return  # likewise; a server that is gone is told of by the read

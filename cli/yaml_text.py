@@ -1,0 +1,37 @@
+"""Objects as YAML, the way kubectl writes them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import yaml
+
+
+def yaml_text(document: Any, *, sort_keys: bool) -> str:
+    """Return a document as YAML: texts of several lines as blocks, and in quotes those that YAML would not read as text."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=sort_keys, allow_unicode=True, width=10_000)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts as people do, and never uses anchors and aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Return True, so that what occurs twice is written twice."""
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    tag = "tag:yaml.org,2002:str"
+    if "\n" in text:
+        return dumper.represent_scalar(tag, text, style="|")
+    is_text = dumper.resolve(yaml.ScalarNode, text, (True, False)) == tag  # type: ignore[no-untyped-call]
+    return dumper.represent_scalar(tag, text, style=None if is_text else '"')
+
+
+def _member(dumper: yaml.SafeDumper, member: StrEnum) -> yaml.Node:
+    return _text(dumper, str(member))
+
+
+_Dumper.add_representer(str, _text)
+_Dumper.add_multi_representer(StrEnum, _member)
