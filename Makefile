@@ -4,22 +4,28 @@ PYTHON := .venv/bin/python
 PYTEST := $(PYTHON) -m pytest
 # On all cores. Tests are compiled once and not at each run, also where the environment says that Python is to write no bytecode.
 UNIT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/build/bytecode $(PYTEST) -n auto --dist worksteal
-SOURCES := api controller informers workqueue tfjob_operator/__init__.py hack test
+# Integration tests wait for servers most of their time, so two run beside each other, each with a control plane of its own.
+BESIDE := $(PYTEST) -n 2 --dist loadfile
+SOURCES := api cli controller informers workqueue tfjob_operator/__init__.py hack test
 WORDS := $(SOURCES) docs manifests .ci Makefile $(wildcard *.md *.cfg *.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit unit-all integration image e2e e2e-tensorflow kubectl-matrix sdk-matrix lint format control-plane bench bench-operator clean
+.PHONY: help demo demo-page test unit unit-all integration image e2e e2e-tensorflow kubectl-matrix sdk-matrix chart browser lint format control-plane bench bench-operator bench-page clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: venv ## Show the operator at work on a real API server: the example jobs from creation to deletion
+demo: ## Show the operator at work on a real API server: the example jobs from creation to deletion
+	@hack/bootstrap.sh --and-control-plane
 	@$(PYTHON) -m hack.demo
+
+demo-page: venv ## Show a live page of the example jobs, until Ctrl-C
+	@$(PYTHON) -m hack.demo --page
 
 test: venv ## Run all tests: unit, and integration on a real API server
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(UNIT) test/unit
-	@$(PYTEST) test --ignore=test/unit
+	@$(BESIDE) test --ignore=test/unit
 
 unit: venv ## Run the unit tests alone; they need no API server and take less than a minute
 	@$(UNIT) test/unit
@@ -29,7 +35,7 @@ unit-all: venv ## Run the unit tests on each Python that setup.cfg names and thi
 
 integration: venv ## Run the integration tests alone
 	@$(PYTHON) -m hack.control_plane build >/dev/null
-	@$(PYTEST) test/integration
+	@$(BESIDE) test/integration
 
 image: venv ## Build the operator's image as an OCI archive in build/, without a registry (root)
 	@$(PYTHON) -m hack.image
@@ -50,6 +56,18 @@ kubectl-matrix: venv ## Try kubectl 1.22 to 1.36, fetched once, on the manifests
 sdk-matrix: venv ## Try four releases of Kubeflow's Python SDKs, installed once, on jobs: create, wait, scale, delete
 	@$(PYTHON) -m hack.matrix sdk
 
+chart: venv ## Try the Helm chart with three helms, fetched once: lint, compare, install, upgrade, remove; packs it into build/
+	@$(PYTHON) -m hack.chart
+	@$(PYTEST) test/unit/test_chart.py test/chart test/integration/test_chart.py
+
+browser: venv ## Try the page in a real Chromium, installed and fetched once: each view, live changes, hostile text, axe
+	@$(PYTHON) -m hack.browser
+	@$(PYTEST) test/browser
+
+.PHONY: plugin
+plugin: venv ## Pack kubectl tfjob for Linux and macOS into build/plugin/; with URL=https://... of the archives, krew's manifest too
+	@$(PYTHON) -m hack.plugin $(if $(URL),--url $(URL))
+
 lint: venv ## Check style, types, formatting (ruff, mypy), spelling, and that every behaviour has its test
 	@$(PYTHON) -m ruff check $(SOURCES)
 	@$(PYTHON) -m ruff format --check $(SOURCES)
@@ -69,6 +87,9 @@ bench: venv ## Measure the hot paths, as ratios within one run; writes build/ben
 
 bench-operator: venv ## Measure the whole operator on a real API server: hundreds of jobs at once, and a thousand idle ones
 	@$(PYTHON) -m hack.bench_operator
+
+bench-page: venv ## Measure the live page: 1,000 jobs, 10,000 pods, 200 browsers; writes build/bench/page.json
+	@$(PYTHON) -m hack.bench_page
 
 clean: ## Remove what the other targets made in this folder (the cache of built binaries stays)
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

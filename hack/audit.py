@@ -1,4 +1,4 @@
-"""The API server's own record of who asked it for what: the count that a bill would go by."""
+"""The API server's audit log: which client sent it which requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AuditLog:
 
     @property
     def flags(self) -> list[str]:
-        """Flags of kube-apiserver. Without batching a request is in the log when it is answered."""
+        """Flags of kube-apiserver. Without batching, a request is in the log by the time it is answered."""
         return [
             f"--audit-policy-file={self._policy}",
             f"--audit-log-path={self._log}",
@@ -35,7 +35,7 @@ class AuditLog:
         ]
 
     def calls(self, user_agent: str, namespace: str = "") -> Counter[tuple[str, str]]:
-        """How often this client sent each (verb, resource), as far as it concerns the namespace if one is given."""
+        """Count this client's requests by (verb, resource); with a namespace, only those for objects in it."""
         found: Counter[tuple[str, str]] = Counter()
         for line in self._log.read_text().splitlines():
             entry = json.loads(line)

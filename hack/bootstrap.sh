@@ -3,6 +3,9 @@
 #
 # In: setup.cfg, pyproject.toml, hack/constraints.txt, a Python >= 3.11 (PYTHON names another one). Out: .venv, stamped
 # with a hash of those. A second run compares the hash and ends in milliseconds, without the network.
+# With --and-control-plane the programs of the control plane are built at the same time: that needs nothing of .venv, and pip
+# leaves the processor idle for most of its minute. A failure of this build is ignored here: whoever needs the programs builds
+# them again, and reports the failure.
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -16,7 +19,7 @@ fail() {
     exit 1
 }
 
-# Every part is hashed by its content, never by its time: a fresh checkout of the same commit is the same.
+# Every part is hashed by its content, not its time, so that a fresh checkout of the same commit has the same hash.
 fingerprint() {
     { printf '%s\n' "$root"; "$1" --version; cat setup.cfg pyproject.toml hack/constraints.txt; } 2>&1 | sha256sum | cut -d' ' -f1
 }
@@ -51,7 +54,7 @@ apt_install() {
     say "installing $* (apt-get install)"
     local install=(env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=120 "$@")
     as_root "${install[@]}" >/dev/null && return
-    # The package lists may be missing or old. An unrelated repository that fails must not stop us: the install tells.
+    # The package lists may be missing or old. An unrelated repository that fails must not stop us: the install shows it.
     say "fetching the package lists (apt-get update)"
     as_root apt-get update -qq || say "apt-get update complained (perhaps about an unrelated repository); going on"
     as_root "${install[@]}" >/dev/null || fail "cannot install $*"
@@ -81,6 +84,11 @@ if [ ! -x $venv/bin/python ] || ! is_new_enough $venv/bin/python || ! $venv/bin/
 fi
 rm -f $stamp
 say "installing the packages of setup.cfg into $venv (a minute or so)"
+if [ "${1:-}" = --and-control-plane ]; then
+    "$python" -m hack.control_plane build >/dev/null &
+    build=$!
+    trap 'kill $build 2>/dev/null' EXIT
+fi
 log=$venv/bootstrap.log
 if ! $venv/bin/python -m pip install --disable-pip-version-check --no-input -e '.[test,dev]' -c hack/constraints.txt >$log 2>&1; then
     tail -n 15 $log >&2
@@ -88,3 +96,7 @@ if ! $venv/bin/python -m pip install --disable-pip-version-check --no-input -e '
 fi
 fingerprint $venv/bin/python >$stamp
 say "done: $venv/bin/python"
+if [ -n "${build:-}" ]; then
+    wait "$build" || true
+    trap - EXIT
+fi

@@ -1,6 +1,6 @@
 """Checks docs/behaviours.md against the tests and the product.
 
-Every behaviour has a test that quotes its ID, or a reason why not; and nobody quotes an ID that is not listed.
+Every behaviour has a test that quotes its ID, or a reason why not; and no file quotes an ID that is not listed.
 
 Prints the table ID -> tests. Exit codes: 0 complete, 1 not, with a line for each gap.
 """
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[1]
 TABLE: Final = ROOT / "docs" / "behaviours.md"
 _ROW: Final = re.compile(r"\| ((?:[A-Z]{2}-|B)\d\d|[DMU]\d{1,2}[a-z]?) \| (.+?) \| (.*?) ?\|")
-PRODUCT: Final = ("api", "controller", "informers", "workqueue")
+PRODUCT: Final = ("api", "cli", "controller", "informers", "workqueue")
 _LIKE_AN_ID: Final = re.compile(r"\b(?:[A-Z]{2}-\d\d|[ABDMU]\d{1,2}[a-z]?)\b")
-"""What a reader of the product takes for the ID of a behaviour, of a family that is listed or not."""
+"""What looks like the ID of a behaviour, whether its family is listed or not."""
 _ID: Final = re.compile(r"(.*?)(\d+)[a-z]?")
 
 
@@ -32,7 +32,7 @@ def listed(table: str) -> dict[str, str]:
 
 
 def families(listed_ids: Iterable[str]) -> dict[str, int]:
-    """Return what precedes the number of an ID, and how many digits it has at least: B01 and RF-01, but M1 and U10b."""
+    """Return the prefixes of the IDs, each with the least number of digits that follow it: 2 in B01 and RF-01, 1 in M1."""
     found: dict[str, int] = {}
     for family, number in (match.groups() for match in map(_ID.fullmatch, listed_ids) if match):
         found[family] = min(found.get(family, len(number)), len(number))
@@ -40,7 +40,7 @@ def families(listed_ids: Iterable[str]) -> dict[str, int]:
 
 
 def quoted(source: str, ids: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Each (ID, test) of a test file: IDs of these families that stand in the docstring of a test."""
+    """Yield each (ID, test) of a test file: the IDs of these families in the docstrings of its tests."""
     patterns = (rf"{family}\d{{{digits},2}}[a-z]?" for family, digits in sorted(ids.items()))
     pattern = re.compile(rf"\b(?:{'|'.join(patterns)})\b")
     for node in ast.walk(ast.parse(source)):
@@ -50,7 +50,7 @@ def quoted(source: str, ids: Mapping[str, int]) -> Iterator[tuple[str, str]]:
 
 
 def gaps(reasons: Mapping[str, str], tests: Mapping[str, list[str]]) -> list[str]:
-    """Return what is wrong: behaviours without a test, reasons that no longer hold, IDs that nobody listed."""
+    """Return what is wrong: behaviours without a test, reasons that no longer hold, IDs that are not listed."""
     found = []
     for behaviour, reason in reasons.items():
         if not tests.get(behaviour) and not reason:
@@ -64,7 +64,7 @@ def gaps(reasons: Mapping[str, str], tests: Mapping[str, list[str]]) -> list[str
 
 
 def dangling(source: str, reasons: Mapping[str, str]) -> list[tuple[int, str]]:
-    """Each (line, ID) of a file of the product where an ID stands that nobody listed."""
+    """Return each (line number, ID) of a file of the product where the ID is not listed."""
     return [
         (number, found)
         for number, line in enumerate(source.splitlines(), 1)
@@ -74,7 +74,7 @@ def dangling(source: str, reasons: Mapping[str, str]) -> list[tuple[int, str]]:
 
 
 def main() -> int:
-    """Print the table and the gaps."""
+    """Print the table and the gaps; return the exit code."""
     reasons = listed(TABLE.read_text())
     ids = families(reasons)
     tests: dict[str, list[str]] = defaultdict(list)

@@ -1,11 +1,11 @@
-"""What differs between Kubernetes 1.20 and 1.36 in what this project depends on: one row a change, in one place.
+"""The differences between Kubernetes 1.20 and 1.36 that matter to this project: one row per change, in one place.
 
-The models (hollow node, simulated kubelet, model of the API server, small worlds) ask a version whether it `has` a
-change, so each of them can behave like any version. Values only. A row says from which minor version on the change is
-there, with default feature gates and the newest patch release of that minor; which component makes it, what it is,
-where upstream decided it, and on what our knowledge rests.
+The models (hollow node, simulated kubelet, model of the API server, model checker) ask a version whether it `has` a
+change, so each of them can behave like any version. Values only. A row says from which minor version on the change
+exists, with default feature gates and the newest patch release of that minor version; which component changed, what the
+change is, where upstream decided it, and how we know of it.
 
-`python -m hack.kubernetes_versions` prints the table as docs/compatibility.md has it.
+`python -m hack.kubernetes_table` prints the table as docs/compatibility.md has it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,7 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import Final
 
 KUBELET: Final = "kubelet"
 API_SERVER: Final = "kube-apiserver"
@@ -24,11 +21,11 @@ CONTROLLERS: Final = "kube-controller-manager"
 
 
 class Known(enum.Flag):
-    """On what a row rests.
+    """How we know of a change.
 
-    READ: the sources of 1.25 to 1.36 say so; of what came before them, upstream's pull requests, issues and changelogs.
-    SEEN: servers and kubelets of 1.20.2 and 1.36.3 were run, and differ so (`test/data/recordings`). That does not tell
-        in which version between them the change came.
+    READ: from the sources of 1.25 to 1.36, and for older changes from upstream's pull requests, issues and changelogs.
+    SEEN: servers and kubelets of 1.20.2 and 1.36.3 were run, and differ in this way (`test/data/recordings`). That does not
+    show in which version between them the change came.
     """
 
     READ = enum.auto()
@@ -41,7 +38,7 @@ class Change:
 
     since: the first minor version that has it: 22 means Kubernetes 1.22.
     source: the pull request or KEP of upstream, else the file to look at.
-    without: later minors that do not have it, for it was switched off again or gave way to something else.
+    without: later minor versions that do not have it, because it was switched off or replaced.
     """
 
     since: int
@@ -59,7 +56,7 @@ class Kubernetes:
     minor: int
 
     def has(self, change: Change) -> bool:
-        """Whether clusters of this version behave by the change."""
+        """Whether clusters of this version have the change."""
         return self.minor >= change.since and self.minor not in change.without
 
     def __str__(self) -> str:
@@ -67,7 +64,7 @@ class Kubernetes:
 
     @staticmethod
     def parse(text: str) -> Kubernetes:
-        """Read `1.33`, `v1.36.3` or what else `/version` says. Raises ValueError."""
+        """Parse `1.33`, `v1.36.3` or any other version that `/version` reports. Raises ValueError."""
         match = re.match(r"v?1\.(\d+)(?!\d)", text)
         if match is None:
             raise ValueError(f"{text!r} is no version of Kubernetes such as 1.33")
@@ -81,29 +78,6 @@ NEWEST: Final = Kubernetes(36)
 def changes() -> dict[str, Change]:
     """All rows by their names, in the order in which they stand below."""
     return {name: row for name, row in globals().items() if isinstance(row, Change)}
-
-
-def markdown(rows: Iterable[Change]) -> str:
-    """Return the rows as a table, the oldest change first."""
-    lines = ["| since | component | what | source | known |", "| --- | --- | --- | --- | --- |"]
-    lines += [
-        f"| {_since(row)} | {row.component} | {row.what} | {row.source} | {_known(row)} |"
-        for row in sorted(rows, key=lambda row: row.since)
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _since(row: Change) -> str:
-    """`1.32`, `1.32, not 1.33`, or `1.28 to 1.33` where it never came back."""
-    if not row.without:
-        return f"1.{row.since}"
-    if NEWEST.minor in row.without:
-        return f"1.{row.since} to 1.{min(row.without) - 1}"
-    return f"1.{row.since}, not " + ", ".join(f"1.{minor}" for minor in row.without)
-
-
-def _known(row: Change) -> str:
-    return ", ".join(way.name.lower() for way in row.known if way.name)
 
 
 BOTH: Final = Known.READ | Known.SEEN
@@ -150,7 +124,7 @@ UNSTARTED_ARE_CALLED_UNKNOWN: Final = Change(
     25,
     KUBELET,
     "containers that never ran are reported terminated with ContainerStatusUnknown and 137 when their pod ends: when"
-    " it is deleted, and when a kubelet starts anew that had rejected it (1.25 is the oldest version that was read)",
+    " it is deleted, and when the kubelet that had rejected it is restarted (1.25 is the oldest version that was read)",
     "status_manager.go, TerminatePod",
     BOTH,
 )
@@ -172,8 +146,8 @@ DELETION_ENDS_IN_TERMINAL_PHASE: Final = Change(
 EXIT_CODES_SURVIVE_DELETION: Final = Change(
     27,
     KUBELET,
-    "a container's exit code is in the status before its deleted pod goes; before, an exit in that moment could be"
-    " lost: Failed, waiting, lastState ContainerStatusUnknown and 137",
+    "the exit codes are in the status of a deleted pod before it goes; older kubelets may lose one: the phase is Failed,"
+    " the container waiting, its lastState ContainerStatusUnknown with 137",
     "kubernetes PR 115331",
     BOTH,
 )
@@ -188,7 +162,7 @@ REJECTED_FOR_VOLUMES: Final = Change(
 REJECTED_FOR_FEATURES: Final = Change(
     36,
     KUBELET,
-    "pods that need what their kubelet does not declare, such as RestartAllContainers, are rejected with"
+    "pods that need a feature that their kubelet does not declare, such as RestartAllContainers, are rejected with"
     " PodFeatureUnsupported",
     "KEP-5328",
     Known.READ,
@@ -210,10 +184,18 @@ TAINT_EVICTION_CONTROLLER: Final = Change(
 DELETION_TIMESTAMP_MOVES: Final = Change(
     33,
     API_SERVER,
-    "a later delete with less grace never leaves a deletionTimestamp in the past: that of the kubelet's last one is"
-    " its own time, and a grace that is over already becomes 1 s",
+    "a later delete with a shorter grace period never sets a deletionTimestamp in the past: the kubelet's last delete sets"
+    " its own time, and a grace period that is over already becomes 1 s",
     "kubernetes PR 122646",
     BOTH,
+)
+JOB_PODS_ARE_TRACKED: Final = Change(
+    25,
+    CONTROLLERS,
+    "pods of a Job have the finalizer batch.kubernetes.io/job-tracking until they are counted; a count stays when its"
+    " pod goes, and a pod that is told to go has failed unless it has succeeded before",
+    "KEP-2307; kubernetes PRs 109487 and 109491 switched it off in 1.24 and 1.23",
+    Known.READ,
 )
 
 # What pods are made of.
@@ -255,22 +237,22 @@ SIGNATURES_ARE_CHECKED: Final = Change(
     28, KUBELET, "containers may wait with the reason SignatureValidationFailed", "images/image_manager.go", Known.READ
 )
 
-# Requests and answers.
+# Requests and responses.
 NAMESPACE_NAME_LABEL: Final = Change(
     21, API_SERVER, "namespaces have the label kubernetes.io/metadata.name", "KEP-2161", BOTH
 )
 SERVICE_DELETE_ANSWERS_OBJECT: Final = Change(
-    23, API_SERVER, "DELETE of a service answers with the service, not with a Status", "kubernetes PR 96684", BOTH
+    23, API_SERVER, "DELETE of a service returns the service, not a Status", "kubernetes PR 96684", BOTH
 )
 SERVICES_ARE_GENERIC: Final = Change(
     23,
     API_SERVER,
-    "services are stored as all else: PUT creates one that is not there, and another UID is a 409, not a 422",
+    "services are stored like everything else: PUT creates one that does not exist, and a wrong UID is a 409, not a 422",
     "kubernetes PR 96684",
     BOTH,
 )
 POD_SECURITY: Final = Change(
-    23, API_SERVER, "namespaces whose labels ask for it refuse pods with 403 by Pod Security", "KEP-2579", BOTH
+    23, API_SERVER, "namespaces can ask by labels for Pod Security, which refuses pods with 403", "KEP-2579", BOTH
 )
 FLOW_CONTROL_V1BETA2: Final = Change(
     23,
@@ -281,26 +263,30 @@ FLOW_CONTROL_V1BETA2: Final = Change(
     without=tuple(range(29, 37)),
 )
 TOKENS_BY_REQUEST: Final = Change(
-    24, CONTROLLERS, "service accounts get no token Secret; tokens come by TokenRequest", "KEP-2799", BOTH
+    24, CONTROLLERS, "service accounts get no token Secret; tokens come from TokenRequest", "KEP-2799", BOTH
 )
 FIELD_VALIDATION: Final = Change(
     25,
     API_SERVER,
-    "unknown and repeated fields are told in a Warning header, and refused with 400 under fieldValidation=Strict",
+    "unknown and repeated fields are named in a Warning header, and refused with 400 under fieldValidation=Strict",
     "KEP-2885",
     BOTH,
 )
 DELETE_ANSWERS_LAST_VERSION: Final = Change(
-    26, API_SERVER, "the object in the answer to its DELETE bears the version of the deletion", "etcd3/store.go", BOTH
+    26, API_SERVER, "the response to a DELETE has the resourceVersion of the deletion", "etcd3/store.go", BOTH
 )
 FLOW_CONTROL_V1: Final = Change(29, API_SERVER, "flow schemas are served as v1", "KEP-1040", BOTH)
 REFUSALS_ARE_REWORDED: Final = Change(
-    32, API_SERVER, "what is too long `may not be more than` so many bytes", "util/validation/field/errors.go", BOTH
+    32,
+    API_SERVER,
+    "refusals of what is too long say `may not be more than` so many bytes",
+    "util/validation/field/errors.go",
+    BOTH,
 )
 LIST_VERSION_IS_CHECKED: Final = Change(
     33,
     API_SERVER,
-    "a list at a resourceVersion that is no number is a 400, not a 500",
+    "a list at a resourceVersion that is not a number is a 400, not a 500",
     "cacher/delegator.go",
     BOTH,
 )
@@ -313,14 +299,14 @@ VALUES_ARE_PRINTED_AS_JSON: Final = Change(
 LABELS_ARE_MEASURED_IN_BYTES: Final = Change(
     35,
     API_SERVER,
-    "a label that is too long has too many bytes, not characters",
+    "refusals of labels that are too long count bytes, not characters",
     "api/validate/content/errors.go",
     BOTH,
 )
 NUMBERS_ARE_EXACT: Final = Change(
     36,
     API_SERVER,
-    "the schema of a CRD checks int32 and int64; before, a fraction that is nearer than one in 10^9 to a whole number is one",
+    "the schema of a CRD checks int32 and int64; before, a fraction within one in 10^9 of a whole number passes for one",
     "kube-openapi PR 570",
     BOTH,
 )
@@ -330,7 +316,7 @@ SERVICE_NAMES_ARE_RELAXED: Final = Change(36, API_SERVER, "names of services may
 INITIAL_EVENTS_ARE_CHECKED: Final = Change(
     27,
     API_SERVER,
-    "a watch with sendInitialEvents is refused where it can not be had; before, the parameter was not known",
+    "a watch with sendInitialEvents is refused where it is not supported; before, the parameter was not known",
     "KEP-3157",
     BOTH,
 )
@@ -340,7 +326,7 @@ IDLE_BOOKMARKS: Final = Change(
 CACHES_KNOW_PROGRESS: Final = Change(
     31,
     API_SERVER,
-    "a watch cache asks etcd how far it is, so that the versions of idle collections move on, and reads wait for them",
+    "the watch cache asks etcd for its newest version, so those of idle collections advance, and reads can wait for them",
     "KEP-2340",
     BOTH,
 )
@@ -381,7 +367,7 @@ INSECURE_PORTS_GONE: Final = Change(
 CONTAINER_RUNTIME_INTERFACE_ONLY: Final = Change(
     24,
     KUBELET,
-    "there is no other runtime than one of CRI; the flag --container-runtime goes with 1.27",
+    "only runtimes with CRI are supported; the flag --container-runtime is removed in 1.27",
     "KEP-2221",
     Known.SEEN,
 )
@@ -403,8 +389,4 @@ FOR_PEOPLE_ONLY: Final = frozenset(
         FIELD_VALIDATION,
     }
 )
-"""Rows that no model and no test asks for: for who reads the table."""
-
-
-if __name__ == "__main__":
-    print(markdown(changes().values()), end="")
+"""Rows that no model and no test uses; they are for readers of the table."""

@@ -1,8 +1,8 @@
-"""Debian packages that a tool of development needs: installed where they are plain programs, unpacked where they are services.
+"""Debian packages that development tools need: installed if they are plain programs, unpacked if they are services.
 
 In: names of packages. Out: programs on the path, or a folder with the package's files in the cache of this machine's user.
-A package with a service is never installed, since Debian starts services at once; its files are laid into the cache and run
-from there. What is there already costs no network.
+A package with a service is never installed, since Debian starts services at once; its files are put into the cache and run
+from there. A package that is there already needs no network.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def unpack(package: str) -> Path:
     with _apt() as apt, tempfile.TemporaryDirectory(prefix="unpack-", dir=target.parent) as work:
         archive = apt.download(package, Path(work))
         output_of("dpkg-deb", "-x", str(archive), f"{work}/files", limit_s=300.0)
-        with contextlib.suppress(OSError):  # a neighbour was faster, with the same files
+        with contextlib.suppress(OSError):  # another process was faster, with the same files
             (Path(work) / "files").rename(target)
     return target
 

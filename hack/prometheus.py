@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 READY_LIMIT_S: Final = 60.0  # a second on a quiet machine
 PERIOD: Final = "1s"
-"""How often targets are scraped and rules evaluated: a test has no minutes to wait."""
+"""How often targets are scraped and rules evaluated, so that a test does not wait for minutes."""
 
 
 def programs() -> Path:
@@ -51,7 +51,7 @@ class Prometheus(Stoppable):
 
     @classmethod
     def start(cls, folder: Path, targets: Mapping[str, str], rules: Path) -> Self:
-        """Start one that scrapes `targets` (job: host and port) and evaluates the rules of a file; return when it answers."""
+        """Start one that scrapes `targets` (job: host and port) and evaluates the rules of a file; return when it responds."""
         port = choose().etcd
         settings = {
             "global": {"scrape_interval": PERIOD, "scrape_timeout": PERIOD, "evaluation_interval": PERIOD},

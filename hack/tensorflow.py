@@ -1,8 +1,8 @@
-"""`python -m hack.tensorflow`: fetch TensorFlow for pods, once; prints the folder that holds it.
+"""`python -m hack.tensorflow`: fetch TensorFlow and TensorBoard for pods, once; prints the folder that holds them.
 
 In: the package index that pip knows. Out: a folder in the cache, for a volume and PYTHONPATH of a container with Python 3.11.
-The node of the tests has no registry, and TensorFlow with what it needs is 1.5 GB: too much for an image that is made again at
-each change.
+The tests' node has no registry, and TensorFlow with its dependencies is 1.5 GB: too much for an image that is rebuilt at each
+change.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from hack.control_plane.errors import ControlPlaneError
 from hack.control_plane.progress import Progress
 
 VERSION: Final = "2.21.0"
+TENSORBOARD_VERSION: Final = "2.21.0"  # since 2.21 TensorFlow does not depend on it any more
 PYTHON: Final = "3.11"  # that of the operator's image, Debian 12's
 FETCH_LIMIT_S: Final = 1800.0
 
 
 def prepare() -> Path:
-    """Return the folder with TensorFlow: minutes the first time, then at once. Raises ControlPlaneError."""
+    """Return the folder with both: minutes the first time, then at once. Raises ControlPlaneError."""
     root = packages.root()
-    target = root / f"tensorflow-cpu-{VERSION}-py{PYTHON.replace('.', '')}"
+    target = root / f"tensorflow-cpu-{VERSION}-tensorboard-{TENSORBOARD_VERSION}-py{PYTHON.replace('.', '')}"
     if target.is_dir():
         return target
     progress = Progress("tensorflow")
@@ -37,11 +38,11 @@ def prepare() -> Path:
         wheels = ("--only-binary=:all:", f"--python-version={PYTHON}", f"--target={folder}")
         runner.run(
             *(sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"),
-            *(*wheels, f"tensorflow-cpu=={VERSION}"),
+            *(*wheels, f"tensorflow-cpu=={VERSION}", f"tensorboard=={TENSORBOARD_VERSION}"),
             limit_s=FETCH_LIMIT_S,
         )
         folder.chmod(0o755)  # pods run as somebody else
-        with contextlib.suppress(OSError):  # a neighbour was faster, with the same files
+        with contextlib.suppress(OSError):  # another process was faster, with the same files
             folder.rename(target)
     return target
 

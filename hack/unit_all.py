@@ -1,11 +1,11 @@
-"""The unit tests on each Python that the project is for and this machine has.
+"""The unit tests on each Python that the project supports and this machine has.
 
 Run as `python -m hack.unit_all [--others] [pytest's arguments]`. With --others the Python that runs this is left out: `make
 test` has run them there.
 
 Interpreters are looked for on the path and in pyenv's folder. Each gets a virtual environment in the cache of this machine's
 user, with the packages of setup.cfg as hack/constraints.txt pins them, named by a hash of both, so that a change makes a new
-one. Exit codes: 0 all passed where they ran, 1 not. A Python that is not there is told, and is no failure.
+one. Exit codes: 0 if all tests that ran passed, else 1. A Python that is missing is reported, and is no failure.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def requirements(settings: configparser.ConfigParser) -> list[str]:
 def find(version: str, environment: Mapping[str, str] = os.environ) -> Path | None:
     """Return the interpreter of a version: on the path, else the newest of pyenv's."""
     on_path = shutil.which(f"python{version}", path=environment.get("PATH", ""))
-    if on_path is not None and _is(version, Path(on_path)):  # pyenv's shims stand for what may not be chosen
+    if on_path is not None and _is(version, Path(on_path)):  # pyenv's shims may exist for versions that are not active
         return Path(on_path)
     folder = Path(environment.get("PYENV_ROOT") or Path(environment.get("HOME", "/")) / ".pyenv") / "versions"
     found = [path for path in folder.glob(f"{version}.*/bin/python") if _is(version, path)]
@@ -72,7 +72,7 @@ def _is(version: str, python: Path) -> bool:
 def environment_of(version: str, python: Path) -> Path:
     """Return the Python of an environment with all that the unit tests need, made if it is not in the cache.
 
-    That is this one, if it is of the version. Raises ControlPlaneError.
+    For the version of the running Python that is the running Python itself. Raises ControlPlaneError.
     """
     if version == _this_version():
         return Path(sys.executable)
@@ -108,7 +108,7 @@ def read_settings() -> configparser.ConfigParser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the unit tests on each Python; the last lines say how it went on which."""
+    """Run the unit tests on each Python, and print a line for each; return the exit code."""
     told: list[str] = []
     failed = False
     others, given = "--others" in arguments, [each for each in arguments if each != "--others"]

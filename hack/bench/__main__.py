@@ -1,6 +1,6 @@
 """`python -m hack.bench [subject ...]`: measure the hot paths, print a table, write build/bench/machinery.json.
 
-Without arguments everything is measured, in about five minutes; of some subjects only their lines in the file are replaced.
+Without arguments everything is measured, in about five minutes. Named subjects replace only their own lines in the file.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from hack.bench import client, creates, deciding, decoding, queues, startup, sync, watching
+from hack.bench import client, creates, deciding, decoding, plugin, queues, startup, sync, watching
 from hack.bench.run import main
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "decode": decoding.measure_decoding,
     "store": decoding.measure_store,
     "startup": startup.measure,
+    "plugin": plugin.measure,
 }
 """In the order of measuring: first what needs no server."""
 

@@ -1,4 +1,4 @@
-"""What a subject gets to work with: a voice, a server if it wants one, a folder for what it must keep for a while."""
+"""What a subject gets to work with: a way to print progress, a server if it needs one, a folder for temporary files."""
 
 from __future__ import annotations
 
@@ -35,4 +35,4 @@ class Bench:
 
 
 Subject = Callable[[Bench], list[Result]]
-"""Measures one hot path. Raises MeasureError when it can not."""
+"""Measures one hot path. Raises MeasureError when it cannot."""

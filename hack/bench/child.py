@@ -1,7 +1,7 @@
-"""Sides of a comparison in processes of their own: nothing that one imports, allocates or leaves behind touches another.
+"""Run each side of a comparison in its own process, so that nothing it imports, allocates or leaves behind affects another.
 
 A side is a context manager `side(arguments)` in a module of this package. What it yields is called once for each `go`, with
-that call's arguments, and answers numbers. Both ends talk in JSON lines over stdin and stdout.
+that call's arguments, and returns numbers. Both ends exchange JSON lines over stdin and stdout.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MeasureError(Exception):
 
 
 class Child:
-    """A running side. Use as a context manager; leaving it ends the process, whatever it does."""
+    """A running side. Use as a context manager; leaving it ends the process, whatever that is doing."""
 
     def __init__(self, side: Side, **arguments: Any) -> None:
         """Prepare for `side(arguments)`."""
@@ -49,7 +49,7 @@ class Child:
                     self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints, cwd=ROOT
                 )
             )
-            stack.callback(self._process.kill)  # some of what runs in there can not be stopped otherwise
+            stack.callback(self._process.kill)  # some of what runs in there cannot be stopped otherwise
             self._answer()
             self._stack = stack.pop_all()
         return self
@@ -60,7 +60,7 @@ class Child:
     def go(self, **arguments: Any) -> Numbers:
         """Measure once. Raises MeasureError when the process died or took too long."""
         if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):  # it died, and the missing answer will tell why
+            with contextlib.suppress(BrokenPipeError):  # it died, and the missing result will tell why
                 self._process.stdin.write(json.dumps(arguments).encode() + b"\n")
                 self._process.stdin.flush()
         return self._answer()
@@ -93,22 +93,22 @@ def memory() -> Numbers:
 
 
 def memory_of(pid: int) -> Numbers:
-    """Return the same for any process."""
+    """Return the resident memory of any process in MB, like `memory`."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return {name: int(fields[key].split()[0]) / 1024 for name, key in (("rss", "VmRSS"), ("peak", "VmHWM"))}
 
 
 def forget_peak() -> None:
-    """Let the peak begin anew at what is resident now."""
+    """Reset this process's peak (VmHWM) to what is resident now."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def _main() -> None:
-    """Run in the child process: prepare, say so, then measure for every line that comes."""
+    """Run in the child process: prepare, say so, then measure once for every line on stdin."""
     module, _, name = sys.argv[1].partition(":")
     side: Side = getattr(importlib.import_module(module), name)
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what anybody prints in here must not look like an answer
+    os.dup2(2, 1)  # what anybody prints in here must not look like a result
     with side(json.loads(sys.argv[2])) as measure:
         print("{}", file=answers, flush=True)
         for line in sys.stdin:

@@ -28,7 +28,7 @@ CRD: Final = ROOT / "manifests" / "base" / "crd.yaml"
 class PodServer:
     """A control plane with pods 0, 1, 2, ... of `hack.bench.pods` in one namespace.
 
-    Invariants: pods below `_created` were given out to be created or exist; pods below `_running` have their status.
+    Invariants: pods with numbers below `_created` exist or were reserved by `take`; those below `_running` have their status.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -44,23 +44,28 @@ class PodServer:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's; the first one to ask starts the control plane."""
+        """The administrator's kubeconfig; the first access starts the control plane."""
         return self._started().kubeconfig
 
+    @property
+    def kubectl(self) -> str:
+        """The kubectl of the control plane."""
+        return str(self._started().kubectl)
+
     def take(self, count: int) -> int:
-        """Give out `count` pods that do not exist, for the caller to create; answers the first one's number."""
+        """Reserve `count` pods that do not exist, for the caller to create; return the first one's number."""
         self._created += count
         return self._created - count
 
     def clear(self) -> None:
-        """Delete the pods that were given out, so that the next subject has as many as it asks for."""
+        """Delete the pods that were reserved by `take`, so that the next subject has as many as it asks for."""
         target = Target.of(self.kubeconfig)
         with RawLoad(target, CONNECTIONS) as load:
             load.send(delete_requests(target, range(self._running, self._created)))
         self._created = self._running
 
     def fill(self, count: int) -> int:
-        """See to it that at least `count` pods exist and run; answers how many there are."""
+        """Make sure that at least `count` pods exist and run; return how many there are."""
         target = Target.of(self.kubeconfig)
         with RawLoad(target, CONNECTIONS) as load:
             if self._created < count:
@@ -91,9 +96,9 @@ class PodServer:
         if self._plane is None:
             self._say("starting etcd and kube-apiserver")
             self._plane = self._stack.enter_context(ControlPlane.start("bench"))
-            self._plane.run_kubectl("apply", "-f", str(CRD))
+            self._plane.run_kubectl("apply", "--server-side", "-f", str(CRD))
             self._plane.create_namespace(NAMESPACE)
-            # Its controllers have made what pods need. The garbage collector would now look for the owner of every pod, and
+            # The controllers have made what pods need. The garbage collector would now look for the owner of every pod, and
             # its load on the server would be in every measurement.
             os.kill(self._plane.pids()["kube-controller-manager"], signal.SIGKILL)
         return self._plane
@@ -111,7 +116,7 @@ def delete_requests(target: Target, numbers: Iterable[int]) -> list[bytes]:
 
 
 def status_requests(target: Target, numbers: Iterable[int], offset: int = 0) -> list[bytes]:
-    """Return the requests by which a kubelet reports these pods running; another `offset` makes another report."""
+    """Return the requests by which a kubelet reports that these pods run; a different `offset` makes a different report."""
     return [
         target.request(
             "PUT",

@@ -1,8 +1,8 @@
 """Subject `creates`: pods created per second, by our client, by the best raw load generator, by the typed official client.
 
-Each has as many requests under way at once as the others (16: tasks, connections, threads), and all three are warm processes
-that take turns with a few hundred pods each. Bodies and requests are made before the time runs; sending them is what counts,
-so a client that encodes does that within the time.
+Each has as many requests under way at once as the others (32: tasks, connections, threads), and all three are warm processes
+that take turns with a few hundred pods each. Bodies and requests are made before the measured time, which covers only the
+sending. A client that encodes the bodies itself does that within this time.
 """
 
 # mypy: disallow-untyped-calls=False
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ROUNDS: Final = 21
 """The server's own speed jumps by up to 1.7x from second to second on a shared machine."""
 SLICE: Final = 300
-"""Pods a turn: some tenths of a second, longer than a garbage collection of the server and shorter than its moods."""
+"""Pods per turn: a few tenths of a second, longer than a garbage collection of the server, shorter than its slow phases."""
 
 
 def measure(bench: Bench) -> list[Result]:

@@ -1,4 +1,4 @@
-"""Subjects `plan` and `events`: the pure heart of a sync, and the way of an event through the recorder. In CPU time."""
+"""Subjects `plan` and `events`: the CPU time of the pure part of a sync, and of an event on its way through the recorder."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from hack.bench.pods import BEGAN, PODS_PER_JOB, job, job_meta, job_spec, pod_bo
 from hack.bench.result import Result
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.core import EventType, ObjectReference
+from tfjob_operator.api.v1.names import child_name
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.controller.events.recorder import EventRecorder
+from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
 from tfjob_operator.controller.tfjob.build.service import build_service
-from tfjob_operator.controller.tfjob.children import Pod, Service, child_name
 from tfjob_operator.controller.tfjob.decide.actions import Plan
 from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.workqueue import LoopClock
@@ -32,18 +33,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hack.bench.bench import Bench
-    from tfjob_operator.controller.tfjob.children import ReplicaKey
+    from tfjob_operator.controller.jobs.children import ReplicaKey
 
 ROUNDS: Final = 7
 REPLICAS: Final = (("PS", 1), ("Worker", 4))
 PLANS: Final = 2000
 JOBS: Final = 180
-"""Five events each stay below the recorder's buffer of a thousand."""
+"""With five events each, they fit into the recorder's buffer of a thousand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What `plan` is asked about."""
+    """The arguments of `plan`."""
 
     job: TFJob
     spec: TFJobSpec
@@ -73,7 +74,7 @@ def measure_planning(bench: Bench) -> list[Result]:
 
 
 def measure_events(bench: Bench) -> list[Result]:
-    """Record, correlate and write events to a server that answers at once."""
+    """Record, correlate and write events to a server that responds at once."""
     events = JOBS * sum(count for _, count in REPLICAS)
     bench.say(f"recording {events} events, {ROUNDS} times")
     seconds = [asyncio.run(_record()) for _ in range(ROUNDS)]
@@ -81,7 +82,7 @@ def measure_events(bench: Bench) -> list[Result]:
 
 
 def worlds() -> tuple[Observed, Observed]:
-    """Return a job that has nothing yet, and the same one when everything runs and its status says so."""
+    """Return a job that has no children yet, and the same job when everything runs and its status says so."""
     spec = job_spec(REPLICAS)
     new = Observed(job(0, "team", REPLICAS), spec)
     begun = new.plan()

@@ -15,7 +15,7 @@ R = TypeVar("R")
 def interleaved(sides: Mapping[str, Callable[[], R]], rounds: int) -> dict[str, list[R]]:
     """Measure every side once a round, so that a slow moment of the machine hits all of them.
 
-    Every other round goes backwards (A B B A ...): what one side leaves behind for the next must not always hit the same.
+    Every other round goes backwards (A B B A ...), so that what one side leaves behind does not always affect the same side.
     """
     measured: dict[str, list[R]] = {name: [] for name in sides}
     for number in range(rounds):
@@ -25,7 +25,7 @@ def interleaved(sides: Mapping[str, Callable[[], R]], rounds: int) -> dict[str, 
 
 
 def ratio(above: Sequence[float], below: Sequence[float]) -> float:
-    """Return the median of the ratios within the rounds: two neighbours in time have met the same machine.
+    """Return the median of the ratios within the rounds; during one round the machine is about equally fast for both.
 
     Raises ValueError when the two were not measured together.
     """

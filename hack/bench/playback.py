@@ -17,7 +17,7 @@ EMPTY_LIST: Final = b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceV
 
 
 class Player:
-    """A transport whose server has an empty collection at first; a watch of it waits for `play`, then brings the chunks."""
+    """A transport whose server has an empty collection at first; a watch of it waits for `play`, then sends the chunks."""
 
     def __init__(self, chunks: Sequence[bytes]) -> None:
         self._chunks = chunks
@@ -29,7 +29,7 @@ class Player:
         return _Played(self._watch() if "watch" in request.query else None)
 
     async def play(self, *, until: Callable[[], bool]) -> float:
-        """Send the chunks, one a turn of the loop as sockets do; answer the CPU seconds until `until` is true."""
+        """Send the chunks, one per turn of the loop, as sockets do; return the CPU seconds until `until` returns true."""
         began = time.thread_time()
         self._playing.set()
         await self._ended.wait()

@@ -1,8 +1,8 @@
-"""Subject `workqueue`: items through add, get and done, against a bare `asyncio.Queue` with the same hands.
+"""Subject `workqueue`: items through add, get and done, against an `asyncio.Queue` with the same producer and consumers.
 
 The queue is the one that the controller uses, `RateLimitingQueue`, with all its layers. An operation is one item's whole way:
 add, get, done. A producer adds keys in batches and lets the loop run after each; consumers only get and done. Time is CPU
-time, so that other processes do not count; but a wake-up is waited for, so its latency is wall time.
+time, so that other processes do not count; but the latency of a wake-up is wall time, since it is spent waiting.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Hands:
 
 
 def measure(bench: Bench) -> list[Result]:
-    """Throughput with one and with eight consumers, then the latency of a worker that waits."""
+    """Measure the throughput with one and with eight consumers, then the latency of a worker that waits."""
     bench.say(f"passing {len(KEYS) * PASSES:,} keys through the work queue and through asyncio.Queue, {ROUNDS} times")
     rates = interleaved(
         {
@@ -107,7 +107,7 @@ async def _pass_through(hands: Hands, consumers: int) -> float:
 
 
 async def _wake_ups() -> list[float]:
-    """Seconds from an add to the moment when the worker that waited has the item."""
+    """Return the seconds from each add to the moment when the waiting worker has the item."""
     hands = _work_queue()
     waits: list[float] = []
     added_at = 0.0
@@ -120,7 +120,7 @@ async def _wake_ups() -> list[float]:
 
     worker = asyncio.create_task(work())
     for number in range(WAKE_UPS):
-        # A turn through the selector each time, as between two events from the network, and the worker waits again.
+        # Let the loop pass through its selector, as between two events from the network, so that the worker waits again.
         await asyncio.sleep(0.0001)
         added_at = time.perf_counter()
         hands.add(KEYS[number])

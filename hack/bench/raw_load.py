@@ -1,7 +1,8 @@
-"""The best load generator that we could write here: prebuilt requests over kept-alive TLS, and next to no work per answer.
+"""The best load generator that we could write here: prebuilt requests over kept-alive TLS, and next to no work per response.
 
-It is the yardstick for our client, so it does nothing that a client must do: no objects, no event loop, no error handling. One
-thread waits with epoll for whichever of its connections has an answer, looks for the answer's end, and sends the next request.
+It is the yardstick for our client, so it does nothing that a client must do: no objects, no event loop, no error handling.
+One thread waits with epoll for whichever of its connections has a response, looks for the response's end, and sends the
+next request.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _LAST_CHUNK: Final = b"\r\n0\r\n\r\n"
 
 
 class LoadError(Exception):
-    """The server answered otherwise than it should."""
+    """The server closed a connection, or its response is not a success."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A server, and the TLS with which it knows us."""
+    """A server, and the TLS context with which it knows us."""
 
     host: str
     port: int
@@ -79,7 +80,7 @@ class _Connection:
         self.socket.sendall(request)
 
     def read(self) -> bool:
-        """Read what is there; say whether the answer is complete."""
+        """Read what is there; say whether the response is complete."""
         while True:
             data = self.socket.recv(_READ)
             if not data:
@@ -127,7 +128,7 @@ class RawLoad:
             connection.socket.close()
 
     def send(self, requests: Iterable[bytes]) -> None:
-        """Send all requests, on all connections at once. Raises LoadError at the first answer that is not a success."""
+        """Send all requests, on all connections at once. Raises LoadError at the first response that is not a success."""
         waiting = iter(requests)
         busy = 0
         for number, connection in self._connections.items():
@@ -141,7 +142,7 @@ class RawLoad:
                     if not connection.answer.startswith(b"HTTP/1.1 20"):
                         raise LoadError(connection.answer[:1000].decode(errors="replace"))
                     if not self._start(connection, waiting):
-                        # What still comes, a TLS session ticket for example, is not an answer that could be waited for.
+                        # What may still come, such as a TLS session ticket, is not a response to wait for.
                         self._poll.modify(number, 0)
                         busy -= 1
 

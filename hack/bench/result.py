@@ -13,7 +13,7 @@ HEADER = ("name", "value", "unit", "goal", "met", "before")
 
 
 class Entry(TypedDict):
-    """A result as it stands in the JSON file; `goal` and `met` are null where nothing was promised."""
+    """A result as it stands in the JSON file; `goal` and `met` are null where there is no goal."""
 
     name: str
     value: float
@@ -73,7 +73,7 @@ class Result:
 
 
 def shown(value: float) -> str:
-    """Return a number for people: three digits that count, more only where there are more before the point."""
+    """Return a number for people: three significant digits, or all before the decimal point if these are more."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def main(prog: str, description: str, file: str, subjects: Mapping[str, Subject]) -> int:
-    """Measure; the results go to build/bench/`file`. Returns the exit code.
+    """Measure, and write the results to build/bench/`file`. Return the exit code.
 
-    It is 0 also where a goal is missed, 1 when something could not be measured, 2 for a wrong command line.
+    It is 0 even if a goal is missed, 1 if something could not be measured, 2 for a wrong command line, 130 if interrupted.
     """
     output = ROOT / "build" / "bench" / file
     parser = argparse.ArgumentParser(prog=prog, description=description)
@@ -45,7 +46,7 @@ def main(prog: str, description: str, file: str, subjects: Mapping[str, Subject]
 
 
 def _measure(subjects: Mapping[str, Subject]) -> tuple[list[Result], bool]:
-    """Measure these subjects; also says whether all of them could be. One that can not costs only its own lines."""
+    """Measure these subjects; return the results, and whether all could be measured. One that fails lacks only its lines."""
     results: list[Result] = []
     complete = True
     with tempfile.TemporaryDirectory(prefix="tfjob-bench-") as scratch, Bench(Path(scratch)) as bench:
@@ -57,7 +58,7 @@ def _measure(subjects: Mapping[str, Subject]) -> tuple[list[Result], bool]:
         for name, measure in subjects.items():
             try:
                 results += measure(bench)
-            except (MeasureError, LoadError, ControlPlaneError, OSError) as error:
+            except (MeasureError, LoadError, ControlPlaneError, OSError, subprocess.CalledProcessError) as error:
                 complete = False
                 print(f"{name} could not be measured: {error}", file=sys.stderr)
     return results, complete

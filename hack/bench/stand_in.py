@@ -1,8 +1,8 @@
 """A server that stands in for an API server with streaming lists: it sends recorded bytes, in either of the two ways.
 
 The bytes are a real server's: its list and the events of its watch. What is made up is the bookmark at the end of the events,
-and everything about time: it sends as fast as the reader takes it, in plain HTTP. So it tells what the reader holds in memory
-and how long the reader works, and nothing about servers.
+and everything about time: it sends as fast as the reader takes it, in plain HTTP. So it shows how much memory and time the
+reader needs, and says nothing about servers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PIECE: Final = 65_536
 
 @contextmanager
 def stand_in(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
-    """Serve the files `list` and `watch` on a free port of loopback, which is what the side answers."""
+    """Serve the files `list` and `watch` on a free port of loopback; the side returns that port."""
     events = Path(arguments["watch"]).read_bytes()
     listed = Path(arguments["list"]).read_bytes()
     handler = type("Handler", (_Handler,), {"listed": listed, "events": events + _end_of(listed)})
@@ -67,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.rfile.read(1)  # a watch stays open until its reader leaves
             self.close_connection = True
             return
-        # Like an API server's watch cache: of version 0 everything, whatever the limit.
+        # Like an API server's watch cache: for version 0, send everything, whatever the limit.
         body = self.listed if query.get("resourceVersion") == ["0"] else EMPTY_LIST
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

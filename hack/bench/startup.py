@@ -1,6 +1,6 @@
 """Subject `startup`: what `python -m tfjob_operator.controller` costs before it has done anything.
 
-It runs as in production against the real server, told to serve a namespace that has no jobs. Python itself tells the time of
+It runs as in production against the real server, told to serve a namespace that has no jobs. Python itself reports the time of
 each import (-X importtime, which makes imports a little slower); memory is the operator's VmRSS a second after it was ready.
 """
 
@@ -75,16 +75,16 @@ def measure(bench: Bench) -> list[Result]:
 
 
 def parse(lines: Iterable[str]) -> list[Import]:
-    """Return the imports that -X importtime tells of, each after those inside it; other lines are left out."""
+    """Return the imports that -X importtime lists, each after those inside it; other lines are left out."""
     found = (LINE.fullmatch(line.rstrip()) for line in lines)
     return [Import(int(match[1]), len(match[3]) // 2, match[4]) for match in found if match]
 
 
 def shares(imports: Sequence[Import]) -> dict[str, float]:
-    """Return milliseconds by who asked first: `kubernetes` and `prometheus_client` with what they pull in, we, the rest."""
+    """Return milliseconds of `kubernetes` and `prometheus_client` with all that they import, of our own modules, the rest."""
     total = dict.fromkeys(("kubernetes", "prometheus_client", "ours", "rest"), 0.0)
     inside: list[Import] = []
-    for module in reversed(imports):  # so that what imports comes before what it imports
+    for module in reversed(imports):  # so that a module comes before those that it imports
         while inside and inside[-1].depth >= module.depth:
             inside.pop()
         inside.append(module)
@@ -94,7 +94,7 @@ def shares(imports: Sequence[Import]) -> dict[str, float]:
 
 
 def _start(kubeconfig: Path, flags: Sequence[str]) -> tuple[float, float, str]:
-    """Start the operator; answers seconds until it was ready, its memory then, and what it said."""
+    """Start the operator; return the seconds until it was ready, its memory then, and what it printed."""
     command = [
         sys.executable,
         *flags,

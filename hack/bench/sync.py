@@ -1,9 +1,10 @@
 """Subject `sync`: from nothing to a full cache of 10,000 pods, ours against `kubernetes.informer.SharedInformer`.
 
-Time runs from the start of the informer until a handler has heard of every pod. Memory is what is resident (VmRSS) half a
-second later beyond what was there before, when everything was imported and one request had been made. A fresh process each.
+Time runs from the start of the informer until a handler has heard of every pod. Memory is how much the
+resident memory (VmRSS) has grown half a second later, from when everything was imported and one request had been made. Each
+run is a fresh process.
 
-Then ours once more, by a list and by a stream (RF-27), to see what a start holds besides the cache: the peak (VmHWM) of each.
+Then our informer starts by a list and by a stream (RF-27), to see in the peaks (VmHWM) what a start holds besides the cache.
 Where the server has no streaming lists, both come from `hack.bench.stand_in`, which sends this server's bytes.
 """
 
@@ -36,7 +37,7 @@ SYNC_LIMIT_S: Final = 90.0
 
 
 def measure(bench: Bench) -> list[Result]:
-    """Sync both, three times each."""
+    """Sync both informers, three times each; then compare the two ways in which ours can start."""
     count = bench.cluster.fill(COUNT)
     page = bench.cluster.page(500)
     bench.say(
@@ -114,7 +115,8 @@ def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
 async def _sync(settings: Any, count: int, *, stream_lists: bool) -> Numbers:
     from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient
     from tfjob_operator.api.core import PODS
-    from tfjob_operator.controller.tfjob.children import OWNER_INDEX, Pod, index_by_owner
+    from tfjob_operator.api.owners import OWNER_INDEX, index_by_owner
+    from tfjob_operator.controller.jobs.children import Pod
     from tfjob_operator.informers import Codec, EventHandlerFuncs, ReflectorOptions, SharedInformerFactory
 
     told: list[None] = []
@@ -169,7 +171,7 @@ def official(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
 
 
 class _Growth:
-    """Time and memory since now."""
+    """Time and memory since this object was made."""
 
     def __init__(self) -> None:
         forget_peak()

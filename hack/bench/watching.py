@@ -2,8 +2,8 @@
 
 The bytes are recorded from the real server: a watch that begins with all the pods there are. They are played back in memory.
 Ours takes the whole way of production: REST client, line framing, codec, reflector, FIFO, store with two indices. The official
-one gets a line at a time, which suits its framing best, and keeps what it made in a dict. Time is CPU time: both are one thread
-that never waits, and other processes do not count.
+one gets a line at a time, which suits its framing best, and keeps the typed objects in a dict. Time is CPU time: each is one
+thread that never waits, and other processes do not count.
 """
 
 # mypy: disallow-untyped-calls=False
@@ -78,7 +78,7 @@ async def _record(settings: Any, count: int) -> bytes:
 
     lines: list[bytes] = []
     async with HttpTransport(settings) as transport, asyncio.timeout(RECORD_LIMIT_S):
-        # Of version 0 a watch tells everything that is there.
+        # A watch from version 0 begins with everything that exists.
         options = ListOptions(NAMESPACE, resource_version="0")
         async with RestClient(transport).watch(RESOURCE, options) as batches:
             async for batch in batches:
@@ -106,12 +106,13 @@ def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
 async def _play(chunks: list[bytes], last: str, count: int) -> float:
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.core import PODS as RESOURCE
-    from tfjob_operator.controller.tfjob.children import OWNER_INDEX, Pod, index_by_owner
+    from tfjob_operator.api.owners import OWNER_INDEX, index_by_owner
+    from tfjob_operator.controller.jobs.children import Pod
     from tfjob_operator.informers import Codec, ListWatch, ReflectorOptions, SharedIndexInformer
 
     player = Player(chunks)
     source = ListWatch(RestClient(player), Codec(RESOURCE, Pod))
-    options = ReflectorOptions(stream_lists=False)  # what is measured are the changes after an empty list
+    options = ReflectorOptions(stream_lists=False)  # only the changes after an empty list are measured
     informer = SharedIndexInformer(source, RESOURCE, indexers={OWNER_INDEX: index_by_owner}, options=options)
     running = asyncio.create_task(informer.run())
     await informer.wait_for_sync()
@@ -125,7 +126,7 @@ async def _play(chunks: list[bytes], last: str, count: int) -> float:
 
 @contextmanager
 def official(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
-    """`Watch.stream` over an answer that holds the recording."""
+    """`Watch.stream` over a response that holds the recording."""
     from kubernetes import client
     from kubernetes.watch import Watch
 
@@ -146,7 +147,7 @@ def official(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
     def run(_: Arguments) -> Numbers:
         store: dict[str, object] = {}
         began = time.thread_time()
-        # With a time limit it does not open the watch again where it ends.
+        # With a time limit, it does not open the watch again when the stream ends.
         for event in Watch(client.V1Pod).stream(lambda **_: Answer(), timeout_seconds=1):
             pod = event["object"]
             store[f"{pod.metadata.namespace}/{pod.metadata.name}"] = pod

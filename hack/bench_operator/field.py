@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 CONNECTIONS: Final = 32
-"""With as many the API server's ceiling was measured; more do not make it faster."""
+"""The API server's ceiling was measured with as many; more do not make it faster."""
 AGENT: Final = "tfjob-operator"
 """The operator's User-Agent."""
 LIMIT_S: Final = 180.0
 READY_S: Final = 60.0
 TICK_S: Final = 0.05
-"""A count of a thousand objects costs etcd a millisecond, which is taken from what is measured."""
+"""Between two counts. Counting a thousand objects takes a millisecond of etcd's time away from what is measured."""
 
 
 class Field:
@@ -45,12 +45,12 @@ class Field:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             self.plane = stack.enter_context(ControlPlane.start(self._name, extra_apiserver_args=self._flags))
-            self.plane.run_kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
+            self.plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
             self.plane.wait_for_crd("tfjobs.kubeflow.org")
             for namespace in self._namespaces:
                 self.plane.create_namespace(namespace)
-            # It has made what pods need. Its garbage collector would add its own load to every measurement, and would take
-            # the ceiling's pods, whose owner does not exist.
+            # The controllers have made what pods need. The garbage collector would add its load to every measurement, and
+            # would delete the ceiling's pods, whose owner does not exist.
             os.kill(self.plane.pids()["kube-controller-manager"], signal.SIGKILL)
             self.target = Target.of(self.plane.kubeconfig)
             self._etcd = stack.enter_context(contextlib.closing(self.plane.connect_to_etcd()))
@@ -62,7 +62,7 @@ class Field:
         self._stack.close()
 
     def send(self, requests: Iterable[bytes]) -> float:
-        """Send requests as fast as the server takes them; answers the seconds."""
+        """Send requests as fast as the server takes them; return the seconds."""
         with RawLoad(self.target, CONNECTIONS) as load:
             began = time.perf_counter()
             load.send(requests)
@@ -79,8 +79,8 @@ class Field:
     def count(self, *prefixes: str) -> int:
         """Count the objects that etcd holds below these prefixes.
 
-        It costs the API server nothing, and the machine little: on a connection of its own, since a new one for each question
-        took a quarter of the machine that is measured.
+        It costs the API server nothing and the machine little. All counts use one connection, since a new one for each took
+        a quarter of the machine that is measured.
         """
         total = 0
         for prefix in prefixes:
@@ -100,7 +100,7 @@ class Field:
         return total
 
     def bytes_in_etcd(self) -> float:
-        """Return what etcd's database holds: keys, values and their indexes, old versions and events with the others."""
+        """Return the bytes in use in etcd's database: keys, values and their indexes, including old versions and events."""
         return float(str(self.plane.etcd_call("maintenance/status", {})["dbSizeInUse"]))
 
     def children(self, namespace: str) -> int:
@@ -117,7 +117,7 @@ class Field:
 
     @staticmethod
     def until(holds: Callable[[], bool], what: str, *, tick_s: float = TICK_S) -> float:
-        """Wait until something holds; answers the moment. Raises MeasureError when it does not in time."""
+        """Wait until `holds` returns true; return that moment of `perf_counter`. Raises MeasureError after LIMIT_S."""
         deadline = time.perf_counter() + LIMIT_S
         while not holds():
             if time.perf_counter() > deadline:
@@ -127,7 +127,7 @@ class Field:
 
     @contextlib.contextmanager
     def process(self, module: str, ready: str, *flags: str) -> Iterator[Process]:
-        """Run a module of the project until it is ready, and to the end of the block. Raises MeasureError."""
+        """Run a module of the project to the end of the block, which begins when it is ready. Raises MeasureError."""
         log = self._scratch / f"{module}-{time.monotonic_ns()}.log"
         command = (sys.executable, "-m", module, "--kubeconfig", str(self.plane.kubeconfig), *flags)
         with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT) as running:

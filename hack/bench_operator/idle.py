@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hack.bench.bench import Bench
 
 SETTLE_S: Final = 20.0
-"""Longer than anything that is coalesced, and than the last events."""
+"""Longer than any write is delayed to be merged with others, and than the last events take."""
 
 
 def measure(bench: Bench) -> list[Result]:
@@ -44,7 +44,7 @@ def measure(bench: Bench) -> list[Result]:
             for (verb, resource), number in sorted(calls.items()):
                 bench.say(f"    {verb:<8}{resource:<20}{number:8} a minute")
             waits = [_first_pod(field, f"new-{number}") for number in range(5)]
-    # A server that sends no bookmarks while nothing happens has the watch of a quiet collection opened anew every 80 s.
+    # Watches do not count: if a server sends no bookmarks while nothing happens, a quiet watch is opened anew every 80 s.
     counted = [number for (verb, resource), number in calls.items() if verb != "watch" and resource != "leases"]
     return [
         Result(
@@ -59,7 +59,7 @@ def measure(bench: Bench) -> list[Result]:
 
 
 def _first_pod(field: Field, name: str) -> float:
-    """Seconds from a job's creation to its pod's."""
+    """Create a job; return the seconds until its pod exists."""
     before = field.count("pods/idle")
     began = time.perf_counter()
     field.send(job_requests(field.target, "idle", [name], ps_and_workers(1, servers=0, run="forever")))

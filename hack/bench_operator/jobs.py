@@ -1,4 +1,4 @@
-"""The load: jobs of one parameter server and four workers, and the very objects that the operator makes of them."""
+"""The load: jobs of one parameter server and four workers, and the same children that the operator creates for them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import msgspec
 from hack.hollow_node.script import RUN
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.names import child_name
 from tfjob_operator.api.v1.types import TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
+from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.build.config_map import build_config_map
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
 from tfjob_operator.controller.tfjob.build.service import build_service
-from tfjob_operator.controller.tfjob.children import ReplicaKey, child_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def replica(replicas: int, run: str) -> dict[str, Any]:
-    """One entry of tfReplicaSpecs, as long as those of people who train; on the hollow node its pods run as told."""
+    """Return one entry of tfReplicaSpecs, as long as real ones are; on the hollow node its pods run as `run` says."""
     container = {
         "name": "tensorflow",
         "image": "registry.example.com/team/mnist:2.15.0",
@@ -68,7 +69,7 @@ def job_requests(target: Target, namespace: str, names: list[str], spec: dict[st
 
 
 def child_requests(target: Target, namespace: str, names: list[str], spec: dict[str, Any]) -> list[bytes]:
-    """Return the requests that create all children of these jobs, in the operator's own order and words."""
+    """Return the requests that create all children of these jobs, in the operator's own order and with its bodies."""
     requests = []
     for name in names:
         raw = msgspec.json.encode(spec)

@@ -19,7 +19,7 @@ ROUNDS: Final = 3
 
 
 def measure(bench: Bench) -> list[Result]:
-    """One job of 500 workers, against the ceiling for the same 1,000 objects, without and with the operator to watch it."""
+    """Compare one job of 500 workers with the raw load of the same 1,000 objects, without and with the operator watching."""
     spec = ps_and_workers(500, servers=0)
     bench.say(f"a job of 500 workers against the raw ceiling, {ROUNDS} times")
     with Field("bench-operator", ["raw", "large"]) as field:

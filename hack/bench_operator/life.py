@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 JOBS: Final = 200
 SETTLE_S: Final = 5.0
-"""Longer than counters wait for each other."""
+"""Longer than the operator waits to write changed counters of a status together."""
 RUN: Final = "20s:0"
 """What the workers do: longer than it takes until all run, so that there is a moment at which all jobs are Running."""
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 JOBS: Final = 200
 ROUNDS: Final = 7
 SETTLE_S: Final = 8.0
-"""Longer than 2,200 events take, and than counters wait for each other."""
+"""Longer than 2,200 events take, and than the operator waits to write changed counters of a status together."""
 CHILDREN: Final = JOBS * 5 * 2
 
 
 def measure(bench: Bench) -> list[Result]:
-    """Two hundred jobs at once, and the same 2,000 objects sent by the raw load generator, in turns on the same server."""
+    """Create two hundred jobs at once, and the same 2,000 objects by the raw load generator, in turns on the same server."""
     spec = ps_and_workers()
     names = [f"storm-{number}" for number in range(JOBS)]
     with Field("bench-operator", ["raw", "storm"]) as field:

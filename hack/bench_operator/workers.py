@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SIZES: Final = (500, 2000)
 NAME: Final = "resnet50-imagenet-sweep-17-attempt-4"
-"""With this name, in a namespace of this one, 2,000 workers are just about what an environment variable can tell of."""
+"""With this name, in the namespace below, 2,000 workers are about as many as fit into an environment variable."""
 NAMESPACE: Final = "ml"
 SETTLE_S: Final = 10.0
 """Longer than the events of 2,000 replicas, and the last status, take."""
@@ -22,7 +22,7 @@ MB: Final = 1e6
 
 
 def measure(bench: Bench) -> list[Result]:
-    """One job of 500 and one of 2,000 workers with long names, each on a server of its own, and the ceiling for the same."""
+    """Measure a job of 500 and one of 2,000 workers with long names, and the ceiling for the same; each on its own server."""
     few, many = (_one_job(bench, size) for size in SIZES)
     growth = many["bytes"] / few["bytes"] / (SIZES[1] / SIZES[0])
     return [
@@ -43,7 +43,7 @@ def _one_job(bench: Bench, workers: int) -> dict[str, float]:
     with Field("bench-operator", ["raw", NAMESPACE]) as field:
         field.send(
             child_requests(field.target, "raw", ["first"], ps_and_workers(20))
-        )  # these cost more than the others
+        )  # the first objects of a server cost more than the others
         bench.say(f"a job of {workers:,} workers against the raw ceiling")
         requests = child_requests(field.target, "raw", [NAME], spec)
         ceiling = field.send(requests)

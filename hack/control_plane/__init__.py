@@ -1,9 +1,9 @@
 """A real Kubernetes control plane on this machine, for tests and demos: etcd, kube-apiserver, kube-controller-manager.
 
-Two floors. `build` finds or makes the programs: `binaries`, then `debian_build` over `apt`, `go_build` and `commands`. `run`,
-on top of it: `plane` (the library's face), `launch` (the owner's end of a keeper), `keeper` (the process that keeps it),
-`stack` (start and readiness of the parts), `parts` (their command lines), `processes`, `folders`, `state`, `pki`, `kubeconfig`,
-`probes`, `ports`. `__main__` is the command line's face; `errors` and `progress` are everybody's.
+It has two layers. `build` finds or makes the programs: `binaries`, then `debian_build` over `apt`, `go_build` and `commands`.
+`run`, on top of it: `plane` (what Python code uses), `launch` (starts a keeper and talks to it), `keeper` (the process that
+runs a control plane), `stack` (start and readiness of the parts), `parts` (their command lines), `processes`, `folders`,
+`state`, `pki`, `kubeconfig`, `probes`, `ports`. `__main__` is the command line; both layers use `errors` and `progress`.
 """
 
 from hack.control_plane.errors import ControlPlaneError

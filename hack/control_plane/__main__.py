@@ -1,7 +1,7 @@
 """The command line: `python -m hack.control_plane build|up|down|status|env`.
 
-Answers go to stdout (`env` is made for `eval`), everything else to stderr. Exit codes: 0 done and healthy, 1 failed or a
-part is dead, 2 wrong usage, 3 not up (as systemctl has it), 130 interrupted.
+Results go to stdout (`env` is made for `eval`), everything else to stderr. Exit codes: 0 done and healthy, 1 failed or a
+part is dead, 2 wrong usage, 3 not up (as with systemctl), 130 interrupted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ POLL_S = 0.1
 
 
 def build() -> int:
-    """Find the programs or build them; print where they are."""
+    """Find the programs or build them; print their paths."""
     programs = find_or_build()
     for field in Binaries.__slots__:
         print(getattr(programs, field))
@@ -77,7 +77,7 @@ def _watch(handle: KeeperHandle, name: str, folder: Path) -> int:
 
 
 def down(name: str) -> int:
-    """End an instance and wait until nothing of it is left; it is fine when it is not up."""
+    """End an instance and wait until nothing of it is left; do nothing if it is not up."""
     folder = folders.find_named(name)
     if folder is None:
         folders.sweep()
@@ -104,7 +104,7 @@ def _is_gone(folder: Path) -> bool:
 
 
 def status(name: str) -> int:
-    """Tell how an instance is."""
+    """Print whether an instance and its parts run; return the exit code."""
     folder = folders.find_named(name)
     if folder is None:
         print(f"control plane {name!r} is not up")
@@ -117,7 +117,7 @@ def status(name: str) -> int:
 
 
 def env(name: str) -> int:
-    """Print what a shell has to evaluate to use an instance."""
+    """Print the exports that a shell evaluates to use an instance. Raises ControlPlaneError if it is not up."""
     folder = folders.find_named(name)
     if folder is None:
         raise ControlPlaneError(f"control plane {name!r} is not up: python -m hack.control_plane up")
@@ -161,7 +161,7 @@ def _interrupt(*_: object) -> NoReturn:
 def main() -> int:
     """Run one command; return the exit code."""
     arguments = _parser().parse_args()
-    signal.signal(signal.SIGTERM, _interrupt)  # clear up after a polite kill as after Ctrl-C
+    signal.signal(signal.SIGTERM, _interrupt)  # clear up after SIGTERM as after Ctrl-C
     verbs: dict[str, Callable[[], int]] = {
         "build": build,
         "up": lambda: up(arguments.name, foreground=arguments.foreground),

@@ -1,4 +1,4 @@
-"""The one error of the local control plane: what a person needs to go on, in one line or with the tail of a log."""
+"""The error that the local control plane raises. Its message says how to go on, in one line or with the tail of a log."""
 
 from __future__ import annotations
 

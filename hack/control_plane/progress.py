@@ -1,6 +1,6 @@
 """Lines for a person who waits: each names the step and the time since the work began.
 
-Output goes to stderr, so that stdout stays free for what a command answers (`env` is evaluated by a shell).
+Output goes to stderr, so that stdout stays free for what a command returns (`env` is evaluated by a shell).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 
 
 class Progress:
-    """Says steps with the time since it was made; not shared between threads."""
+    """Prints steps with the time since the object was made; not shared between threads."""
 
     def __init__(self, what: str) -> None:
         self._what = what

@@ -1,1 +1,1 @@
-"""The pod template's part of the CRD's schema, made from the API server's own OpenAPI."""
+"""The generated parts of the CRD: the schema of a pod template, from an API server's own OpenAPI, and all versions but v1."""

@@ -1,7 +1,8 @@
-"""The command line: `python -m hack.crd_schema` writes the pod template's schema into manifests/base/crd.yaml.
+"""The command line: `python -m hack.crd_schema` writes what is generated into manifests/base/crd.yaml.
 
-It is made from a copy of what a pod template needs of an API server's OpenAPI, so no server is needed. `--openapi FILE`
-renews the copy, from what `kubectl get --raw /openapi/v2` prints; take the newest Kubernetes at hand.
+That is the pod template's schema in v1, and all of the older versions, which are made of v1. The schema comes from a copy of
+what a pod template needs of an API server's OpenAPI, so no server is needed. `--openapi FILE` renews the copy, from what
+`kubectl get --raw /openapi/v2` prints; take the newest Kubernetes at hand.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from hack.crd_schema.schema import Definitions, reduced, spliced
+from hack.crd_schema.versions import BEGIN, followed
+from hack.yaml_text import document
 
 CRD: Final = Path(__file__).parents[2] / "manifests" / "base" / "crd.yaml"
 COPY: Final = Path(__file__).parent / "openapi.json"
@@ -23,6 +26,13 @@ def definitions() -> Definitions:
     return found
 
 
+def generated(manifest: str, found: Definitions) -> str:
+    """Return the manifest of the CRD with all that is generated in it made anew. Raises ValueError when a mark is missing."""
+    manifest = spliced(manifest, found)
+    (v1,) = document(manifest.partition(BEGIN)[0])["spec"]["versions"]
+    return followed(manifest, v1)
+
+
 def main() -> None:
     """Renew the copy if asked to, and the manifest."""
     parser = argparse.ArgumentParser(prog="python -m hack.crd_schema", description=__doc__)
@@ -32,7 +42,7 @@ def main() -> None:
         copy = reduced(json.loads(arguments.openapi.read_text()))
         lines = (f"{json.dumps(name)}: {json.dumps(fields, sort_keys=True)}" for name, fields in copy.items())
         COPY.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    CRD.write_text(spliced(CRD.read_text(), definitions()))
+    CRD.write_text(generated(CRD.read_text(), definitions()))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """From an OpenAPI document of an API server to the structural schema of a pod template, and into the CRD.
 
-What a program in Go cannot decode into its structs breaks every list that it is in, for everybody who watches the collection.
-So the schema holds the types, and nothing else: no field is required, no value is one of a list, no unknown field is pruned,
-and null is taken where Go takes it, which is everywhere.
+An object that a program in Go cannot decode into its structs breaks every list that contains it, for everybody who watches the
+collection. So the schema checks types, and nothing else: no field is required, there are no lists of allowed values, unknown
+fields are kept, and null is accepted wherever Go accepts it, which is everywhere. Most fields of objects need no `nullable` for
+that: where they are null, an API server drops them, which means the same to Go; and the schema is far cheaper without.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ TIME_PATTERN: Final = (
     "^[0-9]{4}-[0-9]{2}-[0-9]{2}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]+)?"
     "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
 )
-"""RFC 3339 as Go's time.Parse has it; the format `date-time` of API servers takes more (small letters, no zone)."""
+"""RFC 3339 as Go's time.Parse reads it; the format `date-time` of API servers accepts more (small letters, no zone)."""
 
 _INT32: Final[Schema] = {"minimum": -(2**31), "maximum": 2**31 - 1}
-"""API servers before 1.36 do not check the format. What is beyond an int64 is no integer to any of them."""
+"""API servers before 1.36 do not check the format. A number beyond int64 is not an integer to any of them."""
 _OTHER_ZEROS: Final[Mapping[str, list[Any]]] = {
     "string": [0, False],
     "boolean": ["", 0],
@@ -56,9 +57,9 @@ _OTHER_ZEROS: Final[Mapping[str, list[Any]]] = {
     "object": ["", 0, False],
     "array": ["", 0, False],
 }
-"""API servers of 1.20 take an empty string, 0 and false for null, and pass them for any type that takes null."""
+"""API servers of 1.20 treat an empty string, 0 and false as null, and accept them for any type that is nullable."""
 _KEEP: Final[Schema] = {"nullable": True, "x-kubernetes-preserve-unknown-fields": True}
-# A number of any kind or a string: a structural schema has no word for that, so everything else is ruled out.
+# A number of any kind or a string: a structural schema cannot say that, so everything else is ruled out.
 _QUANTITY: Final[Schema] = {
     **_KEEP,
     "pattern": QUANTITY_PATTERN,
@@ -69,7 +70,7 @@ _QUANTITY: Final[Schema] = {
 
 
 def _typed(name: str) -> Schema:
-    """Return a value of this type, or null, and none that passes for null."""
+    """Return the schema of a value of this type or null, without the values of other types that pass for null."""
     return {"type": name, "nullable": True, "not": {"enum": _OTHER_ZEROS[name]}}
 
 
@@ -82,7 +83,7 @@ SPECIAL: Final[Mapping[str, Schema]] = {
         "anyOf": [{"type": "integer"}, {"type": "string"}],  # without it 80.0000000001 is an integer
         **_INT32,
     },
-    # An API server takes any list for a string that has a format.
+    # An API server accepts any list where a string with a format is expected.
     _META + "Time": {
         **_typed("string"),
         "format": "date-time",
@@ -92,7 +93,7 @@ SPECIAL: Final[Mapping[str, Schema]] = {
     },
     _META + "FieldsV1": _KEEP,
 }
-"""Types that decode themselves in Go. FieldsV1 takes anything."""
+"""Types that decode themselves in Go. FieldsV1 accepts anything."""
 
 
 def reduced(document: Mapping[str, Any]) -> Definitions:
@@ -111,7 +112,7 @@ def reduced(document: Mapping[str, Any]) -> Definitions:
 
 
 def _types_of(schema: Schema) -> Schema:
-    """Return the schema without words, limits and merge keys."""
+    """Return the schema without descriptions, limits and merge keys."""
     kept = {key: schema[key] for key in _TYPE_KEYS if key in schema}
     return {key: _types_of(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
@@ -135,10 +136,19 @@ def template(definitions: Definitions) -> Schema:
 
 def _object(definitions: Definitions, name: str) -> Schema:
     fields = {**definitions[name], **GONE.get(name, {})}
-    return _typed("object") | _KEEP | {"properties": {key: _schema(definitions, fields[key]) for key in sorted(fields)}}
+    return _typed("object") | _KEEP | {"properties": {key: _field(definitions, fields[key]) for key in sorted(fields)}}
+
+
+def _field(definitions: Definitions, given: Schema) -> Schema:
+    """Return the schema of a field of an object. It need not be nullable: an API server drops a field that is null."""
+    found = _schema(definitions, given)
+    if "type" not in found or found.get("format") == "date-time":
+        return found
+    return {key: value for key, value in found.items() if key not in {"nullable", "not"}}
 
 
 def _schema(definitions: Definitions, given: Schema) -> Schema:
+    """Return the schema of an item of a list, or of a value of a map."""
     if "$ref" in given:
         name = _name(given)
         return SPECIAL[name] if name in SPECIAL else _object(definitions, name)
@@ -150,13 +160,13 @@ def _schema(definitions: Definitions, given: Schema) -> Schema:
             found[key] = _schema(definitions, given[key])
     if "properties" in given:
         found |= _KEEP
-        found["properties"] = {key: _schema(definitions, value) for key, value in given["properties"].items()}
+        found["properties"] = {key: _field(definitions, value) for key, value in given["properties"].items()}
     return found
 
 
-def written(schema: Schema, indent: int) -> str:
-    """Return the schema as lines of YAML: what fits into a line stands in flow style."""
-    return "".join(f"{' ' * indent}{line}\n" for line in _lines(schema, _WIDTH - indent))
+def written(schema: Schema, indent: int, width: int = _WIDTH) -> str:
+    """Return the schema as lines of YAML: what fits into a line of that width stands in flow style."""
+    return "".join(f"{' ' * indent}{line}\n" for line in _lines(schema, width - indent))
 
 
 def _lines(schema: Schema, width: int) -> Iterator[str]:

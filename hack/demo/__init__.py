@@ -1,1 +1,1 @@
-"""`python -m hack.demo`: the operator at work on a real control plane, told line by line."""
+"""`python -m hack.demo`: the operator at work on a real control plane, reported line by line."""

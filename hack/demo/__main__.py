@@ -1,8 +1,9 @@
 """The demo: a control plane, the operator and a hollow node; the example jobs from creation to deletion.
 
-It is played twice, since kubelets have not always behaved alike: on a hollow node of the oldest age, and on one of the newest.
+With `--page` the jobs stay, and the page of `kubectl tfjob dashboard` shows them until Ctrl-C. Otherwise the demo runs twice,
+since kubelets have not always behaved alike: on a hollow node of the oldest version, and on one of the newest.
 
-Exit codes: 0 when every job ended as it should and everything was collected, 1 when not, with what went wrong.
+Exit codes: 0 when every job ended as it should and everything was collected, 1 when not, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from hack.control_plane import ControlPlane, ControlPlaneError
+from hack.demo.alpha import FILES as ALPHA_FILES
+from hack.demo.alpha import Alpha
 from hack.demo.errors import DemoError
+from hack.demo.page import keep_up
 from hack.demo.policies import FILES, Policies
 from hack.demo.stage import Stage
 from hack.demo.teller import Teller
@@ -42,14 +46,20 @@ EXPECTED: Final = {
     "04-smoke-gpu.yaml": ConditionType.SUCCEEDED,
     "05-master-ps-worker.yaml": ConditionType.SUCCEEDED,
     "06-invalid.yaml": ConditionType.FAILED,
+    "migration/v1alpha2.yaml": ConditionType.SUCCEEDED,
+    "migration/v1beta1-gpu.yaml": ConditionType.SUCCEEDED,
+    "migration/v1beta1-master.yaml": ConditionType.SUCCEEDED,
+    "migration/v1beta2.yaml": ConditionType.SUCCEEDED,
 }
 NAMESPACES: Final = ("kubeflow", "default")
+APIS: Final = "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1,tensorflow.org/v1alpha1"
 LIFE_LIMIT_S: Final = 60.0  # the longest example takes three seconds; a busy machine may be ten times slower
 GONE_LIMIT_S: Final = 60.0
+END_LIMIT_S: Final = 10.0
 
 
 class Demo:
-    """The first act, and the end of all: the seed documents' jobs from creation to deletion."""
+    """The first act, and the clean-up at the end: the example jobs from creation to deletion."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -76,7 +86,7 @@ class Demo:
         }
 
     def _is_cleaned_up(self) -> bool:
-        """Whether every pod that is left has ended: the default clean-up policy takes the others with the job's end."""
+        """Whether every pod that is left has ended: the default clean-up policy deletes the others when the job ends."""
         return all(
             pod.status.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED} and pod.metadata.deletion_timestamp is None
             for pod in self._stage.pods.indexer.list()
@@ -85,11 +95,12 @@ class Demo:
     async def show(self) -> None:
         """Show what a user would look at."""
         await self._stage.kubectl("get", "tfjobs,pods,services", "--namespace=kubeflow", show=True)
+        await self._stage.kubectl("get", "tfjobs.v1beta1.kubeflow.org", "--namespace=default", show=True)
         await self._stage.kubectl("describe", "tfjob", "mnist", "--namespace=kubeflow", show=True)
         await self._stage.kubectl("describe", "tfjob", "invalid", "--namespace=kubeflow", show=True, only="Events:")
 
     async def delete(self) -> None:
-        """Delete the jobs, and wait until the garbage collector has taken all that was theirs."""
+        """Delete the jobs, and wait until the garbage collector has deleted all their children."""
         for namespace in NAMESPACES:
             await self._stage.kubectl("delete", "tfjobs", "--all", f"--namespace={namespace}", show=True)
         informers = (self._stage.jobs, self._stage.pods, self._stage.services)
@@ -101,7 +112,7 @@ class Demo:
 
 @contextlib.asynccontextmanager
 async def running(name: str, command: Sequence[str], log: Path) -> AsyncIterator[None]:
-    """Run a part as a process of its own; on leaving end it by SIGTERM. Raises DemoError when that does not end it well."""
+    """Run a part as a process of its own; on leaving end it by SIGTERM. Raises DemoError if it died or does not exit with 0."""
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(*command, stdout=out, stderr=out, cwd=ROOT)
     try:
@@ -109,8 +120,10 @@ async def running(name: str, command: Sequence[str], log: Path) -> AsyncIterator
         if process.returncode is not None:
             raise DemoError(f"the {name} died with code {process.returncode}:\n{_tail(log)}")
         process.terminate()
-        async with asyncio.timeout(10):
-            code = await process.wait()
+        try:
+            code = await asyncio.wait_for(process.wait(), END_LIMIT_S)
+        except TimeoutError:
+            raise DemoError(f"the {name} has not ended {END_LIMIT_S:.0f} s after SIGTERM:\n{_tail(log)}") from None
         if code != 0:
             raise DemoError(f"the {name} ended with code {code}:\n{_tail(log)}")
     finally:
@@ -128,25 +141,42 @@ async def play(plane: ControlPlane, teller: Teller) -> None:
     await asyncio.to_thread(prepare, plane)
     teller.say("TFJob CRD applied")
     for kubelet in (OLDEST, NEWEST):
-        await play_on(kubelet, plane, teller)
+        async with at_work(kubelet, plane, teller) as operator_log:
+            await play_on(plane, teller, operator_log)
 
 
-async def play_on(kubelet: Kubernetes, plane: ControlPlane, teller: Teller) -> None:
-    """Play all acts, with pods that live and end as on a kubelet of this version. Raises DemoError or ControlPlaneError."""
-    settings = load_settings(str(plane.kubeconfig))
+async def show_page(plane: ControlPlane, teller: Teller) -> None:
+    """Keep the page up until Ctrl-C, on a control plane that is up. Raises DemoError or ControlPlaneError."""
+    await asyncio.to_thread(prepare, plane)
+    async with at_work(NEWEST, plane, teller):
+        await keep_up(plane, teller)
+
+
+@contextlib.asynccontextmanager
+async def at_work(kubelet: Kubernetes, plane: ControlPlane, teller: Teller) -> AsyncIterator[Path]:
+    """Run the operator and a hollow node whose pods live and end as on a kubelet of this version; yield the operator's log.
+
+    Raises DemoError when one of them ends by itself.
+    """
     flags = ("--kubeconfig", str(plane.kubeconfig))
     node_flags = (*flags, f"--kubernetes={kubelet}")
     operator_log = plane.directory / "logs" / f"operator-{kubelet}.log"
     node_log = plane.directory / "logs" / f"hollow-node-{kubelet}.log"
     async with (
-        HttpTransport(settings) as transport,
         running(
-            "operator", (sys.executable, "-m", "tfjob_operator.controller", *flags, "--monitoring-port=0"), operator_log
+            "operator",
+            (sys.executable, "-m", "tfjob_operator.controller", *flags, "--monitoring-port=0", APIS),
+            operator_log,
         ),
         running("hollow node", (sys.executable, "-m", "hack.hollow_node", *node_flags), node_log),
-        asyncio.TaskGroup() as tasks,
     ):
         teller.say(f"operator and hollow node started; the node behaves as a kubelet of Kubernetes {kubelet}")
+        yield operator_log
+
+
+async def play_on(plane: ControlPlane, teller: Teller, operator_log: Path) -> None:
+    """Play all acts. Raises DemoError or ControlPlaneError."""
+    async with HttpTransport(load_settings(str(plane.kubeconfig))) as transport, asyncio.TaskGroup() as tasks:
         factory = SharedInformerFactory(RestClient(transport))
         stage = Stage(plane, teller, factory)
         demo = Demo(stage)
@@ -157,6 +187,7 @@ async def play_on(kubelet: Kubernetes, plane: ControlPlane, teller: Teller) -> N
             await demo.show()
             await Policies(stage).play()
             await demo.delete()
+            await Alpha(stage).play()
         except DemoError as error:
             raise DemoError(f"{error}\n\nThe operator's last words:\n{_tail(operator_log)}") from None
         finally:
@@ -164,23 +195,26 @@ async def play_on(kubelet: Kubernetes, plane: ControlPlane, teller: Teller) -> N
 
 
 def prepare(plane: ControlPlane) -> None:
-    """Make what the jobs need: the CRD, and the namespace of the examples. Blocks."""
-    plane.run_kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
+    """Make what the jobs need: the CRDs, and the namespace of the examples. Blocks."""
+    for manifest in ("base/crd.yaml", "addons/alpha/crd.yaml"):
+        plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / manifest))
     plane.wait_for_crd("tfjobs.kubeflow.org")
+    plane.wait_for_crd("tfjobs.tensorflow.org")
     plane.restart_controller_manager()  # so that the garbage collector knows of TFJobs at once and not in half a minute
     plane.create_namespace("kubeflow")
 
 
 def main() -> int:
     """Run the demo; returns the exit code."""
+    with_page = sys.argv[1:] == ["--page"]
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     teller = Teller(time.monotonic())
     code = 0
     try:
         teller.say("starting etcd, kube-apiserver and kube-controller-manager")
-        with ControlPlane.start("demo") as plane:
+        with ControlPlane.start("demo", extra_controllers=["job"]) as plane:
             teller.say(f"control plane is up at {plane.server}")
-            asyncio.run(play(plane, teller))
+            asyncio.run(show_page(plane, teller) if with_page else play(plane, teller))
     except* (DemoError, ControlPlaneError) as group:
         code = 1
         for error in group.exceptions:
@@ -189,9 +223,9 @@ def main() -> int:
         code = 130
         print("\ninterrupted; everything that ran has been stopped", file=sys.stderr)
     if code == 0:
-        teller.say(
-            f"done: {len(EXPECTED) + len(FILES)} jobs ended as they should, on kubelets of {OLDEST} and {NEWEST}"
-        )
+        count = len(EXPECTED) + len(FILES) + len(ALPHA_FILES)
+        teller.say(f"done: {count} jobs ended as they should, on kubelets of {OLDEST} and {NEWEST}")
+        teller.say("to look at such jobs on a live page: make demo-page")
     return code
 
 

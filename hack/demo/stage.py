@@ -1,4 +1,4 @@
-"""What all acts of the demo share: kubectl, the demo's own view of the cluster, and the one who tells of it."""
+"""What all acts of the demo share: kubectl, the demo's own view of the cluster, and the teller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hack.demo.teller import Teller, ToldHandler
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.v1.constants import CHILD_SELECTOR, TFJOBS
 from tfjob_operator.api.v1.types import TFJob
-from tfjob_operator.controller.tfjob.children import Pod, Service
+from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.informers import Codec, SharedInformerFactory
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Stage:
         ToldHandler(teller, "pod", self.pods, state_of_pod)
 
     async def create(self, example: str) -> str:
-        """Create an example's job; answers its name. Raises DemoError when kubectl says something else."""
+        """Create an example's job; return its name. Raises DemoError when kubectl prints something else."""
         created = await self.kubectl("create", "-f", str(EXAMPLES / example))
         self.teller.say(created.strip())
         match = re.search(r"tfjob\.kubeflow\.org/(\S+) created", created)
@@ -48,7 +48,7 @@ class Stage:
         return match[1]
 
     async def kubectl(self, *arguments: str, show: bool = False, only: str = "") -> str:
-        """Run kubectl and answer what it prints; `show` it, if wanted from the text `only` on."""
+        """Run kubectl and return what it prints; `show` prints it, from the text `only` on if that is given."""
         self.teller.say()
         self.teller.say(f"$ kubectl {shlex.join(arguments)}")
         done = await asyncio.to_thread(self._plane.run_kubectl, *arguments)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tfjob_operator.api.core import ContainerStatus
     from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.tfjob.children import Pod
+    from tfjob_operator.controller.jobs.children import Pod
 
 
 def state_of_job(job: TFJob) -> str:
@@ -19,7 +19,7 @@ def state_of_job(job: TFJob) -> str:
 
 
 def state_of_pod(pod: Pod) -> str:
-    """Return the phase, or what is more to the point: on its way out, why it waits, how often it restarted, how it ended."""
+    """Return the phase with why containers wait, how they ended or how often they restarted; or that the pod is terminating."""
     if pod.metadata.deletion_timestamp is not None:
         return "Terminating"
     notes = [note for status in pod.status.container_statuses or () if (note := _note(status))]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1.types import TFJob
-from tfjob_operator.controller.tfjob.children import Pod
+from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.informers import object_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Teller:
         self._changed.set()
 
     async def wait_until(self, done: Callable[[], bool], limit_s: float) -> bool:
-        """Wait until `done` answers true; it is asked after each change. False when `limit_s` seconds have passed."""
+        """Wait until `done` returns true; it is called after each change. Return False when `limit_s` seconds have passed."""
         try:
             async with asyncio.timeout(limit_s):
                 while not done():
@@ -48,7 +48,7 @@ class Teller:
 
 
 class ToldHandler(Generic[O]):
-    """Tells of every object whose state reads differently from what was told last."""
+    """Prints every object whose state differs from what was printed last."""
 
     def __init__(
         self, teller: Teller, kind: str, informer: SharedIndexInformer[O], state_of: Callable[[O], str]
@@ -60,15 +60,15 @@ class ToldHandler(Generic[O]):
         informer.add_event_handler(self)
 
     def on_add(self, item: O, _is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - the informers' signature
-        """Tell of a new object."""
+        """Print a new object."""
         self._look(item)
 
     def on_update(self, _old: O, new: O, /) -> None:
-        """Tell of a change that a person would notice."""
+        """Print a change that a person would notice."""
         self._look(new)
 
     def on_delete(self, gone: O | Tombstone[O], /) -> None:
-        """Tell that an object is gone."""
+        """Print that an object is deleted."""
         key = meta_key(object_of(gone).metadata)
         self._told.pop(key, None)
         self._teller.tell(f"{self._kind} {key}", "gone")

@@ -55,7 +55,7 @@ def flags() -> argparse.ArgumentParser:
 
 
 def _version(text: str) -> Kubernetes:
-    """Read the version; what argparse shows of a ValueError says nothing."""
+    """Parse the version; argparse would not show the message of a ValueError."""
     try:
         kubernetes = Kubernetes.parse(text)
     except ValueError as error:
@@ -66,10 +66,9 @@ def _version(text: str) -> Kubernetes:
 
 
 async def _run(options: argparse.Namespace, settings: Settings) -> None:
-    agent = "hollow-node"  # else the API server would take its requests for the operator's
     async with (
-        HttpTransport(settings, user_agent=agent) as writes,
-        HttpTransport(settings, user_agent=agent) as watches,
+        HttpTransport(settings, user_agent="hollow-node") as writes,
+        HttpTransport(settings, user_agent="hollow-node") as watches,
     ):
         node = HollowNode(
             RestClient(writes, field_manager="hollow-node"),

@@ -1,4 +1,4 @@
-"""Addresses for pods: one each, never two pods with the same one at a time."""
+"""Addresses for pods: one each, and no two pods have the same one at a time."""
 
 from __future__ import annotations
 

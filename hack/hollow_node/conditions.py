@@ -1,4 +1,4 @@
-"""The conditions of a pod that a kubelet draws from its containers. Pure.
+"""The conditions of a pod that a kubelet derives from its containers. Pure.
 
 Conditions of other types belong to others and are left alone.
 """
@@ -27,10 +27,10 @@ _Drawn = tuple[bool, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What the conditions say besides what the containers show.
+    """What the conditions depend on besides the containers.
 
     `ended`: the phase that the pod has, or is about to have, because it is over. `sandbox`: whether it has one; None where
-    kubelets do not tell.
+    kubelets do not report that.
     """
 
     ended: str | None = None
@@ -64,7 +64,7 @@ def set_condition(
 def summarise(
     conditions: Sequence[Condition] | None, containers: PodContainers, told: Told, now: datetime
 ) -> list[Condition]:
-    """Draw the kubelet's conditions, in its words."""
+    """Set the conditions that a kubelet derives, with its reasons and messages."""
     drawn: dict[str, _Drawn] = {"PodScheduled": (True, "", "")}
     if told.sandbox is not None:
         drawn[SANDBOX] = (told.sandbox, "", "")

@@ -31,11 +31,11 @@ from hack.hollow_node.script import (
     STATUS_UNKNOWN,
     Outcome,
     Run,
-    Script,
 )
 from hack.kubernetes_versions import EXIT_CODES_SURVIVE_DELETION
 
 if TYPE_CHECKING:
+    from hack.hollow_node.script import Behaviour
     from hack.hollow_node.timing import Timing
     from hack.kubernetes_versions import Kubernetes
 
@@ -50,7 +50,7 @@ class Rules:
     """What decides about the containers of a pod besides their statuses."""
 
     pod: HollowPod
-    script: Script
+    script: Behaviour
     timing: Timing
     kubernetes: Kubernetes
 
@@ -77,17 +77,17 @@ def fresh(spec: ContainerSpec, reason: str) -> ContainerStatus:
 
 
 def last_end(status: ContainerStatus) -> Terminated | None:
-    """How the container's latest finished run ended, also while it waits to run again."""
+    """Return how the container's last finished run ended, also while it waits to run again; None if it runs or never ended."""
     return status.state.terminated or (None if status.state.running else status.last_state.terminated)
 
 
 def waits_for(status: ContainerStatus) -> str:
-    """Return the reason for which a container waits, or nothing."""
+    """Return the reason for which a container waits, "" if it does not wait."""
     return status.state.waiting.reason if status.state.waiting is not None else ""
 
 
-def current_run(script: Script, status: ContainerStatus) -> Run:
-    """Return what the run does that is going on."""
+def current_run(script: Behaviour, status: ContainerStatus) -> Run:
+    """Return the script's entry for the run that is going on."""
     return script.run(status.name, status.restart_count)
 
 
@@ -97,7 +97,7 @@ def end_of(running: Running, run: Run) -> datetime | None:
 
 
 def advance_container(status: ContainerStatus, rules: Rules, now: datetime) -> tuple[ContainerStatus, datetime | None]:
-    """Make the next transition if it is due. What befalls the whole pod is left to the pod."""
+    """Make the next transition if it is due. What happens to the whole pod is left to `disruptions`."""
     if status.state.running is not None:
         run = current_run(rules.script, status)
         end = end_of(status.state.running, run)
@@ -122,7 +122,7 @@ def advance_container(status: ContainerStatus, rules: Rules, now: datetime) -> t
 
 
 def _restart_delay(status: ContainerStatus, previous: Terminated, timing: Timing) -> float:
-    """Seconds between an end and the next start; a restart of all containers knows no back-off."""
+    """Return the seconds between an end and the next start; a restart of all containers has no back-off."""
     if previous.reason == RESTARTING_ALL:
         return 0.0
     lasted = 0.0
@@ -132,7 +132,7 @@ def _restart_delay(status: ContainerStatus, previous: Terminated, timing: Timing
 
 
 def terminate(status: ContainerStatus, exit_code: int, finished: datetime, reason: str = "") -> ContainerStatus:
-    """End the run that is going on."""
+    """End the run that is going on, if there is one."""
     running = status.state.running
     if running is None:
         return status
@@ -147,13 +147,13 @@ def terminate(status: ContainerStatus, exit_code: int, finished: datetime, reaso
 
 
 def unknown_end(when: str) -> Terminated:
-    """Return the end of a container that the kubelet can not find any more when the pod is `when`."""
+    """Return the end that a kubelet reports for a container that it could not find when the pod was `when`."""
     message = f"The container could not be located when the pod was {when}"
     return Terminated(exit_code=SIGKILL_EXIT, reason=STATUS_UNKNOWN, message=message)
 
 
 def call_unknown(status: ContainerStatus) -> ContainerStatus:
-    """Call a container terminated of whose end nothing is known."""
+    """Report a container as terminated although nothing is known of its end."""
     state = ContainerState(terminated=unknown_end("terminated"))
     return replace(status, ready=False, started=False, state=state)
 
@@ -167,7 +167,7 @@ def lose(status: ContainerStatus, kubernetes: Kubernetes) -> ContainerStatus:
 
 
 def restart_with_all(status: ContainerStatus, now: datetime) -> ContainerStatus:
-    """Take a container down for a restart of all. What it ended with itself is not kept. One that never ran is left alone."""
+    """Stop a container for a restart of all. Its own exit code, if it had one, is not kept. If it never ran, do nothing."""
     run = status.state.running or last_end(status)
     if run is None:
         return status
@@ -186,11 +186,11 @@ def _start(
     status: ContainerStatus, rules: Rules, previous: Terminated | None, now: datetime
 ) -> tuple[ContainerStatus, datetime | None]:
     """Run the container, or say why it does not start."""
-    counted = previous is None or previous.reason == RESTARTING_ALL  # which counts when it takes the containers down
+    counted = previous is None or previous.reason == RESTARTING_ALL  # `restart_with_all` has counted already
     restart_count = status.restart_count if counted else status.restart_count + 1
     run = rules.script.run(status.name, restart_count)
     match run.outcome:
-        case Outcome.NEVER_START | Outcome.REJECTED:  # a kubelet rejects pods, and not what it has let in
+        case Outcome.NEVER_START | Outcome.REJECTED:  # a kubelet does not reject a pod that it has admitted
             return wait(status, CREATING, "", previous), None
         case Outcome.IMAGE_PULL_BACK_OFF:
             return wait(status, "ImagePullBackOff", f'Back-off pulling image "{status.image}"', previous), None
@@ -215,7 +215,7 @@ def _start(
 
 
 def _fail_to_start(status: ContainerStatus, rules: Rules, now: datetime) -> tuple[ContainerStatus, datetime | None]:
-    """Return what the runtime answers when there is no such program: a container that has ended and never ran."""
+    """Return what the runtime reports when there is no such program: a container that has ended and never ran."""
     ended = terminate(status, START_ERROR_EXIT, now, START_ERROR)
     if rules.is_final(ended):
         return ended, None
@@ -224,5 +224,5 @@ def _fail_to_start(status: ContainerStatus, rules: Rules, now: datetime) -> tupl
 
 
 def _digest(text: str) -> str:
-    """64 hexadecimal digits as a container runtime shows them, the same ones whenever they are asked for."""
+    """Return 64 hexadecimal digits as a container runtime shows them, always the same for the same text."""
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,6 +1,6 @@
 """What a kubelet does with a pod that is to be deleted. Pure.
 
-Nothing starts any more; once nothing runs the pod may go.
+No container starts any more; once none runs, the kubelet confirms the deletion.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from hack.hollow_node.conditions import SANDBOX, holds
 from hack.hollow_node.containers import CREATING, INITIALIZING, call_unknown, last_end, lose, wait, waits_for
 from hack.hollow_node.moment import Moment, Removal, Step
-from hack.hollow_node.objects import FAILED, SUCCEEDED, ContainerState
-from hack.hollow_node.pod_containers import is_done
+from hack.hollow_node.objects import FAILED, ContainerState
+from hack.hollow_node.pod_containers import ended_phase
 from hack.hollow_node.stopping import stop
 from hack.kubernetes_versions import (
     CONTAINERS_END_BEFORE_PHASE,
@@ -25,18 +25,26 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from hack.hollow_node.objects import ContainerStatus
+    from hack.hollow_node.pod_containers import PodContainers
 
 
 def delete(moment: Moment) -> Step:
     """Make the next step of a deletion."""
-    asked, deadline = moment.asked, moment.pod.metadata.deletion_timestamp or moment.now
+    asked, deadline = moment.asked, moment.deadline
     if moment.kubernetes.has(DELETION_ENDS_IN_TERMINAL_PHASE):
         return _delete_to_the_end(moment, asked, deadline)
     return _delete_by_policy(moment, asked, deadline)
 
 
+def deleted_phase(containers: PodContainers, before: str) -> str:
+    """Return the last phase of a deleted pod whose containers were stopped: terminal since 1.27, before that by its policy."""
+    if containers.rules.kubernetes.has(DELETION_ENDS_IN_TERMINAL_PHASE):
+        return ended_phase(containers.mains)
+    return containers.outcome() or containers.phase(before)
+
+
 def _delete_by_policy(moment: Moment, asked: datetime, deadline: datetime) -> Step:
-    """How kubelets before 1.27 left deleted pods: in the phase that the policy makes of what has ended."""
+    """Delete as kubelets before 1.27 did: the last phase follows from the restart policy and from what has ended."""
     if not moment.kubernetes.has(CONTAINERS_END_BEFORE_PHASE) and _lose_inits(moment):
         return Step(moment.report(moment.status.phase), moment.now)
     ran = any(c.state.running is not None for c in moment.containers.all())
@@ -51,14 +59,14 @@ def _delete_by_policy(moment: Moment, asked: datetime, deadline: datetime) -> St
     mains = _with_the_unstarted(moment)
     if not ran and not lags and mains == moment.containers.mains:
         return Step(moment.status, removal=Removal.FINAL)
-    outcome = moment.containers.outcome()
-    phase = outcome or moment.containers.phase(moment.status.phase)
-    told = moment.report(phase, ended=outcome, sandbox=False)
+    told = moment.report(
+        deleted_phase(moment.containers, moment.status.phase), ended=moment.containers.outcome(), sandbox=False
+    )
     return Step(replace(told, container_statuses=mains), removal=Removal.FINAL)
 
 
 def _with_the_unstarted(moment: Moment) -> list[ContainerStatus]:
-    """Return the ordinary containers as kubelets since 1.25 leave them: what never ran has ended; the phase ignores it."""
+    """Return the ordinary containers as kubelets since 1.25 leave them: what never ran has ended; the phase ignores that."""
     mains = moment.containers.mains
     if not moment.kubernetes.has(UNSTARTED_ARE_CALLED_UNKNOWN) or moment.containers.incomplete_inits():
         return mains
@@ -66,7 +74,7 @@ def _with_the_unstarted(moment: Moment) -> list[ContainerStatus]:
 
 
 def _lose_inits(moment: Moment) -> bool:
-    """Kubelets before 1.22 lost sight of an init container at once. Whether there was one."""
+    """Lose sight of running init containers, as kubelets before 1.22 did at once; return whether there was one."""
     lost = False
     for index, init in enumerate(moment.containers.inits):
         if init.state.running is not None:
@@ -77,7 +85,7 @@ def _lose_inits(moment: Moment) -> bool:
 
 
 def _delete_to_the_end(moment: Moment, asked: datetime, deadline: datetime) -> Step:
-    """How kubelets since 1.27 end deleted pods: in a terminal phase, whatever the policy."""
+    """Delete as kubelets since 1.27 do: the last phase is terminal, whatever the restart policy."""
     _give_up_waiting(moment)
     if _is_news(moment):
         moment.containers.end_by_themselves(moment.now)
@@ -88,12 +96,12 @@ def _delete_to_the_end(moment: Moment, asked: datetime, deadline: datetime) -> S
         return Step(moment.status, due)
     mains = moment.containers.mains
     if all(c.state.terminated is not None for c in mains):
-        outcome = SUCCEEDED if all(map(is_done, mains)) else FAILED
+        outcome = deleted_phase(moment.containers, moment.status.phase)
         return Step(moment.report(outcome, ended=outcome, sandbox=False), removal=Removal.FINAL)
-    told = moment.report(moment.status.phase, sandbox=False)
+    ended = moment.containers.outcome()
+    told = moment.report(moment.status.phase, ended=ended, sandbox=False)
     if told != moment.status:
         return Step(told, moment.now)
-    ended = None if moment.containers.nothing_began() else moment.containers.outcome()
     if not moment.containers.incomplete_inits():
         lost = [c if c.state.terminated is not None else call_unknown(c) for c in mains]
         moment.containers.mains = lost
@@ -101,13 +109,13 @@ def _delete_to_the_end(moment: Moment, asked: datetime, deadline: datetime) -> S
 
 
 def _is_news(moment: Moment) -> bool:
-    """Whether the status does not show yet how things stand before the pod is stopped."""
+    """Whether something changed before the pod was stopped that its status does not show yet."""
     ended, sandbox = moment.containers.outcome(), holds(moment.status.conditions, SANDBOX)
     return moment.report(moment.status.phase, ended=ended, sandbox=sandbox) != moment.status
 
 
 def _give_up_waiting(moment: Moment) -> None:
-    """End what waited to be started again; what has never run is about to be created for ever."""
+    """End containers that wait for a restart; those that never ran are from now on about to be created."""
     for group in (moment.containers.inits, moment.containers.mains):
         for index, container in enumerate(group):
             if not waits_for(container):

@@ -1,4 +1,4 @@
-"""What befalls a whole pod without its doing: the kubelet or the node take it away, or do not let it in. Pure."""
+"""What happens to a whole pod without its doing: eviction, shutdown or loss of its node, rejection, its deadline. Pure."""
 
 from __future__ import annotations
 
@@ -29,30 +29,39 @@ HARD_EVICTION_GRACE_S: Final = 1  # the grace of pods that a hard eviction thres
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What befalls the whole pod because the script of a running container says so, and since when."""
+    """What happens to the whole pod because its node shuts down or a running container's script says so, and since when."""
 
     outcome: Outcome
     since: datetime
+    reason: str = ""
 
 
 def due_fate(moment: Moment) -> Fate | None:
-    """Return what has happened to the whole pod by now."""
+    """Return what has happened to the whole pod by now. A shutdown ends only pods that have begun and are not over."""
+    shutdown = moment.place.shutdown
+    if (
+        shutdown is not None
+        and moment.now >= shutdown.since
+        and not moment.containers.nothing_began()
+        and not moment.containers.is_over()
+    ):
+        return Fate(Outcome.NODE_SHUTDOWN, shutdown.since)
     for status in moment.containers.all():
         if status.state.running is not None:
             run = current_run(moment.script, status)
             end = end_of(status.state.running, run)
             if run.outcome is not Outcome.EXIT and end is not None and moment.now >= end:
-                return Fate(run.outcome, end)
+                return Fate(run.outcome, end, run.reason)
     return None
 
 
 def meet(moment: Moment, fate: Fate) -> Step:
-    """Let the first of a fate and a deletion decide; but a lost node reports no deletion as carried out."""
+    """Let the fate or the deletion decide, whichever came first; but a lost node never confirms a deletion."""
     if fate.outcome is Outcome.NODE_LOST:
         return _stay_lost(moment, fate)
     if moment.deleting and moment.asked < fate.since.replace(microsecond=0):
         return delete(moment)
-    return _disrupt(moment, fate)
+    return moment.onward(_disrupt(moment, fate))
 
 
 def _stay_lost(moment: Moment, fate: Fate) -> Step:
@@ -70,12 +79,14 @@ def _stay_lost(moment: Moment, fate: Fate) -> Step:
 
 
 def _disrupt(moment: Moment, fate: Fate) -> Step:
-    """Evict for want of memory, or shut the node down. Since 1.22 what exits with 0 on SIGTERM has Succeeded."""
+    """Evict for lack of memory, or shut the node down. Since 1.22 a pod whose containers then exit with 0 has Succeeded."""
     if fate.outcome is Outcome.EVICTED:
-        change, reason, grace = EVICTED_MAY_SUCCEED, "Evicted", HARD_EVICTION_GRACE_S
+        change, reason, grace = EVICTED_MAY_SUCCEED, fate.reason or "Evicted", HARD_EVICTION_GRACE_S
         message = "The node was low on resource: memory. "
     else:
         change, grace = SHUTDOWN_TELLS_THE_TRUTH, moment.pod.spec.termination_grace_period_seconds
+        if moment.place.shutdown is not None:
+            grace = min(grace, moment.place.shutdown.grace_s)
         reason, message = "Terminated", "Pod was terminated in response to imminent node shutdown."
         if not moment.kubernetes.has(change):
             reason, message = "Shutdown", "Node is shutting, evicting pods"
@@ -92,7 +103,7 @@ def _disrupt(moment: Moment, fate: Fate) -> Step:
 
 
 def _disrupted(moment: Moment, status: HollowStatus, reason: str, message: str) -> HollowStatus:
-    """Say that the pod's end is not its own doing, where that is told."""
+    """Set the condition DisruptionTarget where kubelets have it: the pod's end is not its own doing."""
     if not moment.kubernetes.has(DISRUPTION_TARGET):
         return status
     conditions = set_condition(status.conditions, DISRUPTED, holds=True, now=moment.now, reason=reason, message=message)
@@ -100,7 +111,7 @@ def _disrupted(moment: Moment, status: HollowStatus, reason: str, message: str) 
 
 
 def rejection(moment: Moment) -> str | None:
-    """Why the kubelet does not let the pod in, if it does not."""
+    """Return the reason for which the kubelet rejects the pod, None if it does not."""
     if moment.status.start_time is not None:
         return None
     runs = (moment.script.run(container.name, 0) for container in moment.containers.all())
@@ -115,7 +126,7 @@ def reject(moment: Moment, reason: str) -> HollowStatus:
 
 
 def expiry(moment: Moment) -> datetime | None:
-    """When the pod has lived for its activeDeadlineSeconds, if it has any."""
+    """Return when the pod will have lived for its activeDeadlineSeconds, None if it has none or has not started."""
     seconds, since = moment.pod.spec.active_deadline_seconds, moment.status.start_time
     return None if seconds is None or since is None else since + timedelta(seconds=seconds)
 

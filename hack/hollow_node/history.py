@@ -1,8 +1,8 @@
 """Which runs of a script the predecessors of a pod have used up.
 
-A controller that deletes a failed pod and creates it again under the same name gives it the same annotations. For the list
-of runs to go on over such a re-creation, the node counts the runs of every pod that has a controller, and writes the counts
-into an annotation of the successor when it binds it. So they are durable as long as the pod that carries them.
+A controller that deletes a failed pod and creates it again under the same name gives it the same annotations. So that the
+list of runs goes on in the new pod, the node counts the runs of every pod that has a controller, and writes the counts into
+an annotation of the successor when it binds it. They are kept as long as the pod with this annotation.
 """
 
 from __future__ import annotations

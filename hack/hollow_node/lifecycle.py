@@ -4,7 +4,7 @@ In: the pod as the API server has it, the status that we reported last, the time
 status to report now, when to look again, and whether the pod is to be deleted. No clock, no I/O, no memory: whatever this
 node has to know of a pod's past is in the status itself, so a node that was killed goes on where it stopped.
 
-What is done differently from one version of Kubernetes to another is asked of `hack.kubernetes_versions`.
+What differs between the versions of Kubernetes is listed in `hack.kubernetes_versions`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hack.hollow_node.deletion import delete
 from hack.hollow_node.disruptions import due_fate, exceed_deadline, expiry, meet, reject, rejection
 from hack.hollow_node.moment import Moment, Place, Removal, Step
 from hack.hollow_node.objects import TERMINAL, HollowPod, HollowStatus
-from hack.hollow_node.script import WAITS, Outcome, Run, Script
+from hack.hollow_node.script import WAITS, Behaviour, Outcome, Run
 from hack.hollow_node.stopping import stop
 from hack.kubernetes_versions import CONTAINERS_END_BEFORE_PHASE, SANDBOX_CONDITION
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 _NEVER_RUN: Final = frozenset({Outcome.NEVER_START, Outcome.REJECTED, *WAITS})
-"""What the first container never does is run: a kubelet rejects a pod, and not what it was asked to delete before."""
+"""With these outcomes the first container never runs. A pod that is already being deleted is not rejected any more."""
 
 
-def advance(pod: HollowPod, script: Script, status: HollowStatus, now: datetime, place: Place) -> Step:
+def advance(pod: HollowPod, script: Behaviour, status: HollowStatus, now: datetime, place: Place) -> Step:
     """Let a pod's life go on up to `now`, by at most one transition of each container."""
     moment = Moment(pod, script, status, now, place)
     if status.phase in TERMINAL:
@@ -41,7 +41,7 @@ def advance(pod: HollowPod, script: Script, status: HollowStatus, now: datetime,
         return delete(moment)
     if (reason := rejection(moment)) is not None:
         return Step(reject(moment, reason))
-    return _go_on(moment)
+    return moment.onward(_go_on(moment))
 
 
 def _go_on(moment: Moment) -> Step:
@@ -75,7 +75,7 @@ def _rest(moment: Moment) -> Step:
 
 
 def _leaves_riddles(moment: Moment) -> bool:
-    """Whether a container of a pod that has ended waits for a restart that will never be: a native sidecar."""
+    """Whether, in a pod that has ended, a native sidecar still waits for a restart, which will never come."""
     return bool(moment.containers.sidecars) and any(waits_for(c) and last_end(c) for c in moment.containers.inits)
 
 
@@ -125,7 +125,7 @@ def _first_run(moment: Moment) -> Run:
 
 
 def _end(moment: Moment, outcome: str, *, was_over: bool) -> Step:
-    """All ordinary containers have ended for good: now the native sidecars, then the phase, which lags since 1.22."""
+    """End a pod whose ordinary containers have ended for good: first the native sidecars, then the phase, since 1.22 later."""
     last = moment.containers.last_finish() or moment.now
     if moment.containers.running_sidecars():
         due = stop(moment.containers, last, last + moment.grace, moment.now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -16,7 +17,7 @@ from hack.hollow_node.pod_containers import PodContainers
 from hack.kubernetes_versions import POD_OBSERVED_GENERATION, SANDBOX_CONDITION
 
 if TYPE_CHECKING:
-    from hack.hollow_node.script import Script
+    from hack.hollow_node.script import Behaviour
     from hack.hollow_node.timing import Timing
     from hack.kubernetes_versions import Kubernetes
 
@@ -30,14 +31,27 @@ class Removal(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Shutdown:
+    """A node shuts down: since when, and what grace it leaves to its pods, in seconds."""
+
+    since: datetime
+    grace_s: int
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
-    """Where a pod runs: the node, its address and version, the pod's own address, and how fast time is there."""
+    """Where a pod runs: the node, its address and version, the pod's own address, and how long things take there.
+
+    `shutdown`: the node's shutdown, if there is one. `up_since`: when its kubelet came back, if it was away.
+    """
 
     node: str
     host_ip: str
     pod_ip: str
     timing: Timing
     kubernetes: Kubernetes
+    shutdown: Shutdown | None = None
+    up_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +64,9 @@ class Step:
 
 
 class Moment:
-    """A pod, its script, the status that was reported last, the time and the place. A step changes `containers` and no more."""
+    """A pod, its script, the status that was reported last, the time and the place. A step changes only `containers`."""
 
-    def __init__(self, pod: HollowPod, script: Script, status: HollowStatus, now: datetime, place: Place) -> None:
+    def __init__(self, pod: HollowPod, script: Behaviour, status: HollowStatus, now: datetime, place: Place) -> None:
         self.pod = pod
         self.script = script
         self.status = status
@@ -63,7 +77,7 @@ class Moment:
 
     @property
     def deleting(self) -> bool:
-        """Whether the pod is to go."""
+        """Whether the pod is being deleted."""
         return self.pod.metadata.deletion_timestamp is not None
 
     @property
@@ -73,18 +87,31 @@ class Moment:
 
     @property
     def asked(self) -> datetime:
-        """When the deletion was asked for, in whole seconds as the server has it."""
+        """When the kubelet was asked for the deletion: at the server's time, in whole seconds, or when it came back."""
+        asked = (self.pod.metadata.deletion_timestamp or self.now) - self._deletion_grace
+        return asked if self.place.up_since is None else max(asked, self.place.up_since)
+
+    @property
+    def deadline(self) -> datetime:
+        """When a deletion has to be over: its grace after it was asked for."""
+        return self.asked + self._deletion_grace
+
+    @property
+    def _deletion_grace(self) -> timedelta:
         grace = self.pod.metadata.deletion_grace_period_seconds
-        seconds = self.pod.spec.termination_grace_period_seconds if grace is None else grace
-        return (self.pod.metadata.deletion_timestamp or self.now) - timedelta(seconds=seconds)
+        return self.grace if grace is None else timedelta(seconds=grace)
+
+    def onward(self, step: Step) -> Step:
+        """Return the step; if the pod is being deleted, a step after which nothing is due is followed by the deletion."""
+        return step if step.look_at is not None or not self.deleting else dataclasses.replace(step, look_at=self.now)
 
     @property
     def generation(self) -> int:
-        """The generation of the pod that its status speaks of, where kubelets tell."""
+        """The pod's generation as its status reports it; 0 where kubelets do not."""
         return self.pod.metadata.generation if self.kubernetes.has(POD_OBSERVED_GENERATION) else 0
 
     def report(self, phase: str, *, ended: str | None = None, sandbox: bool | None = None) -> HollowStatus:
-        """Put the status together from its parts. `sandbox`: None is what the containers tell."""
+        """Put the status together from its parts. `sandbox`: whether the pod has one; None: as its containers show."""
         status, containers, place = self.status, self.containers, self.place
         # A pod gets its address with its sandbox: before the first image is pulled, after volumes are there.
         prepared = any(waits_for(c) not in {CREATING, INITIALIZING} for c in containers.all())
@@ -109,7 +136,7 @@ class Moment:
         )
 
     def cut_off(self, reason: str, message: str) -> HollowStatus:
-        """How kubelets before 1.22 ended a pod: nothing is left of its status."""
+        """Return a status as kubelets before 1.22 ended a pod: Failed, without conditions and containers."""
         return replace(
             self.status,
             phase=FAILED,

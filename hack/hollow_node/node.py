@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-WORKERS: Final = 16  # status patches in flight: what keeps an API server on two cores busy without a line before it
+WORKERS: Final = 16  # status patches in flight: enough to keep an API server on two cores busy without a queue there
 SYNC_TIMEOUT_S: Final = 60.0
 RETRY_BASE_S: Final = 0.05
 RETRY_CAP_S: Final = 10.0
@@ -136,7 +136,7 @@ class HollowNode:
                 return
             try:
                 await self._sync(key)
-            except Exception as error:  # noqa: BLE001 - a pod that can not be synced must not stop the others
+            except Exception as error:  # noqa: BLE001 - a pod that cannot be synced must not stop the others
                 self._retry(key, error)
             else:
                 self._queue.forget(key)
@@ -153,19 +153,19 @@ class HollowNode:
             self._queue.add_after(key, delay)
 
     def _retry(self, key: str, error: Exception) -> None:
-        """Say what went wrong the first time; while the server is away each pod would repeat it."""
+        """Try again later. Log only the first failure, which would be repeated for each pod while the server is away."""
         if self._queue.num_requeues(key) == 0:
             ours = isinstance(error, ApiError)
             log.warning("pod_sync_failed", pod=key, error=str(error), exc_info=None if ours else error)
         self._queue.add_rate_limited(key)
 
     def _on_update(self, old: HollowPod, new: HollowPod) -> None:
-        """Skip the echoes of our own status patches: what counts of a status is in the runner's memory."""
+        """Skip the echoes of our own status patches: the runner remembers what it has reported."""
         if (old.metadata.uid, old.spec, _orders(old)) != (new.metadata.uid, new.spec, _orders(new)):
             self._queue.add(key_of(new))
 
 
 def _orders(pod: HollowPod) -> tuple[object, ...]:
-    """Return what other people may change in a living pod's metadata that this node obeys."""
+    """Return the metadata through which others tell this node what to do with a pod."""
     meta = pod.metadata
     return meta.deletion_timestamp, meta.deletion_grace_period_seconds, meta.annotations

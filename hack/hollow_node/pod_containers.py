@@ -1,6 +1,6 @@
 """The containers of one pod together, pure: who starts after whom, and what phase they make of the pod.
 
-Native sidecars are init containers that are not waited for: what stands behind one starts when it runs.
+Native sidecars are init containers whose end is not waited for: the containers after one start when it runs.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from hack.hollow_node.objects import FAILED, PENDING, RUNNING, SUCCEEDED
 from hack.hollow_node.restarts import RESTARTING_ALL, After, is_sidecar, may_restart_all
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hack.hollow_node.objects import ContainerStatus, HollowStatus
 
 
@@ -83,13 +85,13 @@ class PodContainers:
         return init.state.running is not None or (end is not None and end.reason != RESTARTING_ALL)
 
     def outcome(self) -> str | None:
-        """Return the phase with which the pod ends if it ends with what its containers, but for native sidecars, now are."""
+        """Return the phase with which the containers, except native sidecars, end the pod; None if they have not yet."""
         for init in self.inits:
             if init.name not in self.sidecars and not is_done(init) and self.rules.is_final(init):
                 return FAILED
         if not all(self.rules.is_final(c) for c in self.mains):
             return None
-        return SUCCEEDED if all(is_done(c) for c in self.mains) else FAILED
+        return ended_phase(self.mains)
 
     def is_over(self) -> bool:
         """Whether all containers have ended, and the pod with them."""
@@ -101,7 +103,7 @@ class PodContainers:
         return max((end for end in ends if end is not None), default=None)
 
     def restart_all(self) -> bool | None:
-        """Whether a rule has all containers restarted now; None: no rule could."""
+        """Whether all containers are now to be restarted by a rule; None: no container has such a rule."""
         spec = self.rules.pod.spec
         specs = (*spec.containers, *(spec.init_containers or ()))
         if not any(may_restart_all(container, self.rules.kubernetes) for container in specs):
@@ -139,7 +141,7 @@ class PodContainers:
             self.look(look)
 
     def end_by_themselves(self, now: datetime) -> None:
-        """Let end what is over by now, and nothing else."""
+        """End the runs that are over by now; start nothing."""
         for group in (self.inits, self.mains):
             for index, status in enumerate(group):
                 if status.state.running is not None:
@@ -158,9 +160,10 @@ class PodContainers:
         if trigger is None or trigger.state.terminated is None:
             return False
         due = trigger.state.terminated.finished_at or now
-        if any(c.state.running is not None for c in self.all()):
+        running = [c.name for c in self.all() if c.state.running is not None]
+        if running:
             grace = self.rules.pod.spec.termination_grace_period_seconds
-            due += timedelta(seconds=min(self.rules.script.on_stop.lasts, grace))
+            due += timedelta(seconds=min(grace, max(self.rules.script.stop(name).lasts for name in running)))
         if now < due:
             self.look(due)
             return True
@@ -170,7 +173,7 @@ class PodContainers:
         return True
 
     def _wait_for_inits(self, index: int) -> None:
-        """After a restart of all the others wait for the init container at `index` as they did at first."""
+        """Let the others, after a restart of all, wait for the init container at `index` as they did at first."""
         for group, start in ((self.inits, index + 1), (self.mains, 0)):
             for number, status in enumerate(group[start:], start):
                 if waits_for(status) == RESTARTING_ALL:
@@ -179,6 +182,11 @@ class PodContainers:
     def readied(self) -> list[ContainerStatus] | None:
         """Return the init containers' statuses as reported: ready means done, or running if it is a native sidecar."""
         return [c if c.name in self.sidecars else replace(c, ready=is_done(c)) for c in self.inits] or None
+
+
+def ended_phase(mains: Iterable[ContainerStatus]) -> str:
+    """Return the phase of a pod whose ordinary containers have ended for good."""
+    return SUCCEEDED if all(map(is_done, mains)) else FAILED
 
 
 def is_done(status: ContainerStatus) -> bool:

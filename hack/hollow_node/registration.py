@@ -1,4 +1,4 @@
-"""Our Node object: there, Ready and roomy while we run; gone afterwards if it was we who created it."""
+"""Our Node object: while we run it is Ready and has plenty of room; afterwards it is deleted if we created it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 ROOM: Final = {"cpu": "10000", "memory": "40Ti", "ephemeral-storage": "40Ti", "pods": "4096"}
-"""Far more than is ever asked for: how full a node is, is not what this one is here to show."""
+"""Far more than is ever requested: this node does not model how full a node is."""
 
 LEAVE_S: Final = 0.7  # the whole stop is to take no more than a second
 
@@ -81,7 +81,7 @@ def _status(name: str, address: str, now: datetime, kubernetes: Kubernetes) -> d
 
 
 async def _delete(client: RestClient, name: str, uid: str) -> None:
-    """Take our Node away if the server lets us, soon: who stops us is waiting, and may have stopped the server first."""
+    """Delete our Node if the server lets us, but give up soon: whoever stops us waits, and may have stopped the server."""
     with contextlib.suppress(ApiError, TimeoutError):
         async with asyncio.timeout(LEAVE_S):
             await client.delete(NODES, "", name, uid=uid)

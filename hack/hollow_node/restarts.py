@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hack.kubernetes_versions import Kubernetes
 
 RESTARTING_ALL: Final = "RestartingAllContainers"
-"""The reason of an end that another container's rule has brought about; the same in `state.waiting` and in `lastState`."""
+"""The reason of an end that another container's rule has caused; the same in `state.waiting` and in `lastState`."""
 
 
 class After(Enum):
@@ -28,7 +28,7 @@ class After(Enum):
 
 
 def is_sidecar(init: ContainerSpec, kubernetes: Kubernetes) -> bool:
-    """Whether an init container runs on beside the others. Where the kubelet does not know that, it has to end first."""
+    """Whether an init container runs on beside the others. A kubelet without native sidecars waits for its end."""
     return init.restart_policy == ALWAYS and kubernetes.has(NATIVE_SIDECARS)
 
 
@@ -54,7 +54,7 @@ def after(end: Terminated, container: ContainerSpec, pod_policy: str, kubernetes
         return After.RESTART
     if policy == NEVER:
         return After.NOTHING
-    if policy == ON_FAILURE or init:  # success is all that an init container is for
+    if policy == ON_FAILURE or init:  # an init container that has succeeded is not run again
         return After.RESTART if end.exit_code else After.NOTHING
     return After.RESTART
 

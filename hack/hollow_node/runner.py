@@ -40,7 +40,7 @@ POD_NETWORK: Final = "10.244.0.0/16"  # 65,534 pods
 
 @dataclass(slots=True)
 class _Life:
-    """What we remember of a pod of ours: the status that the server has from us, ahead of what the cache may show."""
+    """What we remember of a pod of ours: the status that we reported last, which the cache may not show yet."""
 
     uid: str
     status: HollowStatus
@@ -50,7 +50,7 @@ class PodRunner:
     """The pods of one node, each driven by calls of `sync`.
 
     Invariants: never two `sync` of the same key at once (the queue sees to it); `_lives` has the pods of this node that were
-    synced and not forgotten, and each holds an address; everything here can be had again from the API server, except for
+    synced and not forgotten, and each holds an address; everything here can be read again from the API server, except for
     the history of pods that are gone.
     """
 

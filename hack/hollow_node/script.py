@@ -1,6 +1,6 @@
 """What a pod's annotations tell its containers to do.
 
-In: annotations and the names of the containers. Out: a `Script`, which answers what the n-th run of a container does. Pure.
+In: annotations and the names of the containers. Out: a `Script`, which says what the n-th run of a container does. Pure.
 The grammar, for people, is in README.md beside this file. Whatever is wrong in an annotation becomes a run that never
 starts and says why (`CreateContainerConfigError`), because that is where the author of the pod looks; nothing is raised.
 """
@@ -11,7 +11,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 import msgspec
 
@@ -28,7 +28,7 @@ ON_STOP: Final = PREFIX + "on-stop"
 RUNS_BEFORE: Final = PREFIX + "runs-before"
 """Written by the node itself when it binds a pod; see `history`."""
 
-SIGTERM_EXIT: Final = 143  # 128 + 15: what a program without a handler answers to SIGTERM
+SIGTERM_EXIT: Final = 143  # 128 + 15: the exit code of a program that does not handle SIGTERM
 SIGKILL_EXIT: Final = 137  # 128 + 9
 
 START_ERROR: Final = "StartError"
@@ -37,11 +37,11 @@ STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
 """The reason of an end that the kubelet has lost sight of."""
 OUT_OF_CPU: Final = "OutOfcpu"
 
-MAX_SECONDS: Final = 10 * 365 * 86400.0  # longer is no plan but a typing error, and a date must remain a date
+MAX_SECONDS: Final = 10 * 365 * 86400.0  # longer is a typing error, and the end must remain a valid date
 
 
 class Outcome(Enum):
-    """What becomes of one run. The values are the words of the grammar."""
+    """What happens at the end of one run, or instead of it. The values are the words of the grammar."""
 
     EXIT = "exit"
     EVICTED = "evicted"
@@ -63,7 +63,7 @@ WAITS: Final = frozenset({Outcome.IMAGE_PULL_BACK_OFF, Outcome.CONFIG_ERROR, Out
 class Run:
     """One run: it lasts `lasts` seconds (infinite: until it is stopped), then `outcome` happens.
 
-    `exit_code` and `reason` belong to EXIT, `reason` to REJECTED and WAITING too, `message` to CONFIG_ERROR.
+    `exit_code` and `reason` belong to EXIT, `reason` to EVICTED, REJECTED and WAITING too, `message` to CONFIG_ERROR.
     """
 
     lasts: float = 2.0
@@ -78,9 +78,19 @@ DEFAULT_INIT_RUN: Final = Run(lasts=0.1)
 DEFAULT_STOP: Final = Run(lasts=0.0, exit_code=SIGTERM_EXIT)
 
 
+class Behaviour(Protocol):
+    """What the containers of one pod do. The same arguments always give the same result."""
+
+    def run(self, container: str, index: int, /) -> Run:
+        """Return what the run after `index` restarts does."""
+
+    def stop(self, container: str, /) -> Run:
+        """Return what a container does on SIGTERM: how long it goes on, and how it ends then."""
+
+
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What every run of every container of one pod does. `runs` holds a non-empty sequence for each container."""
+    """A behaviour that is written down: `runs` holds a non-empty sequence for each container."""
 
     runs: Mapping[str, Sequence[Run]]
     on_stop: Run = DEFAULT_STOP
@@ -91,12 +101,16 @@ class Script:
         runs = self.runs[container]
         return runs[min(self.runs_before.get(container, 0) + index, len(runs) - 1)]
 
+    def stop(self, _container: str) -> Run:
+        """Return what every container does on SIGTERM."""
+        return self.on_stop
+
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _MalformedError(ValueError):
-    """An annotation that can not be read; the message tells its author what to mend."""
+    """An annotation that cannot be read; the message tells its author what to correct."""
 
 
 _FATES: Final = {fate.value: fate for fate in (Outcome.EVICTED, Outcome.NODE_LOST, Outcome.NODE_SHUTDOWN)}
@@ -131,7 +145,7 @@ def parse_script(pod: HollowPod) -> Script:
     if not ours:
         return Script(runs)
     try:
-        for key in sorted(ours.keys() - {ON_STOP, RUNS_BEFORE}):  # so `run.<container>`, the closer word, comes last
+        for key in sorted(ours.keys() - {ON_STOP, RUNS_BEFORE}):  # `run.<container>`, more specific, comes last
             name = mains[0] if key == RUN else _container_in(key, runs)
             runs[name] = _parse_runs(key, ours[key])
         return Script(runs, _parse_stop(ours.get(ON_STOP)), _parse_runs_before(ours.get(RUNS_BEFORE)))
@@ -160,7 +174,7 @@ def _parse_run(key: str, word: str) -> Run:
         return Run(outcome=Outcome(match["outcome"]), reason=match["reason"])
     match = _RUN_PATTERN.fullmatch(word)
     if match is None or float(match["seconds"]) > MAX_SECONDS:
-        raise _MalformedError(f"annotation {key}: {word!r} can not be read: {_HELP}")
+        raise _MalformedError(f"annotation {key}: {word!r} cannot be read: {_HELP}")
     lasts, outcome = float(match["seconds"]), match["outcome"]
     if outcome in _FATES:
         return Run(lasts, _FATES[outcome])
@@ -172,7 +186,7 @@ def _parse_run(key: str, word: str) -> Run:
 
 
 def _parse_stop(text: str | None) -> Run:
-    """`ignore`, `lost`, or one run with an exit code: how long a container goes on after SIGTERM, and how it ends."""
+    """Parse `ignore`, `lost`, or one run with an exit code: how long a container goes on after SIGTERM, and how it ends."""
     if text is None:
         return DEFAULT_STOP
     if text.strip() in _STOPS:

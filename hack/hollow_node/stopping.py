@@ -1,4 +1,4 @@
-"""When the containers of a pod end that is stopped, and how, pure.
+"""When and how the containers end when a pod is stopped. Pure.
 
 SIGTERM goes to all ordinary containers at once, and to native sidecars when those have ended; SIGKILL to whatever is left at
 the deadline. A container that ends by itself before that keeps its own exit code. A kubelet reports nothing of it until the
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _End(NamedTuple):
-    """How one container ends; the earliest of what is possible comes about."""
+    """How one container may end; the earliest of its possible ends happens."""
 
     at: datetime
     exit_code: int
@@ -29,7 +29,7 @@ class _End(NamedTuple):
 
 
 def stop(containers: PodContainers, asked: datetime, deadline: datetime, now: datetime) -> datetime | None:
-    """End all that runs. Returns when that will be so, if it is later than now: then nothing has changed yet."""
+    """End all running containers. If the last one ends later than now, change nothing and return when to call this again."""
     ends = _ends(containers, asked, deadline)
     if not ends:
         return None
@@ -44,7 +44,7 @@ def stop(containers: PodContainers, asked: datetime, deadline: datetime, now: da
 
 
 def _ends(containers: PodContainers, asked: datetime, deadline: datetime) -> dict[str, _End]:
-    """Return the ends of all that runs."""
+    """Return the ends of all running containers."""
     ends: dict[str, _End] = {}
     for status in containers.all():
         if status.name not in containers.sidecars:
@@ -62,7 +62,7 @@ def _add(
     running = status.state.running
     if running is None:
         return
-    run, on_stop = current_run(containers.rules.script, status), containers.rules.script.on_stop
+    run, on_stop = current_run(containers.rules.script, status), containers.rules.script.stop(status.name)
     possible = [_End(deadline, SIGKILL_EXIT, "", by_itself=False)]
     if not math.isinf(on_stop.lasts):
         stopped = asked + timedelta(seconds=on_stop.lasts)
@@ -76,7 +76,7 @@ def _add(
 def _end(
     containers: PodContainers, status: ContainerStatus, end: _End, over: datetime, now: datetime
 ) -> ContainerStatus:
-    """End one container. The last ends when we get to it, since the moment of a deletion has whole seconds: it is too early."""
+    """End one container. The last one ends now: the deletion has a time in whole seconds, so the computed end is too early."""
     if end.reason == STATUS_UNKNOWN:
         return lose(status, containers.rules.kubernetes)
     started = status.state.running.started_at if status.state.running is not None else now

@@ -42,7 +42,7 @@ def pack(folder: Path, target: Path, prefix: str = "") -> Layer:
 
 
 def read(path: Path) -> Layer:
-    """Return a tar file as the layer that it is."""
+    """Return the layer in a tar file."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return Layer(path, digest, path.stat().st_size)

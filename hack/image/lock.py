@@ -2,8 +2,8 @@
 
 In: the requirements of setup.cfg, at the versions of hack/constraints.txt; and setuptools, which builds the wheel. Out:
 requirements.txt and build-requirements.txt beside this file, with the digests of the wheels for the image's Python on all
-`PLATFORMS`. To be run when a version changes. Asks the public index alone, whatever pip is told here of others; pip's options,
-such as --cert or --index-url, can be given. Exit codes: those of pip.
+`PLATFORMS`. To be run when a version changes. It uses only the public index, whatever this machine's settings of pip say; pip's
+options, such as --cert or --index-url, can be given. Exit codes: those of pip.
 """
 
 from __future__ import annotations

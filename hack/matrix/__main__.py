@@ -1,7 +1,7 @@
 """`python -m hack.matrix kubectl|sdk [--only CLIENT]...`: run a matrix of clients.
 
-Exit codes: 0 all is as it should be or as is known, 1 something is not, 2 a client cannot be had (no network, a package that
-is gone) or the arguments are wrong, 130 interrupted.
+Exit codes: 0 all is as it should be or a known difference, 1 something is not, 2 a client cannot be had (no network, a package
+that is gone) or the arguments are wrong, 130 interrupted.
 """
 
 from __future__ import annotations

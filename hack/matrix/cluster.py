@@ -1,6 +1,6 @@
 """A control plane with the operator and a hollow node, started step by step, as the checks of a client need them.
 
-The operator runs under the account that the manifests give it, so what a client applied is also what it lives on.
+The operator runs under the account that the manifests give it, so it has exactly the permissions that the client applied.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from hack.control_plane.errors import log_tail
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from hack.kubernetes_versions import Kubernetes
 
@@ -41,17 +42,24 @@ def control_plane(name: str) -> Iterator[tuple[ControlPlane, Kubernetes]]:
 def at_work(plane: ControlPlane) -> Iterator[None]:
     """Run operator and hollow node on a plane where the manifests have been applied; both end with the block.
 
-    Raises ControlPlaneError when one of them does not start, dies, or does not end well.
+    Raises ControlPlaneError when one of them does not start, dies, or does not exit with 0.
     """
-    plane.restart_controller_manager()  # else its garbage collector hears of TFJobs within half a minute only
-    account = plane.kubeconfig_for(ACCOUNT, ACCOUNT_GROUPS)
-    operator = ("-m", "tfjob_operator.controller", f"--kubeconfig={account}", "--monitoring-port=0")
-    node = ("-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}")
-    with (
-        _running("operator", operator, "operator_ready", plane.directory / "logs"),
-        _running("hollow-node", node, "runs the pods", plane.directory / "logs"),
-    ):
+    plane.restart_controller_manager()  # otherwise its garbage collector may take half a minute to notice TFJobs
+    with operator(plane), hollow_node(plane):
         yield
+
+
+def operator(plane: ControlPlane) -> AbstractContextManager[None]:
+    """Run the operator under its account; it ends with the block. Raises ControlPlaneError as `at_work` does."""
+    account = plane.kubeconfig_for(ACCOUNT, ACCOUNT_GROUPS)
+    program = ("-m", "tfjob_operator.controller", f"--kubeconfig={account}", "--monitoring-port=0")
+    return _running("operator", program, "operator_ready", plane.directory / "logs")
+
+
+def hollow_node(plane: ControlPlane) -> AbstractContextManager[None]:
+    """Run a hollow node for all pods; it ends with the block. Raises ControlPlaneError as `at_work` does."""
+    program = ("-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}")
+    return _running("hollow-node", program, "runs the pods", plane.directory / "logs")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
-"""What is known to differ, by check: an old client's lack, a server's, or our own until an issue is done.
+"""What is known to differ, by check: something that an old client or server lacks, or that we have not fixed yet.
 
-A row that is no longer true fails the matrix. docs/compatibility.md tells the same to users.
+A row that is no longer true fails the matrix. docs/compatibility.md says the same to users.
 """
 
 from __future__ import annotations

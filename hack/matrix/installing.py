@@ -1,4 +1,4 @@
-"""What a person does with the manifests: build, apply in both ways, look, take away. Each check is told by its name."""
+"""What a person does with the manifests: build, apply client side and server side, look, delete. Each check has a name."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
-
 from hack.matrix.cluster import MANIFESTS
 from hack.matrix.kubectl import expect, expect_in
+from hack.yaml_text import documents
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +31,7 @@ KUSTOMIZATIONS: Final = (
     *FLOW_CONTROL,
     "examples/training",
 )
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 MONITORING_KINDS: Final = {"ServiceMonitor": "servicemonitors", "PrometheusRule": "prometheusrules"}
 
 
@@ -53,14 +53,14 @@ class Check:
 
 
 def version(session: Session) -> None:
-    """The client is what it is taken for, and reads the server's version."""
+    """The client has the expected version, and reads the server's."""
     found = json.loads(session.kubectl("version", "--output=json"))
     expect(found["clientVersion"]["gitVersion"] == f"v{session.release.version}", "it is another release")
     expect("gitVersion" in found["serverVersion"], "it does not tell the server's version")
 
 
 def kustomize(folder: str, session: Session) -> None:
-    """The kustomize in this kubectl makes the same objects of a folder as the one in the plane's own kubectl."""
+    """The kustomize in this kubectl makes the same objects from a folder as the one in the control plane's own kubectl."""
     built = _objects(session.kubectl("kustomize", str(MANIFESTS / folder)))
     expected = _expected(session.plane, folder)
     expect(built.keys() == expected.keys(), f"other objects: {sorted(built.keys() ^ expected.keys())}")
@@ -68,31 +68,50 @@ def kustomize(folder: str, session: Session) -> None:
     expect(not differing, f"objects that differ: {differing}")
 
 
-def apply_client_side(session: Session) -> None:
-    """`kubectl apply -k` of the installation for an empty cluster makes every object."""
-    _expect_lines(session.kubectl("apply", "-k", str(MANIFESTS / INSTALLATION)), "created")
+def apply_server_side(session: Session) -> None:
+    """`kubectl apply --server-side -k` of the installation for an empty cluster makes every object."""
+    _expect_lines(session.kubectl("apply", "--server-side", "-k", str(MANIFESTS / INSTALLATION)), "serverside-applied")
     session.plane.wait_for_crd("tfjobs.kubeflow.org")  # kubectl 1.22 can not wait for conditions that are null
     session.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/tfjobs.kubeflow.org")
 
 
-def apply_server_side(session: Session) -> None:
-    """The same with `--server-side` over it: no conflict, since both ways write the same fields (M5)."""
-    _expect_lines(session.kubectl("apply", "--server-side", "-k", str(MANIFESTS / INSTALLATION)), "serverside-applied")
-
-
-def apply_client_side_again(session: Session) -> None:
-    """And client side once more: no conflict, and no specification changes.
-
-    Objects may be called `configured`: the API server has written the annotation with what was applied last in its own way.
-    """
+def apply_server_side_again(session: Session) -> None:
+    """Applying the same once more causes no conflict and changes no specification."""
     before = _specs(session)
-    _expect_lines(session.kubectl("apply", "-k", str(MANIFESTS / INSTALLATION)), "unchanged", "configured")
+    _expect_lines(session.kubectl("apply", "--server-side", "-k", str(MANIFESTS / INSTALLATION)), "serverside-applied")
     expect(_specs(session) == before, "a specification was changed")
 
 
+def apply_client_side(session: Session) -> None:
+    """Without `--server-side`, kubectl refuses the CRD, and nothing else, as too long for an annotation."""
+    before = _specs(session)
+    said = session.kubectl.refused("apply", "-k", str(MANIFESTS / INSTALLATION))
+    expect_in(said, '"tfjobs.kubeflow.org" is invalid', "metadata.annotations", "262144")
+    expect(said.count("is invalid") == 1, f"more is refused than the CRD: {said}")
+    expect(_specs(session) == before, "a specification was changed")
+
+
+def upgrade_crd(session: Session) -> None:
+    """A CRD that was applied client side, as long as it had one version, is taken over by `--force-conflicts`."""
+    session.kubectl("delete", "crd", "tfjobs.kubeflow.org")
+    (crd,) = documents((MANIFESTS / "base" / "crd.yaml").read_text())
+    versions = crd["spec"]["versions"]
+    crd["spec"]["versions"] = versions[:1]
+    session.kubectl("apply", "--filename=-", stdin=json.dumps(crd))
+    session.plane.wait_for_crd("tfjobs.kubeflow.org")
+    session.kubectl("annotate", "crd", "tfjobs.kubeflow.org", f"{LAST_APPLIED}-")
+    session.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(MANIFESTS / INSTALLATION))
+    served = [each["name"] for each in session.kubectl.read("get", "crd/tfjobs.kubeflow.org")["spec"]["versions"]]
+    expect(served == [each["name"] for each in versions], f"versions: {served}")
+
+
 def diff(session: Session) -> None:
-    """`kubectl diff` finds nothing that an apply would change."""
-    said = session.kubectl("diff", "-k", str(MANIFESTS / INSTALLATION))
+    """`kubectl diff --server-side` finds nothing that an apply would change.
+
+    Kubectl 1.22 shows managed fields too, and in them the time of the last apply.
+    """
+    settings = {"KUBECTL_EXTERNAL_DIFF": "diff -u -N -Itime"}
+    said = session.kubectl("diff", "--server-side", "-k", str(MANIFESTS / INSTALLATION), environment=settings)
     expect(not said.strip(), f"differences: {said}")
 
 
@@ -104,7 +123,7 @@ def api_resources(session: Session) -> None:
 
 
 def explain(session: Session) -> None:
-    """`kubectl explain` has the descriptions of the CRD; those of `spec` and `status` name what lies in them."""
+    """`kubectl explain` has the descriptions of the CRD; those of `spec` and `status` name the fields in them."""
     expect_in(session.kubectl("explain", "tfjob"), "TFJob", "kubeflow.org", "runs a distributed TensorFlow training")
     expect_in(session.kubectl("explain", "tfjobs.spec"), "successPolicy")
     expect_in(session.kubectl("explain", "tfjobs.status"), "conditions", "replicaStatuses")
@@ -120,7 +139,8 @@ def explain_fields(session: Session) -> None:
 
 def dry_run(folder: str, session: Session) -> None:
     """Another installation beside this one passes the API server's validation."""
-    lines = session.kubectl("apply", "--dry-run=server", "-k", str(MANIFESTS / folder)).splitlines()
+    dry = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-k", str(MANIFESTS / folder))
+    lines = session.kubectl(*dry).splitlines()
     expect(bool(lines) and all(line.endswith("(server dry run)") for line in lines), "not a dry run of every object")
 
 
@@ -131,7 +151,7 @@ def without_their_crds(session: Session) -> None:
 
 
 def apply_monitoring(session: Session) -> None:
-    """With CRDs of those kinds (which take everything) it is applied, and taken away again."""
+    """With CRDs of those kinds (without a schema), the overlay `monitoring` is applied, and deleted again."""
     for kind, plural in MONITORING_KINDS.items():
         crd = open_crd("monitoring.coreos.com", kind, plural)
         session.kubectl("create", "--filename=-", stdin=json.dumps(crd))
@@ -141,13 +161,13 @@ def apply_monitoring(session: Session) -> None:
 
 
 def apply_and_delete(folder: str, session: Session) -> None:
-    """A folder is applied, and taken away."""
+    """A folder is applied, and deleted."""
     session.kubectl("apply", "-k", str(MANIFESTS / folder))
     session.kubectl("delete", "-k", str(MANIFESTS / folder))
 
 
 def delete_installation(session: Session) -> None:
-    """`kubectl delete -k` takes away all that was applied, and waits for it."""
+    """`kubectl delete -k` deletes all that was applied, and waits until it is gone."""
     session.kubectl("delete", "-k", str(MANIFESTS / INSTALLATION))
     for name in ("crd/tfjobs.kubeflow.org", "namespace/kubeflow", "clusterrole/tf-job-operator"):
         expect_in(session.kubectl.refused("get", name), "NotFound")
@@ -164,8 +184,7 @@ _EXPECTED: Final[dict[str, dict[str, Any]]] = {}
 
 
 def _objects(text: str) -> dict[str, Any]:
-    objects = list(yaml.safe_load_all(text))
-    return {f"{item['kind']} {item['metadata']['name']}": item for item in objects}
+    return {f"{item['kind']} {item['metadata']['name']}": item for item in documents(text)}
 
 
 def _expect_lines(text: str, *ends: str) -> None:
@@ -198,10 +217,11 @@ def open_crd(group: str, kind: str, plural: str) -> dict[str, Any]:
 CHECKS: Final = (
     Check("version", version),
     *(Check(f"kustomize {folder}", functools.partial(kustomize, folder)) for folder in KUSTOMIZATIONS),
+    Check(f"apply --server-side -k {INSTALLATION}", apply_server_side),
+    Check(f"apply --server-side -k {INSTALLATION}, again", apply_server_side_again),
+    Check(f"diff --server-side -k {INSTALLATION}", diff),
     Check(f"apply -k {INSTALLATION}, client side", apply_client_side),
-    Check(f"apply -k {INSTALLATION}, server side", apply_server_side),
-    Check(f"apply -k {INSTALLATION}, client side again", apply_client_side_again),
-    Check(f"diff -k {INSTALLATION}", diff),
+    Check("apply --server-side over a CRD that was applied client side", upgrade_crd),
     Check("api-resources", api_resources),
     Check("explain", explain),
     Check("explain, single fields", explain_fields),
@@ -214,6 +234,6 @@ CHECKS: Final = (
         for folder in ("addons/gang-scheduling", *FLOW_CONTROL)
     ),
 )
-"""Before the operator starts."""
+"""Run before the operator starts."""
 REMOVING: Final = (Check(f"delete -k {INSTALLATION}", delete_installation),)
-"""After it has stopped."""
+"""Run after the operator has stopped."""

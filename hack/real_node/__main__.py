@@ -1,7 +1,6 @@
 """The command line: `python -m hack.real_node check`, `try`, and `run -- COMMAND...`.
 
-Exit codes: that of the command; 1 when this machine cannot do it, with the reason in plain words; 2 wrong usage; 130
-interrupted.
+Exit codes: that of the command; 1 when this machine cannot run a node, with the reason; 2 wrong usage; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def main() -> int:
     run = verbs.add_parser("run", help="run a command in the sandbox")
     run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clear up after a polite kill as after Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clear up after SIGTERM as after Ctrl-C
     try:
         _check()
         if given.verb == "check":

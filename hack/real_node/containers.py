@@ -1,6 +1,6 @@
 """containerd's command line, as far as a node needs it: images in, and the processes of containers.
 
-In: containerd's folder of programs and its socket. Out: what `ctr` says. Kubernetes' containers are in the namespace `k8s.io`.
+In: containerd's programs and its socket. Out: what `ctr` prints. Kubernetes' containers are in the namespace `k8s.io`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ class Containers:
         """Import an OCI archive under the name that stands in it. Raises ControlPlaneError."""
         output_of(*self._ctr, "images", "import", "--no-unpack", str(file), limit_s=300.0)
 
+    def tag(self, name: str, other: str) -> None:
+        """Give an image a second name. Raises ControlPlaneError."""
+        output_of(*self._ctr, "images", "tag", name, other, limit_s=30.0)
+
     def kill(self, container: str) -> None:
         """Kill all processes of a container by its ID. Raises ControlPlaneError."""
         output_of(*self._ctr, "tasks", "kill", "--signal=SIGKILL", "--all", container, limit_s=30.0)
@@ -53,7 +57,7 @@ def _resident(process: int) -> int:
 
 
 def pause_image(tools: Tools, name: str, work: Path) -> Path:
-    """Make the image of the process that holds a pod's namespaces: Debian's catatonit, which can do just that."""
+    """Make the image of the process that holds a pod's namespaces: Debian's catatonit has a mode for that."""
     tree = work / "pause"
     tree.mkdir()
     shutil.copy(tools.catatonit, tree / "catatonit")

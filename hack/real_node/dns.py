@@ -2,9 +2,9 @@
 
     python -m hack.real_node.dns KUBECONFIG ADDRESS HOSTS_FILE
 
-A headless service's name leads to the addresses of its ready endpoints, that of any other one to its ClusterIP. The whole
-list is one key of the work queue: however many endpoints change at once, it is written once. Ends with SIGTERM, and when
-dnsmasq does.
+The name of a headless service resolves to the addresses of its ready endpoints, that of any other service to its ClusterIP.
+The whole list is one key of the work queue: however many endpoints change at once, it is written once. Ends with SIGTERM, and
+when dnsmasq does.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Subset(Struct, frozen=True):
 
 
 class Endpoints(Struct, frozen=True):
-    """What stands behind a service."""
+    """The addresses behind a service."""
 
     metadata: ObjectMeta
     subsets: tuple[Subset, ...] = ()
 
 
 class NamedServiceSpec(Struct, frozen=True, rename={"cluster_ip": "clusterIP"}):
-    """How a service is reached."""
+    """The part of a service's spec that says how it is reached."""
 
     cluster_ip: str = ""
 
@@ -84,7 +84,7 @@ def hosts(services: Iterable[NamedService], endpoints: Iterable[Endpoints]) -> s
 
 
 async def run(settings: Settings, address: str, file: Path) -> None:
-    """Serve names until SIGTERM. Raises what ends a task of it."""
+    """Serve names until SIGTERM. Raises the exception of a task that fails."""
     file.write_text("")  # noqa: ASYNC240 - a small file, nobody else on this loop
     server = await asyncio.create_subprocess_exec(
         *("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-hosts", "--no-resolv", "--user=root"),

@@ -1,8 +1,8 @@
-"""From inside, before the command: the mounts and the network of the sandbox.
+"""What runs inside the sandbox before the command: it sets up the mounts and the network.
 
     python -m hack.real_node.inside FOLDER COMMAND...
 
-- Whatever a node's programs write below /etc, /run and /var, by paths that cannot be set, lands in the folder (overlays).
+- What a node's programs write below /etc, /run and /var, to paths that cannot be configured, lands in the folder (overlays).
 - The kubelet sets a handful of the kernel's settings that are not of any namespace; it gets plain files in their place.
 - The node's address is on a bridge without ports, so that it is neither a loopback address, which endpoints may not have, nor
   reachable from anywhere else.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 FOLDER_VARIABLE: Final = "TFJOB_REAL_NODE"
-"""Set in the sandbox: the folder, on a disk, that goes with it."""
+"""Set in the sandbox: its folder, which is on a disk."""
 TOOLS_FILE: Final = "tools.json"
 NODE_ADDRESS: Final = "172.30.0.1"
 PRIVATE: Final = ("/etc", "/run", "/var")
@@ -32,7 +32,7 @@ KERNEL_SETTINGS: Final = (
 
 
 def main() -> None:
-    """Furnish the sandbox and become the command."""
+    """Set the sandbox up, then exec the command."""
     folder, command = Path(sys.argv[1]), sys.argv[2:]
     _mounts(folder)
     _network()
@@ -53,7 +53,7 @@ def _mounts(folder: Path) -> None:
         stand_in = folder / "private" / setting.replace("/", ".")
         stand_in.write_text(real.read_text())
         _do("mount", "--bind", str(stand_in), str(real))
-    _do("mount", "--make-rshared", "/")  # as every init does: volumes of containers need it
+    _do("mount", "--make-rshared", "/")  # as every init system does: volumes of containers need it
 
 
 def _network() -> None:

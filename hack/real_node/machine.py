@@ -1,6 +1,6 @@
-"""Whether this machine can run a node, found out by trying, and said in plain words.
+"""Whether this machine can run a node, found out by trying.
 
-In: nothing. Out: what is lacking, empty when it can be done. Every attempt is made in namespaces of its own and leaves nothing.
+In: nothing. Out: what is lacking, in words; empty if it can. Every attempt runs in its own namespaces and leaves nothing.
 """
 
 from __future__ import annotations

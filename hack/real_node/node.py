@@ -4,8 +4,8 @@
         node.containers.import_image(Path("image.tar"))
         node.plane.run_kubectl("get", "nodes")
 
-Works in the sandbox alone (`python -m hack.real_node run -- ...`), whose end is also the end of whatever should be left. To be
-used from the main thread: the kernel ends the parts with the thread that started them.
+Works only in the sandbox (`python -m hack.real_node run -- ...`); with it ends whatever may be left. To be used from the main
+thread: the kernel ends the parts with the thread that started them.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class RealNode(Stoppable):
         )
 
     def is_ready(self) -> bool:
-        """Tell whether the API server has the node as ready."""
+        """Return whether the node's Ready condition is True at the API server."""
         path = 'jsonpath={.status.conditions[?(@.type=="Ready")].status}'
         return self.plane.run_kubectl("get", "node", parts.NODE, "-o", path, check=False).stdout == "True"
 

@@ -1,7 +1,7 @@
 """The command lines and settings of a node's parts (pure).
 
-In: where things are, and of which version a part is. Out: argument lists, and the content of configuration files. Kubernetes'
-defaults hold where nothing is said; what is set makes a node of one machine's leftover room, or makes it quicker to tell.
+In: where things are, and the version of a part. Out: argument lists, and the content of configuration files. Everything else
+has Kubernetes' defaults; what is set lets a node live with what one machine has to spare, or lets it report sooner.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TOLERATION_S: Final = 5
 """How long pods stay on a node that is not ready; Kubernetes' default is five minutes, too long for a test."""
 
 APISERVER_ARGUMENTS: Final = (
-    # Open to pods: nothing from outside of the sandbox gets here.
+    # Open to pods; nothing outside of the sandbox can reach this address.
     "--bind-address=0.0.0.0",
     f"--advertise-address={NODE_ADDRESS}",
     "--endpoint-reconciler-type=lease",
@@ -44,6 +44,7 @@ APISERVER_ARGUMENTS: Final = (
 CONTROLLERS: Final = (
     "deployment",
     "replicaset",
+    "job",
     "endpoint",
     "endpointslice",
     "nodelifecycle",
@@ -80,7 +81,7 @@ class Places:
 
     @property
     def hosts(self) -> Path:
-        """The names that DNS answers."""
+        """The names that DNS resolves."""
         return self.folder / "hosts"
 
 
@@ -130,7 +131,7 @@ def network(places: Places) -> dict[str, Any]:
 
 
 def kubelet_settings(authority: Path, version: Kubernetes) -> dict[str, Any]:
-    """Return the configuration of a kubelet of this version; `authority` signs the certificates of those who may ask it."""
+    """Return the configuration of a kubelet of this version; `authority` signs the certificates of its clients."""
     # The machine decides which control groups there are.
     by_version = {"failCgroupV1": False} if version.has(CGROUP_V1_REFUSED) else {}
     return {
@@ -147,7 +148,7 @@ def kubelet_settings(authority: Path, version: Kubernetes) -> dict[str, Any]:
         "clusterDomain": CLUSTER_DOMAIN,
         "clusterDNS": [NODE_ADDRESS],
         "resolvConf": "",
-        # A developer's disk is often nearly full, and a pod that is evicted for that tells nothing about the operator.
+        # A developer's disk is often nearly full, and an eviction for that would say nothing about the operator.
         "evictionHard": {"nodefs.available": "0%", "imagefs.available": "0%", "memory.available": "50Mi"},
         "imageGCHighThresholdPercent": 100,
         "maxPods": 240,
@@ -186,7 +187,7 @@ def kube_proxy_command(program: Path, kubeconfig: Path) -> list[str]:
         f"--bind-address={NODE_ADDRESS}",
         f"--cluster-cidr={POD_RANGE}",
         "--proxy-mode=iptables",
-        # These are the whole machine's and not ours.
+        # These settings belong to the whole machine.
         "--conntrack-max-per-core=0",
         "--conntrack-tcp-timeout-established=0",
         "--conntrack-tcp-timeout-close-wait=0",

@@ -1,8 +1,8 @@
-"""From outside: run a command in namespaces of its own, and take away what they cannot.
+"""Run a command in namespaces of its own, and remove what does not end with them.
 
-In: a command, the programs. Out: its exit code. The kernel ends every process of the sandbox with its first one, and takes
-network devices, rules and mounts with the last. Two things are left for us: the folder, and the control groups of containers,
-which live in a tree that all of the machine shares.
+In: a command, the programs. Out: its exit code. The kernel ends every process of the sandbox when the first one ends, and
+removes network devices, rules and mounts with the last one. Two things are left for us to remove: the folder, and the control
+groups of containers, which are in a tree that the whole machine shares.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 UNSHARE: Final = ("--fork", "--mount-proc", "--kill-child", "--propagation=private")
 CGROUPS: Final = Path("/sys/fs/cgroup")
-REMOVE_LIMIT_S: Final = 10.0  # a control group goes when the kernel has buried its last process
+REMOVE_LIMIT_S: Final = 10.0  # a control group can be removed when the kernel has reaped its last process
 
 
 def run(command: Sequence[str], tools: Tools) -> int:
     """Run the command in a new sandbox until it ends; return its exit code."""
     folders.sweep()
-    # On a disk: containers' layers lie in it, as overlays, which cannot lie on the private overlays of /var.
+    # On a disk: it holds the overlays of containers, which cannot be on top of the sandbox's own overlay of /var.
     held = folders.make_private("real-node", Path(tempfile.gettempdir()))
     folder = held.path
     (folder / TOOLS_FILE).write_text(json.dumps(tools.to_json()))
@@ -45,7 +45,7 @@ def run(command: Sequence[str], tools: Tools) -> int:
                 # Should we be killed, the sandbox ends too, and the next start removes its folder.
                 *("setpriv", "--pdeathsig=KILL"),
                 *("unshare", *machine.NAMESPACES, *UNSHARE, "--"),
-                # The first process of a PID namespace has to bury orphans, which neither Python nor pytest does.
+                # The first process of a PID namespace has to reap orphans, which neither Python nor pytest does.
                 *(str(tools.catatonit), "-g", "--"),
                 *(sys.executable, "-m", "hack.real_node.inside", str(folder), *command),
             ],
@@ -60,13 +60,13 @@ def run(command: Sequence[str], tools: Tools) -> int:
 def _groups() -> list[Path]:
     """Return the control groups of this machine, the inner ones first.
 
-    Those of a neighbour come and go while we look, which `os.walk` bears and `Path.rglob` does not.
+    Those of other programs come and go meanwhile, which `os.walk` tolerates and `Path.rglob` does not.
     """
     return [Path(folder) for folder, _, files in os.walk(CGROUPS, topdown=False) if "cgroup.procs" in files]
 
 
 def _remove_groups(before: set[Path]) -> None:
-    """Remove the control groups that came during the run and have no process: a neighbour's living ones stay."""
+    """Remove the control groups that were made during the run and have no process: those that others use stay."""
     deadline = time.monotonic() + REMOVE_LIMIT_S
     while (
         left := [path for path in _groups() if path not in before and _is_ours(path)]

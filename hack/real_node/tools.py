@@ -1,4 +1,4 @@
-"""The programs of a node: from Debian's packages, and from its source of Kubernetes.
+"""The programs of a node: from Debian's packages, and built from its source package of Kubernetes.
 
 They are fetched outside of the sandbox, which has no network. `iptables` and the others of `INSTALLED` are plain programs and
 get installed. containerd comes with a service, so it is unpacked into the cache and run from there.
@@ -27,7 +27,7 @@ INSTALLED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Paths of programs; `containerd` is the folder with containerd's own ones."""
+    """Paths of programs; `containerd` is the folder with all programs of containerd."""
 
     kubelet: Path
     kube_scheduler: Path

@@ -1,9 +1,9 @@
 """Debian packages for a build, without touching the machine's own list of sources.
 
 In: what apt already knows about Debian's archive (`apt-get indextargets`), whichever mirror that is. Out: a private
-source list of the same archive with the source packages beside the binary ones, in a folder of the caller's, used by
-every command here. A broken third-party repository of the machine is therefore none of our concern, and nothing below
-/etc/apt changes. Only `install` alters the machine: it adds packages, through sudo if need be.
+list of the same archive's source and binary packages, in a folder of the caller's. Every command here uses it, so a
+broken third-party repository of the machine does not matter, and nothing below /etc/apt changes. Only `install` alters the
+machine: it adds packages, through sudo if need be.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DEBIAN_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 QUIET_ENV = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 UPDATE_LIMIT_S = 300.0
 INSTALL_LIMIT_S = 900.0
-LOCK_WAIT_S = 120  # another apt (unattended upgrades, a neighbour's build) may hold dpkg's lock for a while
+LOCK_WAIT_S = 120  # another apt (unattended upgrades, another build) may hold dpkg's lock for a while
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def _signed_by(entry: str) -> str:
 def keyring_of_line(text: str, number: int) -> str:
     """Return the path of the keyring that a line of a `.list` file names; lines count from 1.
 
-    A key that is named by its fingerprint is no path and counts as none.
+    Returns "" if there is none; a key that is named by its fingerprint has no path.
     """
     lines = text.splitlines()
     if not 1 <= number <= len(lines):
@@ -89,7 +89,7 @@ def keyring_of_line(text: str, number: int) -> str:
 def keyring_of_stanza(text: str, number: int) -> str:
     """Return the path of the keyring that a stanza of a `.sources` file names; apt counts stanzas from 1, not lines.
 
-    A key that is written out in the stanza counts as none, too.
+    Returns "" if there is none; a key that is embedded in the stanza has no path.
     """
     uncommented = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     stanzas = [stanza for stanza in re.split(r"\n\s*\n", uncommented) if stanza.strip()]
@@ -128,7 +128,7 @@ class PrivateApt:
             "Dir::Cache::pkgcache": "",
             "Dir::Cache::srcpkgcache": "",
             "Dir::Cache::archives": self._archives(),
-            "APT::Sandbox::User": "root",  # the folder belongs to the one who builds, not to `_apt`
+            "APT::Sandbox::User": "root",  # the folder belongs to the user who builds, not to `_apt`
             "APT::Update::Error-Mode": "any",  # a list that was not fetched must fail here, not as a missing package
             "Acquire::Retries": "3",
             "DPkg::Lock::Timeout": LOCK_WAIT_S,
@@ -153,7 +153,7 @@ class PrivateApt:
         return _only(into.glob(f"{package}_*.deb"), f"the downloaded package {package}")
 
     def source_version(self, package: str) -> str:
-        """Return the newest version that the archive has of a source package."""
+        """Return the newest version of a source package in the archive. Raises ControlPlaneError if there is none."""
         shown = output_of("apt-cache", *self._options, "showsrc", "--only-source", package, env=QUIET_ENV)
         versions = re.findall(r"^Version: (\S+)$", shown, re.MULTILINE)
         if not versions:
@@ -178,7 +178,7 @@ class PrivateApt:
         sources = debian_sources()
         if sources:
             return sources
-        # A fresh image carries no indexes, and then apt does not tell which of its sources are Debian's.
+        # A fresh image has no indexes, and without them apt does not say which of its sources are Debian's.
         self._progress.say("apt has no package indexes yet: running apt-get update once")
         update = as_root(["apt-get", "-q", "update"], "fetch package indexes")
         try:
@@ -206,7 +206,7 @@ def is_installed(package: str) -> bool:
 
 
 def as_root(command: Sequence[str], what: str) -> list[str]:
-    """Return the command as root runs it; raise when this user cannot become root without being asked."""
+    """Return the command that runs this one as root. Raises ControlPlaneError if that needs a password, or there is no sudo."""
     if os.geteuid() == 0:
         return list(command)
     if shutil.which("sudo") is None:

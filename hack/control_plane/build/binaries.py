@@ -1,8 +1,8 @@
 """Find the programs of a control plane, or build them once.
 
-In: KUBEBUILDER_ASSETS, as users of envtest know it, then the cache of this machine's user. Out: paths. What neither has
-is built from Debian's packages into the cache (`debian_build`); two builds at once wait for each other, and a program
-in the cache is always a whole one, since it gets there by a rename.
+In: KUBEBUILDER_ASSETS, as users of envtest know it, then the cache of this machine's user. Out: paths. Programs that are
+in neither are built from Debian's packages into the cache (`debian_build`). Of two builds at once, one waits for the other;
+a program in the cache is always complete, since it gets there by a rename.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
-ENVTEST = ("etcd", "kube-apiserver", "kubectl")  # what envtest itself asks of a folder of assets
-RECIPE = 1  # part of the cache's name: a change of the recipe that changes the programs counts it up
+ENVTEST = ("etcd", "kube-apiserver", "kubectl")  # what envtest itself expects in a folder of assets
+RECIPE = 1  # part of the cache's name; to be incremented by a change of the recipe that changes the programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class Binaries:
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder that keeps what was built, named by the versions in it."""
     base = environment.get("XDG_CACHE_HOME") or ""
-    root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"  # XDG: a relative path is to be ignored
+    root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"  # XDG: a relative path must be ignored
     versions = f"k8s{debian_build.KUBERNETES_VERSION}-etcd{debian_build.ETCD_VERSION}-r{RECIPE}"
     return root / "tfjob-operator" / f"control-plane-{versions}"
 
 
 def find(names: Sequence[str], environment: Mapping[str, str] = os.environ) -> tuple[dict[str, Path], list[str]]:
-    """Return the programs that are there, assets before cache, and the names of those that are not."""
+    """Return the paths of the programs that exist, from the assets or else the cache, and the names of those that do not."""
     assets = _assets(environment)
     cache = cache_folder(environment)
     found: dict[str, Path] = {}
@@ -65,7 +65,7 @@ def find(names: Sequence[str], environment: Mapping[str, str] = os.environ) -> t
 
 
 def find_or_build_programs(names: Sequence[str]) -> dict[str, Path]:
-    """Return the paths of any programs of etcd and Kubernetes by name; build into the cache what is nowhere."""
+    """Return the paths of any programs of etcd and Kubernetes by name; build into the cache those that are not found."""
     found, missing = find(names)
     if missing:
         _build(missing)
@@ -111,7 +111,7 @@ def _build(names: Sequence[str]) -> None:
     cache = cache_folder()
     progress = Progress("control-plane build")
     with _only_builder(cache.parent, progress):
-        # A neighbour may have built it while we waited for the lock.
+        # Another process may have built them while we waited for the lock.
         names = [name for name in names if not _is_program(cache / name)]
         if not names:
             return

@@ -1,6 +1,6 @@
-"""Run the commands of a build: output into a log, a heartbeat for the one who waits, and no child left behind.
+"""Run the commands of a build: with output into a log, regular signs of life for a waiting person, no child left behind.
 
-A command runs in a session of its own, so that everything which it started can be ended by one signal to its group
+A command runs in a session of its own, so that everything that it started can be ended by one signal to its group
 when the build is interrupted.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from hack.control_plane.errors import ControlPlaneError, log_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from hack.control_plane.progress import Progress
@@ -25,7 +25,7 @@ KILL_WAIT_S = 10.0
 
 
 class LoggedRunner:
-    """Runs commands one after another; invariant: when `run` returns or raises, its command's group is gone."""
+    """Runs commands; invariant: when `run` returns or raises, or the block of `beside` is left, its command's group is gone."""
 
     def __init__(self, log: Path, progress: Progress) -> None:
         self._log = log
@@ -38,7 +38,19 @@ class LoggedRunner:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Run a command to its end; raise with the log's tail when it fails or takes longer than `limit_s`."""
+        """Run a command to its end. Raises ControlPlaneError, with the log's tail, if it fails or is not done in `limit_s`."""
+        with self.beside(*command, limit_s=limit_s, cwd=cwd, env=env):
+            pass
+
+    @contextlib.contextmanager
+    def beside(
+        self,
+        *command: str,
+        limit_s: float,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Iterator[None]:
+        """Run a command while the block runs, then wait up to `limit_s` for its end. Raises as `run` does."""
         with self._log.open("a") as log:
             log.write(f"\n$ {' '.join(command)}\n")
             log.flush()
@@ -55,6 +67,7 @@ class LoggedRunner:
             except OSError as error:
                 raise ControlPlaneError(f"cannot run {command[0]}: {error}") from error
         try:
+            yield
             code = self._wait(process, command, limit_s)
         finally:
             _end_group(process)
@@ -78,7 +91,7 @@ class LoggedRunner:
 
 
 def output_of(*command: str, limit_s: float = 60.0, env: Mapping[str, str] | None = None) -> str:
-    """Run a short command and return what it printed; raise with its complaint when it fails."""
+    """Run a short command; return its stdout. Raises ControlPlaneError, with its stderr, if it fails or takes too long."""
     try:
         done = subprocess.run(
             command,

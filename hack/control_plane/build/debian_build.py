@@ -1,9 +1,9 @@
 """Build Kubernetes from Debian's source package, and take etcd and kubectl from its binary ones.
 
 In: the names of the programs that are wanted, a folder to work in. Out: those programs in `<folder>/out`. The source is
-Debian's with its patches applied, compiled without cgo and with its vendored modules (`go_build`), but for one of them:
-reflect2 1.0.1, which the tree vendors, reads the runtime's maps in a way that ended with Go 1.18, and kube-apiserver
-dies of it at the first custom resource; Debian's package of reflect2 1.0.2 is laid over it.
+Debian's with its patches applied, compiled without cgo (`go_build`) and with its vendored modules, except one: reflect2
+1.0.1 reads the runtime's maps in a way that no longer works since Go 1.18, so that kube-apiserver dies at the first custom
+resource. It is replaced by Debian's package of reflect2 1.0.2.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ETCD_VERSION = "3.4"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A program that Debian has compiled: its package, and what it says of its version when it is asked."""
+    """A program that Debian has compiled: its package, the arguments that ask for its version, and the expected answer."""
 
     package: str
     question: tuple[str, ...]
@@ -72,7 +72,7 @@ def upstream_version(version: str) -> str:
 
 
 def _take(name: str, apt: PrivateApt, runner: LoggedRunner, work: Path, progress: Progress) -> None:
-    # Not installed: the package of etcd would start a system service that nobody asked for.
+    # The package is not installed: etcd's would start a system service that nobody asked for.
     recipe = COMPILED[name]
     progress.say(f"taking {name} out of Debian's {recipe.package} (downloaded, not installed)")
     folder = work / name
@@ -107,7 +107,7 @@ def _replace_reflect2(vendored: Path) -> None:
         raise ControlPlaneError(
             f"Debian's reflect2 is not at {REFLECT2}: its package has another layout than Debian 12's"
         )
-    for pattern in ("*.go", "*.s"):  # the old files go first: 1.0.2 has fewer of them, and they would not go together
+    for pattern in ("*.go", "*.s"):  # the old files are removed first: 1.0.2 has fewer, and a mixture does not compile
         for old in vendored.glob(pattern):
             old.unlink()
         for new in REFLECT2.glob(pattern):

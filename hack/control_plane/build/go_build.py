@@ -2,12 +2,13 @@
 
 In: the tree below a GOPATH of its own, the names of commands (`kube-apiserver`). Out: programs in a folder. The Makefile
 first builds six code generators and runs them over the whole tree, which takes longer than the programs. Debian's source
-package already holds what they make, all but one file: the OpenAPI definitions that kube-apiserver serves. So one generator
-is enough, and the whole takes about 260 seconds of processor time.
+package already holds all that they make but one file: the OpenAPI definitions that kube-apiserver serves. So one generator
+is enough, and the whole build takes about 260 seconds of processor time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from typing import TYPE_CHECKING, Final
@@ -16,6 +17,7 @@ from hack.control_plane.errors import ControlPlaneError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from hack.control_plane.build.commands import LoggedRunner
@@ -35,7 +37,7 @@ class GoTree:
     """The source of Kubernetes, unpacked where Go looks for it; invariant: everything that Go writes is below `work`."""
 
     def __init__(self, source: Path, work: Path, runner: LoggedRunner, version: str) -> None:
-        """Move the unpacked `source` into a new GOPATH below `work`. `version` is what the programs shall say of themselves."""
+        """Move the unpacked `source` into a new GOPATH below `work`. `version` is what the programs will report."""
         self._runner = runner
         self._work = work
         self._version = version
@@ -46,15 +48,19 @@ class GoTree:
 
     def compile(self, commands: Sequence[str], out: Path) -> None:
         """Compile the commands into the folder `out`."""
+        programs = [f"./cmd/{command}" for command in commands]
         if SERVES_OPENAPI in commands:
-            self._generate_openapi()
-        self._go_build([f"./cmd/{command}" for command in commands], out)
+            # The generator keeps little more than one core busy. Meanwhile we compile what does not need its file.
+            others = [each for each in programs if each != f"./cmd/{SERVES_OPENAPI}"]
+            with self._building(others, out) if others else contextlib.nullcontext():
+                self._generate_openapi()
+        self._build(programs, out)
 
     def _generate_openapi(self) -> None:
-        """Make the one generated file that the tree lacks, as the Makefile does, and compare what the generator reports."""
+        """Make the one generated file that the tree lacks, as the Makefile does, and check the API violations it reports."""
         tools = self._work / "tools"
         tools.mkdir()
-        self._go_build([f"./vendor/k8s.io/kube-openapi/cmd/{GENERATOR}"], tools)
+        self._build([f"./vendor/k8s.io/kube-openapi/cmd/{GENERATOR}"], tools)
         report = self._work / "violations"
         self._runner.run(
             str(tools / GENERATOR),
@@ -75,7 +81,7 @@ class GoTree:
             )
 
     def _packages_with_openapi(self) -> Iterator[str]:
-        """Yield the packages whose types are tagged for OpenAPI. What lies in `staging` is imported as vendored."""
+        """Yield the packages whose types are tagged for OpenAPI. Packages in `staging` are imported by their vendored path."""
         staging = self.root / "staging" / "src" / "k8s.io"
         repositories = [folder for folder in staging.iterdir() if folder.is_dir() and folder.name not in NOT_SERVED]
         for folder in (self.root / "cmd", self.root / "pkg", *repositories):
@@ -84,10 +90,15 @@ class GoTree:
                     path = str(file.parent.relative_to(self.root))
                     yield f"{PACKAGE}/{path.replace('staging/src/', 'vendor/', 1)}"
 
-    def _go_build(self, packages: Sequence[str], out: Path) -> None:
+    def _build(self, packages: Sequence[str], out: Path) -> None:
+        with self._building(packages, out):
+            pass
+
+    def _building(self, packages: Sequence[str], out: Path) -> AbstractContextManager[None]:
+        """Compile while a block runs, and wait for it at its end."""
         # Without debug information the same code is compiled in two thirds of the time; the packages of Go itself keep
-        # theirs, since Debian ships those compiled. No cloud's own code is needed: a tag of upstream's leaves it out.
-        self._runner.run(
+        # theirs, since Debian ships those compiled. The code of cloud providers is not needed; upstream's tag leaves it out.
+        return self._runner.beside(
             f"{GO}/go",
             "build",
             "-tags=providerless",
@@ -123,7 +134,7 @@ class GoTree:
             "GO111MODULE": "off",
             "GOFLAGS": "",
             "CGO_ENABLED": "0",
-            "GOGC": "off",  # a compiler lives for seconds: less than 1 GB each, and a quarter of the time is saved
+            "GOGC": "off",  # a compiler lives for seconds and stays below 1 GB without it, and a quarter of the time is saved
             "TMPDIR": str(home),
             "LC_ALL": "C",
         }

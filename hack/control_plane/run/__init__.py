@@ -1,1 +1,1 @@
-"""Control planes that run: one keeper process each, its folder, its parts, and what reaches them."""
+"""Running control planes: the keeper process of each, its folder, its parts, and the clients of these."""

@@ -1,8 +1,8 @@
 """The folder of a running control plane, and the ones that killed control planes left behind.
 
 An instance owns one folder, `tfjob-control-plane-<user>-<name>...`, private to its user, in memory where there is room
-(etcd syncs every write, which costs nothing there). Whoever keeps the instance holds a lock on a file in the folder for
-as long as it lives, so that anyone can tell a living folder from a left-over one, even after the keeper was killed.
+(etcd syncs every write, which costs nothing there). The instance's keeper holds a lock on a file in the folder for
+as long as it lives, so that anyone can tell a folder in use from a left-over one, even after the keeper was killed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hack.control_plane.errors import ControlPlaneError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-MEMORY = Path("/dev/shm")  # noqa: S108 - the folder in it is made with mode 0700 and must not exist before
+MEMORY = Path("/dev/shm")  # noqa: S108 - our folder in it is made with mode 0700 and must not exist before
 MEMORY_ROOM = 1 << 30  # etcd alone allocates 64 MB at its start; containers often have just that much shared memory
 LOCK_FILE = "keeper.lock"
 HALF_MADE_S = 600.0  # a folder without a lock file is being made right now, or its maker was killed long ago
@@ -39,19 +39,19 @@ def base_folder() -> Path:
 
 
 def all_bases() -> list[Path]:
-    """Return every place where an instance may live: the room in memory may have been another at its start."""
+    """Return every place where an instance may be: when it started, there may have been more or less free memory than now."""
     return [MEMORY, Path(tempfile.gettempdir())]
 
 
 def checked_name(name: str) -> str:
-    """Return the name when it may be part of a folder's name; raise otherwise."""
+    """Return the name. Raises ControlPlaneError if it may not be part of a folder's name."""
     if not NAME_FORMAT.fullmatch(name):
         raise ControlPlaneError(f"a name has 1 to 32 of a-z, 0-9 and inner dashes; this one does not: {name!r}")
     return name
 
 
 def find_named(name: str, bases: Sequence[Path] | None = None) -> Path | None:
-    """Return the folder of the living instance that the command line keeps under this name."""
+    """Return the folder of the running instance that the command line started under this name, None if there is none."""
     folders = [_named(name, base) for base in bases or all_bases()]
     return next((folder for folder in folders if is_alive(folder)), None)
 
@@ -70,7 +70,7 @@ class HeldFolder:
 
 
 def make_named(name: str, base: Path | None = None) -> HeldFolder:
-    """Make the folder of a named instance; raise when there is one that lives."""
+    """Make the folder of a named instance. Raises ControlPlaneError if it exists."""
     path = _named(name, base or base_folder())
     try:
         path.mkdir(mode=0o700)
@@ -80,13 +80,13 @@ def make_named(name: str, base: Path | None = None) -> HeldFolder:
 
 
 def make_private(name: str, base: Path | None = None) -> HeldFolder:
-    """Make a folder of its own for an instance that shares its name with others."""
+    """Make a new folder for an instance whose name others may have, too."""
     prefix = f"{_prefix()}{checked_name(name)}."  # a dot, which no name contains: never the folder of a named one
     return _hold(Path(tempfile.mkdtemp(prefix=prefix, dir=base or base_folder())))
 
 
 def is_alive(folder: Path) -> bool:
-    """Tell whether somebody keeps the instance in this folder."""
+    """Return whether the keeper of the instance in this folder runs."""
     try:
         descriptor = os.open(folder / LOCK_FILE, os.O_RDWR)
     except OSError:
@@ -109,7 +109,7 @@ def sweep(bases: Sequence[Path] | None = None) -> list[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder, also when a client that is just ending still puts a file into it."""
+    """Delete a folder, even if a client that is just ending still puts a file into it."""
     for _ in range(5):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
@@ -142,7 +142,7 @@ def _is_left_over(folder: Path) -> bool:
 
 
 def _hold(path: Path) -> HeldFolder:
-    # Locked first and given its name second, so that nobody ever sees the file of a living instance unlocked.
+    # The file is locked before it gets its name, so that nobody ever sees it unlocked while the instance runs.
     draft = path / f"{LOCK_FILE}.draft"
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)

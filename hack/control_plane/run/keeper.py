@@ -1,10 +1,10 @@
 """The process that keeps one control plane: it starts the parts, watches them and clears everything away at the end.
 
 Run as `python -m hack.control_plane.run.keeper <order>` by `launch`, in a session of its own. In: the order (JSON), then
-requests as lines on stdin. Out: one line of JSON on stdout when the control plane is ready or cannot be, and one per
-request; the state file in the instance's folder. An owner holds the write end of stdin: when the owner ends, in whatever
-way, the keeper reads end-of-file and stops. A detached keeper has no owner and runs until SIGTERM. Should the keeper
-itself be killed, the kernel kills the parts, and the next start sweeps the folder.
+requests as lines on stdin. Out: one line of JSON on stdout when the control plane is ready or has failed to start, and one per
+request; the state file in the instance's folder. The owner is the process that holds the write end of stdin: when it ends,
+in whatever way, the keeper reads end-of-file and stops. A detached keeper has no owner and runs until SIGTERM. Should the
+keeper itself be killed, the kernel kills the parts, and the next start sweeps the folder.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from hack.control_plane.run.stack import Stack
 from hack.control_plane.run.state import State
 
 STDIN, STDOUT, STDERR = 0, 1, 2
-WATCH_S = 0.25  # how late at most the state file tells of a part's end
+WATCH_S = 0.25  # how late at most the state file shows a part's end
 PORT_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a keeper is asked to keep."""
+    """What a keeper is to run, and how."""
 
     name: str
     programs: dict[str, str]
@@ -66,7 +66,7 @@ class _OwnerGoneError(Exception):
 
 
 class Lifeline:
-    """The owner's requests and the owner's end; invariant: after the end, every call raises `_OwnerGoneError`."""
+    """Reads the owner's requests and notices the owner's end; invariant: after that, `pause` raises `_OwnerGoneError`."""
 
     def __init__(self) -> None:
         self._gone = False
@@ -99,7 +99,7 @@ class Lifeline:
                 raise _OwnerGoneError
 
     def request(self) -> str | None:
-        """Return the next whole line of the owner's, if there is one."""
+        """Return the next complete line from the owner, None if there is none yet."""
         line, separator, rest = self._text.partition(b"\n")
         if not separator:
             return None
@@ -107,7 +107,7 @@ class Lifeline:
         return line.decode()
 
     def reply(self, **content: object) -> None:
-        """Answer the owner."""
+        """Send the owner a line."""
         try:
             os.write(STDOUT, json.dumps(content).encode() + b"\n")
         except BrokenPipeError:
@@ -115,7 +115,7 @@ class Lifeline:
 
 
 class Keeper:
-    """One instance from its start to its end; invariant: after `run` there is neither a process nor a folder of it."""
+    """One instance from its start to its end; invariant: after `run` none of its processes is left."""
 
     def __init__(self, order: Order, held: folders.HeldFolder, lifeline: Lifeline) -> None:
         self._order = order
@@ -127,7 +127,7 @@ class Keeper:
         self._ports = ports.choose(order.ports)
 
     def run(self) -> None:
-        """Start, say so, and watch until the owner is gone."""
+        """Start the parts, tell the owner, and watch them until the owner is gone."""
         try:
             self._start()
             _write_kubectl_wrapper(self._folder, self._order.binaries().kubectl)
@@ -165,7 +165,7 @@ class Keeper:
                 self._state().write(self._folder)
                 self._lifeline.reply(error=str(error))
             else:
-                self._state().write(self._folder)  # before the reply: the owner may look at it at once
+                self._state().write(self._folder)  # before the reply: the owner may read the file at once
                 self._lifeline.reply(done=request)
 
     def _state(self) -> State:
@@ -180,15 +180,18 @@ class Keeper:
 
 
 def _write_kubectl_wrapper(folder: Path, kubectl: Path) -> None:
-    # For a person's shell: kubectl would leave its cache in ~/.kube, a folder for every port that an instance ever had.
+    # For a person's shell. By itself kubectl would leave a cache in ~/.kube for every port that an instance ever had.
     wrapper = folder / "bin" / "kubectl"
     wrapper.parent.mkdir()
-    wrapper.write_text(f'#!/bin/sh\nexec "{kubectl}" --cache-dir="{folder / "kubectl-cache"}" "$@"\n')
+    wrapper.write_text(
+        f'#!/bin/sh\ncommand -v "kubectl-$1" >/dev/null && exec "{kubectl}" "$@"  # no flag may stand before a plugin\n'
+        f'exec "{kubectl}" --cache-dir="{folder / "kubectl-cache"}" "$@"\n'
+    )
     wrapper.chmod(0o755)
 
 
 def main() -> int:
-    """Keep what the order on the command line says; return the exit code."""
+    """Run the control plane that the order on the command line describes; return the exit code."""
     os.umask(0o077)
     order = Order.from_text(sys.argv[1])
     lifeline = Lifeline()

@@ -1,6 +1,6 @@
 """Kubeconfig files for one control plane.
 
-In: the server's address, the authority and a client's credential. Out: a file with all of it embedded, so that it can
+In: the server's address, the authority and a client's credential. Out: a file with all of these embedded, so that it can
 be handed to any client and does not depend on the files that it was made from. The file is JSON, which is YAML too.
 """
 
@@ -32,7 +32,7 @@ def write_kubeconfig(path: Path, *, server: str, authority: Path, user: str, cre
         "contexts": [{"name": context, "context": {"cluster": context, "user": user}}],
         "current-context": context,
     }
-    # Written aside and renamed: a reader never sees half of it, and a second writer of the same user does no harm.
+    # Written under another name and renamed: a reader never sees half of it, and two writers do each other no harm.
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:

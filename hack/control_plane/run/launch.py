@@ -1,7 +1,7 @@
-"""The owner's end of a keeper: start it, wait for its word, ask it, end it.
+"""What the owner of a keeper does: start it, wait until it is ready, send it requests, end it.
 
-In: an order. Out: a running keeper, held by the write end of its stdin; when this process ends, in whatever way, that end
-closes and the keeper stops. Used from one thread at a time.
+In: an order. Out: a running keeper. This process holds the write end of the keeper's stdin; when this process ends, in
+whatever way, that pipe closes and the keeper stops. Used from one thread at a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STOP_LIMIT_S = 20.0
 
 
 class KeeperHandle:
-    """A keeper of ours; invariant: after `stop`, or after an error of `ready`, it has ended and cleared up."""
+    """A keeper that this process owns; invariant: after `stop`, or after an error of `ready`, it has ended and cleared up."""
 
     def __init__(self, order: Order) -> None:
         """Start a keeper; it is not ready yet."""
@@ -35,17 +35,17 @@ class KeeperHandle:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "hack.control_plane.run.keeper", order.to_text()],
             cwd=PROJECT,
-            # No file may appear in a source tree that might be read-only, and nothing of the caller's path is ours.
+            # Write no bytecode into the source tree, which may be read-only, and do not depend on the caller's path.
             env={**os.environ, "PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # a Ctrl-C at the terminal is for us; the keeper hears of it from us
+            start_new_session=True,  # a Ctrl-C at the terminal is for us; we then stop the keeper
             bufsize=0,
         )
 
     def ready(self) -> Path:
-        """Wait until the control plane serves; return its folder."""
+        """Wait until the control plane is ready; return its folder. Raises ControlPlaneError."""
         try:
             return Path(str(self._answer(READY_LIMIT_S)["folder"]))
         except BaseException:  # a Ctrl-C too: nothing may be left behind
@@ -53,7 +53,7 @@ class KeeperHandle:
             raise
 
     def request(self, text: str) -> None:
-        """Ask the keeper for something and wait until it is done."""
+        """Send the keeper a request and wait until it is done. Raises ControlPlaneError."""
         if self._process.stdin is None or self._process.stdin.closed:
             raise ControlPlaneError("the control plane is stopped")
         try:
@@ -67,7 +67,7 @@ class KeeperHandle:
         self._close()
 
     def stop(self) -> None:
-        """End the keeper and wait until it has cleared up; doing it again does nothing."""
+        """End the keeper and wait until it has cleared up; a second call does nothing."""
         self._close()
         try:
             self._process.wait(timeout=STOP_LIMIT_S)

@@ -25,7 +25,7 @@ ETCD_QUOTA_BYTES = 8 << 30  # etcd's greatest sane value: a load test must not e
 ETCD_SOCKET = (
     "unix://localhost:2379"  # in the form of an address, as etcd wants it: the file `localhost:2379` in its folder
 )
-# What an operator's objects need from a cluster: no node ever joins, so that nothing else has work to do.
+# The controllers that an operator's objects need. No node ever joins, so the others would have nothing to do.
 CONTROLLERS = (
     "garbagecollector",
     "namespace",
@@ -64,8 +64,8 @@ def etcd_command(program: Path, files: Files, ports: Ports) -> list[str]:
     return [
         str(program),
         f"--data-dir={files.folder / 'etcd'}",
-        # The API server comes through the socket, a file in the private folder: TLS between the two is a tenth of what a
-        # write costs them, and nobody else gets in there. The port is for whoever wants to ask etcd itself.
+        # The API server uses the socket, a file in the private folder that nobody else can reach: TLS between the two would
+        # be a tenth of the cost of a write. The port is for whoever wants to send requests to etcd itself.
         f"--listen-client-urls={client},{ETCD_SOCKET}",
         f"--advertise-client-urls={client}",
         f"--listen-peer-urls=https://{LOOPBACK}:0",  # it has no peers: any port will do
@@ -86,7 +86,7 @@ def etcd_command(program: Path, files: Files, ports: Ports) -> list[str]:
 
 
 def kube_apiserver_command(program: Path, files: Files, ports: Ports, extra: Sequence[str] = ()) -> list[str]:
-    """Return the command of kube-apiserver; of two equal flags the later one counts, so that `extra` wins."""
+    """Return the command of kube-apiserver. If a flag is given twice, the later one counts, so `extra` overrides ours."""
     return [
         str(program),
         f"--etcd-servers={ETCD_SOCKET}",
@@ -112,21 +112,21 @@ def kube_apiserver_command(program: Path, files: Files, ports: Ports, extra: Seq
 def kube_controller_manager_command(
     program: Path, files: Files, ports: Ports, version: Kubernetes, extra_controllers: Sequence[str] = ()
 ) -> list[str]:
-    """Return the command of a kube-controller-manager of this version, with more controllers than ours if asked."""
+    """Return the command of a kube-controller-manager of this version; `extra_controllers` run beside CONTROLLERS."""
     return [
         str(program),
         f"--kubeconfig={files.controller_manager_kubeconfig}",
         f"--controllers={','.join([*CONTROLLERS, *extra_controllers])}",
         f"--bind-address={LOOPBACK}",
         f"--secure-port={ports.kube_controller_manager}",
-        # An old one also serves without TLS, on one port for all instances of a machine, unless told not to.
+        # Unless told not to, an old one also serves without TLS, on a fixed port that all instances on the machine share.
         *([] if version.has(INSECURE_PORTS_GONE) else ["--port=0"]),
         f"--tls-cert-file={files.server.certificate}",
         f"--tls-private-key-file={files.server.key}",
         f"--service-account-private-key-file={files.token_signer.key}",
         f"--root-ca-file={files.authority.certificate}",
         "--leader-elect=false",
-        # Its default of 20 requests a second would make a test wait that deletes a hundred pods.
+        # With the default of 20 requests a second, a test that deletes a hundred pods would have to wait.
         "--kube-api-qps=500",
         "--kube-api-burst=1000",
         "--concurrent-gc-syncs=40",

@@ -1,10 +1,10 @@
-"""The keys and certificates of one control plane, made for it and gone with it.
+"""The keys and certificates of one control plane, which are made for it and deleted with it.
 
-In: a folder. Out: PEM files in it, all signed by one authority that is made on the spot: certificates for the servers
-and for any client, and the key that signs service account tokens. Keys are on the P-256 curve, which takes a millisecond
-where RSA takes a tenth of a second; but the authority's is RSA, as kubeadm's is: the API server checks its signature in every
-request, which would cost 150 us on the curve, a tenth of creating a pod, and costs 20 us with RSA. The folder must be private
-to the user, since it holds the authority's key.
+In: a folder. Out: PEM files in it: the authority, certificates that it signed for the servers and for any client, and the key
+that signs service account tokens. Keys are on the P-256 curve: making one takes a millisecond, and a tenth of a second with
+RSA. Only the authority's key is RSA, as kubeadm's is: the API server checks its signature in every request, which takes 20 us
+with RSA, and would take 150 us on the curve, a tenth of creating a pod. The folder must be private to the user, since it holds
+the authority's key.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 VALIDITY = dt.timedelta(days=365)
 BACKDATING = dt.timedelta(hours=1)  # a clock that is set back a little must not make the certificates invalid
-COMMON_NAME_LIMIT = 64  # X.509's bound, and with it the bound of a user's name
+COMMON_NAME_LIMIT = 64  # X.509's bound, and therefore that of a user's name
 
 SERVER_NAMES = (
     "localhost",
@@ -86,7 +86,7 @@ class Authority:
     def server(self, file: str, addresses: Sequence[str]) -> Credential:
         """Issue a certificate for a server on these addresses and on the names of the API server.
 
-        It is good for a client as well: etcd's gateway from JSON to gRPC calls etcd itself with the server's own.
+        It is a client's certificate as well: etcd's gateway from JSON to gRPC calls etcd itself with the server's certificate.
         """
         names = [x509.DNSName(name) for name in SERVER_NAMES]
         places = [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
@@ -94,7 +94,7 @@ class Authority:
         return self._issue(file, _name(file), usages, x509.SubjectAlternativeName([*names, *places]))
 
     def client(self, file: str, user: str, groups: Sequence[str] = ()) -> Credential:
-        """Issue a certificate that the API server takes as this user in these groups."""
+        """Issue a certificate for this user in these groups. Raises ControlPlaneError if the name is empty or too long."""
         if not 0 < len(user) <= COMMON_NAME_LIMIT:
             raise ControlPlaneError(
                 f"a user's name must have 1 to {COMMON_NAME_LIMIT} characters to fit into a certificate: {user!r}"
@@ -102,7 +102,7 @@ class Authority:
         return self._issue(file, _name(user, groups), [ExtendedKeyUsageOID.CLIENT_AUTH])
 
     def token_signer(self) -> Credential:
-        """Make the key that signs service account tokens; the "certificate" is its bare public key."""
+        """Make the key that signs service account tokens; its "certificate" is only the public key."""
         key = ec.generate_private_key(ec.SECP256R1())
         made = Credential(self._folder / "service-account.pub", self._folder / "service-account.key")
         _write_key(made.key, key)

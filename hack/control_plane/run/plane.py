@@ -1,9 +1,9 @@
 """A running control plane as tests and the demo use it.
 
     with ControlPlane.start() as plane:
-        plane.run_kubectl("apply", "-f", "manifests/base/crd.yaml")
+        plane.run_kubectl("apply", "--server-side", "-f", "manifests/base/crd.yaml")
 
-It is a real one: etcd, kube-apiserver with RBAC and TLS, and the controllers that an operator's objects need. It ends
+It consists of a real etcd, a kube-apiserver with RBAC and TLS, and the controllers that an operator's objects need. It ends
 with the `with` block, with the process, or with `stop`, and leaves neither a process nor a file behind.
 """
 
@@ -43,7 +43,7 @@ ACCOUNT_LIMIT_S = 30.0  # a service account and its token appear within a second
 class ControlPlane(Stoppable):
     """A control plane that this process owns; invariant: after `stop` nothing of it is left.
 
-    Blocking calls, for one thread at a time save `run_kubectl`, which any number of threads may call at once.
+    All calls block. One thread at a time may use it, except for `run_kubectl`, which any number of threads may call at once.
     """
 
     def __init__(self, handle: KeeperHandle, directory: Path) -> None:
@@ -69,7 +69,7 @@ class ControlPlane(Stoppable):
     ) -> Self:
         """Start a control plane and return when it is ready: in seconds, or in minutes if it must be built first.
 
-        `name` only labels its folder. Of two equal flags kube-apiserver takes the later one, so that
+        `name` only labels its folder. If a flag is given twice, kube-apiserver uses the later one, so
         `extra_apiserver_args` may override ours. `extra_controllers` run beside those of `parts.CONTROLLERS`
         (`resourcequota`, `endpoint`). `ports` (etcd, API server, controller manager) are tried first.
         """
@@ -91,11 +91,11 @@ class ControlPlane(Stoppable):
         return Kubernetes.parse(said["gitVersion"])
 
     def stop(self) -> None:
-        """End everything and delete the folder; doing it again does nothing."""
+        """End everything and delete the folder; a second call does nothing."""
         self._handle.stop()
 
     def check(self) -> None:
-        """Raise, with the end of its log, when a part died that should run."""
+        """Raise ControlPlaneError if a part has died, with the end of its log."""
         if not self._handle.is_alive():
             raise ControlPlaneError("the control plane is stopped, or its keeper was killed")
         if complaints := State.read(self.directory).complaints():
@@ -107,13 +107,13 @@ class ControlPlane(Stoppable):
         return {"keeper": state.keeper, **{part.name: part.pid for part in state.parts}}
 
     def restart_apiserver(self) -> None:
-        """Kill kube-apiserver and start it again on the same port and data; return when it is ready."""
+        """Kill kube-apiserver and start it again with the same port and data; return when it is ready."""
         self._handle.request("restart kube-apiserver")
 
     def restart_controller_manager(self) -> None:
         """Kill the controllers and start them again.
 
-        The garbage collector learns of a new custom resource by looking every 30 seconds; started anew it knows at once.
+        The garbage collector looks for new custom resources every 30 seconds; after a restart it knows them at once.
         """
         self._handle.request("restart kube-controller-manager")
 
@@ -143,8 +143,8 @@ class ControlPlane(Stoppable):
     def wait_for_crd(self, name: str, limit_s: float = KUBECTL_LIMIT_S) -> None:
         """Wait until the API server serves a custom resource.
 
-        Not by `kubectl wait`: kubectl 1.20 ends with an error while the conditions of the new CRD are null, as they are until
-        the API server has dealt with its schema.
+        `kubectl wait` is not used: kubectl 1.20 ends with an error while the conditions of the new CRD are null, as they are
+        until the API server has processed its schema. Raises ControlPlaneError after `limit_s`.
         """
         end = time.monotonic() + limit_s
         while not self._serves(name):
@@ -157,7 +157,7 @@ class ControlPlane(Stoppable):
         return any((each["type"], each["status"]) == ("Established", "True") for each in conditions or ())
 
     def kubeconfig_for(self, user: str, groups: Sequence[str] = ()) -> Path:
-        """Return the kubeconfig of any user in any groups; RBAC decides what that one may do."""
+        """Return the kubeconfig of any user in any groups; RBAC decides what this user may do."""
         identity = json.dumps([user, *groups])
         file = f"user-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"  # a user's name may hold any character
         path = self.directory / f"{file}.kubeconfig"
@@ -168,9 +168,9 @@ class ControlPlane(Stoppable):
         return path
 
     def create_namespace(self, name: str) -> None:
-        """Create a namespace and wait until its service account is there, without which no pod can be created."""
+        """Create a namespace and wait until its default service account exists, without which no pod can be created."""
         self.run_kubectl("create", "namespace", name)
-        # An old API server refuses a pod as long as its account's token is not there as a secret.
+        # An old API server refuses a pod until the token of its service account exists as a secret.
         deadline = time.monotonic() + ACCOUNT_LIMIT_S
         while (tokens := self._account_tokens(name)) is None or not (tokens or self.version.has(TOKENS_BY_REQUEST)):
             if time.monotonic() > deadline:
@@ -186,16 +186,16 @@ class ControlPlane(Stoppable):
         return str(json.loads(made)["status"]["token"])
 
     def forget_before(self, revision: int) -> None:
-        """Make versions before a revision of etcd expired (410), for lists, their further pages, and watches of no cache.
+        """Make resource versions before a revision of etcd expire (410): for lists, their further pages, and uncached watches.
 
-        etcd is compacted. A new API server answers out of snapshots in its memory all the same, so it is started anew.
+        etcd is compacted. A new API server could still respond from snapshots in its memory, so it is restarted.
         """
         self.etcd_call("kv/compaction", {"revision": revision, "physical": True})
         if self.version.has(LISTS_FROM_SNAPSHOTS):
             self.restart_apiserver()
 
     def etcd_call(self, method: str, body: dict[str, object]) -> dict[str, object]:
-        """Call etcd's own API past the API server (`kv/compaction`, `maintenance/status`); bytes are base64."""
+        """Call etcd's own API directly (`kv/compaction`, `maintenance/status`); bytes are base64. Raises ControlPlaneError."""
         status, answer = self._etcd_requester().post(self._etcd_port, f"/v3/{method}", json.dumps(body).encode())
         if status != 200:
             raise ControlPlaneError(f"etcd refused {method} ({status}): {answer.decode(errors='replace')[:500]}")
@@ -208,7 +208,7 @@ class ControlPlane(Stoppable):
         return Requester(self._authority.certificate, admin, timeout_s=30.0).connect(urlsplit(self.server).port or 0)
 
     def connect_to_etcd(self) -> http.client.HTTPSConnection:
-        """Return a connection to etcd, for those who ask it often; it is the caller's to close."""
+        """Return a connection to etcd, for frequent requests; the caller closes it."""
         return self._etcd_requester().connect(self._etcd_port)
 
     @property

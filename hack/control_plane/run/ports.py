@@ -1,7 +1,7 @@
 """Choose free ports on loopback.
 
-A port is free when we look and may be taken when a part starts: the keeper then tries again with others. They are taken
-from below the range that the kernel gives to outgoing connections. Inside it, any client on the machine may get the
+A port that is free when we look may be taken when a part starts: the keeper then tries again with others. Ports are chosen
+below the range that the kernel uses for outgoing connections. Inside it, any client on the machine may get the
 port of an API server that is being restarted, and a client that tries to reach that server may even connect to itself.
 """
 
@@ -18,7 +18,7 @@ from hack.control_plane.run.parts import LOOPBACK, Ports
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-LOWEST = 20000  # below live the well-known ones of other development tools
+LOWEST = 20000  # below are the well-known ports of other development tools
 USUAL_OUTGOING_START = 32768
 OUTGOING_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 TRIES = 200
@@ -36,7 +36,7 @@ def is_free(port: int) -> bool:
 
 
 def choose(wanted: Sequence[int] = (), free: Callable[[int], bool] = is_free) -> Ports:
-    """Return three ports: the wanted ones unseen (a collision is found at the start), else random free ones."""
+    """Return three ports: the wanted ones unchecked (a collision is found at the start), else random free ones."""
     if len(wanted) == 3:
         return Ports(*wanted)
     low, high = _bounds()
@@ -55,5 +55,5 @@ def _bounds() -> tuple[int, int]:
         outgoing = int(OUTGOING_RANGE.read_text().split()[0])
     except (OSError, ValueError, IndexError):
         outgoing = USUAL_OUTGOING_START
-    # A machine that gives nearly everything to outgoing connections leaves us no range of our own.
+    # If nearly all ports are for outgoing connections, there is no range of our own, and we use all from LOWEST on.
     return (LOWEST, outgoing) if outgoing - LOWEST >= 1000 else (LOWEST, 65536)

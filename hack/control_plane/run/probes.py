@@ -1,7 +1,7 @@
 """Small HTTPS requests to the parts of a control plane, for readiness and for tests that need etcd itself.
 
-In: an address on loopback, the authority and a client's credential. Out: the status and the body; a server that does not
-answer is status 0, since it is just not there yet.
+In: a port on loopback, the authority and a client's credential. Out: the status and the body. The status is 0 if the server
+does not respond: while a control plane starts, that is no error.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from hack.control_plane.run.pki import Credential
 
-NO_ANSWER = 0
+NO_RESPONSE = 0
 
 
 class Requester:
-    """Asks the servers of one control plane under one client certificate; a new connection for every request, or as told."""
+    """Sends requests to the servers of one control plane with one client certificate, each on a new connection by default."""
 
     def __init__(self, authority: Path, credential: Credential, timeout_s: float = 5.0) -> None:
         self._context = ssl.create_default_context(cafile=str(authority))
@@ -35,7 +35,7 @@ class Requester:
         return self._ask("POST", port, path, body)
 
     def connect(self, port: int) -> http.client.HTTPSConnection:
-        """Return a connection for many requests; opens with the first, and is the caller's to close."""
+        """Return a connection for many requests. It opens with the first one; the caller closes it."""
         return http.client.HTTPSConnection("127.0.0.1", port, timeout=self._timeout, context=self._context)
 
     def _ask(self, method: str, port: int, path: str, body: bytes | None) -> tuple[int, bytes]:
@@ -45,6 +45,6 @@ class Requester:
             answer = connection.getresponse()
             return answer.status, answer.read()
         except (OSError, http.client.HTTPException):
-            return NO_ANSWER, b""
+            return NO_RESPONSE, b""
         finally:
             connection.close()

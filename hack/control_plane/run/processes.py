@@ -1,7 +1,7 @@
-"""One started part of a control plane: a process that dies with the one who started it.
+"""One started part of a control plane: a process that dies with the process that started it.
 
 The kernel kills a part when its parent thread ends (PR_SET_PDEATHSIG), however that ends. So parts must be started by the
-main thread of a process that lives as long as they shall; the keeper is that process and has no other thread.
+main thread of a process that lives as long as they are needed; the keeper is that process and has no other thread.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG = 1  # from <sys/prctl.h>
 GARBAGE_PERCENT = "300"
-"""Go's GOGC for the parts, unless the caller's environment says otherwise: memory is there, and the cores are the ceiling
-of every test and measurement. Collecting at the default of 100 is a tenth of what kube-apiserver does."""
+"""Go's GOGC for the parts, unless the caller's environment says otherwise. There is enough memory, but tests and measurements
+are limited by the cores; at the default of 100, kube-apiserver spends a tenth of its CPU time on garbage collection."""
 KILL_WAIT_S = 10.0  # the kernel ends a killed process at once, unless the disk hangs
 
 _libc = ctypes.CDLL(None, use_errno=True)  # looked up before any fork, where loading a library is not safe
 
 
 class PartDiedError(ControlPlaneError):
-    """A part ended that should run; the message carries the end of its log."""
+    """A part ended that should still run; the message contains the end of its log."""
 
 
 class PortTakenError(PartDiedError):
@@ -46,7 +46,7 @@ class Part:
 
     @property
     def pid(self) -> int:
-        """The process id of the last start, 0 before it."""
+        """The process id of the last start, 0 if there was none."""
         return self._process.pid if self._process else 0
 
     def start(self, command: Sequence[str], cwd: Path) -> None:
@@ -77,7 +77,7 @@ class Part:
         return self._process.poll() if self._process else None
 
     def check(self) -> None:
-        """Raise when the process has ended."""
+        """Raise PartDiedError, or PortTakenError, if the process has ended."""
         code = self.exit_code()
         if code is None:
             return
@@ -95,6 +95,6 @@ class Part:
 
 
 def died_message(name: str, code: int, log: Path) -> str:
-    """Return what to tell about a part that ended."""
+    """Return a message about a part that ended, with the end of its log."""
     how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
     return f"{name} {how}; {log_tail(log)}"

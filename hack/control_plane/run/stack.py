@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hack.control_plane.build.binaries import Binaries
 
-START_LIMIT_S = 90.0  # five to seven seconds on a quiet machine of two cores; a loaded one must not fail for that
+START_LIMIT_S = 90.0  # five to seven seconds on a quiet machine with two cores; a busy one must not fail for that
 POLL_S = 0.05
 ACCOUNT_PATH = "/api/v1/namespaces/default/serviceaccounts/default"
 
@@ -64,7 +64,7 @@ class Stack:
         self._manager_client = self._authority.client(
             "kube-controller-manager", "system:kube-controller-manager", ["system:masters"]
         )
-        self._authority.client("etcd-client", "etcd-client")  # for whoever asks etcd itself
+        self._authority.client("etcd-client", "etcd-client")  # for whoever calls etcd itself
         self._files = parts.Files(
             folder=folder,
             authority=self._authority,
@@ -137,7 +137,7 @@ class Stack:
         status, body = self._request.get(port, ACCOUNT_PATH)
         if status != 200:
             return False
-        # An old API server refuses a pod as long as its account's token is not there as a secret.
+        # An old API server refuses a pod until the token of its service account exists as a secret.
         return self._apiserver_version.has(TOKENS_BY_REQUEST) or bool(json.loads(body).get("secrets"))
 
     def _write_kubeconfigs(self, server: str) -> None:

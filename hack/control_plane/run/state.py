@@ -1,4 +1,4 @@
-"""What a keeper tells about its instance: a small JSON file in the instance's folder.
+"""What a keeper reports about its instance: a small JSON file in the instance's folder.
 
 The keeper writes it by a rename whenever something changed; owners, `status` and `env` read it. Whether the keeper still
 lives is not in it, since a killed keeper cannot say so: that is what the lock in the folder is for.
@@ -26,7 +26,7 @@ class PartState:
     exit_code: int | None = None
 
     def complaint(self) -> str | None:
-        """Return what to tell about a part that ended, None while it runs."""
+        """Return a message about a part that ended, None while it runs."""
         return None if self.exit_code is None else died_message(self.name, self.exit_code, Path(self.log))
 
 
@@ -49,7 +49,7 @@ class State:
 
     @classmethod
     def read(cls, folder: Path) -> State:
-        """Return the state of the instance in a folder; raise when it is not ready yet or gone."""
+        """Return the state of the instance in a folder. Raises ControlPlaneError if it is not ready yet, or gone."""
         try:
             content = json.loads((folder / STATE_FILE).read_text())
         except (OSError, ValueError) as error:
@@ -58,5 +58,5 @@ class State:
         return cls(**content, parts=parts)
 
     def complaints(self) -> list[str]:
-        """Return what to tell about every part that ended."""
+        """Return a message about every part that ended."""
         return [complaint for part in self.parts if (complaint := part.complaint()) is not None]

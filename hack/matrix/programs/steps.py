@@ -1,6 +1,6 @@
-"""The steps of an SDK's life of a job: each is run, timed, and told as one line of JSON. Standard library alone.
+"""The steps of an SDK's life of a job: each is run, timed, and reported as one line of JSON. Standard library alone.
 
-SDKs print to stdout as they like, so the lines are told from theirs by a mark.
+SDKs print to stdout as they like, so these lines begin with a mark.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LIMIT_S: Final = 60.0  # what takes a second or two may take ten times as long o
 RUN: Final = "hollow.tfjob.kubeflow.org/run"
 """The annotation that tells the hollow node what the pods do; `hack.hollow_node` is not for these environments to import."""
 DONE: Final = {"metadata": {"annotations": {RUN: "0s:0"}}}
-"""The patch by which a pod that would run on has succeeded: its job runs for as long as the steps before that take."""
+"""The patch that lets a pod that would run for ever succeed: so its job runs for as long as the steps before it take."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def where() -> Where:
 
 
 def step(check: str, run: Callable[[], object]) -> None:
-    """Run one step. Whatever it raises is its problem, and the next one runs all the same."""
+    """Run one step. An exception is reported as its problem, and the next step runs all the same."""
     start = time.monotonic()
     problem = output = ""
     try:
@@ -61,7 +61,7 @@ def expect(condition: object, what: str) -> None:
 
 
 def until(holds: Callable[[], object], what: str) -> None:
-    """Ask until something holds."""
+    """Call `holds` until it returns true, for at most LIMIT_S. Raises AssertionError."""
     deadline = time.monotonic() + LIMIT_S
     while not holds():
         expect(time.monotonic() < deadline, f"not within {LIMIT_S:.0f} s: {what}")

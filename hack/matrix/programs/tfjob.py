@@ -24,7 +24,7 @@ NAME: Final = "life"
 
 
 def a_job(namespace: str) -> Any:
-    """Two workers and a parameter server, which all run on; the policy stands in the spec, as it did then."""
+    """Two workers and a parameter server, which run for ever; the clean-up policy is in the spec, where it was at that time."""
 
     def replica(replicas: int) -> Any:
         container = V1Container(name="tensorflow", image="busybox:1.36", command=["sh", "-c", "sleep 5"])
@@ -52,7 +52,7 @@ class Life:
         self._namespace = namespace
 
     def run(self) -> None:
-        """Live it; each step tells of itself."""
+        """Run the steps; each one reports itself."""
         client, namespace = self._client, self._namespace
         step("create", lambda: client.create(a_job(namespace)))
         step("get", self._get)

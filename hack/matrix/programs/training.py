@@ -81,12 +81,12 @@ class Sdk:
 
 
 def train() -> None:
-    """Stand for a training; the SDK sends the text of this function."""
+    """Stand in for a training; the SDK sends the source of this function."""
     print("trained")
 
 
 def a_job() -> Any:
-    """Two workers and a parameter server, which all run on."""
+    """Two workers and a parameter server, which run for ever."""
 
     def replica(replicas: int) -> Any:
         container = V1Container(name="tensorflow", image="busybox:1.36", command=["sh", "-c", "sleep 5"])
@@ -113,7 +113,7 @@ class Life:
         self._sdk = sdk
 
     def run(self) -> None:
-        """Live it; each step tells of itself."""
+        """Run the steps; each one reports itself."""
         sdk = self._sdk
         step("create", lambda: sdk.create(a_job()))
         step("get", self._get)

@@ -1,0 +1,1 @@
+"""Measures the live page under load: many jobs, many pods, many browsers."""

@@ -1,0 +1,73 @@
+"""What people read about the chart's values, made from their schema: values.yaml, and the table in the README. Pure.
+
+In: the JSON Schema of the values; each has a description and a default. Out: text.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+WIDTH: Final = 110
+HEAD: Final = (
+    "# Made of values.schema.json by `python -m hack.chart --write`. A file of your own needs what differs alone.\n"
+)
+BEGIN: Final = "<!-- made of values.schema.json by `python -m hack.chart --write` -->\n"
+
+
+def leaves(schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Return the values by their paths (`image.tag`), in the schema's order."""
+    for name, field in schema["properties"].items():
+        if "properties" in field:
+            yield from leaves(field, f"{path}{name}.")
+        elif "default" in field:
+            yield path + name, field
+
+
+def values_yaml(schema: Mapping[str, Any]) -> str:
+    """Return values.yaml: all values at their defaults, each under its description."""
+    return HEAD + "".join(_lines(schema, ""))
+
+
+def table(schema: Mapping[str, Any]) -> str:
+    """Return the table of values in Markdown."""
+    rows = (
+        f"| `{path}` | `{json.dumps(field['default'])}` | {field['description']} |" for path, field in leaves(schema)
+    )
+    return "\n".join(("| value | default | what it is |", "| --- | --- | --- |", *rows)) + "\n"
+
+
+def with_table(readme: str, schema: Mapping[str, Any]) -> str:
+    """Return a README whose text after the mark is the table."""
+    return readme.partition(BEGIN)[0] + BEGIN + "\n" + table(schema)
+
+
+def _lines(schema: Mapping[str, Any], indent: str) -> Iterator[str]:
+    for name, field in schema["properties"].items():
+        if not indent and field.keys() & {"properties", "default"}:
+            yield "\n"
+        if "properties" in field:
+            yield f"{indent}{name}:\n"
+            yield from _lines(field, indent + "  ")
+        elif "default" in field:
+            mark = f"{indent}# "
+            yield (
+                textwrap.fill(
+                    field["description"], WIDTH, initial_indent=mark, subsequent_indent=mark, break_on_hyphens=False
+                )
+                + "\n"
+            )
+            yield f"{indent}{name}:{_default(field['default'], indent)}\n"
+
+
+def _default(value: object, indent: str) -> str:
+    """Return a default as it stands after its key: on the same line or, if it is an object with fields, below."""
+    if not isinstance(value, dict) or not value:
+        return f" {json.dumps(value)}"
+    return "\n" + textwrap.indent(yaml.safe_dump(value, sort_keys=False), indent + "  ").rstrip("\n")

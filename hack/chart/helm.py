@@ -1,0 +1,29 @@
+"""One release of helm at work, with its caches and settings in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hack.control_plane.build.commands import output_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMMAND_LIMIT_S: Final = 150.0  # more than any --timeout that we give: helm should give up first, since it says why
+
+
+@dataclass(frozen=True, slots=True)
+class Helm:
+    """Runs helm as the administrator of a cluster or, without a kubeconfig, where no cluster is needed."""
+
+    program: Path
+    home: Path
+    kubeconfig: Path | None = None
+
+    def __call__(self, *arguments: str) -> str:
+        """Run it and return what it printed. Raises ControlPlaneError, with what it wrote to stderr, when it fails."""
+        folders = {f"HELM_{name}_HOME": str(self.home / name.lower()) for name in ("CACHE", "CONFIG", "DATA")}
+        environment = {**folders, "HOME": str(self.home), "KUBECONFIG": str(self.kubeconfig or os.devnull)}
+        return output_of(str(self.program), *arguments, limit_s=COMMAND_LIMIT_S, env=environment)

@@ -1,0 +1,123 @@
+"""The older versions of TFJob, each made from v1. Pure.
+
+An API server stores one object for all versions and, with the conversion `None`, changes nothing in it but `apiVersion`. So
+what one version accepts, all others show and must accept again: a finalizer is removed through the preferred version,
+whichever version the object was created in. That is why all versions have the same types and subresources, and differ only in
+descriptions and columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from hack.crd_schema.schema import END, written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hack.crd_schema.schema import Schema
+
+BEGIN: Final = "# made of v1 by `python -m hack.crd_schema`\n"
+_WIDTH: Final = 2000
+"""Nobody reads these versions in the file: the fields are described at v1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version: its name, what `kubectl explain` says of its object and its spec, and its columns.
+
+    `own` are columns that only this version has, `columns` the names of those of v1 that follow. Without columns kubectl shows
+    only the age. An old kubectl explains every field of the spec with the words about the spec.
+    """
+
+    name: str
+    about: str
+    spec: str
+    columns: tuple[str, ...] = ()
+    own: tuple[Mapping[str, str], ...] = ()
+
+
+_REPLICAS: Final = (
+    "tfReplicaSpecs: the replicas, by type (Chief, Master, Worker, PS, Evaluator), each with replicas (how many; 1 by "
+    "default), restartPolicy (Always, OnFailure, Never, ExitCode) and template (the pod, with a container named tensorflow)."
+)
+_POLICIES: Final = (
+    "cleanPodPolicy: the pods to delete at the job's end (Running, All or None). "
+    "ttlSecondsAfterFinished: until the job is deleted."
+)
+_LIMITS: Final = "activeDeadlineSeconds: from its start. backoffLimit: restarts that the job survives."
+_YOUNGER: Final = "The fields of v1 work here too."
+_NOW: Final = "Write new jobs in v1: the fields are the same."
+
+OLDER: Final = (
+    Version(
+        "v1beta2",
+        f"TFJob as tf-operator 0.5 to 1.0 had it. {_NOW}",
+        f"What to run, and how. {_REPLICAS} {_POLICIES} {_LIMITS} {_YOUNGER}",
+        ("State", "Age"),
+    ),
+    Version(
+        "v1beta1",
+        f"TFJob as tf-operator 0.4 and 0.5 had it. {_NOW}",
+        f"What to run, and how. {_REPLICAS} {_POLICIES} {_YOUNGER}",
+        ("State", "Age"),
+    ),
+    Version(
+        "v1alpha2",
+        f"TFJob as tf-operator 0.2 and 0.3 had it. {_NOW}",
+        f"What to run, and how. {_REPLICAS} {_POLICIES} {_YOUNGER}",
+    ),
+    Version(
+        "v1alpha1",
+        "TFJob as tf-operator 0.1 had it, for an operator that is told to serve it. Write new jobs in v1.",
+        "What to run. replicaSpecs: a list of entries with tfReplicaType (MASTER, WORKER, PS), replicas (how many; 1 by "
+        "default), tfPort (2222 by default) and template (the pod, with a container named tensorflow; a PS may go without). "
+        "terminationPolicy.chief: replicaName and replicaIndex of the replica that decides, MASTER 0 by default. tfImage: "
+        "what a PS without a template runs. RuntimeId: a part of all names, chosen by the operator by default. "
+        "cleanupPodPolicy (Running, All or None), schedulerName, tensorboard.",
+        ("Age",),
+        (
+            {"name": "Kind", "type": "string", "jsonPath": ".kind"},
+            {"name": "State", "type": "string", "jsonPath": ".status.state"},
+        ),
+    ),
+)
+"""From the newest to the oldest, for readers of the file; kubectl orders versions by their names."""
+
+
+def made(v1: dict[str, Any], version: Version) -> dict[str, Any]:
+    """Return the entry of an older version in the CRD's `versions`; `v1` is the entry of v1."""
+    columns = {column["name"]: column for column in v1["additionalPrinterColumns"]}
+    schema: Schema = v1["schema"]["openAPIV3Schema"]
+    spec = {**schema["properties"]["spec"], "description": version.spec}
+    found = {
+        "name": version.name,
+        "served": True,
+        "storage": False,
+        "subresources": v1["subresources"],
+        "additionalPrinterColumns": [*version.own, *(columns[name] for name in version.columns)],
+        "schema": {
+            "openAPIV3Schema": {
+                **schema,
+                "description": version.about,
+                "properties": {**schema["properties"], "spec": spec},
+            }
+        },
+    }
+    return {key: value for key, value in found.items() if value != []}
+
+
+def followed(manifest: str, v1: dict[str, Any], versions: Iterable[Version] = OLDER) -> str:
+    """Return the manifest of the CRD with its older versions made anew; `v1` is its entry of v1.
+
+    Raises ValueError when their marks are missing.
+    """
+    before, begin, rest = manifest.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"no lines {BEGIN.strip()!r} and {END.strip()!r}")
+    indent = len(before) - len(before.rstrip(" "))
+    entries = (written(made(v1, version), indent + 2, _WIDTH) for version in versions)
+    listed = "".join(f"{' ' * indent}- {entry[indent + 2 :]}" for entry in entries)
+    return before + begin + listed + " " * indent + end + after

@@ -1,0 +1,250 @@
+"""A stand-in for an API server, with what the page needs: lists, watches, single objects, logs, and refusals.
+
+The tests of the page and its benchmark use it. It holds whatever they put in, even what a real one would not accept. Its
+methods may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Self
+
+KINDS: Final = {"tfjobs": "TFJob", "pods": "Pod", "events": "Event"}
+_WAIT_S: Final = 0.2
+
+
+class PageCluster:
+    """Objects by resource and key, with the history that watches are served from."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._version = 1
+        self._objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self._history: list[tuple[int, str, str, dict[str, Any]]] = []
+        self._logs: dict[str, bytes] = {}
+        self.asked = 0
+        """Requests so far."""
+        self.forbidden: set[str] = set()
+        """Resources that nobody may read, or `resource/namespace` for a single namespace ("" for lists of all namespaces)."""
+        self._server: ThreadingHTTPServer | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def put(self, resource: str, item: dict[str, Any]) -> None:
+        """Create an object, or change it."""
+        meta = item["metadata"]
+        with self._changed:
+            self._version += 1
+            item = {
+                **item,
+                "kind": KINDS[resource],
+                "metadata": {"uid": f"uid-{meta['name']}", **meta, "resourceVersion": str(self._version)},
+            }
+            key = resource, f"{meta['namespace']}/{meta['name']}"
+            self._history.append((self._version, resource, "MODIFIED" if key in self._objects else "ADDED", item))
+            self._objects[key] = item
+            self._changed.notify_all()
+
+    def delete(self, resource: str, namespace: str, name: str) -> None:
+        """Delete an object."""
+        with self._changed:
+            self._version += 1
+            item = self._objects.pop((resource, f"{namespace}/{name}"))
+            item = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self._version)}}
+            self._history.append((self._version, resource, "DELETED", item))
+            self._changed.notify_all()
+
+    def write_log(self, pod: str, text: bytes) -> None:
+        """Append to the log of a pod."""
+        with self._changed:
+            self._logs[pod] = self._logs.get(pod, b"") + text
+            self._changed.notify_all()
+
+    def start(self) -> None:
+        """Listen, on the same port as before."""
+        cluster = self
+
+        class Handler(_Handler):
+            served = cluster
+
+        self._server = _Server(("127.0.0.1", self._port), Handler)
+        self._port = self._server.server_port
+        threading.Thread(target=self._server.serve_forever, args=[0.01], daemon=True).start()
+
+    def stop(self) -> None:
+        """Close all connections, and accept no more."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+            with self._changed:
+                self._changed.notify_all()
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Listen as long as the block lasts."""
+        self.start()
+        try:
+            yield self
+        finally:
+            self.stop()
+
+    def is_served_by(self, server: object) -> bool:
+        """Whether this server has not been stopped."""
+        return self._server is server
+
+    def listed(self, resource: str, namespace: str, chosen: Chosen) -> tuple[int, list[dict[str, Any]]]:
+        """Return the version and the objects of a list."""
+        with self._changed:
+            found = [
+                item for (kind, _), item in self._objects.items() if kind == resource and chosen.fits(item, namespace)
+            ]
+            return self._version, found
+
+    def one(self, resource: str, key: str) -> dict[str, Any] | None:
+        """Return one object."""
+        with self._changed:
+            return self._objects.get((resource, key))
+
+    def news(self, version: int) -> list[tuple[int, str, str, dict[str, Any]]]:
+        """Return what happened after a version; if nothing has yet, wait for a change for a moment."""
+        with self._changed:
+            if self._version <= version:
+                self._changed.wait(_WAIT_S)
+            return self._history[version - 1 :]  # numbered without a gap, the first of them 2
+
+    def log_from(self, pod: str, at: int) -> bytes:
+        """Return what a log has from a position on; if that is nothing yet, wait for more for a moment."""
+        with self._changed:
+            if len(self._logs.get(pod, b"")) <= at:
+                self._changed.wait(_WAIT_S)
+            return self._logs.get(pod, b"")[at:]
+
+
+class Chosen:
+    """The selectors of a request."""
+
+    def __init__(self, query: dict[str, list[str]]) -> None:
+        self._label, _, self._value = query.get("labelSelector", [""])[0].partition("=")
+        self._field = query.get("fieldSelector", [""])[0].removeprefix("involvedObject.kind=")
+
+    def fits(self, item: dict[str, Any], namespace: str) -> bool:
+        """Whether an object is selected."""
+        labels = item["metadata"].get("labels", {})
+        if namespace and item["metadata"]["namespace"] != namespace:
+            return False
+        if self._label and (self._label not in labels or (self._value and labels[self._label] != self._value)):
+            return False
+        return not self._field or item.get("involvedObject", {}).get("kind", self._field) == self._field
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    served: PageCluster
+
+    def do_GET(self) -> None:
+        if not self.served.is_served_by(self.server):
+            return self._break_off()
+        self.served.asked += 1
+        address = urlsplit(self.path)
+        query = parse_qs(address.query)
+        parts = address.path.split("/")[3 if address.path.startswith("/api/") else 4 :]
+        namespace = ""
+        if parts[:1] == ["namespaces"] and len(parts) > 2:
+            namespace, parts = parts[1], parts[2:]
+        resource, *rest = parts or [""]
+        if resource not in KINDS:
+            return self._status(404, "NotFound", "the server could not find the requested resource")
+        named = "/".join([resource, *rest[1:]])
+        if self.served.forbidden & {resource, f"{resource}/{namespace}", named}:
+            where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+            message = f'{resource} is forbidden: User "eve" cannot list resource "{named}" in API group "" {where}'
+            return self._status(403, "Forbidden", message)
+        if rest[1:] == ["log"]:
+            return self._log(rest[0], follow="true" in query.get("follow", ()))
+        if rest:
+            found = self.served.one(resource, f"{namespace}/{rest[0]}")
+            return self._json(found) if found else self._status(404, "NotFound", f'{resource} "{rest[0]}" not found')
+        if "sendInitialEvents" in query:
+            return self._status(422, "Invalid", "sendInitialEvents is forbidden")
+        if "watch" in query:
+            return self._watch(resource, namespace, Chosen(query), int(query["resourceVersion"][0]))
+        version, items = self.served.listed(resource, namespace, Chosen(query))
+        return self._json(
+            {"kind": f"{KINDS[resource]}List", "metadata": {"resourceVersion": str(version)}, "items": items}
+        )
+
+    def _watch(self, resource: str, namespace: str, chosen: Chosen, version: int) -> None:
+        self._begin("application/json")
+        while self.served.is_served_by(self.server):
+            for number, kind, change, item in self.served.news(version):
+                version = number
+                if kind == resource and chosen.fits(item, namespace):
+                    self._chunk(json.dumps({"type": change, "object": item}).encode() + b"\n")
+        self._break_off()
+
+    def _break_off(self) -> None:
+        self.close_connection = True
+        with suppress(OSError):  # the other side was faster
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def _log(self, pod: str, *, follow: bool) -> None:
+        self._begin("text/plain")
+        at = 0
+        while self.served.is_served_by(self.server):
+            more = self.served.log_from(pod, at)
+            at += len(more)
+            if more:
+                self._chunk(more)
+            elif not follow:
+                break
+        self._chunk(b"")
+
+    def _json(self, body: Any, code: int = 200) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _status(self, code: int, reason: str, message: str) -> None:
+        self._json({"kind": "Status", "code": code, "reason": reason, "message": message}, code)
+
+    def _begin(self, kind: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def handle(self) -> None:
+        """Serve a connection until the other side has gone."""
+        try:
+            super().handle()
+        except ConnectionError:
+            return

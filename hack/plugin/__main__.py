@@ -1,0 +1,56 @@
+"""`python -m hack.plugin`: pack the plugin for each platform into build/plugin/, and write krew's manifest where they will lie.
+
+The compiled modules are fetched from the package index. Exit codes: 0, 1 when something could not be fetched or built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from hack.plugin.archive import contents, download, pack
+from hack.plugin.krew import manifest
+from hack.plugin.platforms import PLATFORMS
+from hack.plugin.wheel import ROOT, build_wheel
+from tfjob_operator.cli.yaml_text import yaml_text
+
+OUTPUT: Final = ROOT / "build" / "plugin"
+
+
+def main() -> int:
+    """Pack the plugin; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m hack.plugin", description="Packs kubectl tfjob for each platform.")
+    parser.add_argument("--url", help="where the archives will lie; with it krew's manifest is written")
+    parser.add_argument("--homepage", help="of the project, for the manifest; else the address of the archives")
+    given = parser.parse_args()
+    shutil.rmtree(OUTPUT, ignore_errors=True)
+    OUTPUT.mkdir(parents=True)
+    digests = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="tfjob-plugin-") as scratch:
+            wheel = build_wheel(Path(scratch))
+            for platform in PLATFORMS:
+                wheels = download(platform, Path(scratch) / f"{platform.os}-{platform.arch}")
+                packed = pack(contents([*wheels, wheel]))
+                (OUTPUT / platform.archive).write_bytes(packed)
+                digests.append((platform, hashlib.sha256(packed).hexdigest()))
+                print(f"{OUTPUT / platform.archive}  {len(packed) / 1e6:.1f} MB")
+    except subprocess.CalledProcessError as error:
+        print(f"the plugin could not be packed: {error}", file=sys.stderr)
+        return 1
+    if given.url:
+        version = wheel.name.split("-")[1]
+        text = yaml_text(manifest(version, given.url, given.homepage or given.url, digests), sort_keys=False)
+        (OUTPUT / "tfjob.yaml").write_text(text)
+        print(OUTPUT / "tfjob.yaml")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""`python -m hack.plugin.reference`: write docs/kubectl-tfjob-reference.md: the verbs and options that there are."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from hack.plugin.wheel import ROOT
+from tfjob_operator.cli.app import NAME, VERBS, app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAGE: Final = ROOT / "docs" / "kubectl-tfjob-reference.md"
+COMMAND: Final = "python -m hack.plugin.reference"
+TARGET: Final = ("kubeconfig", "context", "namespace")
+"""Options of all verbs that talk to a cluster: they are described once."""
+
+
+def page() -> str:
+    """Return the page."""
+    # With the settings of the program: a command remembers the context in which its help was first asked for.
+    context = app.make_context(NAME, [], resilient_parsing=True)
+    commands = {verb: app.get_command(context, verb) for verb in VERBS}
+    lines = [
+        f"# {NAME}: reference",
+        "",
+        f"Made from the code by `{COMMAND}`. [kubectl-tfjob.md](kubectl-tfjob.md) tells what the verbs are for.",
+        "",
+        "Exit codes: 0 when all went well, 1 for an error, 2 for a wrong command line, 130 after Ctrl-C; others as verbs say.",
+        "",
+        "Verbs that talk to a cluster take these options too:",
+        "",
+        *_options(next(each for each in commands.values() if each is not None), common=True),
+    ]
+    for verb, command in commands.items():
+        if command is not None:
+            lines += ["", f"## {verb}", "", *_verb(command, click.Context(command, context, info_name=verb))]
+    return "\n".join(lines) + "\n"
+
+
+def _verb(command: click.Command, context: click.Context) -> Iterator[str]:
+    yield "```text"
+    yield f"{context.command_path} {' '.join(command.collect_usage_pieces(context))}"
+    yield "```"
+    yield ""
+    yield inspect.cleandoc(command.help or "")
+    options = list(_options(command))
+    if options:
+        yield ""
+        yield from options
+    if {each.name for each in command.params}.isdisjoint(TARGET):
+        yield ""
+        yield "It talks to no cluster."
+
+
+def _options(command: click.Command, *, common: bool = False) -> Iterator[str]:
+    for each in command.params:
+        if isinstance(each, click.Option) and (each.name in TARGET) == common:
+            value = "" if each.is_flag else f" {each.make_metavar(click.Context(command))}"
+            names = ", ".join(f"`{name}{value}`" for name in (*each.opts, *each.secondary_opts))
+            default = f" Default: {each.default}." if each.show_default else ""
+            many = " May be repeated." if each.multiple else ""
+            yield f"- {names}: {each.help or ''}{default}{many}"
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(page())
+
+
+if __name__ == "__main__":
+    main()
