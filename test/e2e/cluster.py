@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 NAMESPACE = "default"
 OPERATOR = "deployment/tf-job-operator"
 LIMIT_S = 180.0  # a pod starts within two seconds here; on a busy machine, after fifty others, it takes its time
+IMAGE = "tfjob-operator:0.1.0"
+VISITOR = "visitor"
 RUNS = Path("/var/tfjob-e2e")
-"""A folder of the node, private to its sandbox, which jobs see as /runs: what they leave there outlives pods."""
+"""A folder of the node, private to its sandbox, which is /runs in pods: files there outlive the pods."""
 
 
 class NodeCluster:
@@ -43,7 +45,7 @@ class NodeCluster:
         self.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": jobs}))
 
     def delete(self, name: str) -> None:
-        """Delete a job; what it leaves goes too, but is not waited for."""
+        """Delete a job, without waiting; its children are collected afterwards."""
         self.kubectl("delete", "tfjob", name, "--wait=false", "--ignore-not-found")
 
     def state(self, name: str) -> str:
@@ -52,7 +54,7 @@ class NodeCluster:
         return str(conditions[-1]["type"]) if conditions else ""
 
     def wait_for(self, name: str, state: str, limit_s: float = LIMIT_S) -> dict[str, Any]:
-        """Wait until a job is in a state; answers its status."""
+        """Wait until a job is in a state; return its status."""
         self.eventually(lambda: self.state(name) == state, f"{name} is {state}", limit_s, lambda: self.state(name))
         status: dict[str, Any] = self.get("tfjob", name)["status"]
         return status
@@ -74,11 +76,60 @@ class NodeCluster:
 
     def kill_container(self, pod: str, namespace: str = NAMESPACE) -> None:
         """Kill the first process of a pod's container, from the node's side, as the kernel does when memory runs out."""
-        status = self.get("pod", pod, namespace)["status"]["containerStatuses"][0]
-        self.node.containers.kill(status["containerID"].removeprefix("containerd://"))
+        self.node.containers.kill(self.container_id(pod, namespace))
+
+    def container_id(self, pod: str, namespace: str = NAMESPACE) -> str:
+        """The ID of a pod's container in the node's runtime; waits until the kubelet has reported it.
+
+        A process can run for seconds before the status of its pod says so.
+        """
+
+        def told() -> str:
+            statuses = self.get("pod", pod, namespace).get("status", {}).get("containerStatuses", [{}])
+            return str(statuses[0].get("containerID", "")).removeprefix("containerd://")
+
+        self.eventually(told, f"the kubelet tells of the container of {pod}")
+        return told()
+
+    def warnings(self, job: str) -> list[str]:
+        """The reasons of the Warnings on a job, in no particular order."""
+        selected = f"--field-selector=involvedObject.name={job},type=Warning"
+        return self.kubectl("get", "events", selected, "-o", "jsonpath={.items[*].reason}").split()
+
+    def make_volume(self, claim: str, folder: Path, namespace: str = NAMESPACE) -> None:
+        """Make a volume from a folder of the node, for the claim of this name, as a provisioner does elsewhere."""
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o777)
+        spec = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteMany"],
+            "hostPath": {"path": str(folder)},
+            "claimRef": {"name": claim, "namespace": namespace},
+        }
+        self._create({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": claim}, "spec": spec})
+
+    def claim_volume(self, name: str, folder: Path, namespace: str = NAMESPACE) -> None:
+        """Make a volume from a folder of the node, and claim it."""
+        self.make_volume(name, folder, namespace)
+        spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+        meta = {"name": name, "namespace": namespace}
+        self._create({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": spec})
+
+    def _create(self, content: dict[str, Any]) -> None:
+        self.kubectl("create", "-f", "-", stdin=json.dumps(content))
+
+    def page(self, service: str, path: str) -> Any:
+        """A service's response to a pod that calls it by its name; JSON is decoded."""
+        if not self.get("pod", VISITOR):
+            self.kubectl("run", VISITOR, f"--image={IMAGE}", "--restart=Never", "--command", "--", "sleep", "3600")
+            self.eventually(lambda: self.is_running(VISITOR), "the visitor runs")
+        address = f"http://{service}.{NAMESPACE}.svc{path}"
+        ask = f"import urllib.request as r; print(r.urlopen('{address}', timeout=20).read().decode())"
+        text = self.kubectl("exec", VISITOR, "--", "python3", "-c", ask, check=False)
+        return json.loads(text) if text.startswith(("{", "[")) else text
 
     def holder(self) -> str:
-        """Who leads, by the lease: a pod and, since processes in it may come and go, a number; empty when nobody does."""
+        """The holder of the lease: a pod's name and, since its process may be restarted, a suffix; empty when nobody leads."""
         return str(self.get("lease", "tf-operator", "kubeflow").get("spec", {}).get("holderIdentity", ""))
 
     def leader(self) -> str:
@@ -88,11 +139,11 @@ class NodeCluster:
     def wait_for_operator(self) -> None:
         """Wait until both replicas of the operator are ready, and one of them leads."""
         wait = ("rollout", "status", OPERATOR, "-n", "kubeflow", f"--timeout={LIMIT_S:.0f}s")
-        self.node.plane.run_kubectl(*wait, limit_s=LIMIT_S + 10.0)  # kubectl is to give up first: it says why
+        self.node.plane.run_kubectl(*wait, limit_s=LIMIT_S + 10.0)  # kubectl should give up first, since it says why
         self.eventually(lambda: self.leader() in self.operators(), "somebody leads")
 
     def operators(self) -> list[str]:
-        """The pods of the operator that nobody is deleting, found as the trouble-shooting guide finds them."""
+        """The pods of the operator that nobody is deleting, found by the label in the trouble-shooting guide."""
         items = json.loads(
             self.kubectl("get", "pods", "-n", "kubeflow", "--selector=name=tf-job-operator", "-o", "json")
         )["items"]
@@ -101,7 +152,7 @@ class NodeCluster:
     def eventually(
         self, holds: Callable[[], Any], what: str, limit_s: float = LIMIT_S, yet: Callable[[], object] = str
     ) -> float:
-        """Ask until the answer is true; return the seconds that it took."""
+        """Call `holds` until it returns true; return the seconds that it took."""
         start = time.monotonic()
         eventually(holds, what, limit_s=limit_s, yet=yet)
         return time.monotonic() - start
@@ -114,7 +165,7 @@ def runs(job: str) -> int:
 
 
 def script(job: str, *, then: str) -> list[str]:
-    """A command that notes its start, and goes on as told; `$RUN` is the number of the start, from 1."""
+    """A command that notes its start, then runs `then`; `$RUN` is the number of the start, from 1."""
     return ["sh", "-c", f'echo run >> /runs/{job}; RUN=$(wc -l < /runs/{job}); echo "run $RUN of {job}"; {then}']
 
 
@@ -122,7 +173,7 @@ def replica(command: list[str], *, policy: str = "Never", replicas: int = 1) -> 
     """A replica that runs a command, in the only image that the node has: the operator's, with its shell and its Python."""
     container = {
         "name": "tensorflow",
-        "image": "tfjob-operator:0.1.0",
+        "image": IMAGE,
         "command": command,
         "volumeMounts": [{"name": "runs", "mountPath": "/runs"}],
     }

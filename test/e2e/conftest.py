@@ -1,7 +1,8 @@
-"""The real node of a session, with the operator on it as its users install it. Outside of the sandbox all is skipped."""
+"""The real node of a session, with the operator on it as users install it. Outside of the sandbox all tests are skipped."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from e2e.cluster import NodeCluster
+from e2e.stand_in import import_stand_in
 from hack.control_plane import ControlPlaneError
 from hack.real_node.inside import FOLDER_VARIABLE
 from hack.real_node.node import RealNode
@@ -19,11 +21,12 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
 IMAGE = PROJECT / "build" / "tfjob-operator.tar"
+EVERY_API = "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1,tensorflow.org/v1alpha1"
 FIGURES = pytest.StashKey[list[str]]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test of this folder, and leave them all out where there is no sandbox."""
+    """Mark every test of this folder, and skip them all outside of the sandbox."""
     outside = FOLDER_VARIABLE not in os.environ
     for item in items:
         if HERE in item.path.parents:
@@ -40,13 +43,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Tell something that was measured; it is printed at the end of the session."""
+    """Record something that was measured; it is printed at the end of the session."""
     return request.config.stash.setdefault(FIGURES, []).append
 
 
 @pytest.fixture(scope="session")
 def node() -> Iterator[RealNode]:
-    """A real node; its end is also the end of what tests leave on it."""
+    """A real node; whatever tests leave on it is gone with it."""
     if not IMAGE.exists():
         pytest.fail(f"no image at {IMAGE}: python -m hack.image", pytrace=False)
     try:
@@ -62,9 +65,42 @@ def node() -> Iterator[RealNode]:
 def cluster(node: RealNode) -> NodeCluster:
     """The node with the operator, from `kubectl apply -k`."""
     plane = node.plane
-    plane.run_kubectl("apply", "-k", str(PROJECT / "manifests" / "overlays" / "standalone"))
+    plane.run_kubectl("apply", "--server-side", "-k", str(PROJECT / "manifests" / "overlays" / "standalone"))
     plane.wait_for_crd("tfjobs.kubeflow.org")
     plane.restart_controller_manager()  # its garbage collector knows TFJobs now
     cluster = NodeCluster(node)
+    cluster.wait_for_operator()
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def images(node: RealNode, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Stand-ins for the images that users' manifests name."""
+    import_stand_in(node.containers, IMAGE, tmp_path_factory.mktemp("stand-in"))
+
+
+@pytest.fixture(scope="session")
+def every_api(cluster: NodeCluster, images: None, tmp_path_factory: pytest.TempPathFactory) -> NodeCluster:
+    """The operator with every API, from a kustomization as in docs/install.md. It stays like this for later tests."""
+    folder = tmp_path_factory.mktemp("every-api")
+    manifests = Path("../" * len(folder.parts)) / (PROJECT / "manifests").relative_to("/")
+    bases = [str(manifests / each) for each in ("overlays/standalone", "addons/alpha")]
+    (folder / "kustomization.yaml").write_text(json.dumps({"bases": bases, "patchesStrategicMerge": ["flags.yaml"]}))
+    arguments = [
+        "--monitoring-port=8443",
+        "--controller-config-file=/etc/config/controller_config_file.yaml",
+        EVERY_API,
+    ]
+    container = {"name": "operator", "args": arguments}
+    patch = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "tf-job-operator", "namespace": "kubeflow"},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+    (folder / "flags.yaml").write_text(json.dumps(patch))
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(folder))
+    cluster.node.plane.wait_for_crd("tfjobs.tensorflow.org")
+    cluster.node.plane.restart_controller_manager()  # its garbage collector knows TfJobs now
     cluster.wait_for_operator()
     return cluster

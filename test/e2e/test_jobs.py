@@ -47,11 +47,11 @@ for address in place["cluster"]["ps"]:
 
 
 def test_replicas_find_each_other_by_the_names_in_tf_config(cluster: NodeCluster) -> None:
-    """Workers reach the parameter servers through headless services and the cluster's DNS; `kubectl logs` tells of it."""
+    """Workers reach the parameter servers through headless services and the cluster's DNS; `kubectl logs` shows it."""
     servers = replica(["python3", "-c", SERVER], policy="Always", replicas=2)
     workers = replica(["python3", "-uc", WORKER], policy="OnFailure", replicas=2)
     talks = job("talks", {"PS": servers, "Worker": workers}, cleanPodPolicy="Running")
-    talks["spec"]["successPolicy"] = "AllWorkers"  # else the first worker's end is the job's, and a slower one goes
+    talks["spec"]["successPolicy"] = "AllWorkers"  # else the job ends with worker 0, and a slower one is deleted
     cluster.create(talks)
     cluster.wait_for("talks", ConditionType.SUCCEEDED)
     for index in (0, 1):
@@ -64,8 +64,8 @@ def test_replicas_find_each_other_by_the_names_in_tf_config(cluster: NodeCluster
 
 
 def test_a_process_of_a_large_job_sees_the_whole_tf_config_whenever_it_is_started(cluster: NodeCluster) -> None:
-    """U1, D9: the real kubelet fills it in from the ConfigMap, byte by byte as it would stand in the pod; again when the
-    container restarts in place, also after somebody deleted the ConfigMap. For most of its replicas there is no node.
+    """U1, D9: the real kubelet fills it in from the ConfigMap, with the same bytes as if it stood in the pod, and again when
+    the container restarts in place, even after somebody deleted the ConfigMap. Most replicas of this job find no node.
     """
     name = "a-job-of-many-replicas-with-rather-long-names"
     note = 'printf %s "$TF_CONFIG" > /runs/config-$RUN; test $RUN -ge 2 && exit 0; '
@@ -103,7 +103,7 @@ def _environment(cluster: NodeCluster, pod: str) -> list[dict[str, Any]]:
 
 
 class Ending(NamedTuple):
-    """How a worker's process ends, and what is to become of it: the job's state, starts of the process, pods."""
+    """How a worker's process ends, and what is expected: the job's state, the starts of the process, the pods."""
 
     name: str
     policy: str
@@ -137,7 +137,7 @@ ENDINGS = (
 
 @pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.name)
 def test_what_a_process_exits_with_decides_by_its_policy(cluster: NodeCluster, ending: Ending) -> None:
-    """In one pod where the kubelet restarts the container, in another one where the operator does."""
+    """The process is started again in the same pod if the kubelet restarts it, and in a new pod if the operator does."""
     name = f"ends-{ending.name}"
     worker = replica(script(name, then=ending.then), policy=ending.policy)
     cluster.create(job(name, {"Worker": worker}, cleanPodPolicy="None"))
@@ -148,7 +148,7 @@ def test_what_a_process_exits_with_decides_by_its_policy(cluster: NodeCluster, e
 
 
 def test_always_runs_a_process_again_that_ended_well(cluster: NodeCluster) -> None:
-    """In place, and the job goes on."""
+    """The kubelet restarts it in place, and the job goes on."""
     cluster.create(job("always", {"PS": replica(script("always", then="sleep 1"), policy="Always"),
                                   "Worker": replica(["sh", "-c", FOREVER])}))  # fmt: skip
     cluster.eventually(lambda: runs("always") >= 3, "it runs again and again")
@@ -157,7 +157,7 @@ def test_always_runs_a_process_again_that_ended_well(cluster: NodeCluster) -> No
 
 
 def test_a_killed_container_is_restarted_in_its_pod(cluster: NodeCluster) -> None:
-    """SIGKILL from outside, as when memory runs out: the pod stays, and the restart is counted against no limit but its own."""
+    """After SIGKILL from outside, as when memory runs out, the pod stays, and its container is restarted in it."""
     cluster.create(job("shot", {"Worker": replica(script("shot", then=FOREVER), policy="OnFailure")}))
     cluster.eventually(lambda: runs("shot") == 1 and cluster.is_running("shot-worker-0"), "it runs")
     uid, _ = cluster.pod("shot-worker-0")
@@ -168,7 +168,7 @@ def test_a_killed_container_is_restarted_in_its_pod(cluster: NodeCluster) -> Non
 
 
 def test_a_killed_container_gets_a_new_pod_by_its_exit_code(cluster: NodeCluster) -> None:
-    """137 is worth another try, and ExitCode leaves that to the operator."""
+    """With 137 the replica is tried again; under ExitCode the operator does that, with a new pod."""
     then = f"test $RUN -ge 2 || {FOREVER}"
     cluster.create(job("replaced", {"Worker": replica(script("replaced", then=then), policy="ExitCode")}))
     cluster.eventually(lambda: runs("replaced") == 1 and cluster.is_running("replaced-worker-0"), "it runs")
@@ -179,7 +179,7 @@ def test_a_killed_container_gets_a_new_pod_by_its_exit_code(cluster: NodeCluster
 
 
 def test_a_deleted_pod_is_made_again(cluster: NodeCluster) -> None:
-    """Somebody's `kubectl delete pod` costs a run and not the job."""
+    """After somebody's `kubectl delete pod` the replica runs again, and the job succeeds."""
     then = f"test $RUN -ge 2 || {FOREVER}"
     cluster.create(job("robbed", {"Worker": replica(script("robbed", then=then), policy="OnFailure")}))
     cluster.eventually(lambda: runs("robbed") == 1 and cluster.is_running("robbed-worker-0"), "it runs")
@@ -190,7 +190,7 @@ def test_a_deleted_pod_is_made_again(cluster: NodeCluster) -> None:
 
 
 def test_a_job_that_saves_its_work_when_it_is_suspended_goes_on_when_it_is_resumed(cluster: NodeCluster) -> None:
-    """Features 4.1: an orderly exit on SIGTERM, with the code 0, is not the end of the training."""
+    """An orderly exit on SIGTERM, with the code 0, is not the end of the training."""
     then = f"trap 'exit 0' TERM; test $RUN -ge 2 || {FOREVER.replace('sleep 1', 'sleep 0.1')}"
     cluster.create(job("saves", {"Worker": replica(script("saves", then=then), policy="OnFailure")}))
     cluster.eventually(lambda: runs("saves") == 1 and cluster.is_running("saves-worker-0"), "it runs")
@@ -205,7 +205,7 @@ def test_a_job_that_saves_its_work_when_it_is_suspended_goes_on_when_it_is_resum
 
 @pytest.mark.parametrize("how", ["deleted", "drained"])
 def test_a_pod_that_saves_its_work_when_it_is_told_to_go_is_not_done(cluster: NodeCluster, how: str) -> None:
-    """M2, M10: the exit code 0 of a process that was sent away is no success, whatever the pod's last status says."""
+    """M2, M10: exit code 0 after SIGTERM is no success, whatever the pod's last status says."""
     name = f"{how}-saves"
     then = f"trap 'exit 0' TERM; test $RUN -ge 2 || {FOREVER.replace('sleep 1', 'sleep 0.1')}"
     cluster.create(job(name, {"Worker": replica(script(name, then=then), policy="OnFailure")}))
@@ -221,9 +221,9 @@ def test_a_pod_that_saves_its_work_when_it_is_told_to_go_is_not_done(cluster: No
 
 
 def test_the_rules_of_restart_in_a_container_are_followed(cluster: NodeCluster) -> None:
-    """M3: a kubelet that knows them starts the process again in its pod, and the job waits; an older one is done with it.
+    """M3: a kubelet that knows them starts the process again in its pod, and the job waits; an older one does not restart it.
 
-    API servers of 1.28 to 1.33 refuse such a pod, and the job has failed before anything ran.
+    API servers of 1.28 to 1.33 refuse the pod, so the job fails before anything runs.
     """
     worker = replica(script("ruled", then="test $RUN -ge 2 || exit 42"), policy="Never")
     rule = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
@@ -246,7 +246,7 @@ def _suspend(cluster: NodeCluster, name: str, *, suspend: bool) -> None:
 
 
 def test_the_log_of_a_worker_that_has_ended_can_be_read_under_the_default_policy(cluster: NodeCluster) -> None:
-    """M1: kubelets report the end of the containers a second before that of the pod, which is no reason to take it away."""
+    """M1: kubelets report the end of the containers a second before that of the pod; meanwhile the pod is not deleted."""
     cluster.create(job("readable", {"Worker": replica(script("readable", then="exit 0"))}))
     cluster.wait_for("readable", ConditionType.SUCCEEDED)
 
@@ -260,7 +260,7 @@ def test_the_log_of_a_worker_that_has_ended_can_be_read_under_the_default_policy
 
 @pytest.mark.parametrize(("policy", "left"), [("All", []), ("Running", ["worker-0"]), ("None", ["ps-0", "worker-0"])])
 def test_the_clean_up_policy_says_which_pods_go(cluster: NodeCluster, policy: str, left: list[str]) -> None:
-    """What has ended keeps its log unless it is told otherwise; what runs is ended for good."""
+    """Pods that have ended stay, with their logs, except under All; pods that run are deleted, except under None."""
     name = f"cleans-{policy.lower()}"
     replicas = {"PS": replica(["sh", "-c", FOREVER]), "Worker": replica(script(name, then="sleep 1"))}
     cluster.create(job(name, replicas, cleanPodPolicy=policy))

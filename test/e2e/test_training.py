@@ -1,6 +1,6 @@
 """Real training by real TensorFlow: the jobs of manifests/examples/training, with TF_CONFIG as the operator writes it.
 
-What differs from the manifests is said in `_for_this_node`: the image, and where TensorFlow comes from.
+They differ from the manifests only in what `_for_this_node` changes: the image, and where TensorFlow comes from.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from e2e.cluster import RUNS
+from e2e.cluster import IMAGE, RUNS
 from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 TENSORFLOW = os.environ.get("TENSORFLOW_FOLDER", "")
 TRAINING = Path(__file__).parents[2] / "manifests" / "examples" / "training"
 VOLUME = RUNS / "training"
+BOARD = RUNS / "bin"
 LIMIT_S = 400.0  # importing TensorFlow alone takes a busy machine half a minute, in each pod
 LOSS = re.compile(r"^step (\d+) loss ([\d.]+)$", re.MULTILINE)
 
@@ -33,35 +34,35 @@ pytestmark = pytest.mark.skipif(not TENSORFLOW, reason="needs TensorFlow: make e
 @pytest.fixture(scope="module")
 def jobs(cluster: NodeCluster) -> dict[str, dict[str, Any]]:
     """The jobs of the examples, by name; what they need is in the cluster."""
-    VOLUME.mkdir()
-    VOLUME.chmod(0o777)
+    BOARD.mkdir()
+    (BOARD / "tensorboard").write_text('#!/bin/sh\nPYTHONPATH=/tensorflow exec python3 -m tensorboard.main "$@"\n')
+    (BOARD / "tensorboard").chmod(0o755)
     cluster.kubectl("apply", "-k", str(TRAINING), "--dry-run=server")
     objects = list(yaml.safe_load_all(cluster.kubectl("kustomize", str(TRAINING))))
-    cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump(_volume()))
+    cluster.make_volume("training", VOLUME)
     for found in objects:
         if found["kind"] != "TFJob":
             cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump(found))
     return {found["metadata"]["name"]: _for_this_node(found) for found in objects if found["kind"] == "TFJob"}
 
 
-def _volume() -> dict[str, Any]:
-    """A volume of the node, for the claim; what a provisioner makes elsewhere."""
-    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "hostPath": {"path": str(VOLUME)}}
-    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "training"}, "spec": spec}
-
-
 def _for_this_node(job: dict[str, Any]) -> dict[str, Any]:
-    """The job with the only image that the node has, which has Python; TensorFlow comes from a folder."""
+    """The job with the only image that the node has, in which there is Python; TensorFlow comes from a folder."""
     for replica in job["spec"]["tfReplicaSpecs"].values():
         pod = replica["template"]["spec"]
         pod["volumes"].append({"name": "tensorflow", "hostPath": {"path": TENSORFLOW}})
         (container,) = pod["containers"]
-        container["image"] = "tfjob-operator:0.1.0"
+        container["image"] = IMAGE
         container["volumeMounts"].append({"name": "tensorflow", "mountPath": "/tensorflow", "readOnly": True})
         container["env"] += [
             {"name": "PYTHONPATH", "value": "/tensorflow"},
             {"name": "TF_NUM_INTRAOP_THREADS", "value": "1"},  # several processes share the node
         ]
+    if board := job["spec"].get("tensorBoard"):
+        board["image"] = IMAGE
+        for name, path, mounted in (("tensorflow", TENSORFLOW, "/tensorflow"), ("programs", BOARD, "/usr/local/bin")):
+            board["volumes"].append({"name": name, "hostPath": {"path": str(path)}})
+            board["volumeMounts"].append({"name": name, "mountPath": mounted, "readOnly": True})
     return job
 
 
@@ -70,7 +71,7 @@ def _losses(log: str) -> dict[int, float]:
 
 
 def _key_lines(log: str) -> str:
-    """What the program itself said, of every fifth step that it told; TensorFlow's own warnings stand between."""
+    """The program's own lines, of a few of its steps, without TensorFlow's warnings between them."""
     own = r"(step \d+00|step \d+99|restored|saved|lost|worker|the weights) "
     return "\n".join(line for line in log.splitlines() if re.match(own, line))
 
@@ -78,7 +79,7 @@ def _key_lines(log: str) -> str:
 def test_two_workers_train_one_model_and_save_it(
     cluster: NodeCluster, jobs: dict[str, dict[str, Any]], figure: Callable[[str], None]
 ) -> None:
-    """MultiWorkerMirroredStrategy: both workers see the same falling loss, and the model lies on the volume."""
+    """MultiWorkerMirroredStrategy: both workers see the same falling loss, and the model is saved on the volume."""
     cluster.create(jobs["multi-worker"])
     status = cluster.wait_for("multi-worker", ConditionType.SUCCEEDED, LIMIT_S)
     assert status["replicaStatuses"]["Worker"]["succeeded"] == 2
@@ -89,13 +90,102 @@ def test_two_workers_train_one_model_and_save_it(
     assert first == second  # it is one model
     assert first[399] < first[0] / 10
     assert (VOLUME / "multi-worker" / "model" / "saved_model.pb").is_file()
+
+
+def test_a_tensorboard_shows_what_the_training_wrote(
+    cluster: NodeCluster, jobs: dict[str, dict[str, Any]], figure: Callable[[str], None]
+) -> None:
+    """TB-16: it can be reached through DNS and the Service even after the end of the job, and is deleted with the job."""
+    name = "multi-worker-tensorboard"
+    if not cluster.get("tfjob", "multi-worker"):
+        cluster.create(jobs["multi-worker"])
+    cluster.wait_for("multi-worker", ConditionType.SUCCEEDED, LIMIT_S)
+
+    def tags() -> Any:
+        return cluster.page(name, "/data/plugin/scalars/tags")
+
+    cluster.eventually(lambda: "loss" in str(tags()), "the page has the tag", LIMIT_S, tags)
+    assert "<title>TensorBoard</title>" in cluster.page(name, "/")
+    points = cluster.page(name, "/data/plugin/scalars/scalars?run=.&tag=loss")
+    shown = {step: round(value, 4) for _, step, value in points}
+    written = _losses(cluster.kubectl("logs", "multi-worker-worker-0"))
+    assert shown == written
+    service = cluster.get("service", name)["spec"]
+    figure(f"http://{name}.default.svc shows {len(shown)} losses, the last {shown[399]}; {service['ports']}")
+    assert [event for event in cluster.warnings("multi-worker") if "TensorBoard" in event] == []
     cluster.delete("multi-worker")
+    for kind in ("deployment", "service"):
+        cluster.eventually(lambda kind=kind: not cluster.get(kind, name), f"the {kind} goes with the job")  # type: ignore[misc]
+
+
+ALONE = """
+import tensorflow as tf
+weight = tf.Variable(4.0)
+with tf.summary.create_file_writer("/volume/alone/summaries").as_default():
+    for step in range(20):
+        with tf.GradientTape() as tape:
+            loss = (weight - 1.0) ** 2
+        weight.assign_sub(0.1 * tape.gradient(loss, weight))
+        tf.summary.scalar("loss", loss, step=step)
+        print("step", step, "loss", round(float(loss), 4), flush=True)
+"""
+
+
+def test_a_tensorboard_of_2017_shows_what_a_master_wrote(
+    every_api: NodeCluster, jobs: dict[str, dict[str, Any]], figure: Callable[[str], None]
+) -> None:
+    """`spec.tensorboard` of tensorflow.org, which runs the job's `tfImage`; the scalars are TensorFlow's own."""
+    cluster, (claim, tensorflow, programs) = every_api, _volumes(jobs["multi-worker"]["spec"]["tensorBoard"])
+    container = {
+        "name": "tensorflow",
+        "image": IMAGE,
+        "command": ["python3", "-c", ALONE],
+        "env": [{"name": "PYTHONPATH", "value": "/tensorflow"}],
+        "volumeMounts": [
+            {"name": "volume", "mountPath": "/volume"},
+            {"name": "tensorflow", "mountPath": "/tensorflow", "readOnly": True},
+        ],
+    }
+    pod = {"containers": [container], "volumes": [claim, tensorflow], "restartPolicy": "OnFailure"}
+    mounts = (("volume", "/summaries"), ("tensorflow", "/tensorflow"), ("programs", "/usr/local/bin"))
+    board = {
+        "logDir": "/summaries/alone/summaries",
+        "serviceType": "NodePort",
+        "volumes": [claim, tensorflow, programs],
+        "volumeMounts": [{"name": name, "mountPath": path} for name, path in mounts],
+    }
+    spec = {"RuntimeId": "solo", "tfImage": IMAGE, "tensorboard": board, "replicaSpecs": [{"template": {"spec": pod}}]}
+    cluster.create(
+        {"apiVersion": "tensorflow.org/v1alpha1", "kind": "TfJob", "metadata": {"name": "alone"}, "spec": spec}
+    )
+
+    def state() -> str:
+        return str(cluster.get("tfjobs.tensorflow.org", "alone").get("status", {}).get("state"))
+
+    cluster.eventually(lambda: state() == "Succeeded", "it has succeeded", LIMIT_S, state)
+    written = _losses(cluster.kubectl("logs", "job/master-solo-0"))
+
+    def points() -> Any:
+        return cluster.page("tensorboard-solo", "/data/plugin/scalars/scalars?run=.&tag=loss")
+
+    cluster.eventually(lambda: isinstance(points(), list), "the page has the tag", LIMIT_S, points)
+    assert {step: round(value, 4) for _, step, value in points()} == written
+    assert len(written) == 20
+    figure(f"http://tensorboard-solo.default.svc shows {len(written)} losses of a TfJob, the last {written[19]}")
+    cluster.kubectl("delete", "tfjobs.tensorflow.org", "alone")
+    cluster.eventually(lambda: not cluster.get("deployment", "tensorboard-solo"), "the Deployment goes with the job")
+
+
+def _volumes(board: dict[str, Any]) -> list[dict[str, Any]]:
+    """The volumes of the example's TensorBoard as it runs here: the claim, TensorFlow, the program."""
+    found: list[dict[str, Any]] = board["volumes"]
+    return found
 
 
 def test_a_chief_trains_on_parameter_servers_with_workers(
     cluster: NodeCluster, jobs: dict[str, dict[str, Any]], figure: Callable[[str], None]
 ) -> None:
-    """ParameterServerStrategy: variables are on the parameter server, the chief's end is the job's, and the others go."""
+    """ParameterServerStrategy: variables are on the parameter server, the job ends with the chief, the others are deleted."""
     cluster.create(jobs["parameter-server"])
     cluster.wait_for("parameter-server", ConditionType.SUCCEEDED, LIMIT_S)
     log = cluster.kubectl("logs", "parameter-server-chief-0")
@@ -112,7 +202,7 @@ def test_a_chief_trains_on_parameter_servers_with_workers(
 def test_a_killed_worker_goes_on_from_the_last_checkpoint(
     cluster: NodeCluster, jobs: dict[str, dict[str, Any]], figure: Callable[[str], None]
 ) -> None:
-    """ExitCode: 137 of the killed worker and 138 of the one that lost its peer make both again; they restore, and end."""
+    """ExitCode: after 137 of the killed worker and 138 of the one that lost its peer, both run again, restore, and end."""
     job = jobs["multi-worker"]
     job["metadata"]["name"] = "killed"
     (container,) = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]

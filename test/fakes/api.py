@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tfjob_operator.api.client import RestClient
-from tfjob_operator.api.client.decoding import decode_answer
+from tfjob_operator.api.client.decoding import decode_response
 from tfjob_operator.api.client.errors import Status, StatusError
 from tfjob_operator.api.client.http import OnLeave, unchanged
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def answered(raw: bytes, into: Any) -> Any:
-    """What a verb of `RestClient` returns: the bytes of the answer, or what they are decoded `into`."""
-    return raw if into is None else decode_answer(raw, into, request="a fake's answer")
+    """What a verb of `RestClient` returns: the bytes of the response, or what they are decoded `into`."""
+    return raw if into is None else decode_response(raw, into, request="a fake's answer")
 
 
 class _NoTransport:
@@ -34,8 +34,9 @@ class _NoTransport:
 class FakeClient(RestClient):
     """Records actions as ("create", "pods", "name"). `fail` maps such an action to the error it raises.
 
-    `bodies` holds what was sent, by the same action; `objects` answers `get`, and `list_version` is that of every list. Of a
-    status it keeps all fields but those in `drops`; what it changes gets `given_version`.
+    `bodies` holds what was sent, by the same action. `get` returns from `objects`, a list from `listed`, by its resource and
+    with the version `list_version`. Of a status that is patched all fields but those in `drops` are kept; a patch responds
+    with the version `given_version`.
     """
 
     def __init__(self) -> None:
@@ -45,6 +46,7 @@ class FakeClient(RestClient):
         self.fail: dict[tuple[str, str, str], Exception] = {}
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}
         self.list_version = "1"
+        self.listed: dict[str, list[dict[str, Any]]] = {}
         self.drops: frozenset[str] = frozenset()
         self.given_version = "2"
         self.before: Callable[[tuple[str, str, str]], None] = lambda _action: None
@@ -63,7 +65,7 @@ class FakeClient(RestClient):
 
     async def list_page(self, resource: Resource, options: ListOptions, into: Any = None, **how: Any) -> Any:
         self._act("list", resource, "")
-        page = {"metadata": {"resourceVersion": self.list_version}, "items": []}
+        page = {"metadata": {"resourceVersion": self.list_version}, "items": self.listed.get(resource.plural, [])}
         return answered(msgspec.json.encode(page), into)
 
     async def create(self, resource: Resource, namespace: str, body: object, into: Any = None, **options: Any) -> Any:
@@ -90,5 +92,5 @@ class FakeClient(RestClient):
 
 
 def status_error(kind: type[StatusError], code: int, message: str = "no") -> StatusError:
-    """An answer of the API server."""
+    """A response of the API server."""
     return kind(Status(kind="Status", code=code, message=message))

@@ -12,14 +12,14 @@ from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1.types import JobStatus, TFJob
+from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ConfigMap, Pod, PodGroup, Service
+from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.feed import Feed
+from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.assembly import new_controller
 from tfjob_operator.controller.tfjob.caches import Caches
-from tfjob_operator.controller.tfjob.children import CHILD_INDEXERS, ConfigMap, Pod, PodGroup, Service
-from tfjob_operator.controller.tfjob.expectations import Expectations
-from tfjob_operator.controller.tfjob.handlers import Feed
 from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
-from tfjob_operator.controller.tfjob.metrics import JobMetrics
 from tfjob_operator.controller.tfjob.pod_group_cache import PodGroupCache
 from tfjob_operator.controller.tfjob.status_writer import StatusWriter
 from tfjob_operator.controller.tfjob.unkept import UnkeptStatus
@@ -71,7 +71,7 @@ class StubInformer:
 class ControllerHarness:
     """A controller and what surrounds it."""
 
-    def __init__(self, gang: GangScheduler | None = None, *, alone: bool = False) -> None:
+    def __init__(self, gang: GangScheduler | None = None, *, alone: bool = False, leaves_alpha: bool = False) -> None:
         """`alone`: the controller holds a lease, and can have a `leadership_term`."""
         clock = self.clock = VirtualClock()
         self.client = FakeClient()
@@ -100,6 +100,7 @@ class ControllerHarness:
             clock=clock,
             metrics=JobMetrics(),
             leadership_term=self.leadership_term,
+            leaves_alpha=leaves_alpha,
             expectations=self.expectations,
         )
         self.workers = Controller("tfjob", self.controller.sync, queue=self.queue, clock=clock)

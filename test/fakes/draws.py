@@ -1,4 +1,4 @@
-"""Choices for properties, drawn at once: what hypothesis draws one by one takes a fifth of a millisecond each."""
+"""Choices for property tests, drawn at once, since each draw of hypothesis takes a fifth of a millisecond."""
 
 from __future__ import annotations
 

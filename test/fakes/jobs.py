@@ -1,4 +1,4 @@
-"""Builders of jobs and pods for tests: what is not said is what a user would leave out."""
+"""Builders of jobs and pods for tests: an argument that is left out is a field that a user leaves out."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from tfjob_operator.api.core import (
     PodStatus,
 )
 from tfjob_operator.api.meta import ObjectMeta, OwnerReference
+from tfjob_operator.api.owners import OwnerKey
+from tfjob_operator.api.v1.names import child_name
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
-from tfjob_operator.controller.tfjob.children import ChildMeta, OwnerKey, Pod, ReplicaKey, Service, child_name
+from tfjob_operator.controller.jobs.children import ChildMeta, Pod, ReplicaKey, Service
 from tfjob_operator.controller.tfjob.decide.actions import Plan
 from tfjob_operator.controller.tfjob.decide.mending import labels_wanted
 from tfjob_operator.controller.tfjob.decide.reading import in_force, read
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")
-"""Under which the children of a job are found."""
+"""The key under which the children of a job are found."""
 
 
 def template(**pod_spec: Any) -> dict[str, Any]:
@@ -98,10 +100,10 @@ def pod(
     uid: str = "",
     job_name: str = "mnist",
 ) -> Pod:
-    """A pod of the job, of a replica that is Never or ExitCode unless `policy` says otherwise.
+    """A pod of the job, whose replica has the policy Never or ExitCode unless `policy` says otherwise.
 
-    With `exit_code` its training container has terminated, `ended_s` after EPOCH. One that is `terminating` was told to go at
-    EPOCH, with `grace_s`; its own grace is 30 s.
+    With `exit_code` its training container has terminated, `ended_s` after EPOCH. One that is `terminating` was deleted at
+    EPOCH with the grace `grace_s`; its own grace is 30 s.
     """
     at = None if ended_s is None else EPOCH + timedelta(seconds=ended_s)
     terminated = None if exit_code is None else ContainerStateTerminated(exit_code=exit_code, finished_at=at)
@@ -138,7 +140,7 @@ def _child_meta(
 
 
 def observed(pods: Iterable[Pod], records: Iterable[IndexRestarts] = ()) -> list[Replica]:
-    """The replicas that these pods of the job are."""
+    """The replicas for which these pods of the job stand."""
     return replicas_of("mnist", pods, records)[0]
 
 

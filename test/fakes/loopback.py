@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 AT_ONCE_S = 5.0
-"""What takes milliseconds may take so long on a busy machine; the waits that it is told from are of 10 s or more."""
+"""What takes milliseconds may take so long on a busy machine; the waits to tell it from take 10 s or more."""
 
 
 class Peer:
@@ -165,7 +165,7 @@ async def stalls_after_the_head(peer: Peer) -> None:
 
 
 async def trickles(peer: Peer) -> None:
-    """Never silent for longer than a read may be, and never done: only the limit on the whole ends it."""
+    """Never silent for longer than a read may be, and never done: only the limit on the whole request ends it."""
     await peer.request()
     await peer.say(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
     while True:
@@ -213,7 +213,7 @@ async def forward(peer: Peer, host: str, port: int) -> None:
 
 
 def trusting(authority: Authority) -> FixedCredentials:
-    """Credentials of a client that believes servers of this authority."""
+    """Credentials of a client that trusts the servers of this authority."""
     return FixedCredentials(Credentials(None, Trust(authority.certificate.read_text()).context()))
 
 

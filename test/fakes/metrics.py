@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Series:
-    """Counter, gauge and histogram in one; it remembers what it is told."""
+    """Counter, gauge and histogram in one; it records what is counted and observed."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from tfjob_operator.api.core import PodPhase
 from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
-from tfjob_operator.controller.tfjob.decide.pod_end import is_disrupted
+from tfjob_operator.controller.jobs.pod_end import is_disrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
-    from tfjob_operator.controller.tfjob.children import Pod
+    from tfjob_operator.controller.jobs.children import Pod
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
 
 
 def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
-    """M1: what has ended is what has a terminal phase. Stands for `lifecycle.to_clean_up`."""
+    """M1: only a terminal phase counts as an end. Stands for `lifecycle.to_clean_up`."""
     if policy == CleanPodPolicy.NONE:
         return []
     ended = {PodPhase.SUCCEEDED, PodPhase.FAILED}
@@ -26,7 +26,7 @@ def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:
 
 
 def was_stopped(pod: Pod, ended: ContainerStateTerminated | None) -> bool:
-    """M2, M10: nobody moves a `deletionTimestamp`, and Succeeded is never an answer. Stands for `pod_end.was_stopped`."""
+    """M2, M10: `deletionTimestamp` is never moved, and Succeeded is a pod's own end. Stands for `pod_end.was_stopped`."""
     leaves_at = pod.metadata.deletion_timestamp
     if leaves_at is None:
         return pod.status.phase == PodPhase.FAILED and is_disrupted(pod)

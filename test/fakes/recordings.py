@@ -53,12 +53,12 @@ class History:
 
     @property
     def name(self) -> str:
-        """How tables call it that tell versions apart."""
+        """Its key in tables that tell versions apart."""
         return f"{self.version}/{self.scenario}"
 
     @property
     def lives(self) -> list[Life]:
-        """Each pod by itself, in the order of their creation; what is done counts for the pod that was seen last."""
+        """Each pod by itself, in the order of their creation; an action belongs to the pod that was seen last."""
         manifest: dict[str, Any] = {}
         lives: dict[str, tuple[dict[str, Any], list[Step]]] = {}
         uid = ""
@@ -80,12 +80,12 @@ class History:
 
 @cache
 def histories() -> tuple[History, ...]:
-    """All histories, by versions and names."""
+    """All histories, sorted by version and name."""
     return tuple(_read(version, path) for version in VERSIONS for path in _files(version, "pods"))
 
 
 def api_groups() -> list[tuple[str, Path]]:
-    """The files of recorded requests and answers, each with its version."""
+    """The files of recorded requests and responses, each with its version."""
     return [(version, path) for version in VERSIONS for path in _files(version, "api")]
 
 

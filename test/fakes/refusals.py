@@ -1,4 +1,4 @@
-"""Pods that an API server refuses, each with a secret where a mistake, or its neighbour, is; and what servers said of them."""
+"""Pods that an API server refuses, each with a secret in the wrong value or beside it; and what servers responded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECRET: Final = "Hunter2Secret"
-"""In every refused pod. A label of a container's name may not have capital letters, nor may most other names."""
+"""In every refused pod. It has capital letters, which the names of containers and most others may not have."""
 
 
 def refused_pods() -> dict[str, dict[str, Any]]:
@@ -98,7 +98,7 @@ def _pod(metadata: dict[str, Any], spec: dict[str, Any], container: dict[str, An
 
 
 def file_of(version: str) -> Path:
-    """Where the answers of a server are kept."""
+    """Where the responses of a server are kept."""
     return FOLDER / version / "refusals.json"
 
 

@@ -1,4 +1,4 @@
-"""The socket's side of an asyncio protocol, without a socket: remembers what it was told, and says what the test wants."""
+"""A fake transport for an asyncio protocol: it records what is written, and delivers the bytes that a test gives it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class FakeSocket(asyncio.Transport):
-    """Drives one buffered protocol. What it is told to close is lost in the next turn of the loop, as with asyncio's own."""
+    """Drives one buffered protocol. `connection_lost` is called in the next turn of the loop after `abort`, as by asyncio."""
 
     def __init__(self, protocol: asyncio.BufferedProtocol) -> None:
         super().__init__()
@@ -18,7 +18,7 @@ class FakeSocket(asyncio.Transport):
         protocol.connection_made(self)
 
     def say(self, data: bytes) -> None:
-        """Let this arrive."""
+        """Deliver these bytes to the protocol."""
         while data and not self.aborted:
             room = memoryview(self._protocol.get_buffer(-1))
             part, data = data[: len(room)], data[len(room) :]
@@ -34,7 +34,7 @@ class FakeSocket(asyncio.Transport):
 
     @property
     def paused(self) -> bool:
-        """Whether nothing would be read."""
+        """Whether reading is paused."""
         return self._is_paused
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:

@@ -1,4 +1,4 @@
-"""A collection behind the `ListerWatcher` seam that a test holds in its hand: it can lose events, cut streams and say no.
+"""A collection behind the `ListerWatcher` protocol that a test controls: it can lose events, end streams and refuse requests.
 
 It keeps what a real API server keeps: objects with growing resourceVersions, a log of events from which a watch resumes, a
 point before which that log is compacted. What is not sent down a stream (`notify=False`) is not in the log either, so only a
@@ -69,14 +69,14 @@ def status_error(code: int, reason: str, *, retry_after_s: float | None = None) 
 
 
 def no_streaming_lists() -> InvalidError:
-    """The 422 with which Kubernetes 1.20 answers the request for one (test/data/recordings)."""
+    """The 422 with which Kubernetes 1.20 refuses a streaming list (test/data/recordings)."""
     return InvalidError(
         Status(kind="Status", code=422, reason="Invalid", message="resourceVersionMatch is forbidden for watch")
     )
 
 
 class RecordingSink:
-    """A `Sink` that keeps every delta; it refuses to take the next one with `refuse`, if a test sets that."""
+    """A `Sink` that keeps every delta; it raises `refuse` for the next one, if a test sets that."""
 
     def __init__(self) -> None:
         self.deltas: list[Delta[Pod]] = []
@@ -100,7 +100,7 @@ class RecordingSink:
 class FakeSource(Generic[T]):
     """`ListerWatcher` over objects in memory.
 
-    `paging` False ignores `limit`, as a server does that answers from its watch cache; then only `paging` True makes pages.
+    `paging` False ignores `limit`, as a server does that responds from its watch cache.
     `streaming` False refuses streaming lists, as a server does that does not have them.
     """
 
@@ -120,7 +120,7 @@ class FakeSource(Generic[T]):
         self.list_errors: list[Exception] = []
         """Raised by the next lists, one each."""
         self.skipped: list[Skipped] = []
-        """What every list says that it left out."""
+        """What every list without pages reports as skipped."""
         self.watch_errors: list[ApiError] = []
         """Raised when the next watches are opened, one each."""
         self.hold = asyncio.Event()
@@ -137,7 +137,7 @@ class FakeSource(Generic[T]):
     # What the test does to the collection
 
     def add(self, item: T, *, notify: bool = True) -> T:
-        """Create an object; it is answered as it was stored, with its resourceVersion."""
+        """Create an object; return it as it was stored, with its resourceVersion."""
         stored = self._stamp(item)
         self._objects[meta_key(stored.metadata)] = stored
         self._tell(Added(stored), notify=notify)
@@ -159,7 +159,7 @@ class FakeSource(Generic[T]):
         return (*self._objects.values(),)
 
     def bookmark(self) -> None:
-        """Let time pass elsewhere: the version moves, and every open stream hears of it."""
+        """Advance the version as if other objects had changed, and send a bookmark to every open stream."""
         self.version += 1
         self.send(Bookmark(str(self.version)))
 
@@ -181,7 +181,7 @@ class FakeSource(Generic[T]):
     # ListerWatcher
 
     async def list(self, options: ListOptions) -> Page[T]:
-        """Answer a page. A continue token is the number of objects that went before."""
+        """Return a page. A continue token is the number of objects that went before."""
         self.lists.append(options)
         await self.hold.wait()
         if self.list_errors:

@@ -1,8 +1,8 @@
-"""A `Transport` that answers from a script and remembers what it was asked. No socket, so it lives on virtual time.
+"""A `Transport` that responds from a script and remembers the requests. No socket, so it lives on virtual time.
 
-    transport = FakeTransport(ConnectionLostError("reset"), Answer(200, b"{}"))
+    transport = FakeTransport(ConnectionLostError("reset"), FakeResponse(200, b"{}"))
 
-Each request takes the next entry: an `Answer`, or an error to raise. A request more than the script has fails the test.
+Each request takes the next entry: a `FakeResponse`, or an error to raise. A request more than the script has fails the test.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Answer:
+class FakeResponse:
     """What the server says, `after_s` seconds after it was asked.
 
     `body` is bytes, or the pieces of a stream: bytes arrive, a number of seconds passes, an error breaks the stream. The
@@ -35,25 +35,25 @@ class Answer:
 
 def refusal(
     code: int, reason: str = "", *, retry_after: str | None = None, message: str = "", **details: object
-) -> Answer:
+) -> FakeResponse:
     """A failure with a Status body, as an API server sends it; `retry_after` is the header."""
     status = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
     if details:
         status["details"] = details
     headers = {} if retry_after is None else {"Retry-After": retry_after}
-    return Answer(code, msgspec.json.encode(status), headers)
+    return FakeResponse(code, msgspec.json.encode(status), headers)
 
 
 class FakeTransport:
-    """See the module. `requests` are all that were sent, `unclosed` the answers that nobody closed yet."""
+    """See the module. `requests` are all that were sent, `unclosed` the responses that nobody closed yet."""
 
-    def __init__(self, *script: Answer | Exception) -> None:
+    def __init__(self, *script: FakeResponse | Exception) -> None:
         self.requests: list[Request] = []
         self.sent_at: list[float] = []
         self.unclosed = 0
         self._script = list(script)
 
-    def then(self, *script: Answer | Exception) -> None:
+    def then(self, *script: FakeResponse | Exception) -> None:
         """Go on with these when the script so far is used up."""
         self._script.extend(script)
 
@@ -71,9 +71,9 @@ class FakeTransport:
 
 
 class _FakeResponse:
-    """`Response` over an `Answer`."""
+    """`Response` over a `FakeResponse`."""
 
-    def __init__(self, transport: FakeTransport, answer: Answer) -> None:
+    def __init__(self, transport: FakeTransport, answer: FakeResponse) -> None:
         self.status = answer.status
         self.headers = {"Content-Type": "application/json", **answer.headers}
         self._transport = transport

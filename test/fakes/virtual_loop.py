@@ -99,7 +99,7 @@ class _NumberedTask(asyncio.Task[Any]):
 class SeededLoop(VirtualTimeLoop):
     """A virtual-time loop on which a seed decides what asyncio leaves open: which task goes on first.
 
-    Kept is what asyncio promises: plain callbacks (`call_soon`, a future's callbacks) run in the order in which
+    What asyncio promises is kept: plain callbacks (`call_soon`, a future's callbacks) run in the order in which
     they were registered, timers by due time, and no task step runs before a callback that was registered before it.
     A step may only come later than on a stock loop, in any order among the steps, now and then a whole turn later.
     That is no more than what other tasks, sockets and the kernel do to a real program, so code that breaks here is

@@ -1,7 +1,7 @@
-"""What an account asked an API server for, and what its roles allow: two sets of the same facts, to be compared.
+"""What an account requested from an API server, and what its roles allow: two sets of facts, to be compared.
 
-A fact is (API group, resource with its subresource, verb), in the words of RBAC. The first set comes out of the server's
-audit log, the second out of manifests.
+A fact is (API group, resource with its subresource, verb), as RBAC names them. The first set comes from the server's audit
+log, the second from manifests.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuditLog:
-    """The audit log of an API server; invariant of its policy: only requests of `ACCOUNT` stand in it."""
+    """The audit log of an API server. Invariant: its policy lets it contain only requests of `ACCOUNT`."""
 
     policy: Path
     file: Path
@@ -47,7 +47,7 @@ class AuditLog:
         return (policy, log, "--audit-log-mode=blocking-strict")
 
     def events(self) -> list[dict[str, Any]]:
-        """Return all whole lines so far."""
+        """Return the events of all complete lines so far."""
         text = self.file.read_text() if self.file.exists() else ""
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
@@ -67,7 +67,7 @@ class AuditLog:
 
 
 def fact_of(reference: dict[str, str], verb: str) -> Fact:
-    """Return what RBAC calls a request for that object."""
+    """Return the fact that RBAC checks for a request about that object."""
     subresource = reference.get("subresource")
     resource = f"{reference['resource']}/{subresource}" if subresource else reference["resource"]
     return Fact(reference.get("apiGroup", ""), resource, verb)

@@ -65,13 +65,13 @@ class Cluster:
         return conditions[-1]["type"] if conditions else ""
 
     def wait_for(self, name: str, state: str) -> dict[str, Any]:
-        """Wait until the job is in that state; answers its status."""
+        """Wait until the job is in that state; return its status."""
         eventually(lambda: self.state(name) == state, f"{name} is {state}")
         status: dict[str, Any] = self.job(name)["status"]
         return status
 
     def events(self, name: str) -> list[tuple[str, str, str]]:
-        """The events on a job: type, reason, message; one that happened again stands there again."""
+        """The events on a job as (type, reason, message); one with a count of n is listed n times."""
         selected = f"--field-selector=involvedObject.name={name},involvedObject.kind=TFJob"
         found = json.loads(self.kubectl("get", "events", selected, "--output=json"))["items"]
         return [(event["type"], event["reason"], event["message"]) for event in found for _ in range(event["count"])]
@@ -89,7 +89,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def node(self) -> Iterator[None]:
-        """Run a hollow node for this namespace, of the age that the test asks for."""
+        """Run a hollow node for this namespace, which behaves as the kubelet of the version that the test asks for."""
         command = ("-m", "hack.hollow_node", f"--name=node-{self.namespace}", f"--kubernetes={self._kubelet}")
         with self._process(command, "runs the pods") as process:
             yield
@@ -118,7 +118,7 @@ class Cluster:
 
 
 def replica(replicas: int = 1, policy: str = "Never", run: str = "1s:0") -> dict[str, Any]:
-    """A replica whose pods run as told."""
+    """An entry of tfReplicaSpecs whose pods do what the script `run` says."""
     return {
         "replicas": replicas,
         "restartPolicy": policy,
@@ -130,10 +130,10 @@ def replica(replicas: int = 1, policy: str = "Never", run: str = "1s:0") -> dict
 
 
 def specs(**replicas: dict[str, Any]) -> dict[str, Any]:
-    """A specification of these replicas."""
+    """The specification of a job with these replicas."""
     return {"tfReplicaSpecs": replicas}
 
 
 def with_policy(spec: dict[str, Any], **policy: Any) -> dict[str, Any]:
-    """The specification under a run policy."""
+    """The specification with these fields of a run policy."""
     return spec | {"runPolicy": policy}

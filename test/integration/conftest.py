@@ -11,6 +11,8 @@ import pytest
 from hack.control_plane import ControlPlane, ControlPlaneError
 from hack.kubernetes_versions import NEWEST, Kubernetes
 from integration.cluster import ROOT, Cluster
+from integration.plugin import Plugin
+from integration.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,14 +56,14 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def crd(control_plane: ControlPlane) -> None:
     """The CRD, applied as the README says."""
-    control_plane.run_kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
+    control_plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
     control_plane.wait_for_crd("tfjobs.kubeflow.org")
-    control_plane.restart_controller_manager()  # else its garbage collector hears of TFJobs within half a minute only
+    control_plane.restart_controller_manager()  # otherwise its garbage collector learns of TFJobs only after up to 30 s
 
 
 @pytest.fixture
 def kubelet() -> Kubernetes:
-    """The version whose kubelet the hollow node of a test plays; `BOTH_KUBELETS` asks for the oldest as well."""
+    """The version of the kubelet that the hollow node of a test imitates; `BOTH_KUBELETS` adds a run with the oldest."""
     return NEWEST
 
 
@@ -69,3 +71,16 @@ def kubelet() -> Kubernetes:
 def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path, crd: None, kubelet: Kubernetes) -> Cluster:
     """The namespace of a test, with nothing running in it."""
     return Cluster(control_plane, namespace, tmp_path, kubelet)
+
+
+@pytest.fixture
+def plugin(control_plane: ControlPlane, cluster: Cluster) -> Plugin:
+    """The plugin as a user of the namespace calls it."""
+    return Plugin(str(control_plane.kubeconfig), cluster.namespace)
+
+
+@pytest.fixture
+def stage(control_plane: ControlPlane, cluster: Cluster) -> Iterator[Stage]:
+    """A namespace in which jobs get into trouble."""
+    with Stage(control_plane, cluster) as found:
+        yield found

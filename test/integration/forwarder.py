@@ -1,4 +1,4 @@
-"""A port that leads to another one, when it is told to: an API server that is not there yet."""
+"""A local port that forwards to another one once it is opened: it stands for an API server that is not there yet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Forwarder:
     """
 
     def __init__(self, port: int) -> None:
-        """Lead to `port` of loopback."""
+        """Forward to `port` of loopback."""
         self._target = port
         self._listener = socket.socket()
         self._listener.bind(("127.0.0.1", 0))  # bound and not listening: the port is ours and refuses

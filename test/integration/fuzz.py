@@ -1,4 +1,4 @@
-"""TFJobs of the schema's shape, some of whose values are of other types than they should be."""
+"""Random TFJobs with the fields of the schema, in which some values have a wrong type."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FIELDS_AT_ONCE: Final = 3
 WRONG_IN: Final = 12
-"""One value in so many is drawn without a look at its type. A job has some five values, so half of the jobs get through."""
+"""One value in this many is drawn regardless of its type. A job has some five values, so half of the jobs get through."""
 NEXT_TO_WHOLE: Final = st.sampled_from([1.0000000001, 1000000.0001, 80.0000000001, -3.0000000002])
 """Fractions that older API servers take for whole numbers."""
 
@@ -106,7 +106,7 @@ def _is_next_to_whole(value: float) -> bool:
 
 
 def anything(*, fractions_too: bool) -> st.SearchStrategy[Any]:
-    """Any JSON; `fractions_too` says whether also those that are nearly whole."""
+    """Any JSON; `fractions_too` says whether fractions that are nearly whole numbers are included."""
     floats = st.floats(allow_nan=False, allow_infinity=False)
     floats = floats | NEXT_TO_WHOLE if fractions_too else floats.filter(lambda value: not _is_next_to_whole(value))
     scalars = st.none() | st.booleans() | st.integers(-3, 3) | _edges | floats
@@ -125,7 +125,7 @@ class Jobs:
         self._names = st.sampled_from(["Worker", "worker", "PS", "chief", "Args", "x"])
 
     def draw(self, draw: st.DrawFn, go_type: Type) -> Any:
-        """A value of this type, or now and then of any."""
+        """A value of this type, or now and then of any type."""
         if draw(self._wrong):
             return draw(self._anything)
         match go_type:
@@ -142,7 +142,7 @@ class Jobs:
         names = sorted(go_type.fields)
         chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=FIELDS_AT_ONCE, unique=True))
         found = {name: self.draw(draw, go_type.fields[name]) for name in chosen}
-        if draw(self._wrong):  # a name that Go does not know, though it is one in other letters
+        if draw(self._wrong):  # a name that Go does not know: that of a field in another case, or a new one
             found[draw(st.sampled_from([chosen[0].upper(), chosen[0].title(), "newField"]))] = draw(self._anything)
         return found
 

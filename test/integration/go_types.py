@@ -1,8 +1,13 @@
 """What a program in Go makes of a TFJob: the types of its structs, and the rules by which client-go decodes JSON into them.
 
 Go decodes a list as a whole, so one field that fails here fails for everything in the list. The rules are those of
-sigs.k8s.io/json (client-go since 1.23) and of its elder: names match by their exact letters, unknown ones are passed over, null
-leaves a zero, a number must be written as the type has it. The structs are those of training-operator 1.9 and of the core API.
+sigs.k8s.io/json (client-go since 1.23) and of its predecessor: names match exactly, unknown ones are ignored, null leaves
+the zero value, a number must be written as its type requires. The structs are those of training-operator 1.9 and of the core
+API.
+
+`api.v1.shapes` describes types too, and is not used here on purpose. It checks values, not text, to tell a user what is
+wrong: any string may be a quantity there. This module judges the CRD's schema, and with it the operator, by Go's rules; so it
+must not be built on the operator's own tables.
 """
 
 from __future__ import annotations
@@ -31,12 +36,12 @@ class NumberText(str):
 
 
 class CannotDecodeError(ValueError):
-    """Go's decoder would have failed, for the whole list."""
+    """Go's decoder would have failed, and with it the decoding of the whole list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A type that is one value. `read` raises CannotDecodeError for what Go does not take; null it never sees."""
+    """A type that is one value. `read` raises CannotDecodeError for what Go does not accept; it is never called with null."""
 
     name: str
     read: Callable[[Any], None]
@@ -113,7 +118,7 @@ def _boolean(value: Any) -> None:
 
 def _integer(bits: int) -> Callable[[Any], None]:
     def read(value: Any) -> None:
-        # strconv.ParseInt of the number as it is written: 1.0 and 1e3 are no integers to Go.
+        # Go calls strconv.ParseInt on the number as it is written: 1.0 and 1e3 are not integers to it.
         if not isinstance(value, NumberText) or not re.fullmatch("-?[0-9]+", value):
             raise CannotDecodeError("no integer")
         if not -(2 ** (bits - 1)) <= int(value) < 2 ** (bits - 1):
@@ -126,7 +131,7 @@ _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
 _SUFFIXES: Final = {"", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
 _GO_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _LONGEST_EXPONENT: Final = 3
-"""Digits. Go takes more, and computes with a number of that many digits: nobody's informer survives ten of them."""
+"""In digits. Go accepts longer exponents and computes the number in full: no informer survives an exponent of ten digits."""
 
 
 def _quantity(value: Any) -> None:
@@ -191,7 +196,7 @@ _SCALARS: Final[Mapping[tuple[str, str], Type]] = {
 
 
 def type_of(definitions: Definitions, schema: Schema) -> Type:
-    """The Go type of which an API server made this piece of its OpenAPI."""
+    """The Go type from which an API server generated this piece of its OpenAPI document."""
     if "$ref" in schema:
         name = schema["$ref"].removeprefix("#/definitions/")
         return _BY_NAME[name] if name in _BY_NAME else struct(definitions, name)
@@ -205,7 +210,7 @@ def type_of(definitions: Definitions, schema: Schema) -> Type:
 
 
 def struct(definitions: Definitions, name: str) -> StructOf:
-    """A struct of the Kubernetes API, with the fields that it had in older versions."""
+    """A struct of the Kubernetes API, including fields that only older versions had."""
     fields = {**definitions[name], **GONE.get(name, {})}
     return StructOf({field: type_of(definitions, schema) for field, schema in fields.items()})
 

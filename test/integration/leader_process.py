@@ -1,8 +1,8 @@
-"""A process that leads when it may: writes its name and a number into a ConfigMap ten times a second, through the fence.
+"""A process that, while it leads, writes its name and a number into a ConfigMap ten times a second, through the fence.
 
     python leader_process.py KUBECONFIG NAMESPACE IDENTITY LEASE_S RENEW_S RETRY_S
 
-Tells on standard output what it does, one word a line. SIGTERM makes it step down. Exit codes: 0 stopped, 3 lost the lease.
+Prints what it does on standard output, one word a line. SIGTERM makes it step down. Exit codes: 0 stopped, 3 lost the lease.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ PERIOD_S = 0.1
 
 
 def tell(word: str) -> None:
-    """Say what happened to whoever started this process."""
+    """Print a word for the process that started this one."""
     sys.stdout.write(f"{word}\n")
     sys.stdout.flush()
 
 
 async def lead(settings: Settings, config: LeaderElectionConfig, namespace: str, identity: str) -> int:
-    """Stand for election, work, step down."""
+    """Take part in the election, work while leading, step down on SIGTERM. Return the exit code."""
     stop = asyncio.Event()
     clock = LoopClock()
     fence = Fence(clock)

@@ -1,4 +1,4 @@
-"""Processes of the operator for tests: what they log, serve and end with."""
+"""Processes of the operator for tests, with their logs, HTTP pages and exit codes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Replica:
         self._out.close()
 
     def text(self) -> str:
-        """All that it has said."""
+        """The whole log so far."""
         return self._log.read_text()
 
     def lines(self, event: str = "", **fields: object) -> list[dict[str, Any]]:
@@ -72,7 +72,7 @@ class Replica:
         return found[0]
 
     def get(self, path: str) -> tuple[int, str]:
-        """Ask for a page; code 0 when nobody listens."""
+        """Return the code and the body of a page; code 0 if nobody listens."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
                 return answer.status, answer.read().decode()
@@ -97,7 +97,7 @@ class Replica:
         return self.scrape()[name, frozenset(labels.items())]
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, float]:
-        """Send a signal; answers the exit code and how long it took."""
+        """Send a signal; return the exit code and how long it took."""
         begun = time.monotonic()
         self.process.send_signal(number)
         code = self.process.wait(LIMIT_S)

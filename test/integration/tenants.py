@@ -1,4 +1,4 @@
-"""Two tenants of one cluster: one whose jobs must stay as they are, and a hostile one with all rights in his own namespace."""
+"""Two tenants of one cluster: one whose jobs must stay as they are, and a hostile one with `edit` in a namespace of its own."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ HOSTILE: Final = "team-hostile"
 STEADY: Final = "steady"
 """The victim's job that runs all the time, and that nobody may make the operator touch."""
 AT_ONCE: Final = 16
-"""Requests of the hostile tenant under way together: he has a good connection, and the API server its own fairness."""
+"""How many requests the hostile tenant has in flight; the API server has its own Priority and Fairness against more."""
 LIMIT_S: Final = 60.0
 EDIT: Final = ("system:aggregate-to-edit", "system:aggregate-to-view", "kubeflow-tfjobs-edit", "kubeflow-tfjobs-view")
-"""What the cluster role `edit` is made of; the controller that gathers it does not run here."""
+"""The roles that make up the cluster role `edit`; the controller that aggregates them does not run here."""
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 
 
@@ -53,7 +53,7 @@ def job(name: str, **replicas: Any) -> dict[str, Any]:
 
 
 def workers(count: int, **container: Any) -> dict[str, Any]:
-    """Replicas of one container."""
+    """An entry of tfReplicaSpecs whose pods have one container, with these fields."""
     return {
         "replicas": count,
         "restartPolicy": "ExitCode",
@@ -110,7 +110,7 @@ class Tenants:
         return self.plane.run_kubectl(*arguments, input=stdin).stdout
 
     def steady(self) -> dict[str, str]:
-        """The versions of all that the victim's steady job is made of."""
+        """The resource versions of the victim's steady job and its children."""
         listed = self.kubectl("get", "tfjobs,pods,services", "-n", VICTIM, "-l", "!fresh", "-o", "json")
         found = (item["metadata"] for item in json.loads(listed)["items"])
         return {f"{meta['name']} {meta['uid']}": meta["resourceVersion"] for meta in found if STEADY in meta["name"]}
@@ -125,7 +125,7 @@ class Tenants:
         return [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
 
     def writes(self, namespace: str, skip: int = 0) -> list[str]:
-        """What the operator has sent about a namespace but to look, as verb, resource and name."""
+        """The operator's requests in a namespace except reads, each as verb, resource and name."""
         found = []
         for event in self.audit.events()[skip:]:
             target = event.get("objectRef", {})
@@ -134,7 +134,7 @@ class Tenants:
         return found
 
     async def send(self, calls: Iterable[Awaitable[object]]) -> None:
-        """Await many requests of the hostile tenant, a few at a time. What came of them is in `accepted` and `refused`."""
+        """Await many requests of the hostile tenant, a few at a time, and add the outcomes to `accepted` and `refused`."""
         places = asyncio.Semaphore(AT_ONCE)
 
         async def one(call: Awaitable[object]) -> None:
@@ -161,13 +161,13 @@ class Tenants:
         await self.send([self.client.patch(resource, HOSTILE, name, body, content_type=kind)])
 
     async def eventually(self, holds: Callable[[], object], what: str) -> float:
-        """Ask in a thread until the answer is true; return how many seconds that took."""
+        """Ask in a thread until it is true; return how many seconds that took."""
         started = time.monotonic()
         await asyncio.to_thread(eventually, holds, what)
         return time.monotonic() - started
 
     async def first_pod_s(self, name: str) -> float:
-        """How long a new job of the victim waits for its pod."""
+        """How many seconds a new job of the victim waits for its pod."""
         stdin = json.dumps(job(name))
         await asyncio.to_thread(self.kubectl, "create", "-n", VICTIM, "-f", "-", stdin=stdin)
         started = time.monotonic()

@@ -1,4 +1,4 @@
-"""Children without an owner, and children that are taken out, on a real API server."""
+"""Children without an owner, and children whose labels or selectors are edited, on a real API server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def controllers(cluster: Cluster, resource: str) -> set[str]:
 
 
 def test_a_job_that_is_made_again_takes_over_what_was_left_behind(cluster: Cluster) -> None:
-    """RM-01, RM-02, RM-03, B12, B13: `kubectl delete --cascade=orphan`; the pods that run go on, under the new job."""
+    """RM-01, RM-02, RM-03, B12, B13: after `kubectl delete --cascade=orphan` the pods run on, owned by the new job."""
     with cluster.operator(), cluster.node():
         spec = specs(Worker=replica(3, run="forever"))
         cluster.create("heir", spec)
@@ -72,7 +72,7 @@ def pod(job: str, name: str, owners: list[dict[str, Any]], run: str = "0.5s:0") 
 
 
 def test_an_orphan_that_matches_is_adopted_and_one_with_another_owner_is_not(cluster: Cluster) -> None:
-    """RM-01, B13: the job's only worker is the orphan; the pod of a job that is gone long ago is not looked at."""
+    """RM-01, B13: the orphan becomes the job's only worker; a pod with the same labels and another owner is not touched."""
     cluster.kubectl("create", "configmap", "somebody")
     owner = json.loads(cluster.kubectl("get", "configmap", "somebody", "--output=json"))["metadata"]["uid"]
     foreign = {"apiVersion": "v1", "kind": "ConfigMap", "name": "somebody", "uid": owner, "controller": True}
@@ -105,7 +105,7 @@ EDITS = (f"{c.LABEL_REPLICA_INDEX}=abc", f"{c.LABEL_JOB_NAME}=debug", f"{c.LABEL
 
 
 def test_what_is_edited_of_children_is_set_back_and_they_go_with_their_job(cluster: Cluster) -> None:
-    """U9, U17, D13: labels, the one by which the operator watches too, and a selector; no pod is made again for it."""
+    """U9, U17, D13: labels, also the one by which the operator watches, and a service's selector; no child is recreated."""
     with cluster.operator(), cluster.node():
         cluster.create("keeps", specs(Worker=replica(3, run="forever")))
         cluster.wait_for("keeps", ConditionType.RUNNING)
@@ -128,7 +128,7 @@ def test_what_is_edited_of_children_is_set_back_and_they_go_with_their_job(clust
 
 
 def test_a_second_pod_of_a_replica_goes(cluster: Cluster) -> None:
-    """D7, U7: it is owned and labelled like the true one, and fails; the job goes on and counts nothing of it."""
+    """D7, U7: it is owned and labelled like the real one, and fails; the job goes on and does not count the failure."""
     with cluster.operator(), cluster.node():
         cluster.create("single", specs(Worker=replica(run="forever")))
         cluster.wait_for("single", ConditionType.RUNNING)
@@ -144,7 +144,7 @@ def test_a_second_pod_of_a_replica_goes(cluster: Cluster) -> None:
 
 
 def test_pods_that_have_ended_are_not_adopted_by_a_new_job(cluster: Cluster) -> None:
-    """D15: the new job says what it waits for, and runs when that is gone."""
+    """D15: the new job says which pod is in its way, and runs when that is deleted."""
     with cluster.operator(), cluster.node():
         spec = specs(Worker=replica(run="0.1s:0")) | {"runPolicy": {"cleanPodPolicy": "None"}}
         cluster.create("again", spec)
@@ -161,7 +161,7 @@ def test_pods_that_have_ended_are_not_adopted_by_a_new_job(cluster: Cluster) -> 
 def test_a_pod_of_another_tenant_that_names_a_job_as_its_owner_changes_nothing_for_it(
     cluster: Cluster, control_plane: ControlPlane
 ) -> None:
-    """D2: with the UID of the victim, its labels, its name, and a finalizer that keeps it; here for a cluster-wide operator."""
+    """D2: it has the UID, labels and name of the victim, and a finalizer that keeps it; the operator is a cluster-wide one."""
     tenant = f"{cluster.namespace}-mallory"
     control_plane.run_kubectl("create", "namespace", tenant)
     with cluster.operator("--namespace="), cluster.node():

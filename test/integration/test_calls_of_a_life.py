@@ -1,4 +1,4 @@
-"""What a job costs the API server in its whole life, counted there."""
+"""The requests that a job costs the API server in its whole life, counted in the server's audit log."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def audited(tmp_path: Path) -> Iterator[tuple[Cluster, AuditLog]]:
     """A control plane of its own that keeps an audit log."""
     audit = AuditLog(tmp_path)
     with ControlPlane.start("audit", extra_apiserver_args=audit.flags) as plane:
-        plane.run_kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
+        plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
         plane.wait_for_crd("tfjobs.kubeflow.org")
         plane.create_namespace("audited")
         yield Cluster(plane, "audited", tmp_path), audit
 
 
 def calls_of_the_operator(audit: AuditLog) -> Counter[tuple[str, str]]:
-    """What the operator has asked for so far, but for its lease."""
+    """The operator's requests so far, except those for its lease."""
     return Counter({call: count for call, count in audit.calls("tfjob-operator").items() if call[1] != "leases"})
 
 
 def test_a_jobs_life_costs_its_children_three_status_writes_and_its_events(audited: tuple[Cluster, AuditLog]) -> None:
-    """One PS and four workers with cleanPodPolicy Running: then nothing more, however long one waits (B33, B55)."""
+    """B33, B55: with one PS, four workers and cleanPodPolicy Running; after the end there are no more requests."""
     cluster, audit = audited
     with cluster.operator(), cluster.node():
         before = calls_of_the_operator(audit)

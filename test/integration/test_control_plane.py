@@ -1,6 +1,6 @@
 """The local control plane keeps its promises: it is a real one, and it leaves nothing behind.
 
-Border: the programs are those that the session's control plane runs; how they are built is not tested here.
+How its programs are built is not tested here; they are those that the session's control plane runs.
 """
 
 from __future__ import annotations
@@ -225,9 +225,9 @@ def test_a_restarted_api_server_has_its_address_and_data(control_plane: ControlP
 
 
 def test_the_past_can_be_forgotten(control_plane: ControlPlane, namespace: str) -> None:
-    """What a client held on to is then expired (410), which no call to the API server itself can bring about.
+    """A resource version that a client still has is then expired (410), which no call to the API server can bring about.
 
-    A new server has snapshots in its memory, from which it answers as before until it is started anew.
+    Newer servers keep snapshots in memory, and go on answering from them until they are restarted.
     """
     created = control_plane.run_kubectl("create", "--namespace", namespace, "configmap", "old", "-o", "json").stdout
     revision = int(json.loads(created)["metadata"]["resourceVersion"])
@@ -261,7 +261,7 @@ def test_a_part_that_dies_later_is_reported_with_the_end_of_its_log(control_plan
 
 
 def test_a_part_that_dies_at_the_start_is_an_error_with_the_end_of_its_log() -> None:
-    """And what had started by then is gone again."""
+    """And the parts that had started by then are stopped again."""
     with pytest.raises(
         ControlPlaneError, match=r"(?s)kube-apiserver ended with code 1; end of .*unknown flag"
     ) as caught:
@@ -302,7 +302,7 @@ def test_an_owner_that_ends_leaves_no_process_and_no_file(
 def test_a_killed_keeper_takes_its_parts_along_and_the_next_start_clears_its_folder(
     owner: tuple[subprocess.Popen[str], Path, dict[str, int]],
 ) -> None:
-    """Even the one who clears up may be killed."""
+    """The keeper, which normally clears up, may be killed as well."""
     process, directory, pids = owner
     process.kill()
     os.kill(pids["keeper"], signal.SIGKILL)

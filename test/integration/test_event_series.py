@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 async def test_what_happens_again_is_one_event_with_a_series(control_plane: ControlPlane, namespace: str) -> None:
     """EV-10, eventseries_test.go:TestEventSeriesWithEventSinkImplRace; event_broadcaster_test.go:TestRecordEventToSink.
 
-    The server forgets an event after an hour; here it is made to, and the stop writes the series anew.
+    The server forgets an event after an hour; here the event is deleted, and on its stop the recorder writes the series anew.
     """
 
     async def kubectl(*arguments: str) -> str:

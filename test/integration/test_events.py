@@ -113,7 +113,7 @@ async def test_a_hundred_similar_events_are_nine_and_a_combined_one(
 async def test_an_event_that_has_expired_is_made_anew_with_its_count(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    """EV-08, event_test.go:TestUpdateExpiredEvent: the server forgets after an hour; here it is made to."""
+    """EV-08, event_test.go:TestUpdateExpiredEvent: the server forgets an event after an hour; here it is deleted."""
     async with bench_on(control_plane, namespace) as bench:
         bench.record("whistles")
         (first,) = await bench.events(1)
@@ -126,7 +126,7 @@ async def test_an_event_that_has_expired_is_made_anew_with_its_count(
 
 
 async def test_events_of_a_namespace_that_goes_are_let_go_silently(control_plane: ControlPlane, namespace: str) -> None:
-    """EV-08: NamespaceTerminating is nobody's fault."""
+    """EV-08: a refusal with NamespaceTerminating is no failure, so the event is not counted as dropped."""
     async with bench_on(control_plane, namespace) as bench:
         hold, let_go = '{"metadata": {"finalizers": ["example.com/hold"]}}', '{"metadata": {"finalizers": null}}'
         await bench.kubectl("patch", "configmap", "kettle", f"--patch={hold}")

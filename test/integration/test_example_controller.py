@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Ask in a thread, so that the controller goes on, until the answer is true."""
+    """Poll in a thread, so that the controller goes on, until it is true."""
     async with asyncio.timeout(30):
         while not await asyncio.to_thread(holds):  # noqa: ASYNC110
             await asyncio.sleep(0.1)  # the answer is kubectl's, there is no event to wait for
@@ -25,7 +25,7 @@ async def until(holds: Callable[[], bool]) -> None:
 async def test_the_example_of_the_guide_mirrors_follows_heals_and_collects(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    """Everything that the guide says of it."""
+    """It does everything that the guide says about it."""
 
     def kubectl(*arguments: str) -> str:
         return control_plane.run_kubectl(*arguments, f"--namespace={namespace}", check=False).stdout

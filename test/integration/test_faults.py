@@ -1,7 +1,7 @@
-"""The machinery under faults: a real API server, and between it and us a proxy that cuts, freezes, loses and refuses.
+"""Client and informers under faults: a real API server behind a proxy that cuts, freezes, loses and refuses.
 
-That a stream which the client itself closes is resumed, that a compacted version leads to a list, and how pages expire, is in
-`test_informers.py`; what is here comes from the network or from a server in trouble.
+The faults here come from the network or from a server in trouble. Streams that the client itself closes, compacted versions
+and pages that expire are in `test_informers.py`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S: Final = 0.8  # RF-22, without jitter
 SECOND_PAUSE_S: Final = 1.6
-LAG_S: Final = 0.3  # a request may be noted late, when the loop is busy, and the next one in time
+LAG_S: Final = 0.3  # a busy loop may note a request late, and the next one in time
 EXPIRED: Final = error_event(410, "Expired")  # leads to a list
 
 
@@ -70,7 +70,7 @@ async def see(it: ConfigMaps, follows: Follower, name: str) -> None:
 async def test_a_stream_that_breaks_is_resumed_from_the_last_version_without_a_list(
     control_plane: ControlPlane, namespace: str, *, reset: bool
 ) -> None:
-    """RF-14: also when nobody said goodbye"""
+    """RF-14: also when the connection is reset"""
     async with config_maps(control_plane, namespace) as it, follower(control_plane, namespace) as follows:
         await see(it, follows, "before")
         follows.begin_chapter()
@@ -85,7 +85,7 @@ async def test_a_stream_that_breaks_is_resumed_from_the_last_version_without_a_l
 async def test_a_frozen_stream_is_found_by_its_silence_and_reopened_without_a_list(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    """RF-14, RF-29: the connection lives, so that no keepalive would ever find it"""
+    """RF-14, RF-29: the connection itself is intact, so no keepalive would ever detect this"""
     async with config_maps(control_plane, namespace) as it, follower(control_plane, namespace, idle_s=1.5) as follows:
         await see(it, follows, "before")
         follows.begin_chapter()
@@ -127,7 +127,7 @@ async def test_a_refused_connection_is_tried_again_without_a_list(control_plane:
 
 @dataclass(frozen=True)
 class Case:
-    """A fault, and what is asked because of it, with the least pause before each request but the first.
+    """A fault, the requests that follow it, and the shortest pause before each of them but the first.
 
     A pause of 0 means at once, without another step of the back-off; None that it depends on which connection is used.
     """
@@ -140,7 +140,7 @@ class Case:
     answer_s: float = 20.0
 
 
-SHORT_S: Final = 2.5  # how long those wait who get no answer
+SHORT_S: Final = 2.5  # how long a request waits for a response
 FUTURE: Final = str(10**15)
 RETRIED: Final = ["watch last", "watch last"]
 RELISTED: Final = ["watch last", "list last", "watch"]
@@ -178,7 +178,7 @@ LIST_FAULTS: Final = [
         RELISTED_ANY,
         [0.8, 0, 0],
     ),
-    Case("real-504", rewrite(resourceVersion=FUTURE), RELISTED_ANY, [0.8, 3.0, 0]),  # SV-02: it waits before it says so
+    Case("real-504", rewrite(resourceVersion=FUTURE), RELISTED_ANY, [0.8, 3.0, 0]),  # SV-02: the server responds late
     Case("http-429", answer_status(429, "TooManyRequests"), RELISTED_LATER, [0.8, 1.6, 0]),
     Case("http-429-retry-after", answer_status(429, "TooManyRequests", retry_after_s=3), RELISTED_LATER, [0.8, 3.0, 0]),
     Case("http-500", answer_status(500, "InternalError"), RELISTED_LATER, [0.8, 1.6, 0]),
@@ -190,7 +190,7 @@ LIST_FAULTS: Final = [
 
 
 async def play(case: Case, verb: str, plane: ControlPlane, it: ConfigMaps) -> Follower:
-    """Let an informer of one object meet a fault, and come out of it."""
+    """Let an informer of one object meet a fault, and wait until it has recovered."""
     async with follower(plane, it.namespace, name=case.name, answer_s=case.answer_s) as follows:
         await see(it, follows, case.name)
         if verb == "list":
@@ -204,7 +204,7 @@ async def play(case: Case, verb: str, plane: ControlPlane, it: ConfigMaps) -> Fo
 
 
 async def check_all(cases: list[Case], verb: str, plane: ControlPlane, namespace: str) -> None:
-    """Play all cases at once, for they mostly wait, and compare what was asked."""
+    """Play all cases at once, since they mostly wait, and compare the requests."""
     async with config_maps(plane, namespace) as it:
         played = await asyncio.gather(*(play(case, verb, plane, it) for case in cases))
     pairs = list(zip(cases, played, strict=True))
@@ -217,21 +217,17 @@ async def check_all(cases: list[Case], verb: str, plane: ControlPlane, namespace
                 assert least or pause < SECOND_PAUSE_S, f"{case.name}: not at once"
 
 
-async def test_what_goes_wrong_with_a_watch_is_answered_as_client_go_does(
-    control_plane: ControlPlane, namespace: str
-) -> None:
+async def test_a_failed_watch_is_handled_as_in_client_go(control_plane: ControlPlane, namespace: str) -> None:
     """RF-16 to RF-18, RF-20 to RF-22: after a 429 the version is still good; after anything else a list makes sure"""
     await check_all(WATCH_FAULTS, "watch", control_plane, namespace)
 
 
-async def test_what_goes_wrong_with_a_list_is_answered_as_client_go_does(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    """RF-03 to RF-06, RF-16, RF-22, WR-06: a dead version is given up at once, and for no other reason"""
+async def test_a_failed_list_is_handled_as_in_client_go(control_plane: ControlPlane, namespace: str) -> None:
+    """RF-03 to RF-06, RF-16, RF-22, WR-06: a version is given up at once if the server does not have it, and never otherwise"""
     await check_all(LIST_FAULTS, "list", control_plane, namespace)
 
 
-async def test_what_happens_between_a_list_and_its_watch_is_told_once(
+async def test_what_happens_between_a_list_and_its_watch_is_reported_once(
     control_plane: ControlPlane, namespace: str
 ) -> None:
     """RF-01, SI-04: the watch is slow to open, and begins where the list ended"""
@@ -281,7 +277,7 @@ async def test_streams_that_are_cut_in_the_middle_of_an_object_lose_and_repeat_n
 async def test_a_bookmark_moves_the_version_so_that_an_idle_collection_needs_no_list(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    """RF-10, SV-03, SV-05: the version of the last event is gone from etcd, and nobody has to know"""
+    """RF-10, SV-03, SV-05: etcd has compacted the version of the last event, and the informer does not notice"""
     async with (
         config_maps(control_plane, namespace) as it,
         config_maps(control_plane, "default") as elsewhere,
@@ -294,17 +290,17 @@ async def test_a_bookmark_moves_the_version_so_that_an_idle_collection_needs_no_
             await elsewhere.put(namespace)
             await elsewhere.delete(namespace)
 
-        # A bookmark comes two seconds before that, unless the server is so busy that it misses the moment.
+        # A bookmark comes two seconds before this timeout, unless the server is so busy that it misses the moment.
         follows.proxy.rule(is_watch, rewrite(timeoutSeconds="4"), times=5)
         follows.proxy.cut_streams()
-        # A bookmark only tells of what happened elsewhere after the watch was opened, so something has to go on there.
+        # A bookmark has a new version only if something changed elsewhere since the watch was opened, so let it change.
         async with load(churn, pause_s=0.2):
             await until(lambda: follows.informer.last_resource_version != event)
         await compact(control_plane, it, event)
         follows.begin_chapter()
         follows.proxy.cut_streams()
         await see(it, follows, "another")
-        # A watch of the rule above may end meanwhile and be opened again; the first begins at the bookmark, and none is a list.
+        # A watch with the timeout above may end meanwhile and be reopened; the first begins at the bookmark. No list follows.
         assert follows.story()[0] == "watch last"
         assert {step.partition(" ")[0] for step in follows.story()} == {"watch"}
         assert follows.count("list") == 1
@@ -348,7 +344,7 @@ PADDING: Final = "x" * 4000  # the size of a pod
 
 @pytest.fixture(scope="module")
 def crowd(control_plane: ControlPlane) -> str:
-    """A namespace with 2,000 config maps. It ends with the server: its deletion would be a load on the tests that follow."""
+    """A namespace with 2,000 config maps. It is not deleted, since that would be a load on the tests that follow."""
     name = "crowd"
     control_plane.create_namespace(name)
 
@@ -371,7 +367,7 @@ async def test_a_late_handler_hears_of_each_of_2000_objects_once_while_writers_g
                 await asyncio.sleep(0.3)
                 handlers.append(Replay())
                 await follows.informer.add_event_handler(handlers[-1]).wait_for_sync()
-                assert len(handlers[-1].told) >= CROWD - CHURNED  # all of what was there, before it says so
+                assert len(handlers[-1].told) >= CROWD - CHURNED  # all of them, before it has synced
         truth = await it.truth()
         await until(lambda: all(handler.now == truth for handler in handlers))
         assert [handler.faults for handler in handlers] == [[]] * 4
@@ -399,7 +395,7 @@ async def test_2000_objects_come_in_four_pages_when_the_cache_of_the_server_can_
 
 
 async def test_pages_keep_the_memory_below_what_the_collection_weighs(control_plane: ControlPlane, crowd: str) -> None:
-    """RF-08: no more than the bytes of a page are there at a time, and seconds suffice"""
+    """RF-08: the bytes of only one page are in memory at a time, and it takes seconds"""
     settings = await asyncio.to_thread(load_settings, str(control_plane.kubeconfig))
     async with HttpTransport(settings) as transport, asyncio.timeout(10):
         source = ListWatch(RestClient(transport), Codec(CONFIG_MAPS, ConfigMap), namespace=crowd, field_selector=OURS)

@@ -1,4 +1,4 @@
-"""What the API server thinks of what we write first: the schema of the status is exact, so a wrong write is refused."""
+"""The first status of a job on a real API server: the schema of the status is exact, so a wrong write would be refused."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def test_every_first_status_write_fits_the_schema(cluster: Cluster) -> None:
 
 
 def test_two_replicas_on_one_hosts_network_have_their_clash_found_by_the_scheduler(cluster: Cluster) -> None:
-    """B64: the training port stands in every pod, so the API server makes a host port of it, which a node has but once.
+    """B64: every pod declares the training port; with hostNetwork the API server makes it a host port, unique on a node.
 
-    The second pod goes to another node, or stays unscheduled and is told of.
+    The scheduler puts the second pod on another node, or reports that it cannot.
     """
     shared = replica(2, run="forever")
     shared["template"]["spec"]["hostNetwork"] = True

@@ -37,7 +37,7 @@ def volcano(control_plane: ControlPlane) -> None:
 
 @pytest.fixture
 def no_volcano(control_plane: ControlPlane) -> Iterator[None]:
-    """A cluster that has not."""
+    """A cluster without volcano's CRD."""
     control_plane.run_kubectl("delete", "crd", VOLCANO, "--ignore-not-found")
     yield
     control_plane.run_kubectl("delete", "crd", VOLCANO, "--ignore-not-found")
@@ -50,7 +50,7 @@ def pod_group(cluster: Cluster, name: str, crd: str = VOLCANO) -> dict[str, Any]
 
 
 def enter(cluster: Cluster, name: str, phase: str) -> None:
-    """Write a phase, as volcano does. kubectl of 1.20 can not write a status."""
+    """Write a phase, as volcano does. kubectl of 1.20 cannot write a status."""
     group = eventually(lambda: pod_group(cluster, name), "the PodGroup is there")
     group["status"] = {"phase": phase}
     meta = group["metadata"]
@@ -59,7 +59,7 @@ def enter(cluster: Cluster, name: str, phase: str) -> None:
 
 
 def place(cluster: Cluster, count: int) -> None:
-    """Give that many pods their places, as the gang scheduler does; the hollow node runs them there."""
+    """Wait for that many pods and bind them to the hollow node, as the gang scheduler would."""
 
     def place_new() -> bool:
         pods = cluster.items("pods")
@@ -88,7 +88,7 @@ def requesting(cpu: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_job_waits_until_volcano_lets_it_in_and_leaves_nothing_at_its_end(cluster: Cluster, volcano: None) -> None:
-    """B65, B55, B31: PodGroup first; no pod before its phase says so; a queue that was changed stays; deleted once."""
+    """B65, B55, B31: PodGroup first; no pod before its phase allows it; a user's change of its queue stays; one deletion."""
     spec = specs(PS=requesting("500m", run="forever"), Worker=requesting("1", replicas=2, run="3s:0"))
     policy = {"queue": "research", "priorityClass": "high"}
     with cluster.operator("--enable-gang-scheduling"), cluster.node():
@@ -164,7 +164,7 @@ def test_the_coscheduling_plugin_gets_group_and_pods_at_once(cluster: Cluster, c
         eventually(lambda: not pod_group(cluster, "plug", COSCHEDULING), "the PodGroup is gone")
 
 
-def test_the_group_of_a_stranger_keeps_the_pods_back_and_stays(cluster: Cluster, volcano: None) -> None:
+def test_a_pod_group_of_somebody_else_keeps_the_pods_back_and_stays(cluster: Cluster, volcano: None) -> None:
     """B13: one Warning a person can act upon; when the stranger's group is gone the job goes on."""
     stranger = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "taken"}}
     with cluster.operator("--enable-gang-scheduling"), cluster.node():
@@ -185,7 +185,7 @@ def test_the_group_of_a_stranger_keeps_the_pods_back_and_stays(cluster: Cluster,
         cluster.wait_for("taken", ConditionType.SUCCEEDED)
 
 
-def test_without_the_crd_a_person_is_told_and_what_runs_goes_on(
+def test_without_the_crd_a_warning_says_so_and_what_runs_goes_on(
     cluster: Cluster, control_plane: ControlPlane, no_volcano: None
 ) -> None:
     """The operator is ready, looks after running jobs, and serves the others as soon as the CRD is there."""

@@ -41,7 +41,7 @@ def patch(cluster: Cluster, name: str, operations: list[dict[str, Any]]) -> None
 
 
 def held(cluster: Cluster, name: str) -> tuple[str, str]:
-    """The condition Held: its status and reason; empty when it is not there."""
+    """The status and reason of the condition Held; empty strings when it is not there."""
     conditions = cluster.job(name).get("status", {}).get("conditions", [])
     return next(
         ((each["status"], each["reason"]) for each in conditions if each["type"] == ConditionType.HELD), ("", "")
@@ -65,7 +65,7 @@ def reasons(cluster: Cluster, name: str) -> list[str]:
 def test_a_wrong_edit_holds_a_running_job_until_it_is_mended(
     cluster: Cluster, wrong: list[dict[str, Any]], right: list[dict[str, Any]], words: str
 ) -> None:
-    """U4: nothing is touched, kubectl shows Running all the while, and a pod that goes is made when it is mended."""
+    """U4: no child is touched, kubectl shows Running all the while; a pod deleted meanwhile is recreated after the mending."""
     with cluster.operator(), cluster.node():
         cluster.create("edited", specs(Worker=replica(2, run=FOREVER)))
         cluster.wait_for("edited", ConditionType.RUNNING)
@@ -104,7 +104,7 @@ def test_what_the_api_server_refuses_after_an_edit_holds_the_job(cluster: Cluste
 
 
 def test_kubectl_scales_workers_whatever_the_case_of_their_key(cluster: Cluster) -> None:
-    """U3: the scale subresource writes Worker beside worker, and means it."""
+    """U3: the scale subresource writes Worker beside worker, and its number is the one that counts."""
     with cluster.operator(), cluster.node():
         cluster.create("scaled", specs(worker=replica(1, run=FOREVER)))
         cluster.wait_for("scaled", ConditionType.RUNNING)

@@ -1,4 +1,4 @@
-"""The hollow node against a real API server: what pods look like there while it plays kubelet for them."""
+"""The hollow node against a real API server: what pods look like there while it acts as their kubelet."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Pod = dict[str, Any]
 
 @dataclass
 class HollowNamespace:
-    """One namespace of the API server, through the eyes of a user."""
+    """One namespace of the API server, as a user sees it."""
 
     client: RestClient
     plane: ControlPlane
@@ -53,11 +53,11 @@ class HollowNamespace:
 
     @property
     def node_name(self) -> str:
-        """A node of our own, so that tests do not meet."""
+        """The name of a node for this test alone, so that tests do not share one."""
         return f"hollow-{self.namespace}"
 
     def node(self, scale: float = 1 / 20) -> HollowNode:
-        """A hollow node for this namespace alone, on which ten seconds of the kubelet are half of one."""
+        """A hollow node for this namespace alone; by default ten seconds of a kubelet take half a second."""
         return HollowNode(
             self.client,
             name=self.node_name,
@@ -81,7 +81,7 @@ class HollowNamespace:
         return decode(await self.client.get(PODS, self.namespace, name))
 
     async def until(self, holds: Callable[[Pod], bool], name: str = "p") -> Pod:
-        """Wait until something holds of a pod; answers that pod."""
+        """Wait until something holds of a pod; return that pod."""
         pod: Pod = {}
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -106,7 +106,7 @@ class HollowNamespace:
 
 @asynccontextmanager
 async def cluster(plane: ControlPlane, namespace: str, kubelet: Kubernetes = NEWEST) -> AsyncIterator[HollowNamespace]:
-    """A client for the length of a test, and the age of the kubelet there."""
+    """A client for the length of a test, and the version of the kubelet that its hollow node imitates."""
     async with HttpTransport(load_settings(str(plane.kubeconfig))) as transport:
         yield HollowNamespace(RestClient(transport, field_manager="test"), plane, namespace, kubelet)
 
@@ -140,7 +140,7 @@ def conditions(pod: Pod) -> dict[str, str]:
 
 
 def sandbox_aside(pod: Pod, kubelet: Kubernetes) -> dict[str, str]:
-    """The other conditions; the new one is told by kubelets that know it, and is true while the pod runs."""
+    """The conditions but PodReadyToStartContainers, which kubelets that know it must report, as true while the pod runs."""
     told = conditions(pod)
     sandbox = told.pop("PodReadyToStartContainers", None)
     runs = str(pod["status"]["phase"] == "Running")
@@ -157,7 +157,7 @@ def moment(text: str) -> datetime:
 async def test_a_pod_without_annotations_runs_two_seconds_and_succeeds(
     control_plane: ControlPlane, namespace: str, kubelet: Kubernetes
 ) -> None:
-    """Bound, addressed, Running with truthful conditions, then Succeeded with times that add up."""
+    """Bound, with addresses, Running with the right conditions, then Succeeded with times that add up."""
     async with cluster(control_plane, namespace, kubelet) as here, here.node():
         await here.create()
         pod = await here.until(phase("Running"))
@@ -216,7 +216,7 @@ async def test_init_containers_and_sidecars_have_statuses_of_their_own(
 
 
 async def test_a_pod_that_can_not_start_says_why(control_plane: ControlPlane, namespace: str) -> None:
-    """Never started, no image, a malformed annotation: Pending, each with its reason; mended, it goes on."""
+    """Never started, no image, a malformed annotation: Pending, each with its reason; a mended annotation takes effect."""
     async with cluster(control_plane, namespace) as here, here.node():
         await here.create("stuck", "never-start")
         await here.create("pull", "image-pull-back-off")
@@ -224,7 +224,7 @@ async def test_a_pod_that_can_not_start_says_why(control_plane: ControlPlane, na
         assert (await here.until(waits_for("ContainerCreating"), "stuck"))["status"]["phase"] == "Pending"
         assert (await here.until(waits_for("ImagePullBackOff"), "pull"))["status"]["phase"] == "Pending"
         typo = main_of(await here.until(waits_for("CreateContainerConfigError"), "typo"))
-        assert "'1s;0' can not be read" in typo["state"]["waiting"]["message"]
+        assert "'1s;0' cannot be read" in typo["state"]["waiting"]["message"]
         await here.client.patch(PODS, namespace, "typo", {"metadata": {"annotations": {PREFIX + "run": "0s:0"}}})
         await here.until(phase("Succeeded"), "typo")
 
@@ -233,7 +233,7 @@ async def test_a_pod_that_can_not_start_says_why(control_plane: ControlPlane, na
 async def test_an_evicted_pod_failed_and_says_so(
     control_plane: ControlPlane, namespace: str, kubelet: Kubernetes
 ) -> None:
-    """As after node pressure; of old nothing is left of its containers, of late they tell how they were stopped."""
+    """As after node pressure; old kubelets leave no status of its containers, newer ones report how they were stopped."""
     async with cluster(control_plane, namespace, kubelet) as here, here.node():
         await here.create(run="0.2s:evicted", restartPolicy="OnFailure")
         pod = await here.until(phase("Failed"))
@@ -249,8 +249,8 @@ async def test_an_evicted_pod_failed_and_says_so(
 
 
 async def test_containers_have_ended_before_their_pod(control_plane: ControlPlane, namespace: str) -> None:
-    """M1: for a moment a pod is Running though all its containers have ended, and says already why it is not ready."""
-    # Six seconds long here: nobody who looks now and then misses it, however busy the machine is.
+    """M1: for a moment a pod is Running though all its containers have ended; its Ready condition already has the reason."""
+    # The moment lasts six seconds here, so that polling sees it, however busy the machine is.
     async with cluster(control_plane, namespace) as here, here.node(scale=5.0):
         await here.create(run="0.2s:0")
         pod = await here.until(lambda pod: "terminated" in main_of(pod).get("state", {}))
@@ -260,7 +260,7 @@ async def test_containers_have_ended_before_their_pod(control_plane: ControlPlan
 
 
 async def test_a_pod_that_the_node_does_not_let_in_has_failed(control_plane: ControlPlane, namespace: str) -> None:
-    """M4: a phase and a reason, no status of a container; the next pod of that name is let in."""
+    """M4: it has a phase and a reason, and no status of a container."""
     async with cluster(control_plane, namespace) as here, here.node():
         await here.create(run="rejected:OutOfmemory", restartPolicy="Always")
         status = (await here.until(phase("Failed")))["status"]
@@ -287,7 +287,7 @@ async def test_a_pod_of_a_lost_node_hangs_until_it_is_forced_away(
 async def test_a_deleted_pod_ends_gracefully_and_is_gone(
     control_plane: ControlPlane, namespace: str, kubelet: Kubernetes
 ) -> None:
-    """By default at once with 143; one that ignores SIGTERM when its grace period is over."""
+    """By default it ends at once with 143; one that ignores SIGTERM ends when its grace period is over."""
     async with cluster(control_plane, namespace, kubelet) as here, here.node():
         await here.create("quick", "forever")
         await here.create("stubborn", "forever", annotations={"on-stop": "ignore"})
@@ -305,7 +305,7 @@ async def test_a_deleted_pod_ends_gracefully_and_is_gone(
 async def test_a_list_of_runs_goes_on_in_a_pod_that_its_controller_creates_again(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    """First run 137, then 0, though the second run is another pod."""
+    """The first run exits with 137, the second with 0, though that is another pod."""
     async with cluster(control_plane, namespace) as here, here.node():
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}
         uid = decode(await here.client.create(CONFIG_MAPS, namespace, body))["metadata"]["uid"]
@@ -321,7 +321,7 @@ async def test_a_list_of_runs_goes_on_in_a_pod_that_its_controller_creates_again
 async def test_a_node_that_is_started_again_goes_on_where_the_pods_are(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    """A run that is going on is neither begun anew nor forgotten, and restart counts are kept."""
+    """A run that is under way is neither started again nor forgotten, and restart counts are kept."""
     async with cluster(control_plane, namespace) as here:
         async with here.node():
             await here.create("long", "4s:0")
@@ -362,7 +362,7 @@ async def test_the_command_line_tells_when_it_is_ready_and_stops_when_asked(
 async def test_a_server_that_goes_away_for_a_while_costs_no_pod_its_life(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    """Pods that have something to report five times a second must meet the gap; reports that fail are made again."""
+    """Its pods report something five times a second, so reports fall into the gap; those that fail are repeated."""
     async with cluster(control_plane, namespace) as here:
         node = HollowNode(here.client, name=here.node_name, namespace=namespace, timing=Timing(0.0))
         async with node:
@@ -378,7 +378,7 @@ async def test_a_server_that_goes_away_for_a_while_costs_no_pod_its_life(
 
 
 async def test_the_command_line_fails_with_one_line(tmp_path: Path) -> None:
-    """2 for an unusable kubeconfig, 1 for a server that is not there."""
+    """Exit code 2 for an unusable kubeconfig, 1 for a server that is not there."""
     nowhere = tmp_path / "nowhere"
     nowhere.write_text(
         "{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],"

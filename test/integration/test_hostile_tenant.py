@@ -1,7 +1,7 @@
-"""A tenant with `edit` in one namespace, hostile in every way that we can think of; another one's jobs stay as they are.
+"""A tenant with `edit` in one namespace is hostile in every way that we can think of; another tenant's jobs are unharmed.
 
-Each attack goes on against one operator, under its own account, and meanwhile: the victim's running job is not touched, as its
-versions and the audit log say; a new job of the victim has its pod within seconds; nothing crashes, and memory is bounded.
+All attacks are on one operator, which runs under its own account. During each, the victim's running job is not touched, by
+its versions and the audit log; a new job of the victim has its pod within seconds; nothing crashes, and memory is bounded.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def audit(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
-    """The audit log of this module's API server: what the operator's account asks for."""
+    """The audit log of this module's API server: the requests of the operator's account."""
     return AuditLog.in_folder(tmp_path_factory.mktemp("audit"))
 
 
@@ -65,7 +65,7 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
 def plane(audit: AuditLog) -> Iterator[ControlPlane]:
     """A cluster of two tenants, with the operator's roles as people apply them."""
     with ControlPlane.start("tenants", extra_apiserver_args=audit.apiserver_arguments()) as plane:
-        plane.run_kubectl("apply", "-k", str(ROOT / "manifests" / "overlays" / "standalone"))
+        plane.run_kubectl("apply", "--server-side", "-k", str(ROOT / "manifests" / "overlays" / "standalone"))
         plane.wait_for_crd("tfjobs.kubeflow.org")
         plane.restart_controller_manager()  # its garbage collector knows TFJobs now
         for namespace in (VICTIM, HOSTILE):
@@ -90,7 +90,7 @@ def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 async def foreign_owners(it: Tenants) -> None:
-    """Children of the victim's job, by its UID, in another namespace, which nobody can delete."""
+    """Objects in another namespace that name the victim's job as their owner, by its UID, and that nobody can delete."""
     owner = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "name": STEADY, "uid": it.uid, "controller": True}
     meta = {"ownerReferences": [owner], "finalizers": ["example.com/never"], "labels": child_labels(STEADY)}
     await it.create(*(pod(f"{STEADY}-worker-{index}", **meta) for index in range(50)))
@@ -99,7 +99,7 @@ async def foreign_owners(it: Tenants) -> None:
 
 
 async def labels_by_the_thousand(it: Tenants) -> None:
-    """Orphans that bear our labels, of jobs that are there and that are not."""
+    """Orphans with our labels, of jobs that exist and of jobs that do not."""
     await it.create(job("adopts"))
     names = itertools.cycle((STEADY, "adopts", "nobody", "x" * 63))
     orphans = [pod(f"orphan-{index}", labels=child_labels(next(names), str(index))) for index in range(2000)]
@@ -109,7 +109,7 @@ async def labels_by_the_thousand(it: Tenants) -> None:
 
 
 async def monstrous_specifications(it: Tenants) -> None:
-    """As large as the API server takes them, with as many mistakes as fit in."""
+    """Specifications as large as the API server accepts, with as many mistakes as fit in."""
     broken = {"replicas": 1, "template": {"spec": {"containers": [{}] * 15_000}}}
     for index in range(6):
         await it.create(job(f"broken-{index}", Worker=broken))
@@ -137,14 +137,14 @@ async def texts_that_hurt(it: Tenants) -> None:
 
 
 async def taken_names(it: Tenants) -> None:
-    """Services, and pods, that have the names of a job's replicas before it does."""
+    """Services and pods that take the names of a job's replicas before the job is created."""
     await it.create(*(service(f"taken-worker-{index}") for index in range(0, 200, 2)))
     await it.create(*(pod(f"taken-worker-{index}") for index in range(0, 200, 3)))
     await it.create(job("taken", Worker=workers(200)))
 
 
 async def children_edited(it: Tenants) -> None:
-    """Children relabelled, given away, kept from going, and services that select something else."""
+    """Children that are relabelled, disowned or given a finalizer, and a service that selects something else."""
     await it.create(job("edited", Worker=workers(20)))
     get = ("get", "pods", "-n", HOSTILE, "-l", "job-name=edited", "-o", "name")
     await it.eventually(lambda: len(it.kubectl(*get).split()) == 20, "the job has its pods")
@@ -200,7 +200,7 @@ async def objects_of_our_names(it: Tenants) -> None:
 
 
 async def what_no_tenant_may(it: Tenants) -> None:
-    """Statuses, events, and whatever is another one's: all of it is refused."""
+    """Writes of statuses, events and other tenants' objects: all of them are refused."""
     await it.create(job("own"))
     before = len(it.refused)
     done = {"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}}
@@ -215,13 +215,13 @@ async def what_no_tenant_may(it: Tenants) -> None:
     ]
     await it.send(attempt() for attempt in attempts)
     assert len(it.refused) - before == len(attempts), it.refused[before:]
-    await it.patch(TFJOBS, "own", done, MERGE_PATCH)  # of the object itself: the API server leaves the status alone
+    await it.patch(TFJOBS, "own", done, MERGE_PATCH)  # to the main resource: the API server ignores the status
     shown = json.loads(await it.client.get(TFJOBS, HOSTILE, "own"))
     assert "Succeeded" not in {each["type"] for each in shown.get("status", {}).get("conditions", [])}
 
 
 async def deletions_that_hang(it: Tenants) -> None:
-    """Jobs that can not go, whose children can not go either, and pods that fail without end."""
+    """Jobs whose deletion finalizers block, each with a pod whose deletion a finalizer blocks too."""
     held = [job(f"held-{index}", Worker=workers(3)) for index in range(20)]
     for each in held:
         each["metadata"]["finalizers"] = ["example.com/never"]
@@ -255,7 +255,7 @@ async def test_a_hostile_tenant_changes_nothing_for_another_one(
     operator: tuple[Popen[bytes], Path],
     attack: Callable[[Tenants], Coroutine[object, object, None]],
 ) -> None:
-    """D1, D2, D5, U1, U2: his jobs, their status, and the operator's memory and time stay as they were."""
+    """D1, D2, D5, U1, U2: the victim's jobs and statuses, and the operator's memory and response times, stay as they were."""
     process, log = operator
     uid = plane.run_kubectl("get", "tfjob", STEADY, "-n", VICTIM, "-o", "jsonpath={.metadata.uid}").stdout
     async with hostile_client(plane) as client:
@@ -289,7 +289,7 @@ async def test_a_hostile_tenant_changes_nothing_for_another_one(
 
 
 def _clean(it: Tenants) -> None:
-    """Take away what an attack has left, so that the next one stands by itself."""
+    """Remove what an attack has left, so that the next one starts clean."""
     for kind in ("tfjobs", "pods", "services"):
         listed = json.loads(it.kubectl("get", kind, "-n", HOSTILE, "-o", "json"))["items"]
         for each in listed:

@@ -1,4 +1,4 @@
-"""The informers against a real API server: what the fakes of the unit tests promise in its name."""
+"""The informers against a real API server: it does what the fakes of the unit tests assume of it."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ PATIENCE_S = 30.0  # for what takes a second on a machine that does nothing else
 
 
 class ConfigMap(Struct, frozen=True):
-    """A config map, and what is in it."""
+    """A config map with its data."""
 
     metadata: ObjectMeta
     data: dict[str, str] | None = None
 
 
 class FaultyTransport:
-    """Passes requests on and keeps them. Can cut the streams of watches, and make the next watch begin in the distant past."""
+    """Passes requests on and records reads. Can cut watches, and make the next watch begin in the distant past."""
 
     def __init__(self, inner: HttpTransport) -> None:
         self.reads: list[str] = []
-        """`list` or `watch`, in the order in which they were asked for."""
+        """The reads so far in their order, each `list` or `watch`."""
         self.forget_once = False
         self._inner = inner
         self._streams: list[Response] = []
@@ -90,12 +90,12 @@ class ConfigMapsOfATest:
         await self.client.delete(CONFIG_MAPS, self.namespace, name)
 
     def config_maps(self) -> ListWatch[ConfigMap]:
-        """The config maps of this namespace, to be listed and watched; without the one that the server makes itself."""
+        """A ListWatch of the config maps of this namespace, without the one that the server makes itself."""
         return ListWatch(self.client, Codec(CONFIG_MAPS, ConfigMap), namespace=self.namespace, field_selector=OURS)
 
 
 class Recorder:
-    """A handler that notes what it is told."""
+    """A handler that records its notifications."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -125,7 +125,7 @@ async def cluster(settings: Settings, plane: ControlPlane, namespace: str) -> As
 
 
 def factory_over(it: ConfigMapsOfATest) -> SharedInformerFactory:
-    """Informers that list and watch, as they do on every server; streaming lists are in `test_streaming_lists`."""
+    """A factory of informers that list and watch, as works on every server; `test_streaming_lists` has streaming lists."""
     return SharedInformerFactory(it.client, options=ReflectorOptions(stream_lists=False))
 
 
@@ -150,18 +150,18 @@ class Widget(Struct, frozen=True):
 
 
 def keep_as_invalid(raw: bytes, error: Exception) -> Widget:
-    """What becomes of a poisoned widget."""
+    """Make a widget of one that cannot be decoded, with the error in it."""
     return Widget(metadata=msgspec.json.decode(raw, type=Identified).metadata, error=str(error))
 
 
 class Identified(Struct, frozen=True):
-    """Only who it is."""
+    """The metadata of an object and nothing else."""
 
     metadata: ObjectMeta
 
 
 async def create_widget_crd(it: ConfigMapsOfATest) -> Resource:
-    """A kind of which the server checks nothing, in a group of its own."""
+    """Create a kind whose objects the server does not validate, in a group of its own."""
     group = f"{it.namespace}.example.com"
     names = {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"}
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -185,7 +185,7 @@ async def create_widget_crd(it: ConfigMapsOfATest) -> Resource:
 
 
 async def put_widget(it: ConfigMapsOfATest, widgets: Resource, name: str, size: object = 1) -> None:
-    """Create a widget, be it good or bad."""
+    """Create a widget; with a `size` that is no integer it cannot be decoded."""
     body = {"apiVersion": widgets.api_version, "kind": "Widget", "metadata": {"name": name}, "size": size}
     await it.client.create(widgets, it.namespace, body)
 
@@ -238,7 +238,7 @@ async def test_pages_are_one_snapshot_and_a_token_that_expires_leads_to_a_full_l
 
 
 class CompactAfterFirstPage:
-    """Lists config maps; after the first page another one is created, and the server forgets all that was before."""
+    """Lists config maps; after the first page it creates another one and makes the server forget all earlier versions."""
 
     def __init__(self, it: ConfigMapsOfATest) -> None:
         self._it = it
@@ -250,7 +250,7 @@ class CompactAfterFirstPage:
         if page.continue_token:
             await self._it.put("late")
             revision = (await self._inner.list(ListOptions())).resource_version
-            self._it.transport.reads.pop()  # that was ours
+            self._it.transport.reads.pop()  # that list was our own
             await asyncio.to_thread(self._it.plane.forget_before, int(revision))
         return page
 

@@ -29,9 +29,9 @@ LEASE_S = 3.0
 QUICK = (3.0, 2.0, 0.5)
 """Lease duration, renew deadline and retry period: as quick as whole seconds allow."""
 PATIENT = (15.0, 10.0, 0.5)
-"""A lease that has not run out by itself when it was given back, on however busy a machine."""
+"""As `QUICK`, but long enough that the lease never expires before it is released, however busy the machine is."""
 RETRY_S = 0.5 * 2.2
-"""The longest pause of a candidate between two looks at the lease."""
+"""The longest pause of a candidate between two reads of the lease."""
 SLACK_S = 4.0
 """What a busy machine may add to a hand-over."""
 LIMIT_S = 40.0
@@ -57,7 +57,7 @@ class Lines:
                 self._news.notify_all()
 
     def wait_for(self, word: str, *, since: float = 0.0) -> float:
-        """Return when `word` was read first after `since`."""
+        """Wait for the first `word` that came after `since`; return the time at which it came."""
         deadline = time.monotonic() + LIMIT_S
         with self._news:
             while True:
@@ -92,7 +92,7 @@ class Election:
         return self._plane.run_kubectl(*arguments, f"--namespace={self.namespace}").stdout
 
     def start(self, identity: str, times: tuple[float, ...] = QUICK) -> Lines:
-        """Start a process that stands for election."""
+        """Start a process that takes part in the election."""
         target = (str(self._plane.kubeconfig), self.namespace, identity)
         return self._start(sys.executable, str(SCRIPT), *target, *map(str, times))
 
@@ -132,7 +132,7 @@ def election(control_plane: ControlPlane, namespace: str) -> Iterator[Election]:
 
 
 def test_the_lease_is_one_that_every_other_client_can_read(election: Election) -> None:
-    """LE-01, leaselock_test.go:TestLeaseConversion: as it lies on the server, and as kubectl shows it to people."""
+    """LE-01, leaselock_test.go:TestLeaseConversion: as it is stored on the server, and as kubectl shows it."""
     a = election.start("a")
     a.wait_for("wrote")
     lease = election.lease()
@@ -144,7 +144,7 @@ def test_the_lease_is_one_that_every_other_client_can_read(election: Election) -
     assert re.search(r"Holder Identity: +a\n", election.kubectl("describe", "lease", "counter"))
 
 
-def test_a_leader_that_is_told_to_stop_is_succeeded_at_once(election: Election) -> None:
+def test_a_leader_that_is_stopped_is_succeeded_at_once(election: Election) -> None:
     """LE-11, leaderelection_test.go:TestReleaseOnCancellation_Leases: without waiting for the lease to run out."""
     a, b = election.two(PATIENT)
     told = time.monotonic()
@@ -173,7 +173,7 @@ def test_a_leader_that_is_killed_is_succeeded_when_its_lease_has_run_out(electio
 
 
 def test_a_leader_that_is_frozen_writes_nothing_when_it_wakes(election: Election) -> None:
-    """LE-04, LE-10, B1: it believes that it leads, its next write is due, and its successor has led for seconds."""
+    """LE-04, LE-10, B1: it still believes that it leads and its next write is due, but its successor has led for seconds."""
     a, b = election.two()
     a.wait_for("wrote", since=time.monotonic())  # so that it sleeps now, and is between two writes
     a.process.send_signal(signal.SIGSTOP)
@@ -191,7 +191,7 @@ def test_a_leader_that_is_frozen_writes_nothing_when_it_wakes(election: Election
 
 
 def test_a_leader_that_was_frozen_unnoticed_goes_on(election: Election) -> None:
-    """LE-07: longer than its lease, but nobody stood by; what it then writes is written under a lease again."""
+    """LE-07: it was frozen for longer than its lease, but there was no candidate; it writes only under a renewed lease."""
     a = election.start("a")
     a.wait_for("wrote")
     a.process.send_signal(signal.SIGSTOP)
@@ -203,7 +203,7 @@ def test_a_leader_that_was_frozen_unnoticed_goes_on(election: Election) -> None:
 
 
 def test_two_that_freeze_in_turn_never_write_together(election: Election) -> None:
-    """LE-10: whoever wakes finds the other leading, exits, and is started anew; every reign is one row of writes."""
+    """LE-10: the one that wakes finds the other leading, exits, and is restarted; each leader's writes are one unbroken row."""
     leader, candidate = election.two()
     for successor in ("c", "d"):
         leader.wait_for("wrote", since=time.monotonic())

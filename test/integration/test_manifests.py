@@ -1,17 +1,18 @@
-"""The manifests as people apply them, `kubectl apply -k`, with the oldest kubectl that there is to support."""
+"""The manifests as users apply them, with `kubectl apply -k` of the oldest supported kubectl."""
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from hack.control_plane import ControlPlane
 from hack.matrix.installing import MONITORING_KINDS, open_crd
+from hack.yaml_text import documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,35 +24,44 @@ OPERATOR = "deployment/tf-job-operator"
 
 @pytest.fixture(scope="module")
 def plane() -> Iterator[ControlPlane]:
-    """A control plane of this module's own: the manifests have fixed names, and cluster-wide ones."""
+    """A control plane of this module's own: the names in the manifests are fixed, and some are cluster-wide."""
     with ControlPlane.start("manifests") as plane:
         plane.run_kubectl("create", "namespace", "kubeflow")
         yield plane
 
 
 def built(plane: ControlPlane, folder: Path) -> list[dict[str, Any]]:
-    """What kubectl makes of a kustomization."""
-    return list(yaml.safe_load_all(plane.run_kubectl("kustomize", str(folder)).stdout))
+    """The objects that kubectl builds from a kustomization."""
+    return documents(plane.run_kubectl("kustomize", str(folder)).stdout)
+
+
+def generations(plane: ControlPlane) -> list[int]:
+    """How often the specifications of the CRD and the Deployment were changed."""
+    objects = ("crd/tfjobs.kubeflow.org", OPERATOR)
+    shown = (plane.run_kubectl("get", name, "-n", "kubeflow", "-o", "json").stdout for name in objects)
+    return [json.loads(text)["metadata"]["generation"] for text in shown]
 
 
 @pytest.mark.parametrize("overlay", INSTALLATIONS)
 def test_an_installation_is_applied_and_deleted_again(plane: ControlPlane, overlay: str) -> None:
     """Every field is one that the API server knows, and applying it again changes nothing."""
     folder = str(MANIFESTS / "overlays" / overlay)
-    plane.run_kubectl("apply", "--validate=true", "-k", folder)
-    again = plane.run_kubectl("apply", "-k", folder).stdout
-    assert [line for line in again.splitlines() if not line.endswith("unchanged")] == []
+    apply = ("apply", "--server-side", "--validate=true", "-k", folder)
+    plane.run_kubectl(*apply)
+    before = generations(plane)
+    plane.run_kubectl(*apply)
+    assert generations(plane) == before
     containers = json.loads(plane.run_kubectl("get", OPERATOR, "-n", "kubeflow", "-o", "json").stdout)
     assert containers["spec"]["template"]["spec"]["serviceAccountName"] == "tf-job-operator"
     plane.run_kubectl("delete", "--wait=false", "--ignore-not-found", "-k", folder)
     plane.run_kubectl("delete", "--ignore-not-found", "crd/tfjobs.kubeflow.org")  # waits until it is gone
     if overlay == "standalone":  # it brings the namespace, which takes its time to go
-        plane.run_kubectl("wait", "--for=delete", "--timeout=60s", "namespace/kubeflow")
+        plane.run_kubectl("delete", "--ignore-not-found", "namespace/kubeflow")
         plane.run_kubectl("create", "namespace", "kubeflow")
 
 
 def test_monitoring_is_applied_where_there_is_a_prometheus_operator(plane: ControlPlane) -> None:
-    """Beside any installation; its kinds are played by CRDs that take everything."""
+    """It works beside any installation; CRDs that accept everything stand in for its kinds."""
     for kind, plural in MONITORING_KINDS.items():
         plane.run_kubectl("apply", "-f", "-", input=json.dumps(open_crd("monitoring.coreos.com", kind, plural)))
         plane.wait_for_crd(f"{plural}.monitoring.coreos.com")
@@ -63,7 +73,7 @@ def test_monitoring_is_applied_where_there_is_a_prometheus_operator(plane: Contr
 
 
 def test_an_installation_for_one_namespace_can_be_put_into_any(plane: ControlPlane, tmp_path: Path) -> None:
-    """The account, its roles and what binds them follow the namespace of a kustomization around it; no right leads out."""
+    """A kustomization around it sets the namespace of the account, roles and bindings; no right goes beyond that namespace."""
     relative = Path("../" * len(tmp_path.parts)) / (MANIFESTS / "overlays" / "namespaced").relative_to("/")
     (tmp_path / "kustomization.yaml").write_text(json.dumps({"namespace": "team-a", "bases": [str(relative)]}))
     made = built(plane, tmp_path)
@@ -76,6 +86,43 @@ def test_an_installation_for_one_namespace_can_be_put_into_any(plane: ControlPla
     bindings = [item for item in made if item["kind"].endswith("Binding")]
     assert {item["kind"] for item in bindings} == {"RoleBinding"}
     assert {subject["namespace"] for item in bindings for subject in item["subjects"]} == {"team-a"}
+
+
+def test_versions_that_nobody_uses_are_left_out_by_the_patch_of_the_guide(plane: ControlPlane, tmp_path: Path) -> None:
+    """As docs/install.md says: from a new CRD and from one that serves all; refused where an old version was once stored."""
+    text = (MANIFESTS.parent / "docs" / "install.md").read_text().partition("\n### Versions that nobody uses\n")[2]
+    kustomization, patch = re.findall(r"^```yaml\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[:2]
+    overlay = MANIFESTS / "overlays" / "kubeflow"
+    relative = Path("../" * len(tmp_path.parts)) / overlay.relative_to("/")
+    (tmp_path / "kustomization.yaml").write_text(f"bases: [{relative}]\n{kustomization}")
+    (tmp_path / "v1-alone.yaml").write_text(patch)
+
+    def served() -> list[str]:
+        shown = plane.run_kubectl("get", "crd", "tfjobs.kubeflow.org", "-o", "json").stdout
+        return [version["name"] for version in json.loads(shown)["spec"]["versions"]]
+
+    apply = ("apply", "--server-side", "-k")
+    plane.run_kubectl(*apply, str(tmp_path))
+    assert served() == ["v1"]
+    plane.run_kubectl(*apply, str(overlay))
+    assert len(served()) == 5
+    plane.run_kubectl(*apply, str(tmp_path))
+    assert served() == ["v1"]
+    plane.run_kubectl(*apply, str(overlay))
+    _claim_that_was_stored(plane, "v1beta1")
+    refused = plane.run_kubectl(*apply, str(tmp_path), check=False)
+    assert "status.storedVersions" in refused.stderr
+    assert len(served()) == 5
+    plane.run_kubectl("delete", "--ignore-not-found", "-k", str(overlay), "--wait=false")
+    plane.run_kubectl("delete", "--ignore-not-found", "crd/tfjobs.kubeflow.org")
+
+
+def _claim_that_was_stored(plane: ControlPlane, version: str) -> None:
+    """Make the CRD's status say that this version was once stored, as after a Go operator's CRD."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tfjobs.kubeflow.org"
+    crd = json.loads(plane.run_kubectl("get", "--raw", path).stdout)
+    crd["status"]["storedVersions"].append(version)
+    plane.run_kubectl("replace", "--raw", f"{path}/status", "-f", "-", input=json.dumps(crd))
 
 
 def test_the_rights_over_one_namespace_are_those_over_all(plane: ControlPlane) -> None:
@@ -94,11 +141,11 @@ def test_the_rights_over_one_namespace_are_those_over_all(plane: ControlPlane) -
 
 
 def test_the_operator_runs_with_no_more_than_it_needs(plane: ControlPlane) -> None:
-    """Two replicas that are nobody, can write nowhere and become nothing else; probes; memory with a bound."""
+    """Two replicas that are not root, cannot write to their file systems or gain privileges; probes; a limit of memory."""
     (deployment,) = [item for item in built(plane, MANIFESTS / "base") if item["kind"] == "Deployment"]
     assert deployment["spec"]["replicas"] == 2
     pod = deployment["spec"]["template"]
-    assert pod["metadata"]["labels"]["name"] == "tf-job-operator"  # by which people are told to look for its log
+    assert pod["metadata"]["labels"]["name"] == "tf-job-operator"  # the docs tell users to find the log by it
     assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
     assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     (container,) = pod["spec"]["containers"]
@@ -125,7 +172,7 @@ def test_people_with_a_usual_role_may_use_jobs_but_not_forge_their_status(
 ) -> None:
     """Kubernetes' own roles, bound in one namespace, hold for TFJobs; and so does each kubeflow-tfjobs-* by itself."""
     for file in ("crd.yaml", "user-roles.yaml"):
-        plane.run_kubectl("apply", "-f", str(MANIFESTS / "base" / file))
+        plane.run_kubectl("apply", "--server-side", "-f", str(MANIFESTS / "base" / file))
     plane.wait_for_crd("tfjobs.kubeflow.org")
     for bound in (role, f"kubeflow-tfjobs-{role}"):
         user = f"user-of-{bound}"
@@ -138,7 +185,7 @@ def test_people_with_a_usual_role_may_use_jobs_but_not_forge_their_status(
 
 
 def test_flow_schemas_differ_in_nothing_but_their_version(plane: ControlPlane) -> None:
-    """No version of the API is served from 1.20 to 1.36, so there are three; the newest that this server has is applied."""
+    """No version of that API is served from 1.20 to 1.36, so there are three; the newest that this server has is applied."""
     versions = ("v1beta1", "v1beta2", "v1")
     folders = [MANIFESTS / "addons" / f"flow-control-{version}" for version in versions]
     texts = {
@@ -162,7 +209,7 @@ def _answer(plane: ControlPlane, *question: str) -> str:
 
 
 def _until_answer(plane: ControlPlane, wanted: str, *question: str) -> None:
-    # A role that is filled by aggregation is filled a moment later.
+    # Aggregation fills a role a moment after its creation.
     deadline = time.monotonic() + 30.0
     while (answer := _answer(plane, *question)) != wanted:
         assert time.monotonic() < deadline, f"can-i {question}: {answer}"

@@ -1,4 +1,4 @@
-"""The operator under its own account: what it asks for and what its roles allow, by the server's audit log, are the same."""
+"""The operator under its own account: by the server's audit log it uses exactly the rights that its roles give it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ MANIFESTS = ROOT / "manifests"
 NAMESPACE = "team-a"
 LIMIT_S = 60.0
 LONG_DOMAIN = ".".join(["x" * 48] * 5)
-"""With host names of that length twenty replicas are a large job, whose pods read a ConfigMap."""
+"""With host names of this length a job of twenty replicas is a large one, whose pods read a ConfigMap."""
 POD_GROUPS = {"volcano": "scheduling.volcano.sh/v1beta1", "coscheduling": "scheduling.x-k8s.io/v1alpha1"}
 """Gang schedulers, and the API of their pod groups."""
 FINALIZERS = Fact("kubeflow.org", "tfjobs/finalizers", "update")
-"""Never asked for by a request: an admission plugin asks it of the authorizer, when an owner is written into a child."""
+"""No request needs it by itself: an admission plugin asks the authorizer for it when a child gets an owner reference."""
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,10 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
 
 @pytest.fixture(scope="module")
 def plane(audit: AuditLog) -> Iterator[ControlPlane]:
-    """An API server that logs what the operator's account asks, with the operator's roles as people apply them."""
+    """An API server that logs the requests of the operator's account, with the operator's roles as users apply them."""
     arguments = (*audit.apiserver_arguments(), "--enable-admission-plugins=OwnerReferencesPermissionEnforcement")
     with ControlPlane.start("rbac", extra_apiserver_args=arguments) as plane:
-        plane.run_kubectl("apply", "-k", str(MANIFESTS / "overlays" / "standalone"))
+        plane.run_kubectl("apply", "--server-side", "-k", str(MANIFESTS / "overlays" / "standalone"))
         plane.wait_for_crd("tfjobs.kubeflow.org")
         plane.restart_controller_manager()  # its garbage collector knows TFJobs now
         plane.create_namespace(NAMESPACE)
@@ -78,7 +78,12 @@ def operator(kubeconfig: Path, log: Path, *flags: str) -> Iterator[None]:
         "--monitoring-port=0",
         *flags,
     )
-    environment = {**os.environ, "KUBEFLOW_NAMESPACE": "kubeflow", "CUSTOM_CLUSTER_DOMAIN": LONG_DOMAIN}
+    environment = {
+        **os.environ,
+        "KUBEFLOW_NAMESPACE": "kubeflow",
+        "OPERATOR_DEPLOYMENT": "tf-job-operator",
+        "CUSTOM_CLUSTER_DOMAIN": LONG_DOMAIN,
+    }
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment) as process:
         try:
             yield
@@ -101,12 +106,12 @@ def node(plane: ControlPlane) -> Iterator[None]:
 
 
 def lists_to_fall_back_on(plane: ControlPlane, may: set[Fact]) -> set[Fact]:
-    """The rights to list: a server with streaming lists is only asked for lists when streams fail (RF-28)."""
+    """The rights to list, which need not be used where the server has streaming lists: only a fallback lists (RF-28)."""
     return {fact for fact in may if fact.verb == "list"} if plane.version.has(STREAMING_LISTS) else set()
 
 
 class JobsNamespace:
-    """What people and chance do to the operator's jobs."""
+    """The namespace of the operator's jobs: what users and accidents do to them."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
@@ -134,8 +139,14 @@ class JobsNamespace:
         return self.kubectl("get", kind, name, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
 
     def is_other(self, kind: str, name: str, uids: set[str]) -> bool:
-        """Tell whether an object is none of those."""
+        """Tell whether an object has none of those UIDs."""
         return self.uid(kind, name) not in uids
+
+    def log_dir(self, job: str) -> str:
+        """The log directory of a job's TensorBoard, empty when there is none."""
+        path = "jsonpath={.spec.template.spec.containers[0].command[1]}"
+        found = self.kubectl("get", "deployment", f"{job}-tensorboard", "--ignore-not-found", "-o", path)
+        return found.removeprefix("--logdir=")
 
     def state(self, job: str) -> str:
         """What the STATE column shows."""
@@ -154,6 +165,11 @@ def job(name: str, run: str, *, workers: int = 1, **policy: Any) -> dict[str, An
     return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec}
 
 
+def with_board(job: dict[str, Any]) -> dict[str, Any]:
+    """The job with a TensorBoard."""
+    return job | {"spec": job["spec"] | {"tensorBoard": {"logDir": "/logs"}}}
+
+
 def stranger(kind: str, job: str) -> dict[str, Any]:
     """Somebody else's object with the name of a job's worker."""
     specs = {"Pod": {"containers": [{"name": "other", "image": "other:1"}]}, "Service": {"ports": [{"port": 80}]}}
@@ -163,13 +179,19 @@ def stranger(kind: str, job: str) -> dict[str, Any]:
 def test_every_right_of_the_operator_is_used_and_none_is_missing(
     plane: ControlPlane, audit: AuditLog, kubeconfig: Path, tmp_path: Path
 ) -> None:
-    """Jobs that end, expire, lose pods, find their names taken or their children orphaned, large ones that end or lose a
-    ConfigMap: all that the operator can meet.
+    """All that the operator has to deal with: jobs that end, expire, lose pods, find names taken or children orphaned; large
+    jobs that end or lose a ConfigMap; TensorBoards that are added, changed and removed.
     """
     world = JobsNamespace(plane)
     world.create(stranger("Pod", "blocked-by-a-pod"), stranger("Service", "blocked-by-a-service"))
-    # Of two, so that one of them waits for the lease, and watches it.
-    with operator(kubeconfig, tmp_path / "a.log"), operator(kubeconfig, tmp_path / "b.log"), node(plane):
+    world.kubectl("create", "deployment", "blocked-board-tensorboard", "--image=other:1")
+    # Two operators run, so that one of them waits for the lease and watches it.
+    file = tmp_path / "config.yaml"
+    flag = f"--controller-config-file={file}"
+    logs = (tmp_path / "a.log", tmp_path / "b.log")
+    with operator(kubeconfig, logs[0], flag), operator(kubeconfig, logs[1], flag), node(plane):
+        eventually(lambda: all("operator_ready" in log.read_text() for log in logs), "both have started")
+        file.write_text("accelerators: nonsense")  # with this file none would start
         world.create(
             job("expires", "1s:0", ttlSecondsAfterFinished=0),
             job("ends", "1s:0", cleanPodPolicy="All"),
@@ -178,6 +200,8 @@ def test_every_right_of_the_operator_is_used_and_none_is_missing(
             job("blocked-by-a-service", "forever"),
             job("large-ends", "3s:0", workers=20),
             job("large-runs", "forever", workers=20),
+            with_board(job("board", "forever")),
+            with_board(job("blocked-board", "forever")),
         )
         eventually(lambda: world.state("runs") == ConditionType.RUNNING, "a job runs")
         for _ in range(2):  # the second time, the events are counted rather than written
@@ -187,11 +211,16 @@ def test_every_right_of_the_operator_is_used_and_none_is_missing(
         disown = json.dumps([{"op": "remove", "path": "/metadata/ownerReferences"}])
         for child in ("pod/runs-worker-0", "service/runs-worker-0"):
             world.kubectl("patch", child, "--type=json", "-p", disown)
+        eventually(lambda: world.exists("service", "board-tensorboard"), "a TensorBoard is there")
+        for board in ({"logDir": "/other"}, None):
+            world.kubectl("patch", "tfjob", "board", "--type=merge", "-p", json.dumps({"spec": {"tensorBoard": board}}))
+            eventually(lambda board=board: world.log_dir("board") == (board or {}).get("logDir", ""), "it follows")  # type: ignore[misc]
         eventually(lambda: len(world.config_maps()) == 1, "the ConfigMap of a finished job is deleted")
-        # Its job no longer finds it, and finds its name taken.
+        # The job of a ConfigMap without its owner no longer finds it, and finds the name taken.
         world.kubectl("patch", *world.config_maps(), "--type=json", "-p", disown)
         eventually(lambda: not world.exists("tfjob", "expires"), "a finished job is deleted")
-        may = allowed(MANIFESTS / "cluster-wide" / "role.yaml", MANIFESTS / "base" / "lease-role.yaml") - {FINALIZERS}
+        roles = [MANIFESTS / "cluster-wide" / "role.yaml", *(MANIFESTS / "base").glob("*-role.yaml")]
+        may = allowed(*roles) - {FINALIZERS}
         spare = lists_to_fall_back_on(plane, may)
         used = {fact for fact in may if fact.verb != "watch"} - spare  # a watch is logged at its end
         eventually(
@@ -233,6 +262,50 @@ def test_every_right_over_pod_groups_is_used_and_none_is_missing(
     assert asked() | spare == {fact.verb for fact in may}
 
 
+APIS = "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1,tensorflow.org/v1alpha1"
+OWNING = Fact("tensorflow.org", "tfjobs/finalizers", "update")
+"""As `FINALIZERS`, for the other API group."""
+
+
+def test_every_right_for_the_alpha_apis_is_used_and_none_is_missing(
+    plane: ControlPlane, audit: AuditLog, kubeconfig: Path, tmp_path: Path
+) -> None:
+    """With the addon: a job runs, is scaled, ends, and its Job loses the label by which the operator watches it."""
+    plane.run_kubectl("apply", "-k", str(MANIFESTS / "addons" / "alpha"))
+    plane.wait_for_crd("tfjobs.tensorflow.org")
+    plane.restart_controller_manager()
+    may = allowed(MANIFESTS / "addons" / "alpha" / "role.yaml")
+    world = JobsNamespace(plane)
+
+    def asked() -> set[Fact]:
+        return {fact for fact in audit.asked() if fact.group in {"tensorflow.org", "batch"}}
+
+    pods = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}], "restartPolicy": "OnFailure"}}
+    entries = [{"template": pods}, {"tfReplicaType": "WORKER", "template": pods}, {"tfReplicaType": "PS"}]
+    for group, kind in (("tensorflow.org/v1alpha1", "TfJob"), ("kubeflow.org/v1", "TFJob")):
+        name = kind.lower() + "-alpha"
+        runtime_id = group[:6]
+        spec = {"replicaSpecs": entries, "RuntimeId": runtime_id}
+        with operator(kubeconfig, tmp_path / f"{kind}.log", APIS):
+            world.create({"apiVersion": group, "kind": kind, "metadata": {"name": name}, "spec": spec})
+            eventually(functools.partial(world.exists, "job.batch", f"ps-{runtime_id}-0"), "its Jobs are there")
+            label = "training.kubeflow.org/operator-name-"
+            world.kubectl("label", "job.batch", f"worker-{runtime_id}-0", label)
+            world.kubectl("label", "configmap", f"cm-ps-{runtime_id}", label)
+            eventually(functools.partial(_has_label, world, f"worker-{runtime_id}-0"), "the label is back")
+            scaled = json.dumps({"spec": {"replicaSpecs": entries[:2]}})
+            resource = f"tfjobs.{group.partition('/')[0]}"
+            world.kubectl("patch", resource, name, "--type=merge", "-p", scaled)
+            eventually(lambda at=f"ps-{runtime_id}-0": not world.exists("job.batch", at), "it is scaled")  # type: ignore[misc]
+    assert audit.refused() == []
+    assert asked() | lists_to_fall_back_on(plane, may) | {OWNING} == may
+
+
+def _has_label(world: JobsNamespace, job: str) -> bool:
+    selected = "--selector=training.kubeflow.org/operator-name"
+    return f"job.batch/{job}" in world.kubectl("get", "job.batch", selected, "-o", "name").split()
+
+
 def _asked_of(audit: AuditLog, group: str) -> set[str]:
     return {fact.verb for fact in audit.asked() if fact.group == group}
 
@@ -240,7 +313,7 @@ def _asked_of(audit: AuditLog, group: str) -> set[str]:
 def test_requests_of_the_operator_go_with_those_of_kubernetes_own_controllers(
     plane: ControlPlane, kubeconfig: Path
 ) -> None:
-    """With the addon for this server's version: the server itself says by which flow schema it took a request."""
+    """With the addon for this server's version: the server's responses name the flow schema that matched the request."""
     version = plane.version
     served = "v1" if version.has(FLOW_CONTROL_V1) else "v1beta2" if version.has(FLOW_CONTROL_V1BETA2) else "v1beta1"
     plane.run_kubectl("apply", "-k", str(MANIFESTS / "addons" / f"flow-control-{served}"))
@@ -296,4 +369,35 @@ def test_a_child_that_blocks_the_deletion_of_its_job_needs_the_right_over_finali
     change = json.dumps([{"op": "remove", "path": f"/rules/{place}"}])
     plane.run_kubectl("patch", "clusterrole", "tf-job-operator", "--type=json", "-p", change)
     eventually(lambda: "cannot set blockOwnerDeletion" in create().stderr, "the rule is missed")
-    plane.run_kubectl("apply", "-k", str(MANIFESTS / "overlays" / "standalone"))  # for whichever test comes next
+    restore(plane)  # for whichever test comes next
+
+
+def restore(plane: ControlPlane) -> None:
+    """Apply the installation over what a test has patched."""
+    folder = str(MANIFESTS / "overlays" / "standalone")
+    plane.run_kubectl("apply", "--server-side", "--force-conflicts", "-k", folder)
+
+
+def test_under_the_role_of_an_older_version_jobs_run_and_those_with_a_tensorboard_get_a_warning(
+    plane: ControlPlane, kubeconfig: Path, tmp_path: Path
+) -> None:
+    """TB-13: once this version's role is applied, the TensorBoard comes. The last test here, as requests of it are refused."""
+    world = JobsNamespace(plane)
+    rules = json.loads(plane.run_kubectl("get", "clusterrole", "tf-job-operator", "-o", "json").stdout)["rules"]
+    place = next(index for index, rule in enumerate(rules) if "deployments" in rule["resources"])
+    change = json.dumps([{"op": "remove", "path": f"/rules/{place}"}])
+    plane.run_kubectl("patch", "clusterrole", "tf-job-operator", "--type=json", "-p", change)
+
+    def warnings() -> str:
+        selected = "--field-selector=involvedObject.name=old-role,type=Warning"
+        return world.kubectl("get", "events", selected, "-o", "jsonpath={.items[*].reason} {.items[*].message}")
+
+    log = tmp_path / "operator.log"
+    with operator(kubeconfig, log), node(plane):
+        world.create(with_board(job("old-role", "forever")))
+        eventually(lambda: world.state("old-role") == ConditionType.RUNNING, "the job runs")
+        eventually(lambda: "TensorBoardUnavailable" in warnings(), "the job is told")
+        assert "apply the manifests of this version" in warnings()
+        assert "tensorboards_unavailable" in log.read_text()
+        restore(plane)
+        eventually(lambda: world.exists("deployment", "old-role-tensorboard"), "it comes", limit_s=LIMIT_S * 2)

@@ -1,9 +1,9 @@
-"""The model API server of `test/simulation` against the real one: the same requests, the same answers.
+"""The model API server of `test/simulation` against the real one: the same requests, the same responses.
 
-The script (`simulation.conformance.chapters`) is played on the real server and on the model of the real server's version, and
-the two transcripts must be equal once what differs by nature is masked. A difference is a bug of the model. What servers of
-1.20.2 and 1.36.3 have answered stands in `test/data/recordings/*/conformance`; `test/simulation/test_model_conformance.py`
-holds the models of both to it without a server. With `--record` the transcript is written there, under the server's version.
+The script (`simulation.conformance.chapters`) is played on the real server and on a model of the real server's version, and
+the two transcripts must be equal once UIDs, times and the like are masked. A difference is a bug of the model. The responses
+of servers 1.20.2 and 1.36.3 are in `test/data/recordings/*/conformance`; `test/simulation/test_model_conformance.py` compares
+the models of both with them, without a server. With `--record` the transcript is written there, under the server's version.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def tfjobs_are_known(control_plane: ControlPlane) -> None:
     """The custom resource."""
-    control_plane.run_kubectl("apply", "--validate=false", "-f", "manifests/base/crd.yaml")  # the schema takes a while
+    control_plane.run_kubectl(
+        "apply", "--server-side", "--validate=false", "-f", "manifests/base/crd.yaml"
+    )  # the schema takes a while
     control_plane.wait_for_crd("tfjobs.kubeflow.org")
 
 
@@ -42,10 +44,10 @@ def settings(control_plane: ControlPlane) -> Settings:
 
 @pytest.mark.usefixtures("tfjobs_are_known")
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.__name__)
-async def test_the_model_answers_as_the_api_server_does(
+async def test_the_model_responds_as_the_api_server_does(
     chapter: Chapter, settings: Settings, control_plane: ControlPlane, namespace: str, pytestconfig: pytest.Config
 ) -> None:
-    """What the simulation believes of the API server is true of it, whatever its version (SV-01 to SV-12)."""
+    """What the simulation assumes about the API server is true, whatever its version (SV-01 to SV-12)."""
 
     def compact(version: int) -> None:
         control_plane.etcd_call("kv/compaction", {"revision": version, "physical": True})

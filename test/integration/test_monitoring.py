@@ -1,4 +1,4 @@
-"""Alerts and the dashboard, held to a real Prometheus and to the metrics that the operator really has."""
+"""Alerts and the Grafana dashboard, checked with a real Prometheus and the operator's real metrics."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "manifests" / "overlays" / "monitoring"
 LIMIT_S = 60.0
 VARIABLES = {"$__rate_interval": "30s", "$__range": "1m", "$job_namespace": ".*"}
-"""What Grafana puts into queries."""
+"""The values that Grafana substitutes for variables in queries."""
 
 
 @pytest.fixture
 def rules(tmp_path: Path) -> Path:
-    """The rules as a file of Prometheus' own, out of the object that its operator reads."""
+    """The rules in a file as Prometheus reads it, taken from the object for the Prometheus operator."""
     spec = read_document(MONITORING / "rules.yaml")["spec"]
     file = tmp_path / "rules.yaml"
     file.write_text(json.dumps(spec))
@@ -56,9 +56,9 @@ def queries() -> dict[str, list[str]]:
 
 
 def test_the_alerts_are_valid_and_fire_when_they_should(rules: Path, tmp_path: Path) -> None:
-    """By promtool's own unit tests, each alert once in trouble and once in peace.
+    """By promtool's own unit tests: each alert once where it must fire, and once where it must not.
 
-    D6: a queue is stuck only if it is the leader's. D10: what a user's quota refuses is no trouble of the operator.
+    D6: only a leader's queue can be stuck. D10: what a user's quota refuses is no fault of the operator.
     """
     checked = promtool("check", "rules", str(rules))
     assert checked.returncode == 0, checked.stderr
@@ -77,21 +77,16 @@ def test_the_alerts_are_valid_and_fire_when_they_should(rules: Path, tmp_path: P
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
-def test_every_alert_has_an_entry_among_the_runbooks() -> None:
-    """A person who is woken up has a page to go to, and the page is about alerts that there are."""
-    headings = set(re.findall(r"^## (TFJob\w+)$", (ROOT / "docs" / "runbooks.md").read_text(), re.MULTILINE))
-    assert headings == {rule["alert"] for rule in alerts()}
-    for rule in alerts():
-        assert rule["annotations"]["runbook"] == f"docs/runbooks.md#{rule['alert'].lower()}"
-
-
 @pytest.fixture
 def operator(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[str]:
-    """An operator at work; answers where its metrics are."""
-    control_plane.run_kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
+    """The address of the metrics of an operator that runs."""
+    control_plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
     control_plane.wait_for_crd("tfjobs.kubeflow.org")
     port = choose().etcd
-    flags = (f"--kubeconfig={control_plane.kubeconfig}", f"--namespace={namespace}", f"--monitoring-port={port}")
+    flags = (
+        *(f"--kubeconfig={control_plane.kubeconfig}", f"--namespace={namespace}", f"--monitoring-port={port}"),
+        f"--controller-config-file={tmp_path / 'config.yaml'}",  # not there, as in most clusters; it has a metric all the same
+    )
     with (
         (tmp_path / "operator.log").open("wb") as log,
         subprocess.Popen(
@@ -104,7 +99,7 @@ def operator(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Ite
             process.terminate()
 
 
-def test_a_real_prometheus_scrapes_the_operator_and_answers_every_panel(
+def test_a_real_prometheus_scrapes_the_operator_and_has_data_for_every_panel(
     control_plane: ControlPlane, namespace: str, operator: str, rules: Path, tmp_path: Path
 ) -> None:
     """No panel and no alert asks for a metric or a label that the operator does not have."""

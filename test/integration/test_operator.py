@@ -78,7 +78,7 @@ def test_a_failed_replica_fails_the_job(cluster: Cluster) -> None:
 
 @BOTH_KUBELETS
 def test_a_replica_that_was_killed_is_run_again_under_the_policy_exit_code(cluster: Cluster) -> None:
-    """137 restarts, under the same name; then the job succeeds."""
+    """After exit code 137 a pod of the same name is created; then the job succeeds."""
     with cluster.operator(), cluster.node():
         cluster.create("again", specs(Worker=replica(1, "ExitCode", "0.5s:137, 0.5s:0")))
         cluster.wait_for("again", ConditionType.SUCCEEDED)
@@ -98,7 +98,7 @@ def test_the_kubelet_restarts_a_container_in_place_under_the_policy_on_failure(c
 
 
 def test_a_replica_that_keeps_failing_runs_into_the_backoff_limit(cluster: Cluster) -> None:
-    """B36: limit 2: three pods in all, two of them made again, also with a new operator half-way."""
+    """B36: with a limit of 2 there are three pods in all, the first and two restarts, also with a new operator half-way."""
     with cluster.node():
         with cluster.operator():
             cluster.create("thrice", with_policy(specs(Worker=replica(1, "ExitCode", "0.5s:137")), backoffLimit=2))
@@ -116,7 +116,7 @@ def test_a_replica_that_keeps_failing_runs_into_the_backoff_limit(cluster: Clust
 
 
 def test_deadline_and_ttl_end_a_job_and_remove_it(cluster: Cluster) -> None:
-    """B45, B46, B47: silent pods, a deadline of 3 s and a TTL of 3 s; the running pod goes though the policy is None."""
+    """B45, B46, B47: a deadline of 3 s and a TTL of 3 s; the running pod is deleted though cleanPodPolicy is None."""
     policy = {"activeDeadlineSeconds": 3, "ttlSecondsAfterFinished": 3, "cleanPodPolicy": "None"}
     with cluster.operator(), cluster.node():
         cluster.create("late", with_policy(specs(Worker=replica(run="forever")), **policy))
@@ -128,7 +128,7 @@ def test_deadline_and_ttl_end_a_job_and_remove_it(cluster: Cluster) -> None:
 
 @BOTH_KUBELETS
 def test_a_job_can_be_suspended_and_resumed_with_kubectl(cluster: Cluster) -> None:
-    """B35, B74: no pod is left, active is 0; then pods again, a new start time, and a STATE that tells the truth."""
+    """B35, B74: suspended, it has no pods and active is 0; resumed, it has pods, a new start time and the right STATE."""
     with cluster.operator(), cluster.node():
         cluster.create("pause", specs(Worker=replica(2, run="3s:0")))
         started = cluster.wait_for("pause", ConditionType.RUNNING)["startTime"]
@@ -196,14 +196,14 @@ def test_a_wrong_specification_fails_its_job_and_no_other(cluster: Cluster) -> N
         (bad_template({"name": "tensorflow", "image": "i", "args": [1]}), "must be of type string"),
     ],
 )
-def test_a_mistake_that_the_api_server_finds_is_told_by_kubectl(cluster: Cluster, spec: Any, told: str) -> None:
-    """B02, U6: a value of a wrong type can not be stored, nor a number of workers that can not be scaled."""
+def test_a_mistake_that_the_api_server_finds_is_reported_by_kubectl(cluster: Cluster, spec: Any, told: str) -> None:
+    """B02, U6: a value of a wrong type cannot be stored, nor a number of workers that the scale subresource cannot show."""
     with pytest.raises(Exception, match=told):
         cluster.create("text", spec)
 
 
 def test_deleting_a_job_takes_all_its_children_and_makes_none(cluster: Cluster) -> None:
-    """B14: the garbage collector has them; a job in foreground deletion gets no new pods."""
+    """B14: the garbage collector deletes them; a job in foreground deletion gets no new pods."""
     with cluster.operator(), cluster.node():
         for cascade in ("background", "foreground"):
             cluster.create("gone", specs(PS=replica(run="forever"), Worker=replica(2, run="forever")))
@@ -213,7 +213,7 @@ def test_deleting_a_job_takes_all_its_children_and_makes_none(cluster: Cluster) 
 
 
 def test_a_name_can_be_used_again_at_once(cluster: Cluster) -> None:
-    """B12: the new job waits for the old pods to go, and takes over without a stall or a stranger's count."""
+    """B12: the new job waits until the old pods are gone; it does not get stuck, and counts none of the old pods."""
     with cluster.operator(), cluster.node():
         for run in ("forever", "0.5s:0"):
             cluster.create("again", specs(Worker=replica(2, run=run)))
@@ -245,7 +245,7 @@ def test_an_operator_that_is_killed_half_way_goes_on_where_it_was(cluster: Clust
 
 @BOTH_KUBELETS
 def test_a_job_that_ends_while_no_operator_runs_is_ended_and_cleaned_up_later(cluster: Cluster) -> None:
-    """Level-triggered: what was missed is seen in the state."""
+    """The operator is level-triggered: the missed changes are visible in the state."""
     with cluster.node():
         with cluster.operator():
             cluster.create("missed", specs(PS=replica(run="forever"), Worker=replica(run="2s:0")))
@@ -262,7 +262,7 @@ def test_a_job_that_ends_while_no_operator_runs_is_ended_and_cleaned_up_later(cl
 
 
 def test_a_finished_job_costs_no_further_call(cluster: Cluster) -> None:
-    """B33, B55: neither the job nor its pods change any more, also not when the operator starts anew."""
+    """B33, B55: neither the job nor its pods change any more, even when the operator restarts."""
     with cluster.node():
         with cluster.operator():
             cluster.create("idle", specs(Worker=replica()))
@@ -333,11 +333,11 @@ def test_an_operator_without_settings_says_so_and_ends_with_2(tmp_path: Path) ->
         check=False,
     )
     assert done.returncode == 2
-    assert "can not be used" in done.stderr
+    assert "cannot be used" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_an_operator_that_finds_no_api_server_waits_and_stops_when_told(tmp_path: Path) -> None:
+def test_an_operator_that_finds_no_api_server_waits_and_can_be_stopped(tmp_path: Path) -> None:
     """B71: it says what it waits for, is never ready, and ends with 0 on SIGTERM."""
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
@@ -374,7 +374,7 @@ def test_an_operator_that_finds_no_api_server_waits_and_stops_when_told(tmp_path
 def test_an_operator_waits_for_an_api_server_that_is_not_there_yet(
     cluster: Cluster, control_plane: ControlPlane
 ) -> None:
-    """B71: it comes up while the server is restarted, and works when it can."""
+    """B71: it starts while the server is restarting, and works once the server is there."""
     with cluster.operator() as operator, cluster.node():
         control_plane.restart_apiserver()
         cluster.create("after", specs(Worker=replica()))
@@ -383,7 +383,7 @@ def test_an_operator_waits_for_an_api_server_that_is_not_there_yet(
 
 
 def test_the_api_server_takes_the_services_of_ports_with_several_names_and_protocols(cluster: Cluster) -> None:
-    """B61: what a pod may have and a service may not is no mistake of the user."""
+    """B61: ports that a pod may have and a service may not are no mistake of the user."""
     spec = specs(Worker=replica(2, run="forever"))
     container = spec["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
     container["ports"] = [

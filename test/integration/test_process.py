@@ -35,12 +35,12 @@ QUICK = (
 LEASE_S = 6.0
 RETRY_S = 0.5 * 2.2
 HAND_OVER_S = 3.0
-"""From the signal to the next leader's first act: the requests under way, 1.5 s for events, and the lease."""
+"""From the signal to the next leader's first action: time for requests in flight, 1.5 s for events, and the lease."""
 BURSTS = 5
 BURST = (200, 2)
 """Jobs, and workers of each."""
 LARGE = 500
-"""Workers of the job that is under way when the leader is stopped."""
+"""Workers of the job whose pods are being created when the leader is stopped."""
 SLACK_S = 5.0
 """What a busy machine may add to a hand-over."""
 
@@ -87,7 +87,7 @@ class Site:
         self.kubectl("create", "-f", "-", stdin=json.dumps(job))
 
     def create_many(self, prefix: str, count: int, replicas: int) -> None:
-        """Create jobs of so many workers, at once."""
+        """Create `count` jobs of that many workers, with one kubectl."""
         template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
         spec = {"tfReplicaSpecs": {"Worker": {"replicas": replicas, "template": template}}}
         jobs = [
@@ -104,7 +104,7 @@ class Site:
         eventually(lambda: self.kubectl(*found), f"pod {name} is there")
 
     def finish(self, name: str) -> None:
-        """Let the worker's pod succeed, as a kubelet would say it."""
+        """Write that the worker's pod succeeded, as a kubelet would."""
         state = {"name": "tensorflow", "ready": False, "restartCount": 0, "image": "train:1", "imageID": "i"}
         state["state"] = {"terminated": {"exitCode": 0}}
         status = {"phase": "Succeeded", "containerStatuses": [state]}
@@ -125,8 +125,8 @@ def site(control_plane: ControlPlane, namespace: str, tmp_path: Path, crd: None)
     site.end()
 
 
-def test_a_leader_that_is_told_to_stop_is_succeeded_at_once(site: Site) -> None:
-    """A12, LE-11: exit code 0 in under ten seconds; the other works before the lease could have run out."""
+def test_a_leader_that_is_stopped_is_succeeded_at_once(site: Site) -> None:
+    """A12, LE-11: exit code 0 in under ten seconds; the other replica works before the lease could have expired."""
     a, b = site.two()
     assert a.value("tf_operator_is_leader") == 1.0
     assert b.value("tf_operator_is_leader") == 0.0
@@ -149,7 +149,7 @@ def test_a_leader_that_is_told_to_stop_is_succeeded_at_once(site: Site) -> None:
 
 
 def first_act(replica: Replica) -> dict[str, Any]:
-    """The line about the first thing that it did for a job."""
+    """The log line about the first thing that the replica did for a job."""
     done = {"tfjob_event", "tfjob_condition"}
     found: list[dict[str, Any]] = eventually(
         lambda: [line for line in replica.lines() if line["event"] in done], "it acts"
@@ -158,7 +158,7 @@ def first_act(replica: Replica) -> dict[str, Any]:
 
 
 def test_leaders_that_are_stopped_in_a_burst_hand_over_at_once(site: Site) -> None:
-    """D24: again and again, none cuts off a write, so none keeps its lease, which would hold up all jobs for 15 s and more."""
+    """D24: no leader cuts off a write, so each releases its lease; a lease that is kept holds up all jobs for 15 s or more."""
     leader, successor = site.two()
     took: list[float] = []
     for number in range(BURSTS):
@@ -171,7 +171,7 @@ def test_leaders_that_are_stopped_in_a_burst_hand_over_at_once(site: Site) -> No
         assert leader.lines("write_cut_short") == []
         made = [line for line in leader.lines("tfjob_event") if f"Created pod: large-{number}-" in line["message"]]
         assert 0 < len(made) < LARGE, "it was not stopped in a burst"
-        # By the clock of the log, since reading a long log takes its time.
+        # By the timestamps in the log, since reading a long log takes time.
         moments = [*leader.lines("operator_stopping"), *leader.lines("lease_released"), first_act(successor)]
         after = [(datetime.fromisoformat(line["timestamp"]) - begun).total_seconds() for line in moments]
         log.info("stopping after %.2f s, lease free after %.2f s, the next one acts after %.2f s", *after)
@@ -184,7 +184,7 @@ def test_leaders_that_are_stopped_in_a_burst_hand_over_at_once(site: Site) -> No
 
 
 def test_a_leader_that_is_killed_is_succeeded_when_its_lease_has_run_out(site: Site) -> None:
-    """LE-04: and its job goes on where it was."""
+    """LE-04: and the job goes on where it was."""
     a, b = site.two(*QUICK)
     site.create("mnist")
     site.wait_for_pod("mnist-worker-0")
@@ -199,7 +199,7 @@ def test_a_leader_that_is_killed_is_succeeded_when_its_lease_has_run_out(site: S
 
 
 def test_a_leader_that_was_frozen_writes_nothing_when_it_wakes_and_ends_with_1(site: Site) -> None:
-    """LE-14: jobs came while it was frozen, so its caches wake it with work to do; its successor has done it."""
+    """LE-14: jobs came while it was frozen, so its caches give it work when it wakes; its successor has done that work."""
     a, b = site.two(*QUICK)
     a.process.send_signal(signal.SIGSTOP)
     for number in range(5):
@@ -233,7 +233,7 @@ def test_a_frozen_api_server_does_not_keep_a_leader_from_stopping(site: Site) ->
 
 
 def test_a_second_signal_ends_the_process_at_once(site: Site) -> None:
-    """While it waits for the answer to a write: alive, and no longer ready."""
+    """After the first one it waits for the response to a write, alive and no longer ready; the second gives exit code 1."""
     operator = site.start()
     operator.wait_for("workers_started")
     site.create("mnist", runPolicy={"activeDeadlineSeconds": 3})
@@ -269,7 +269,7 @@ def test_a_process_waits_for_an_api_server_that_is_not_there_yet(site: Site) -> 
 
 
 def test_whoever_can_reach_the_port_can_not_keep_others_out_of_it(site: Site) -> None:
-    """D11: 1,100 requests of which only a half is sent, and as many that are none, at a process with 1,024 files."""
+    """D11: 1,100 incomplete requests and 1,100 that are not HTTP, to a process that may have 1,024 files open."""
     operator = site.start()
     operator.wait_for("workers_started")
     resource.prlimit(operator.process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
@@ -339,7 +339,7 @@ def test_every_series_is_there_from_the_first_scrape_on(site: Site) -> None:
 
 
 def test_a_restart_counts_no_job_a_second_time(site: Site) -> None:
-    """What the caches replay at the start is no transition."""
+    """The caches' initial adds are not counted as transitions."""
     operator = site.start()
     site.create("mnist")
     site.wait_for_pod("mnist-worker-0")
@@ -357,6 +357,7 @@ RULES = [
     {"apiGroups": ["kubeflow.org"], "resources": ["tfjobs/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["pods", "services"], "verbs": ["get", "list", "watch", "create", "delete"]},
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list", "watch"]},
     {"apiGroups": ["kubeflow.org"], "resources": ["tfjobs/finalizers"], "verbs": ["update"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update", "watch"]},
@@ -364,7 +365,7 @@ RULES = [
 
 
 def test_a_namespaced_operator_needs_a_role_and_nothing_else(site: Site) -> None:
-    """Namespaced mode: no right in the cluster, none in another namespace; also for the lease."""
+    """Namespaced mode: no cluster-wide right, none in another namespace; that includes the lease."""
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
@@ -376,9 +377,13 @@ def test_a_namespaced_operator_needs_a_role_and_nothing_else(site: Site) -> None
     site.kubectl("create", "rolebinding", "tf-operator", "--role=tf-operator", f"--user={user}")
     operator = site.start(kubeconfig=site.plane.kubeconfig_for(user))
     operator.wait_for("workers_started")
-    site.create("mnist", runPolicy={"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 1})
+    site.create("mnist", runPolicy={"cleanPodPolicy": "All"})
     site.wait_for_pod("mnist-worker-0")
     site.finish("mnist")
+    eventually(lambda: site.names("pods") == [], "its pods are cleaned up")
+    site.kubectl(
+        "patch", "tfjob", "mnist", "--type=merge", '--patch={"spec":{"runPolicy":{"ttlSecondsAfterFinished":1}}}'
+    )
     eventually(lambda: site.names("tfjobs") == [], "the job is gone after its TTL")
     assert operator.end()[0] == 0
     assert [line for line in operator.lines() if line["level"] in {"warning", "error"}] == []
@@ -386,7 +391,7 @@ def test_a_namespaced_operator_needs_a_role_and_nothing_else(site: Site) -> None
 
 
 def test_the_log_names_the_job_and_its_mistake(site: Site) -> None:
-    """Seed 4: who looks for an invalid specification finds it in the operator's log, and every line says what it is about."""
+    """The operator's log shows an invalid specification, and every line has an event name."""
     operator = site.start("--log-level=debug")
     site.create("wrong", tfReplicaSpecs={"PS": {"replicas": -1}})
     line = operator.wait_for("tfjob_condition", condition="Failed")
@@ -403,7 +408,7 @@ def test_the_log_names_the_job_and_its_mistake(site: Site) -> None:
 
 
 def test_no_secret_is_logged(site: Site, tmp_path: Path) -> None:
-    """A token that the server refuses, at the level that says most."""
+    """With a token that the server refuses, at the most verbose level."""
     config = json.loads(site.kubectl("config", "view", "--raw", "--output=json"))
     config["users"] = [{"name": user["name"], "user": {"token": "hush-hush-hush"}} for user in config["users"]]
     kubeconfig = tmp_path / "kubeconfig"
@@ -415,7 +420,7 @@ def test_no_secret_is_logged(site: Site, tmp_path: Path) -> None:
     assert "hush" not in operator.text()
 
 
-def test_a_port_that_is_taken_is_told_and_ends_the_process_with_1(site: Site) -> None:
+def test_a_port_that_is_taken_is_reported_and_ends_the_process_with_1(site: Site) -> None:
     """One line that says which."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -423,5 +428,5 @@ def test_a_port_that_is_taken_is_told_and_ends_the_process_with_1(site: Site) ->
         operator = site.start(port=other.getsockname()[1])
         assert operator.process.wait(30) == 1
     (line,) = operator.lines("operator_failed")
-    assert line["error"].startswith(f"can not listen on 127.0.0.1:{operator.port}: ")
+    assert line["error"].startswith(f"cannot listen on 127.0.0.1:{operator.port}: ")
     assert "Traceback" not in operator.text()

@@ -1,4 +1,4 @@
-"""What a real API server says of pods that it refuses, and what of that reaches a status, an event or a log.
+"""How a real API server refuses pods, and which parts of its message reach a status, an event or a log.
 
 With `--record` the server's words are written into `test/data/recordings`, under its version.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fakes.refusals import SECRET, file_of, refused_pods
 from tfjob_operator.api.client import HttpTransport, Request, load_settings
-from tfjob_operator.api.client.errors import error_from_answer
+from tfjob_operator.api.client.errors import error_from_response
 from tfjob_operator.api.text import MAX_BYTES
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ async def _answer(
         response.close()
 
 
-async def test_what_the_api_server_says_of_a_refused_pod_is_told_without_its_values(
+async def test_what_the_api_server_says_of_a_refused_pod_is_reported_without_its_values(
     control_plane: ControlPlane, namespace: str, pytestconfig: pytest.Config
 ) -> None:
-    """U5, D5: decode errors and validation quote what users wrote; we do not, however long it is."""
+    """U5, D5: the server's decode and validation errors quote what users wrote; the operator does not, however long it is."""
     said: dict[str, str] = {}
     pods = refused_pods() | {"label of 800 KB": {"metadata": {"name": "a", "labels": {"a": "x" * 800_000}}, "spec": {}}}
     async with HttpTransport(load_settings(str(control_plane.kubeconfig))) as transport:
@@ -43,7 +43,7 @@ async def test_what_the_api_server_says_of_a_refused_pod_is_told_without_its_val
             code, body = await _answer(transport, "POST", f"/api/v1/namespaces/{namespace}/pods", pod, "All")
             if code < 300:
                 continue
-            error = error_from_answer(code, body, request="POST /pods")
+            error = error_from_response(code, body, request="POST /pods")
             assert SECRET.lower() not in str(error).lower(), what
             assert len(str(error).encode()) <= MAX_BYTES + 100, what
             said[what] = json.loads(body)["message"]

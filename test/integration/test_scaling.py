@@ -23,7 +23,7 @@ def tf_config_of(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_kubectl_scale_grows_and_shrinks_the_workers_of_an_elastic_job(cluster: Cluster) -> None:
-    """B50, B53, B60: the scale subresource; the chief is told of all, a worker of itself, and nobody fails."""
+    """B50, B53, B60: by the scale subresource; a new worker's TF_CONFIG has only itself, the chief's stays; nothing fails."""
     spec = specs(Chief=replica(run=FOREVER), Worker=replica(2, run=FOREVER)) | {"enableDynamicWorker": True}
     with cluster.operator(), cluster.node():
         cluster.create("elastic", spec)
@@ -57,7 +57,7 @@ def scale(cluster: Cluster) -> dict[str, Any]:
 
 
 def test_a_template_that_is_changed_counts_for_the_pods_that_come_after(cluster: Cluster) -> None:
-    """Running pods stay as they are; one that is made again, here after its deletion, is made from the new template."""
+    """Running pods stay as they are; one that is recreated, here after its deletion, has the new template."""
     with cluster.operator(), cluster.node():
         cluster.create("edited", specs(Worker=replica(2, run=FOREVER)))
         cluster.wait_for("edited", ConditionType.RUNNING)

@@ -1,4 +1,4 @@
-"""Passwords in addresses: all that a process says, wherever it can, in every way in which it gets such an address (D18)."""
+"""Passwords in addresses: no output of the process has them, whichever way it gets such an address (D18)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_password_in_an_address_is_in_nothing_that_the_process_says(
     ],
 )
 def test_an_address_that_is_wrong_is_not_quoted(flags: list[str], server: str, proxy: str, tmp_path: Path) -> None:
-    """D18: one line says what is wrong, and ends with 2; nothing of the address is in it."""
+    """D18: one line says what is wrong without any part of the address, and the exit code is 2."""
     config = kubeconfig(tmp_path, server, **({"proxy-url": proxy} if proxy else {}))
     ended = subprocess.run(
         (sys.executable, "-m", "tfjob_operator.controller", f"--kubeconfig={config}", "--monitoring-port=0", *flags),

@@ -1,4 +1,4 @@
-"""Streaming lists and a real API server: with them one request, without them a refusal and a list; the caches are the same."""
+"""Streaming lists on a real API server: one request where it has them, else a refusal and a list; the caches are the same."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ PATIENCE_S = 30.0  # for what takes a second on a machine that does nothing else
 
 
 class ConfigMap(Struct, frozen=True):
-    """A config map, and what is in it."""
+    """A config map with its data."""
 
     metadata: ObjectMeta
     data: dict[str, str] | None = None
 
 
 class Short:
-    """A stream that breaks after so many bytes."""
+    """A stream that breaks after `length` bytes."""
 
     def __init__(self, inner: Response, length: int) -> None:
         self.status, self.headers, self.body, self.close = inner.status, inner.headers, inner.body, inner.close
@@ -58,7 +58,7 @@ class Short:
 
 
 class CountingTransport:
-    """Passes requests on, and keeps of each read what it asks for. Can cut the streams, the first one after some bytes."""
+    """Passes requests on and records the kind of each read. Can cut the streams, the first one after some bytes."""
 
     def __init__(self, inner: HttpTransport) -> None:
         self.reads: list[str] = []
@@ -151,7 +151,7 @@ async def test_streamed_or_listed_the_cache_is_the_same_and_follows_the_server(
 
 
 async def measured(http: HttpTransport, namespace: str) -> tuple[int, int, int]:
-    """What a watch from the beginning has in bytes: its first event, all that comes before a bookmark, and all."""
+    """The bytes of a streaming list: of its first event, of all events but bookmarks, and of the whole."""
     query = {"watch": "true", "timeoutSeconds": "1", "allowWatchBookmarks": "true", "fieldSelector": OURS}
     query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
     response = await http.send(Request("GET", CONFIG_MAPS.path(namespace), query))
@@ -166,7 +166,7 @@ async def measured(http: HttpTransport, namespace: str) -> tuple[int, int, int]:
 async def test_wherever_a_stream_breaks_the_cache_ends_with_the_truth(
     control_plane: ControlPlane, namespace: str, streams: bool
 ) -> None:
-    """RF-28: inside an event, between two, before the bookmark and after it; a server without streams has its watch cut"""
+    """RF-28: in an event, between two, before and after the bookmark; without streaming lists the watch is cut instead"""
     settings = load_settings(str(control_plane.kubeconfig))
     async with HttpTransport(settings) as http:
         client = RestClient(http)
@@ -176,7 +176,7 @@ async def test_wherever_a_stream_breaks_the_cache_ends_with_the_truth(
             )
         event, before_bookmark, whole = await measured(http, namespace)
         assert (before_bookmark < whole) is streams
-        # A stream without its first event counts as one that is not served. The last cuts are in the event of the patch.
+        # A stream that breaks before its first event counts as not served. The last cuts are in the event of the patch.
         for length in range(event + 1 if streams else event // 2, whole + event, event // 2):
             transport = CountingTransport(http)
             transport.first_length = length

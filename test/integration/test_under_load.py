@@ -1,7 +1,7 @@
-"""The machinery while the API server is killed and started again under load.
+"""Client and informers while the API server is killed and restarted under load.
 
-What stands between is a proxy, as a load balancer does before the API servers of a real cluster: it accepts connections and
-ends them without an answer while the server is away. What a refused connection does is in `test_faults.py`.
+Between them is a proxy, as a load balancer is in a real cluster: while the server is away it accepts connections and ends
+them without a response. Refused connections are in `test_faults.py`.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from integration.faults.config_maps import ConfigMaps, Versions
     from integration.faults.follower import Follower
 
-MANY: Final = 30  # writes that count as load before, and again after the restart
+MANY: Final = 30  # writes that there must be before the restart, and again after it
 SOURCES: Final = 15
-PAUSE_S: Final = 0.02  # between two writes of a writer, which is load enough for two cores
-MOST_LISTS: Final = 4  # the first, one after the restart, and two for what the server stumbles over while it starts
+PAUSE_S: Final = 0.02  # between two writes of a writer; that is load enough for two cores
+MOST_LISTS: Final = 4  # the first, one after the restart, and two for errors while the server starts
 MOST_READS: Final = 30  # about one a second while the server is away
-CATCH_UP_S: Final = 0.2  # what is true on the server may take a moment to be known to the controller
+CATCH_UP_S: Final = 0.2  # it may take a moment until the controller knows what is true on the server
 QUIET_S: Final = 1.5
 
 
 def writes(proxy: Proxy) -> int:
-    """How many requests there were that change something."""
+    """How many write requests there were."""
     return sum(seen.verb not in {"get", "list", "watch"} for seen in proxy.history)
 
 
 async def restart_under_load(plane: ControlPlane, it: ConfigMaps) -> None:
-    """Kill the server while there is load, and return when it has come back to that."""
+    """Restart the server under load, and return when it is under load again."""
     await until(lambda: len(it.written) > MANY)
     await asyncio.to_thread(plane.restart_apiserver)
     before = len(it.written)
@@ -57,7 +57,7 @@ async def test_caches_and_handlers_are_true_again_after_the_server_was_killed_un
         await it.put("still")
         async with it.churned(30, Random(3), pause_s=PAUSE_S):
             await restart_under_load(control_plane, it)
-        await until(lambda: still.count("list") > 1)  # a server that was started anew has no past: that one has expired
+        await until(lambda: still.count("list") > 1)  # a restarted server has no history, so the version has expired
         await settle(everything, await it.truth())
         await settle(some, await it.truth(label_selector="side=left"))
         key = f"{namespace}/still"
@@ -65,7 +65,7 @@ async def test_caches_and_handlers_are_true_again_after_the_server_was_killed_un
 
 
 async def settle(follows: Follower, truth: Versions) -> None:
-    """Wait until an informer knows the truth, and check the way that it took."""
+    """Wait until an informer's handler has the server's state; check its cache, notifications and number of requests."""
     await until(lambda: follows.handler.now == truth)
     assert follows.cached == truth
     assert follows.handler.faults == []

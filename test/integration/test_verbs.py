@@ -1,4 +1,4 @@
-"""What a real API server says to the verbs beside reading and writing objects: subresources, tables, compressed lists, logs."""
+"""The client's less usual requests on a real API server: subresources, tables, compressed lists, logs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tfjob_operator.api.client import TABLE, HttpTransport, ListOptions, LogOptions, RestClient, Settings, load_settings
 from tfjob_operator.api.client.errors import BadRequestError, ConflictError, NotFoundError, StatusError
 from tfjob_operator.api.client.http import unchanged
-from tfjob_operator.api.core import CONFIG_MAPS, PODS
+from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, PODS
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from hack.control_plane import ControlPlane
     from tfjob_operator.api.client.http import OnLeave, Request, Response
 
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 
 
@@ -32,7 +31,7 @@ class Map(Struct, frozen=True):
 
 
 class Maps(Struct, frozen=True):
-    """A list of them."""
+    """A list of ConfigMaps."""
 
     items: list[Map]
 
@@ -59,7 +58,7 @@ class Table(Struct, frozen=True):
 
 @pytest.fixture(scope="module")
 def settings(control_plane: ControlPlane) -> Settings:
-    """The administrator's."""
+    """The administrator's settings."""
     return load_settings(str(control_plane.kubeconfig))
 
 
@@ -112,7 +111,7 @@ async def test_more_of_the_query_reaches_the_server(settings: Settings, namespac
 
 
 async def test_a_table_has_the_columns_that_kubectl_prints(settings: Settings, namespace: str) -> None:
-    """Of a list, of an object, and of each event of a watch."""
+    """The tables of a list, of an object, and of each event of a watch."""
     async with HttpTransport(settings) as transport:
         client = RestClient(transport)
         await client.create(CONFIG_MAPS, namespace, config_map("a", "red", x="1"))
@@ -127,7 +126,7 @@ async def test_a_table_has_the_columns_that_kubectl_prints(settings: Settings, n
 
 
 class Weighing:
-    """Passes on; `encodings` are how the answers came."""
+    """Passes requests on; `encodings` has the Content-Encoding of each response."""
 
     def __init__(self, inner: HttpTransport) -> None:
         self._inner = inner
@@ -140,7 +139,7 @@ class Weighing:
 
 
 async def test_a_long_list_comes_compressed_where_that_is_asked_for(settings: Settings, namespace: str) -> None:
-    """API servers compress what is longer than 128 KB. Whole, and while it arrives, it is the same list."""
+    """API servers compress what is longer than 128 KB. Read as a whole or while it arrives, the list is the same."""
     async with HttpTransport(settings) as transport:
         weighing = Weighing(transport)
         client = RestClient(weighing)
@@ -157,7 +156,7 @@ async def test_a_long_list_comes_compressed_where_that_is_asked_for(settings: Se
         assert len(plain) > 4 * 60_000
         zipped = await client.list_page(CONFIG_MAPS, options, gzip=True)
         arriving = await client.read_list(CONFIG_MAPS, options, take, gzip=True)
-        # The version of the list moves on with whatever happens in the cluster, and old caches keep their objects in no order.
+        # The list's version changes with any write in the cluster, and caches of old servers do not order their objects.
         first, *others = [
             sorted(msgspec.json.decode(answer)["items"], key=lambda item: item["metadata"]["name"])
             for answer in (plain, zipped, arriving)
@@ -182,7 +181,7 @@ async def test_a_collection_is_deleted_as_far_as_it_is_selected(settings: Settin
 
 
 async def test_a_log_that_can_not_be_is_empty_or_an_error(settings: Settings, namespace: str) -> None:
-    """Of a pod without a node it is empty; the rest is said by the API server. What a kubelet sends is told in test/unit."""
+    """A pod without a node has an empty log; the errors are the API server's. Responses of kubelets are in test/unit."""
     async with HttpTransport(settings) as transport:
         client = RestClient(transport)
         spec = {"containers": [{"name": "c", "image": "i:1"}]}

@@ -5,8 +5,8 @@
     pytest test/simulation/test_x.py::test_y --seed 1234      one seed: the replay of a failure
     pytest test/simulation --seed 50000 --seeds 1000          a thousand seeds from there on
 
-A test asks for the fixture `seeds` and hands it a scenario; all its seeds are one test, since pytest needs longer for a test
-than most seeds take.
+A test asks for the fixture `seeds` and hands it a scenario; all seeds of a scenario are one test, since pytest's overhead for a
+test is longer than most seeds take.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from simulation.world import Scenario
 
 SEEDS: Final = 1000
-"""Seeds of most scenarios; the folder then takes about two minutes on one core. Others play a share."""
+"""How many seeds most scenarios play; others play a share. The folder then takes about two minutes on one core."""
 
 COLLECT_EVERY: Final = 25
 """Seeds between two garbage collections, which are off while a seed is played."""
@@ -58,10 +58,10 @@ class Seeds:
         weather: Weather | None = None,
         may_log: Collection[str] = (),
     ) -> None:
-        """Play every seed; the first that fails ends the test with a line to replay it.
+        """Play every seed; the first that fails ends the test with a command that replays it.
 
-        `share`: of the number of seeds. `weather`: instead of that of the seed. `may_log`: errors that the scenario provokes;
-        any other in the log is a failure.
+        `share`: the part of the number of seeds to play. `weather`: used instead of the seed's own. `may_log`: errors that the
+        scenario provokes; any other error in the log is a failure.
         """
         count = 1 if self._count is None else max(1, round(self._count * share))
         for number, seed in enumerate(range(self._first, self._first + count)):
@@ -79,7 +79,7 @@ class Seeds:
 
 @pytest.fixture
 def logged_errors() -> Iterator[list[structlog.typing.EventDict]]:
-    """What the product logs as an error: nothing may. All other lines cost time and nobody reads them."""
+    """The errors that the product logs, as a scenario should cause none. Other lines are dropped, since they cost time."""
     errors: list[structlog.typing.EventDict] = []
 
     def keep(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -1,7 +1,7 @@
 """A network between clients and the model server that does what networks, proxies and overloaded servers do.
 
-All of it is drawn from one random source. Faults end at a moment that is known beforehand; from then on everything arrives,
-so that whoever is correct must come to rest.
+All faults are drawn from one random source. They end at a time that is known beforehand; from then on everything arrives, so
+correct code must come to rest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Outcome = WholeResponse | StreamResponse | TransportError
 
 
 class Network:
-    """All connections to one server, and the weather that they share until `calm_at`."""
+    """All connections to one server, and the faults (`weather`) that they share until `calm_at`."""
 
     def __init__(self, server: ModelServer, random: Random, weather: Weather, calm_at: float) -> None:
         self.server = server
@@ -54,7 +54,7 @@ class Network:
         return rate > 0 and self.random.random() < rate
 
     def delay(self) -> float:
-        """Draw the time of one way."""
+        """Draw the time that a message takes in one direction."""
         return self.random.random() * self.weather.latency_s
 
     def _lag(self, collection: Collection, oldest: int) -> int:
@@ -65,7 +65,7 @@ class Network:
         return self.random.choice([max(oldest, 1), *versions]) if versions else collection.seen
 
     def _schedule_trouble(self) -> None:
-        """Set the problems of the server itself on their times."""
+        """Set timers for the server's own faults."""
         loop = asyncio.get_running_loop()
         problems: tuple[tuple[int, Callable[[], None]], ...] = (
             (self.weather.restarts, self._restart),
@@ -98,7 +98,7 @@ class Network:
 
 
 class FaultyTransport:
-    """One client's way to the server through the weather.
+    """One client's connection to the server, with the network's faults.
 
     Invariant: what is sent arrives at most once, and what the server does then does not depend on whether the client still
     waits. Once `kill`ed, nothing leaves any more.
@@ -111,7 +111,7 @@ class FaultyTransport:
         self._killed = False
 
     def kill(self) -> None:
-        """The client's process dies: whatever its code still does, the server hears nothing of it."""
+        """The client's process dies: whatever its code still sends does not reach the server."""
         self._killed = True
 
     async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
@@ -125,14 +125,14 @@ class FaultyTransport:
         try:
             return await future
         except asyncio.CancelledError:
-            # The answer may have come in the very moment in which nobody wanted it any more.
+            # The response may have come at the very moment when the caller was cancelled.
             if future.done() and not future.cancelled() and future.exception() is None:
                 future.result().close()
             raise
 
 
 class _Exchange:
-    """One request under way. Its steps are timers of the network, so they go on while the client's process stands still."""
+    """One request in flight. Its steps are timers of the network, so they go on while the client's process is stalled."""
 
     def __init__(self, network: Network, client: str, request: Request, future: asyncio.Future[Response]) -> None:
         self._network = network
@@ -170,7 +170,7 @@ class _Exchange:
             if self._resolve_in(delay, response):
                 wire.open()
         elif network.happens(weather.lost_reply):
-            # The head may have come through, and the body not.
+            # The headers may have arrived, and the body not.
             outcome: Outcome = WholeResponse(answer, self._lost()) if network.happens(0.3) else self._lost()
             self._resolve_in(delay if network.happens(0.7) else NEVER, outcome)
         else:
@@ -180,12 +180,12 @@ class _Exchange:
         return ConnectionLostError("connection reset by peer", request=str(self._request))
 
     def _resolve_in(self, delay: float, outcome: Outcome) -> bool:
-        """Let the client have the outcome, or a timeout if it comes too late. Answers whether it comes in time."""
+        """Let the client have the outcome, or a timeout if it comes too late. Return whether it comes in time."""
         loop = asyncio.get_running_loop()
         left = self._started + self._request.total_s - loop.time()
         in_time = delay < left
         if not in_time:
-            delay, outcome = left, RequestTimeoutError("no answer in time", request=str(self._request))
+            delay, outcome = left, RequestTimeoutError("no response in time", request=str(self._request))
         loop.call_later(max(0.0, delay), self._resolve, outcome, context=NETWORK)
         return in_time
 

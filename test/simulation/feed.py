@@ -1,4 +1,4 @@
-"""What has changed in one collection since somebody last looked: the truth, which no watch cache delays."""
+"""The changes of one collection since the reader last looked, from storage itself, which no watch cache delays."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 class Feed:
-    """Reads the log of a collection. Invariant: every change is answered once, in its order; the reader looks after every
-    request that changed something (`ModelServer.on_change`), so no compaction comes between."""
+    """Reads the log of a collection. Invariant: every change is returned once, in order; the reader looks after every request
+    that changed something (`ModelServer.on_change`), so no compaction comes between."""
 
     def __init__(self, storage: Storage, resource: Resource) -> None:
         self._collection = storage.collections[resource.plural]

@@ -1,4 +1,4 @@
-"""Somebody who keeps pods that are told to go for a while, by a finalizer: until their logs are saved, say."""
+"""A controller that keeps deleted pods for a while by a finalizer: until their logs are saved, for example."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HELD: Final = "simulation/held"
 
 
 class Holders:
-    """Take the finalizer away some seconds after a pod was told to go; so its last state is there to be seen."""
+    """Remove the finalizer some seconds after a pod was deleted, so its last state can be seen until then."""
 
     def __init__(self, world: World, random: Random) -> None:
         self._world = world

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from simulation.restart_rules import After, after_exit, is_native_sidecar
-from simulation.scripts import TENSORFLOW
+from hack.hollow_node.conditions import DISRUPTED, holds
+from hack.hollow_node.containers import Rules, last_end
+from hack.hollow_node.objects import NEVER, RUNNING, TERMINAL, ContainerStatus, HollowPod, HollowStatus
+from hack.hollow_node.pod_containers import PodContainers
+from simulation.ends import is_last
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
 
-    from simulation.model.storage import Body, Key
+    from hack.hollow_node.moment import Place
+    from hack.hollow_node.objects import Terminated
+    from simulation.model.storage import Key
+    from simulation.scripts import DrawnScript
     from simulation.slots import Slot
-
-State = dict[str, Any]
-"""The state of a container as a pod's status shows it."""
 
 
 class End(enum.Enum):
@@ -28,13 +30,24 @@ class End(enum.Enum):
     DISRUPTED = "disrupted"
 
 
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """An end of the container whose work is the pod's, as reported to the server. `own`: nobody else caused it."""
+
+    code: int
+    reason: str
+    own: bool
+    at: float
+
+
 @dataclass(slots=True)
 class Fate:
-    """What is true of a pod, as far as the server was told. `leaving`: it was being deleted already when it ended.
+    """What is true about a pod, as far as it was reported to the server.
 
-    `in_place`: restarts that count (B37, M7). `over`: nothing of its own work runs or will run again, whatever its phase says.
-    `orderly`: it was taken away, exited with 0, and its phase does not call that a failure. `fatal`: it failed, and it is its
-    container's own policy that leaves it so.
+    `leaving`: it was already being deleted when it ended. `in_place`: restarts that count (B37, M7). `over`: nothing of its
+    work runs or will run again, whatever its phase says. `orderly`: it was taken away and exited with 0, and its phase is not
+    Failed. `fatal`: it failed, and its container's own restart policy does not restart it. `exits`: every reported end of its
+    work, in place or for good.
     """
 
     uid: str
@@ -49,173 +62,93 @@ class Fate:
     over: bool = False
     orderly: bool = False
     fatal: bool = False
+    exits: list[Exit] = field(default_factory=list)
 
     @property
     def counts(self) -> bool:
-        """Whether this end is one of those that `backoffLimit` limits: the container's own doing, of its own accord."""
+        """Whether this end counts for `backoffLimit`: the container failed by itself, and the pod was not being deleted."""
         return self.end is End.FAILED and not self.leaving
 
 
 @dataclass(slots=True)
-class Container:
-    """A container, as its pod's status shows it. `last` is how it ended before it was started again."""
-
-    name: str
-    state: State
-    last: State = field(default_factory=dict)
-    restarts: int = 0
-
-    @property
-    def runs(self) -> bool:
-        """Whether its process is there."""
-        return "running" in self.state
-
-    @property
-    def ended(self) -> State | None:
-        """How it ended the last time; None while it runs, or when it has never run."""
-        terminated = self.state.get("terminated") or ("waiting" in self.state and self.last.get("terminated"))
-        return terminated or None
-
-    @property
-    def exit_code(self) -> int | None:
-        """None while it has not ended, or while it waits to be started again."""
-        terminated = self.state.get("terminated")
-        return terminated["exitCode"] if terminated else None
-
-    def start(self) -> None:
-        """Let it run; if it has ended this is a restart."""
-        if "terminated" in self.state:
-            self.last = self.state
-            self.restarts += 1
-        elif self.state["waiting"]["reason"] == "CrashLoopBackOff":
-            self.restarts += 1
-        self.state = {"running": {"startedAt": None}}
-
-    def wait(self, reason: str) -> None:
-        """Let it wait to be started."""
-        if "terminated" in self.state:
-            self.last = self.state
-        self.state = {"waiting": {"reason": reason}}
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """Its entry in the pod's status."""
-        shown = {"name": self.name, "restartCount": self.restarts, "state": self.state}
-        return shown | ({"lastState": self.last} if self.last else {})
-
-
-@dataclass(slots=True)
 class Life:
-    """One pod on its way.
+    """The life of one pod.
 
-    Timers by the name of their step; `held`: the steps that wait for the node to come back. `truth`: how its work has ended,
-    and the exit code, whether or not the server was told.
+    `status`: what its kubelet knows; `told`: what was reported to the server. `timer`: the next step. `due`: its kubelet has
+    something to do, but the node is silent. `leaving`: the server was asked to delete it. `latest`: the last end of its work
+    that was reported to the server.
     """
 
     key: Key
-    pod: Body
+    pod: HollowPod
     fate: Fate
-    node: str = ""
-    containers: dict[str, Container] = field(default_factory=dict)
-    inits: dict[str, Container] = field(default_factory=dict)
-    timers: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
-    held: dict[str, Callable[[], object]] = field(default_factory=dict)
-    truth: tuple[End, int | None] | None = None
+    script: DrawnScript
+    place: Place
+    status: HollowStatus = field(default_factory=HollowStatus)
+    told: HollowStatus = field(default_factory=HollowStatus)
+    timer: asyncio.TimerHandle | None = None
+    due: bool = False
     leaving: bool = False
-    stopping: bool = False
-    """Its containers were told to end."""
-    done: bool = False
-    """Nothing is left for a kubelet to do: a deletion needs no consent."""
+    latest: Terminated | None = None
 
     @property
-    def everyone(self) -> list[Container]:
-        """All containers."""
-        return [*self.inits.values(), *self.containers.values()]
+    def node(self) -> str:
+        """The node to which it is bound, "" before that."""
+        return self.place.node
 
     @property
-    def sidecars(self) -> list[Container]:
-        """The native sidecars."""
-        specs = self.pod["spec"].get("initContainers") or ()
-        return [self.inits[each["name"]] for each in specs if is_native_sidecar(each) and each["name"] in self.inits]
+    def done(self) -> bool:
+        """Whether nothing is left for a kubelet to do: a deletion need not wait for it."""
+        return self.told.phase in TERMINAL
 
-    @property
-    def has_started(self) -> bool:
-        """Whether an ordinary container of it runs or has run."""
-        return any(each.runs or each.ended for each in self.containers.values())
-
-    @property
-    def is_over(self) -> bool:
-        """Whether all its ordinary containers have ended and none will be started again."""
-        return bool(self.containers) and all(self._is_left(each) for each in self.containers.values())
-
-    @property
-    def statuses(self) -> dict[str, Any]:
-        """What its status says of its containers."""
-        shown = {
-            "containerStatuses": [each.status for each in self.containers.values()],
-            "initContainerStatuses": [each.status for each in self.inits.values()],
-        }
-        return {name: each for name, each in shown.items() if each}
-
-    @property
-    def phase(self) -> str:
-        """The pod's phase, if its containers and restart policies decide it."""
-        if not self._is_initialised():
-            lost = [each for each in self.inits.values() if each.exit_code and self._is_left(each)]
-            return "Failed" if lost else "Pending"
-        if not self.has_started:
-            return "Pending"
-        if not self.is_over and not (self.stopping and self._was_lost()):
-            return "Running"
-        return self.final_phase
-
-    @property
-    def final_phase(self) -> str:
-        """The phase when all its containers have ended, whatever the restart policies are."""
-        ended = [each.ended for each in self.containers.values()]
-        return "Failed" if any(each is None or each["exitCode"] for each in ended) else "Succeeded"
-
-    @property
-    def in_place(self) -> int:
-        """The restarts in place that count; those of native sidecars do not where the pod asks for none (M7)."""
-        spared = self.sidecars if self.pod["spec"].get("restartPolicy") == "Never" else []
-        return sum(each.restarts for each in self.everyone) - sum(each.restarts for each in spared)
-
-    def settle(self, phase: str, now: float) -> None:
-        """The server was told: what is true becomes the pod's fate."""
-        fate = self.fate
-        self.done = phase in {"Succeeded", "Failed"}
-        fate.in_place = max(fate.in_place, self.in_place)
-        fate.over = fate.over or self.done or self.is_over
-        if fate.end is None and self.truth is not None:
-            fate.end, fate.exit_code = self.truth
+    def settle(self, training: str, now: float) -> None:
+        """Take what was just reported to the server into the pod's fate. `training`: the container whose work is the pod's."""
+        fate, told = self.fate, self.told
+        rules = Rules(self.pod, self.script, self.place.timing, self.place.kubernetes)
+        containers = PodContainers.of(rules, told)
+        fate.in_place = max(fate.in_place, self._in_place(containers))
+        fate.over = fate.over or self.done or all(map(self._is_last, containers.mains))
+        (mine,) = (each for each in containers.mains if each.name == training)
+        self._note_exit(mine, now)
+        truth = self._truth(mine) if fate.end is None else None
+        if truth is not None:
+            fate.end, fate.exit_code = truth
             fate.ended_at, fate.leaving = now, self.leaving
-            fate.orderly = fate.end is End.DISRUPTED and fate.exit_code == 0 and phase != "Failed"
-            fate.fatal = fate.end is End.FAILED and self._is_fatal(fate.exit_code)
-        fate.runs = fate.end is None and phase == "Running"
+            fate.orderly = fate.end is End.DISRUPTED and fate.exit_code == 0 and told.phase != "Failed"
+            own = any(each.name == training and each.restart_policy for each in self.pod.spec.containers)
+            fate.fatal = fate.end is End.FAILED and own and self._is_last(mine)
+        fate.runs = fate.end is None and told.phase == RUNNING
 
-    def _is_left(self, container: Container) -> bool:
-        code = container.exit_code
-        return code is not None and after_exit(self.pod, container.name, code) is After.LEFT
+    def _note_exit(self, mine: ContainerStatus, now: float) -> None:
+        """Note an end of the pod's work that is reported for the first time."""
+        ended = mine.state.terminated or mine.last_state.terminated
+        if ended is None or ended == self.latest:
+            return
+        self.latest = ended
+        restarted = mine.state.running is not None
+        own = self.script.has_ended_so(mine.name, mine.restart_count - restarted, ended)
+        self.fate.exits.append(Exit(ended.exit_code, ended.reason, own, now))
 
-    def _is_fatal(self, code: int | None) -> bool:
-        own = [
-            each for each in self.pod["spec"]["containers"] if each["name"] == TENSORFLOW and "restartPolicy" in each
-        ]
-        return bool(own and code) and after_exit(self.pod, TENSORFLOW, code or 0) is After.LEFT
+    def _is_last(self, container: ContainerStatus) -> bool:
+        return is_last(self.pod, container, self.place.kubernetes)
 
-    def _is_initialised(self) -> bool:
-        names = {each.name for each in self.sidecars}
-        for each in self.inits.values():
-            reason = each.state.get("waiting", {}).get("reason", "")
-            if reason == "RestartingAllContainers":
-                return True  # for a moment it looks as before
-            if reason == "PodInitializing" or (each.name not in names and each.exit_code != 0):
-                return False
-        return True
+    def _truth(self, mine: ContainerStatus) -> tuple[End, int | None] | None:
+        """How the pod's work has ended, with the exit code, or None. Only what a process did unasked is its own doing."""
+        ended = last_end(mine) if self.leaving else mine.state.terminated
+        code = ended.exit_code if ended is not None else None
+        if self.done and (self.told.reason or holds(self.told.conditions, DISRUPTED)):
+            return End.DISRUPTED, code
+        if ended is None:
+            return (End.DISRUPTED, None) if self.done else None
+        if self.script.ended_by_itself(mine, ended):
+            over = self.leaving or self._is_last(mine)
+            return (End.FAILED if code else End.SUCCEEDED, code) if over else None
+        if self.leaving:
+            return End.FAILED if code else End.DISRUPTED, code
+        # A process that exits with 0 counts as done if the pod has no mark of a disruption (M9): nobody could tell otherwise.
+        return (End.SUCCEEDED, code) if self.done else None
 
-    def _was_lost(self) -> bool:
-        """Whether the exit codes are gone, under the policy Never: old kubelets then make a failure of them."""
-        return self.pod["spec"].get("restartPolicy") == "Never" and not any(
-            each.runs or each.ended is None for each in self.containers.values()
-        )
+    def _in_place(self, containers: PodContainers) -> int:
+        """The restarts in place that count; those of native sidecars do not where the pod asks for none (M7)."""
+        spared = containers.sidecars if self.pod.spec.restart_policy == NEVER else frozenset()
+        return sum(each.restart_count for each in containers.all() if each.name not in spared)

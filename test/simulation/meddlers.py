@@ -1,6 +1,6 @@
 """Those who meddle with the children of jobs: second pods, edited labels and selectors, and forged owners in other namespaces.
 
-What they have made bears an annotation that says so, so that no oracle has to find out.
+What they have made has an annotation that says so, so that oracles can tell it apart.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SECOND: Final = "simulation/second"
 FORGED: Final = "simulation/forged"
 """The annotation and the finalizer of a child that names the job of another tenant as its owner."""
 WATCHED: Final = "training.kubeflow.org/operator-name"
-"""The label by which the operator watches children. Without it a child is seen only when its name is needed."""
+"""The label by which the operator watches children. One without it is noticed only when its name is needed."""
 
 LATEST_S: Final = 80.0
 
@@ -88,7 +88,7 @@ class Meddlers:
             self._patch(SERVICES, service, {"spec": {"selector": self._random.choice(SELECTORS)}})
 
     def _forge(self) -> None:
-        """Make a child in another namespace that names a job as its owner, under a name of that job where nobody needs it."""
+        """Make a child in another namespace that names a job as its owner, with a name of that job's children."""
         jobs = [version.body for version in self._world.server.storage.collections["tfjobs"].objects.values()]
         jobs = [job for job in jobs if wish_of(job).slots]
         if not jobs:
@@ -113,7 +113,7 @@ class Meddlers:
         self._send("POST", resource.path(namespace), kind | child | {"metadata": meta})
 
     def _pick(self, resource: Resource) -> Body | None:
-        """A child that an operator has made, and that is to stay."""
+        """Choose a child that the operator has made and that is not being deleted."""
         found = [
             version.body
             for version in self._world.server.storage.collections[resource.plural].objects.values()

@@ -7,10 +7,12 @@ import enum
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
+from hack.hollow_node.conditions import DISRUPTED, set_condition
+from hack.hollow_node.objects import FAILED
 from hack.kubernetes_versions import DISRUPTION_TARGET
-from simulation.lives import End
 from simulation.model.network import NETWORK
-from simulation.pod_writer import condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,11 +22,11 @@ if TYPE_CHECKING:
     from simulation.world import World
 
 SHUTDOWN_GRACE_S: Final = 15
-"""What a node that shuts down leaves to its pods (shutdownGracePeriod less that of critical pods, as recorded)."""
+"""The grace of pods on a node that shuts down (shutdownGracePeriod less that of critical pods, as recorded)."""
 
 
 class _Node(enum.Enum):
-    """What a node is good for."""
+    """The state of a node."""
 
     UP = "up"
     SHUTTING_DOWN = "shutting down"
@@ -32,7 +34,7 @@ class _Node(enum.Enum):
 
 
 class Nodes:
-    """All nodes, and the node controller. Pods go to those that are up; there is always one."""
+    """All nodes, and the node controller. Pods are bound to nodes that are up; there is always one."""
 
     def __init__(self, world: World, random: Random, kubelet: Kubelet, count: int) -> None:
         self._world = world
@@ -60,15 +62,15 @@ class Nodes:
         return self._states.get(node) is _Node.SILENT
 
     def lose(self) -> None:
-        """A node falls silent. Its pods are told to go after a while, and go when it comes back or is given up."""
+        """A node falls silent. Its pods are deleted after a while, and are gone when it comes back or is given up."""
         self._fall_silent(self._begin("lost"))
 
     def silence(self, node: str) -> None:
-        """Nothing is heard of this node any more. What comes of that is for the caller to do."""
+        """Let this node fall silent. Its consequences are up to the caller."""
         self._states[node] = _Node.SILENT
 
     def taint(self, node: str) -> None:
-        """The node controller tells the pods of this node to go."""
+        """The node controller deletes the pods of this node."""
         for life in self._kubelet.on(node):
             self._kubelet.writer.announce(life, "DeletionByTaintManager", "node-controller")
             self._kubelet.writer.delete(life, "node-controller")
@@ -88,7 +90,7 @@ class Nodes:
             self._kubelet.evict(life.fate.uid, grace)
 
     def shut_down(self) -> None:
-        """A node shuts down in order: its kubelet ends the pods, nobody deletes them. Then it is as one that is lost."""
+        """A node shuts down gracefully: its kubelet ends the pods, nobody deletes them. Then it is like a lost node."""
         node = self._begin("shut down")
         self._states[node] = _Node.SHUTTING_DOWN
         for life in self._kubelet.on(node):
@@ -114,7 +116,7 @@ class Nodes:
         self._later(self._random.uniform(2.0, 8.0), self._give_up, node)
 
     def _give_up(self, node: str) -> None:
-        """The node controller gives up on a node: its pods are marked, then it returns, or they are swept away."""
+        """The node controller gives up on a node and deletes its pods; then it returns, or the pods are force-deleted."""
         self.taint(node)
         back = self._random.random() < 0.5
         self._later(self._random.uniform(3.0, 20.0), self._return if back else self._sweep, node)
@@ -128,9 +130,10 @@ class Nodes:
         self._troubled -= 1
         for life in self._kubelet.on(node):
             if not life.done and self._world.kubernetes.has(DISRUPTION_TARGET):
-                life.truth = (End.DISRUPTED, None)
-                target = condition("DisruptionTarget", "DeletionByPodGC")
-                self._kubelet.writer.tell(life, {"phase": "Failed", "conditions": [target]}, "pod-gc")
+                now = self._world.server.now()
+                swept = set_condition(life.told.conditions, DISRUPTED, holds=True, now=now, reason="DeletionByPodGC")
+                life.status = replace(life.told, phase=FAILED, conditions=swept)
+                self._kubelet.writer.tell(life, "pod-gc")
             self._kubelet.writer.delete(life, "pod-gc", grace=0)
 
     @staticmethod

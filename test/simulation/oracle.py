@@ -1,4 +1,4 @@
-"""The world at rest: every job must be where its specification and the fates of its pods have brought it."""
+"""The world at rest: every job must be in the state that follows from its specification and the fates of its pods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def complaints(world: World, records: Records) -> list[str]:
-    """What is not as it must be once nothing happens any more."""
+    """What is wrong once nothing happens any more."""
     if not records.kubelet.is_at_rest:
         return ["the nodes are at work"]
     collections = world.server.storage.collections
@@ -50,13 +50,13 @@ def complaints(world: World, records: Records) -> list[str]:
 
 
 def _precedence(pod: Body) -> tuple[bool, str, str]:
-    """Which of several pods of a replica is the one: that with its name, else the oldest."""
+    """The sort key by which one of several pods of a replica is its pod: not a meddler's, and the oldest."""
     meta = pod["metadata"]
     return is_marked(pod, SECOND), meta["creationTimestamp"], meta["uid"]
 
 
 class _Case:
-    """One job, with all that bears on it."""
+    """One job with its children."""
 
     def __init__(self, world: World, records: Records, job: Body, children: dict[str, list[Body]]) -> None:
         self._world = world
@@ -67,7 +67,7 @@ class _Case:
         self._status: dict[str, Any] = job.get("status") or {}
         self._ending = ending_of(job)
         self._has_begun = has_begun(job) or any(records.pods[self._uid].values())
-        # A child that the operator's watch does not show is missed when its name is needed, and only then (D13).
+        # The operator notices a child that its watch does not show only when it needs the child's name (D13).
         needed = self._wish.slots - finished_of(job) if self._lives() else set()
         pods, services = (
             [
@@ -140,7 +140,7 @@ class _Case:
         yield from self._wrong_counts()
 
     def _when_held(self) -> Iterator[str]:
-        """Nothing was to be touched, which the watchman sees; here is what had to be said and done all the same."""
+        """What a held job lacks: the status must be up to date. That nothing was touched is the watchman's to check."""
         conditions = {each["type"]: each["status"] for each in self._status["conditions"]}
         if conditions.get("Held") != "True":
             yield f"its specification is wrong, and its conditions are {conditions}"
@@ -182,7 +182,7 @@ class _Case:
         yield from self._wrong_counts()
 
     def _meddled_with(self) -> Iterator[str]:
-        """What others have done to the children of a job that goes on, and nobody has mended (D7, D13, U9, U17)."""
+        """Damage that others did to the children of an unfinished job and that was not repaired (D7, D13, U9, U17)."""
         if self._seconds:
             yield f"has second pods: {[pod['metadata']['name'] for pod in self._seconds]}"
         name = self._job["metadata"]["name"]
@@ -195,7 +195,7 @@ class _Case:
                 yield f"has a service of {slot} that selects {service['spec'].get('selector')}"
 
     def _wrong_pod(self, slot: Slot, fate: Fate) -> Iterator[str]:
-        """What is wrong with a pod of a job that goes on."""
+        """What is wrong with a pod of an unfinished job."""
         if slot not in self._wish.slots:
             yield f"has a pod of {slot}, which is not asked for"
         elif fate.end is End.SUCCEEDED and slot not in finished_of(self._job):
@@ -208,9 +208,9 @@ class _Case:
             yield f"knows of {restarts_of(self._job).get(slot, 0)} restarts of {slot}, and there were more: {fate}"
 
     def _wrong_config_maps(self, *, spare: int) -> Iterator[str]:
-        """What pods read that may start again must be there; of what none of them reads at most `spare` may be."""
+        """ConfigMaps that are missing though pods that may restart read them, and unread ones if they are more than `spare`."""
         if self._wish.invalid:
-            return  # nobody knows what was in those of before
+            return  # the earlier specification is not known
         read = {name for pod in self._pods.values() if not self._fate(pod).over for name in _config_maps_of(pod)}
         if missing := read - self._config_maps:
             yield f"has pods that read {sorted(missing)}, which is not there"
@@ -219,7 +219,7 @@ class _Case:
             yield f"keeps {sorted(unread)}, which nothing reads"
 
     def _wrong_counts(self) -> Iterator[str]:
-        """What is wrong with the counters. Of failures only those are counted that nothing has been done about."""
+        """What is wrong with the counters. `failed` is not checked: it has only the failures that were not yet dealt with."""
         if self._wish.invalid:
             return
         written = self._status.get("replicaStatuses") or {}

@@ -2,51 +2,53 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from hack.hollow_node.conditions import DISRUPTED
+from hack.hollow_node.runner import status_changes
 from hack.kubernetes_versions import DISRUPTION_TARGET
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS
 
 if TYPE_CHECKING:
     from simulation.lives import Life
-    from simulation.model.storage import Body
     from simulation.world import World
 
 STRATEGIC: Final = "application/strategic-merge-patch+json"
-
-
-def condition(kind: str, reason: str = "", *, status: str = "True") -> Body:
-    """A condition of a pod."""
-    return {"type": kind, "status": status} | ({"reason": reason} if reason else {})
+_FRACTION: Final = re.compile(rb"(?<=:\d\d)\.\d+(?=Z\")")
+"""The fraction of a time, which is cut off since the server keeps whole seconds."""
 
 
 class PodWriter:
-    """Invariant: what the server accepts of a pod's status is the pod's fate from then on."""
+    """Writes to pods. Invariant: what the server accepts as a pod's status is the pod's fate from then on."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, training: str) -> None:
+        """`training`: the container whose end is that of a pod's work."""
         self._world = world
+        self._training = training
 
     def bind(self, life: Life) -> None:
-        """Say on which node a pod is."""
+        """Bind a pod to its node."""
         self._send(
             "POST", life, {"metadata": {"name": life.key[1]}, "target": {"kind": "Node", "name": life.node}}, "binding"
         )
 
-    def tell(self, life: Life, status: dict[str, Any], client: str = "kubelet") -> bool:
-        """Write a status. Answers whether the pod was still there."""
-        body = {"metadata": {"uid": life.fate.uid}, "status": status}
+    def tell(self, life: Life, client: str = "kubelet") -> bool:
+        """Write the status of a pod. Return whether it was still there."""
+        body = {"metadata": {"uid": life.fate.uid}, "status": status_changes(life.told, life.status)}
         if not self._send("PATCH", life, body, "status", client=client):
             return False
-        life.settle(status["phase"], self._world.time)
+        life.told = life.status
+        life.settle(self._training, self._world.time)
         return True
 
     def announce(self, life: Life, reason: str, client: str) -> None:
-        """Say that a pod is about to be taken away by the cluster, where this version does (KEP-3329)."""
+        """Set the condition that announces a disruption of the pod, in versions that have it (KEP-3329)."""
         if self._world.kubernetes.has(DISRUPTION_TARGET):
-            status = {"conditions": [condition("DisruptionTarget", reason)]}
+            status = {"conditions": [{"type": DISRUPTED, "status": "True", "reason": reason}]}
             self._send("PATCH", life, {"metadata": {"uid": life.fate.uid}, "status": status}, "status", client=client)
 
     def delete(self, life: Life, client: str, *, grace: int | None = None) -> None:
@@ -59,7 +61,7 @@ class PodWriter:
     ) -> bool:
         content_type = STRATEGIC if method == "PATCH" else "application/json"
         path = PODS.path(*life.key, subresource or None)
-        request = Request(method, path, {}, msgspec.json.encode(body), content_type)
-        status = self._world.server.exchange(request, client).status
-        self._world.note(client, method, path, body.get("status", ""), status)
+        content = _FRACTION.sub(b"", msgspec.json.encode(body))
+        status = self._world.server.exchange(Request(method, path, {}, content, content_type), client).status
+        self._world.note(client, method, path, content.decode(), status)
         return status < 300

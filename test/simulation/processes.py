@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simulation.watchman import LEASE, OPERATOR
 from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.leaderelection import LeaderElectionConfig, LeadershipLostError
-from tfjob_operator.controller.options import ElectionOptions, Options
+from tfjob_operator.controller.options import V1, ElectionOptions, Options
 
 if TYPE_CHECKING:
     from simulation.faults import FaultyTransport
@@ -16,11 +16,19 @@ if TYPE_CHECKING:
 
 
 class OperatorProcess:
-    """A replica of the operator, from life to life; each has a name of its own, under which it stands for election."""
+    """A replica of the operator over its restarts; each life has an identity of its own in the leader election."""
 
     def __init__(
-        self, world: World, number: int, *, election: LeaderElectionConfig, workers: int, domain: str = ""
+        self,
+        world: World,
+        number: int,
+        *,
+        election: LeaderElectionConfig,
+        workers: int,
+        domain: str = "",
+        apis: tuple[str, ...] = (V1,),
     ) -> None:
+        """`apis`: the APIs whose jobs it runs."""
         self._world = world
         self._number = number
         namespace, lease = LEASE
@@ -28,6 +36,7 @@ class OperatorProcess:
             threadiness=workers,
             election=ElectionOptions(namespace=namespace, name=lease, times=election),
             cluster_domain=domain,
+            apis=apis,
         )
         self._life = 0
         self._transports: list[FaultyTransport] = []
@@ -36,7 +45,7 @@ class OperatorProcess:
 
     @property
     def name(self) -> str:
-        """Of the present life."""
+        """The identity of the present life."""
         return f"{OPERATOR}{self._number}.{self._life}"
 
     @property
@@ -45,7 +54,7 @@ class OperatorProcess:
         return self._task is None or self._task.done()
 
     def start(self) -> None:
-        """Begin a new life. Raises what the last one crashed of."""
+        """Start the process again. Raises the exception with which its last life crashed."""
         if self._task is not None and not self._task.cancelled():
             self._task.result()
         self._life += 1
@@ -64,18 +73,18 @@ class OperatorProcess:
             await asyncio.wait([self._task])
 
     async def stop(self) -> None:
-        """End it as a SIGTERM does. Raises what went wrong in it."""
+        """End it as a SIGTERM does. Raises the exception with which it crashed, if any."""
         self._world.note("stop", self.name)
         self._stop.set()
         if self._task is not None:
             await self._task
 
     def stall(self, seconds: float) -> None:
-        """Let it stand still for a while."""
+        """Stall the process for a while."""
         self._world.stall(self.name, seconds)
 
     async def _live(self, name: str, lease: FaultyTransport, watches: FaultyTransport, writes: FaultyTransport) -> None:
-        """Keep the caches warm from the start, and work while leading. A lost lease ends it; whoever runs it starts another."""
+        """Fill the caches from the start, and work while leading. A lost lease ends the process; the caller starts another."""
         world = self._world
         manager = build(
             self._options,
@@ -85,7 +94,7 @@ class OperatorProcess:
             self._stop,
             identity=name,
             clock=world.clock,
-            chance=world.chance,
+            random=world.product_random,
         )
         try:
             await manager.run()

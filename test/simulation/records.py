@@ -1,4 +1,4 @@
-"""What has happened to jobs and their pods, as the server and the nodes know it: the facts that verdicts are made of."""
+"""What has happened to jobs and their pods, as the server and the nodes know it: the facts on which the judges decide."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def is_final(fate: Fate, policy: str) -> bool:
-    """Whether a pod has ended so that, under this restart policy, its job has failed.
+    """Whether, under this restart policy, the end of this pod makes its job fail.
 
-    A pod that was on its way out ends nothing, nor does one that the cluster took away, unless the policy is Never and it has
-    failed. Whatever the policy of the replica, a failure is one that the container's own leaves.
+    A pod that was already being deleted does not, nor does one that the cluster took away, unless the policy is Never and its
+    phase is Failed. A failure counts only if the container's own restart policy does not restart it.
     """
     if fate.end in {None, End.SUCCEEDED} or fate.leaving:
         return False
@@ -30,7 +30,7 @@ def is_final(fate: Fate, policy: str) -> bool:
 
 
 class Records:
-    """Jobs by UID in their last version, also those that are gone; and the pods that each replica has had, in their order."""
+    """The last version of each job by UID, also of those that are gone; and the pods that each replica has had, in order."""
 
     def __init__(self, kubelet: Kubelet) -> None:
         self.kubelet = kubelet
@@ -42,25 +42,25 @@ class Records:
         self.removed_at: dict[str, float] = {}
         """When a job was deleted, by UID."""
         self.delays: list[tuple[float, str]] = []
-        """How long the operator took for what could be done at once, in seconds."""
+        """For each action that the operator could do at once, how many seconds it took, and what it was."""
         self.pods: defaultdict[str, defaultdict[Slot, list[str]]] = defaultdict(lambda: defaultdict(list))
-        """UIDs of pods by the job's UID and the place in it."""
+        """UIDs of pods by the job's UID and the replica."""
         self.removers: dict[str, str] = {}
         """Who was the first to delete a pod, by the pod's UID."""
         self.pod_removed_at: dict[str, float] = {}
-        """When that was."""
+        """When a pod was first deleted, by its UID."""
         self.unwanted_since: dict[tuple[str, Slot], float] = {}
-        """Since when a job that has had a replica does not ask for it, by the job's UID and the place."""
+        """Since when a job no longer asks for a replica, by the job's UID and the replica."""
         self.shed: set[str] = set()
-        """UIDs of pods that ended, and were deleted, while nobody asked for their replica: what they did counts for nothing."""
+        """UIDs of pods that ended and were deleted while their job did not ask for the replica: their ends do not count."""
         self.seconds: defaultdict[tuple[str, Slot], list[str]] = defaultdict(list)
-        """UIDs of second pods of a replica that never stood alone, by the job's UID and the place. They count for nothing; one
-        that was the only pod of its replica for a moment may count, and is in `pods`."""
+        """UIDs of second pods that were never the only pod of their replica, by the job's UID and the replica. They do not
+        count; one that was the only pod for a moment may count, and is in `pods`."""
         self.replaced: defaultdict[str, Counter[Slot]] = defaultdict(Counter)
-        """How many pods the operator has deleted, by the job's UID and the place, because they failed by their own doing."""
+        """How many pods the operator has deleted because they failed by themselves, by the job's UID and the replica."""
 
     def edited(self, job: str, now: float, before: set[Slot], after: set[Slot]) -> None:
-        """Note which replicas a job asks for since its specification changed."""
+        """Note which replicas a job asked for `before` and `after` an edit of its specification."""
         self.edited_at[job] = now
         self.unwanted_since |= dict.fromkeys(((job, slot) for slot in before - after), now)
         for slot in after:
@@ -83,11 +83,11 @@ class Records:
         return [self.kubelet.fates[uid] for uids in self.pods[job].values() for uid in uids]
 
     def succeeded(self, job: str) -> set[Slot]:
-        """The replicas that have truly succeeded."""
+        """The replicas that have really succeeded."""
         return {fate.slot for fate in self.all_fates(job) if fate.end is End.SUCCEEDED}
 
     def most_restarts(self, job: str, slot: Slot) -> int:
-        """How often a replica was restarted or is to be, in place or by a new pod, if nothing of it was missed."""
+        """How often a replica was or must be restarted, in place or by a new pod, if the operator missed none of it."""
         fates = self.fates(job, slot)
         return sum(fate.in_place + fate.counts for fate in fates)
 
@@ -97,9 +97,9 @@ class Records:
         return min((fate.ended_at for fate, policy in wanted if is_final(fate, policy)), default=0.0)
 
     def done_at(self, job: str, wish: Wish) -> float:
-        """When a job of these wishes had succeeded by what its pods had done.
+        """When a job with these wishes had succeeded, by how its pods ended; 0 if it has not.
 
-        A success that came while the pod was on its way out may be counted, and need not: then it is done later.
+        The success of a pod that was already being deleted may be counted or not: it is used only if the others do not suffice.
         """
         ended = [fate for fate in self.all_fates(job) if fate.end is End.SUCCEEDED]
         for fates in ([fate for fate in ended if not fate.leaving], ended):

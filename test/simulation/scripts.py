@@ -1,17 +1,26 @@
 """What containers do, drawn from a seed: how long each run lasts, and how it ends.
 
-A pod template names its temper in an annotation, so that jobs can be made of which it is known that they come to rest.
+A pod template names its temper in an annotation, so that jobs can be made that are known to come to rest.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+import math
+from typing import TYPE_CHECKING, Final
 
-from simulation.restart_rules import After, after_exit
+from hack.hollow_node.containers import end_of
+from hack.hollow_node.objects import Running, Terminated
+from hack.hollow_node.restarts import After, after
+from hack.hollow_node.script import SIGKILL_EXIT, STATUS_UNKNOWN, Outcome, Run
+from hack.kubernetes_versions import EXIT_CODES_SURVIVE_DELETION, NEWEST
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
     from random import Random
+
+    from hack.hollow_node.objects import ContainerStatus, HollowPod, HollowStatus
+    from hack.kubernetes_versions import Kubernetes
 
 TEMPER: Final = "simulation/temper"
 """The annotation with one of the next five."""
@@ -28,7 +37,7 @@ ENDING: Final = "ending"
 FAILING: Final = "failing"
 
 MOST_TRIES: Final = 3
-"""A replica that failed, or was taken away, so often does its work the next time."""
+"""A replica that has failed or was disrupted this often succeeds at the next try."""
 TOO_MANY_TRIES: Final = 9
 LONGEST_RUN_S: Final = 15.0
 
@@ -40,62 +49,45 @@ REJECTIONS: Final = (
     "NodeShutdown",
     "Unforeseen",
 )
-"""Reasons for which kubelets turn pods away; nobody has ever heard of the last one."""
+"""Reasons with which kubelets reject pods; the last one does not exist."""
+EVICTIONS: Final = ("Evicted", "Evicted", "Evicted", "Preempting")
+"""Reasons in the status of a pod that its kubelet ended for lack of resources."""
 SIDECAR_NAMES: Final = frozenset({"sidecar", "proxy"})
 TENSORFLOW: Final = "tensorflow"
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run of a container: it ends after a while, by itself or because its node wants it gone."""
-
-    seconds: float
-    exit_code: int | None
-    """None: never."""
-    evicted: bool = False
-    reason: str = ""
-    """Why, if there is more to it than an exit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a container does on SIGTERM: it ends after a while; None: it takes no notice."""
-
-    seconds: float
-    exit_code: int | None
+def exits(seconds: float, code: int | None, reason: str = "") -> Run:
+    """A run, or a response to SIGTERM, that ends after `seconds` with a code; with None it goes on until SIGKILL."""
+    return Run(math.inf) if code is None else Run(seconds, exit_code=code, reason=reason)
 
 
 class Script:
-    """What containers do, drawn from a seed. Others inherit, and say it themselves."""
+    """What containers do, drawn from a seed. Subclasses decide it in other ways."""
 
-    def run(self, random: Random, pod: dict[str, Any], name: str, tries: int) -> Run:
+    def run(self, random: Random, pod: HollowPod, name: str, tries: int) -> Run:
         """The next run of a container; `tries` counts the runs that this replica has had before, in all of its pods."""
         if name == TENSORFLOW:
             return next_run(random, pod, tries)
         if name == "prepare":
-            return Run(random.uniform(0.1, 2.0), 0)
+            return exits(random.uniform(0.1, 2.0), 0)
         if name == "proxy":  # a native sidecar, which may crash once
-            return Run(random.uniform(0.5, LONGEST_RUN_S), 1 if random.random() < 0.3 else None)
-        manner = pod["metadata"]["annotations"][SIDECAR]
+            return exits(random.uniform(0.5, LONGEST_RUN_S), 1 if random.random() < 0.3 else None)
+        manner = (pod.metadata.annotations or {})[SIDECAR]
         codes = {STAYING: None, ENDING: 0, FAILING: 1}
-        return Run(random.uniform(0.5, 1.5 * LONGEST_RUN_S), codes[manner])
+        return exits(random.uniform(0.5, 1.5 * LONGEST_RUN_S), codes[manner])
 
-    def on_sigterm(self, random: Random, pod: dict[str, Any], name: str) -> Answer:
-        """How a container answers to being told to end. Some save their work and exit with 0, which is no success."""
+    def on_sigterm(self, random: Random, name: str) -> Run:
+        """How a container responds to SIGTERM. Some save their work and exit with 0, which is no success."""
         if name in SIDECAR_NAMES:
-            return Answer(random.uniform(0.0, 1.0), random.choice((0, 0, 143)))
-        return Answer(random.uniform(0.0, 3.0), random.choice((143, 137, 1, 0, 0, 0, 0, None)))
+            return exits(random.uniform(0.0, 1.0), random.choice((0, 0, 143)))
+        return exits(random.uniform(0.0, 3.0), random.choice((143, 137, 1, 0, 0, 0, 0, None)))
 
-    def rejection(self, random: Random, pod: dict[str, Any], tries: int) -> str:
-        """Why the kubelet turns the pod away; mostly it does not."""
+    def rejection(self, random: Random, tries: int) -> str:
+        """The reason with which the kubelet rejects the pod, usually "" for none."""
         return random.choice(REJECTIONS) if tries < MOST_TRIES and random.random() < 0.03 else ""
 
-    def starts_though_deleted(self, random: Random) -> bool:
-        """Whether a pod that is deleted before it has started is being started all the same."""
-        return random.random() < 0.5
-
     def is_hurried(self, random: Random) -> bool:
-        """Whether something passes so fast that the server is told of what comes after it alone."""
+        """Whether a state passes so fast that only the one after it is reported to the server."""
         return random.random() < 0.3
 
     def loses_exit_codes(self, random: Random) -> bool:
@@ -103,23 +95,86 @@ class Script:
         return random.random() < 0.2
 
 
-def next_run(random: Random, pod: dict[str, Any], tries: int) -> Run:
+def next_run(random: Random, pod: HollowPod, tries: int) -> Run:
     """Draw a run of a pod's container `tensorflow`."""
-    temper = (pod["metadata"].get("annotations") or {}).get(TEMPER, STEADY)
+    temper = (pod.metadata.annotations or {}).get(TEMPER, STEADY)
     seconds = random.uniform(0.5, LONGEST_RUN_S)
     if tries < MOST_TRIES and random.random() < 0.08:
-        return Run(seconds, None, evicted=True)
+        return Run(seconds, Outcome.EVICTED, reason=random.choice(EVICTIONS))
     patient = tries < MOST_TRIES
     match temper:
         case "retrying" if patient:
-            return Run(seconds, random.choice((137, 143, 130, 138, 0)))
+            return exits(seconds, random.choice((137, 143, 130, 138, 0)))
         case "flaky" if patient:
-            return Run(seconds, random.choice((0, 0, 0, 137, 143, 1, 2)))
+            return exits(seconds, random.choice((0, 0, 0, 137, 143, 1, 2)))
         case "broken":
-            return Run(seconds, random.choice((137, 137, 138, 1)) if tries < TOO_MANY_TRIES else None)
+            return exits(seconds, random.choice((137, 137, 138, 1)) if tries < TOO_MANY_TRIES else None)
         case "endless":
-            return Run(seconds, None)
+            return exits(seconds, None)
         case _:
-            # What is always started again when it ends would never come to rest.
-            ends = patient or after_exit(pod, TENSORFLOW, 0) is After.LEFT
-            return Run(seconds, 0 if ends else None)
+            # A container that is restarted after success would never come to rest.
+            return exits(seconds, 0 if patient or _is_left(pod) else None)
+
+
+def _is_left(pod: HollowPod) -> bool:
+    """Whether the container is not restarted after a success; the server has dropped policies unknown to its version."""
+    mine = next(each for each in pod.spec.containers if each.name == TENSORFLOW)
+    return after(Terminated(exit_code=0), mine, pod.spec.restart_policy, NEWEST, init=False) is After.NOTHING
+
+
+class DrawnScript:
+    """What the containers of one pod do: each run and each response to SIGTERM is drawn when it is first needed."""
+
+    def __init__(
+        self, script: Script, random: Random, pod: HollowPod, count: Callable[[str], int], kubernetes: Kubernetes
+    ) -> None:
+        """`count` returns the number of tries before this one of a container, and counts it."""
+        self._script = script
+        self._random = random
+        self._pod = pod
+        self._count = count
+        self._runs: dict[tuple[str, int], Run] = {}
+        self._stops: dict[str, Run] = {}
+        self._may_lose = not kubernetes.has(EXIT_CODES_SURVIVE_DELETION)
+
+    def run(self, container: str, index: int) -> Run:
+        """What the run after `index` restarts does."""
+        found = self._runs.get((container, index))
+        if found is None:
+            found = self._runs[container, index] = self._draw(container)
+        return found
+
+    def _draw(self, container: str) -> Run:
+        tries = self._count(container)
+        if not self._runs and (why := self._script.rejection(self._random, tries)):
+            return Run(outcome=Outcome.REJECTED, reason=why)
+        return self._script.run(self._random, self._pod, container, tries)
+
+    def stop(self, container: str) -> Run:
+        """What a container does on SIGTERM. Old kubelets may lose its exit code, then those of the whole pod."""
+        if not self._stops and self._may_lose:
+            self._may_lose = self._script.loses_exit_codes(self._random)
+        found = self._stops.get(container)
+        if found is None:
+            lost = Run(0.0, exit_code=SIGKILL_EXIT, reason=STATUS_UNKNOWN)
+            found = lost if self._may_lose else self._script.on_sigterm(self._random, container)
+            self._stops[container] = found
+        return found
+
+    def end(self, status: HollowStatus, container: str, code: int, now: datetime) -> None:
+        """Let the current run of a container end now."""
+        mine = next(each for each in status.container_statuses or () if each.name == container)
+        if mine.state.running is not None:
+            lasts = (now - mine.state.running.started_at).total_seconds()
+            self._runs[container, mine.restart_count] = exits(lasts, code)
+
+    def ended_by_itself(self, container: ContainerStatus, end: Terminated) -> bool:
+        """Whether a container's latest run ended by itself, that is, as its script says."""
+        return self.has_ended_so(container.name, container.restart_count, end)
+
+    def has_ended_so(self, container: str, index: int, end: Terminated) -> bool:
+        """Whether the run of a container after `index` restarts has ended like this by itself."""
+        if end.started_at is None or end.reason == STATUS_UNKNOWN:
+            return False
+        run = self.run(container, index)
+        return run.outcome is Outcome.EXIT and end.finished_at == end_of(Running(started_at=end.started_at), run)

@@ -1,4 +1,4 @@
-"""The place of a child in its job, read from its name apart from the code under test."""
+"""Which replica of its job a child is for, read from its name without the code under test."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ Slot = tuple[str, int]
 
 
 def slot_of(meta: dict[str, Any]) -> Slot:
-    """The place of a pod or a service: its name says it, if the operator made it; else its labels."""
+    """The replica of a pod or a service: by its name or that of its Job, else by its labels."""
     owners = meta.get("ownerReferences") or [{}]
+    if owners[0].get("kind") == "Job":
+        return replica_of(owners[0]["name"])[0]
     kind, _, index = meta["name"].removeprefix(f"{owners[0].get('name')}-").rpartition("-")
     if kind in REPLICA_TYPES and index.isdigit():
         return REPLICA_TYPES[kind], int(index)
@@ -20,8 +22,15 @@ def slot_of(meta: dict[str, Any]) -> Slot:
     return REPLICA_TYPES[labels["replica-type"]], int(labels["replica-index"])
 
 
+def replica_of(name: str) -> tuple[Slot, str]:
+    """The replica of an alpha job's child, and its RuntimeId: `worker-76no-1` is the second worker of 76no."""
+    kind, _, rest = name.partition("-")
+    runtime_id, _, index = rest.rpartition("-")
+    return (REPLICA_TYPES[kind], int(index)), runtime_id
+
+
 def selector_of(job: str, slot: Slot) -> dict[str, str]:
-    """How the service of a replica finds its pod."""
+    """The selector of a replica's service."""
     return {
         "training.kubeflow.org/operator-name": "tfjob-controller",
         "training.kubeflow.org/job-name": job,

@@ -1,4 +1,4 @@
-"""The model of the API server answers the script of `simulation.conformance.chapters` as real servers of both ages did."""
+"""The model API server responds to the script `simulation.conformance.chapters` as a real old and a real new server did."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda chapter: chapter.__name__)
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_the_model_answers_as_the_api_server_of_its_version_did(chapter: Chapter, version: str) -> None:
-    """What the simulation believes of the API server was true of it (SV-01 to SV-12)."""
+async def test_the_model_responds_as_the_api_server_of_its_version_did(chapter: Chapter, version: str) -> None:
+    """What the simulation assumes about the API server is true for recorded servers (SV-01 to SV-12)."""
     recorded = read_transcript(chapter_file(version, chapter.__name__).read_bytes())
     assert await play_on_model(chapter, Kubernetes.parse(version)) == recorded

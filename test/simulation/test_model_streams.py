@@ -1,4 +1,4 @@
-"""Streamed lists of the model where its caches are behind, which no recording shows: what the client may rely on holds."""
+"""Streamed lists of the model when its caches lag, which no recording shows: they keep the guarantees that clients need."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ class ModelNamespace:
 
     @property
     def rv(self) -> str:
-        """The version that etcd stands at."""
+        """The current version of etcd."""
         return str(self.server.storage.rv)
 
     def create(self, name: str) -> None:
-        """Make a config map."""
+        """Create a config map."""
         self._send("POST", CONFIG_MAPS.path("n"), {"metadata": {"name": name}})
 
     def delete(self, name: str) -> None:
-        """Take a config map away."""
+        """Delete a config map."""
         self._send("DELETE", CONFIG_MAPS.path("n", name), {})
 
     async def stream(self, **query: str) -> list[tuple[float, str, str]]:
-        """Stream the config maps; answers times, kinds and names of the events, and of a bookmark whether it is the end's."""
+        """Stream the config maps; return each event as (time, type, name); of a bookmark whether it ends the initial events."""
         loop = asyncio.get_running_loop()
         response = await self._transport.send(Request("GET", CONFIG_MAPS.path("n"), STREAM | query))
         events = []
@@ -105,7 +105,7 @@ def _told(event: dict[str, Any]) -> tuple[str, str]:
     ],
 )
 async def test_a_server_that_does_not_stream_lists_refuses_to(minor: int, code: int, why: str) -> None:
-    """RF-28: by its version; the feature was on in 1.32, off in 1.33, and is on since 1.34."""
+    """RF-28: it depends on its version; the feature was on in 1.32, off in 1.33, and is on since 1.34."""
     cluster = ModelNamespace(Kubernetes(minor))
     answer = cluster.server.exchange(Request("GET", CONFIG_MAPS.path("n"), STREAM), "test")
     assert (answer.status, why in answer.body.decode()) == (code, True)
@@ -124,7 +124,7 @@ async def test_a_stream_waits_until_the_cache_has_seen_all_that_there_was_when_i
 
 
 async def test_a_stream_from_a_cache_that_stands_still_fails_after_three_seconds() -> None:
-    """RF-27: the client is told to come again, as for a version of the future."""
+    """RF-27: the client is told to retry, as for a version in the future."""
     cluster = ModelNamespace()
     cluster.server.storage.freeze(cluster.server.storage.collections["configmaps"])
     cluster.create("a")
@@ -132,7 +132,7 @@ async def test_a_stream_from_a_cache_that_stands_still_fails_after_three_seconds
 
 
 async def test_a_stream_of_a_version_may_begin_with_an_older_state_and_then_tells_the_rest() -> None:
-    """RF-27: another API server, whose cache is behind, may answer; nothing is lost, and nothing told twice."""
+    """RF-27: another API server, whose cache lags, may respond; no event is lost or sent twice."""
     cluster = ModelNamespace()
     cluster.create("a")
     version = cluster.rv
@@ -146,7 +146,7 @@ async def test_a_stream_of_a_version_may_begin_with_an_older_state_and_then_tell
 
 @pytest.mark.parametrize("seen", range(4))
 async def test_a_stream_breaks_between_any_two_of_its_first_events(seen: int) -> None:
-    """RF-27: each event is a piece of its own, so a network can lose the stream after any of them."""
+    """RF-27: each event is a chunk of its own, so a network can lose the stream after any of them."""
     cluster = ModelNamespace()
     for name in ("a", "b", "c"):
         cluster.create(name)

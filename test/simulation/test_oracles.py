@@ -1,4 +1,4 @@
-"""Oracles are worth what they find: each of these bugs, put into the operator, must not survive a handful of seeds."""
+"""The oracles find bugs: each of these, put into the operator, is found within a handful of seeds."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.operators import operators_are_in_time, operators_keep_their_promises
 from simulation.weather import CALM
 from simulation.world import OracleError, run_seed
+from tfjob_operator.api import owners
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import Fence
-from tfjob_operator.controller.tfjob import children
 from tfjob_operator.controller.tfjob.confirmation import Confirmer
 from tfjob_operator.controller.tfjob.decide import (
     clean_up,
@@ -56,7 +56,7 @@ async def _believe(_confirmer: Confirmer, _job: object) -> None:
 
 
 async def _tell_later(recorder: EventRecorder, *event: Any, fact: str) -> None:
-    """Let an event wait its turn, whatever it proves."""
+    """Queue an event like any other, though a later deletion must wait for it."""
     assert fact
     recorder.event(*event)
 
@@ -94,7 +94,7 @@ def _pile_up(*given: Any, **named: Any) -> Plan:
 def test_a_bug_is_found(
     mocker: MockerFixture, place: object, name: str, bug: Callable[..., object], found: str
 ) -> None:
-    """Mutants of the operator die; U13: so does one that deletes a pod before its end is told."""
+    """Every mutant of the operator is found; U13: also one that deletes a pod before an event tells how it ended."""
     mocker.patch.object(place, name, bug)
     with pytest.raises(OracleError, match=found):
         _play(operators_keep_their_promises)
@@ -110,7 +110,7 @@ def _every_pod(*args: Any) -> Any:
     ("place", "name", "bug", "found"),
     [
         pytest.param(
-            children,
+            owners,
             "OwnerKey",
             lambda key: key.rpartition("/")[2],
             "is in another namespace|has no pods|never",
@@ -125,7 +125,7 @@ def _every_pod(*args: Any) -> Any:
 def test_what_the_operator_once_did_with_what_others_meddle_with_is_found(
     mocker: MockerFixture, place: object, name: str, bug: Callable[..., object], found: str
 ) -> None:
-    """D2, D7, U9, U17: in the same worlds, second pods, edited labels and selectors, and forged owners."""
+    """D2, D7, U9, U17: the worlds have second pods, edited labels and selectors, and forged owners."""
     mocker.patch.object(place, name, bug)
     with pytest.raises(OracleError, match=found):
         _play(operators_keep_their_promises)
@@ -146,7 +146,7 @@ def test_what_the_operator_once_did_with_what_others_meddle_with_is_found(
 def test_what_the_operator_once_did_is_found_on_the_newest_kubernetes(
     mocker: MockerFixture, place: object, name: str, bug: Callable[..., object], found: str
 ) -> None:
-    """M1, M2, M3, M7: the simulated nodes do what made each of these wrong."""
+    """M1, M2, M3, M7: the simulated nodes behave in the ways that made each of these old judgements wrong."""
     mocker.patch.object(place, name, bug)
     with pytest.raises(OracleError, match=found):
         _play(operators_keep_their_promises, kubernetes=NEWEST)
@@ -154,7 +154,7 @@ def test_what_the_operator_once_did_is_found_on_the_newest_kubernetes(
 
 @pytest.mark.usefixtures("logged_errors")
 def test_writes_without_the_lease_are_found(mocker: MockerFixture) -> None:
-    """In the scenario in which leaders do little else than stall and write: operators are rarely so unlucky (B32)."""
+    """B32: in the scenario where leaders do little else than stall and write, since with operators it happens rarely."""
     mocker.patch.object(Fence, "check", return_value=60.0)
     with pytest.raises(OracleError, match="while the lease names"):
         _play(one_leader_writes)
@@ -162,7 +162,7 @@ def test_writes_without_the_lease_are_found(mocker: MockerFixture) -> None:
 
 @pytest.mark.usefixtures("logged_errors")
 def test_a_deadline_that_nobody_heeds_is_found(mocker: MockerFixture) -> None:
-    """Of jobs that are looked after, and of those that are held."""
+    """For ordinary jobs and for held ones."""
     for place in (ending, running, held):
         mocker.patch.object(place, "until_deadline", return_value=None)
     with pytest.raises(OracleError, match="until its deadline"):

@@ -1,4 +1,4 @@
-"""A seed is worth something only if it plays the same way twice, also in another process."""
+"""A seed must play the same way twice, also in another process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SCENARIOS = (
 @pytest.mark.usefixtures("logged_errors")
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_same_seed_plays_the_same_way_twice(scenario: Scenario) -> None:
-    """Every request, answer and notification, to the microsecond; and another seed plays another way."""
+    """Every request, response and notification is the same, to the microsecond; another seed plays differently."""
     digests = [digest(run_seed(scenario, seed)) for seed in (7, 8, 7)]
     assert digests[0] == digests[2] != digests[1]
 
@@ -53,7 +53,7 @@ print(digest(run_seed(operators_keep_their_promises, 7)))
 
 
 def test_a_seed_plays_the_same_way_in_another_process_whose_texts_hash_otherwise() -> None:
-    """Nothing depends on the order of a set of texts, nor on an address."""
+    """Nothing depends on the order of a set of strings, nor on memory addresses."""
     outputs = [
         subprocess.run(
             [sys.executable, "-c", _PROGRAM],
@@ -77,7 +77,7 @@ def _play_on(seed: int, body: Callable[[], object]) -> None:
 
 
 def test_seeds_wake_tasks_in_every_order_and_run_plain_callbacks_in_one() -> None:
-    """Three tasks that could go on do so in all six orders; what `call_soon` was given keeps its order."""
+    """Three tasks that are ready run in all six orders; callbacks of `call_soon` keep their order."""
     orders: set[str] = set()
     for seed in range(60):
         order: list[str] = []
@@ -136,7 +136,7 @@ def test_what_no_scenario_may_do_fails_it(scenario: Scenario, error: type[Except
 
 
 def test_a_stalled_process_stands_still_while_the_others_go_on() -> None:
-    """Its timers fall due, and what they wake runs only when the stall is over."""
+    """Its timers fall due, but the tasks that they wake run only when the stall is over."""
 
     async def scenario(world: World) -> None:
         done: list[tuple[str, float]] = []

@@ -1,6 +1,6 @@
-"""The operator on a view that lags behind: Sieve's stale state, played by hand instead of drawn from a seed.
+"""The operator on a view that lags behind: Sieve's stale state, scripted instead of drawn from a seed.
 
-The watch cache of the API server, which serves lists at version 0 and all watches, stops to hear of one resource; everything
+The watch cache of the API server, which serves lists at version 0 and all watches, stops following one resource; everything
 else goes on. What the operator does then must be refused or harmless.
 """
 
@@ -15,7 +15,7 @@ import pytest
 from simulation.kubelet import Kubelet
 from simulation.model.controllers import GarbageCollector
 from simulation.processes import OperatorProcess
-from simulation.scripts import Run, Script
+from simulation.scripts import Script, exits
 from simulation.watchman import LEASE, Watchman
 from simulation.weather import CALM
 from simulation.world import World, require, run_seed
@@ -27,6 +27,8 @@ from tfjob_operator.controller.leaderelection import LeaderElectionConfig
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from hack.hollow_node.objects import HollowPod
+    from hack.hollow_node.script import Run
     from simulation.model.storage import Body
 
     Play = Callable[[World, OperatorProcess], Awaitable[None]]
@@ -47,7 +49,7 @@ def _job(clean_pod_policy: str, **run_policy: Any) -> dict[str, Any]:
 
 
 def _play(play: Play, *, runs: dict[str, list[Run]]) -> None:
-    """Play with one operator; `runs` says what the container of each replica does from run to run; the last one repeats."""
+    """Play with one operator; `runs` has the runs of each replica's container in order; the last one repeats."""
 
     async def scenario(world: World) -> None:
         await world.create_namespaces(HOME, LEASE[0])
@@ -65,21 +67,21 @@ def _play(play: Play, *, runs: dict[str, list[Run]]) -> None:
 
 
 class _Listed(Script):
-    """What each replica does from run to run; the last one repeats."""
+    """The runs of each replica in order; the last one repeats."""
 
     def __init__(self, runs: dict[str, list[Run]]) -> None:
         self._runs_of = runs
 
-    def run(self, random: Random, pod: dict[str, Any], name: str, tries: int) -> Run:
-        runs = self._runs_of[pod["metadata"]["name"]]
+    def run(self, random: Random, pod: HollowPod, name: str, tries: int) -> Run:
+        runs = self._runs_of[pod.metadata.name]
         return runs[min(tries, len(runs) - 1)]
 
-    def rejection(self, random: Random, pod: dict[str, Any], tries: int) -> str:
+    def rejection(self, random: Random, tries: int) -> str:
         return ""
 
 
 def _creations(world: World) -> int:
-    """How often a pod was made; nobody but the operator does."""
+    """How many pods were created; only the operator creates them."""
     return sum(each.method == "POST" and each.path == PODS_PATH for each in world.server.writes)
 
 
@@ -89,7 +91,7 @@ def _stored(world: World) -> Body:
 
 @pytest.mark.usefixtures("logged_errors")
 def test_a_job_that_has_ended_is_not_run_again_by_an_operator_that_starts_on_an_old_view() -> None:
-    """Durable facts live in the status; but a new operator may be shown the status from before the job's end."""
+    """That a job has ended is in its status, but a new operator may be shown the status from before the end."""
 
     async def play(world: World, operator: OperatorProcess) -> None:
         storage = world.server.storage
@@ -108,12 +110,12 @@ def test_a_job_that_has_ended_is_not_run_again_by_an_operator_that_starts_on_an_
         await asyncio.sleep(60.0)
         require(_creations(world) == 2, "a job that had ended was run again")
 
-    _play(play, runs={"job-worker-0": [Run(3.0, 0)], "job-worker-1": [Run(3.0, 0)]})
+    _play(play, runs={"job-worker-0": [exits(3.0, 0)], "job-worker-1": [exits(3.0, 0)]})
 
 
 @pytest.mark.usefixtures("logged_errors")
 def test_a_job_that_the_server_says_is_gone_gets_no_more_pods() -> None:
-    """Else operator and garbage collector make and delete the pods of a deleted job in turns, until the watch goes on."""
+    """Else operator and garbage collector would create and delete a deleted job's pods in turns until the watch goes on."""
 
     async def play(world: World, _operator: OperatorProcess) -> None:
         storage = world.server.storage
@@ -127,14 +129,14 @@ def test_a_job_that_the_server_says_is_gone_gets_no_more_pods() -> None:
         require(not storage.collections["pods"].objects, "pods have outlived their job")
         require(_creations(world) == 2, f"pods of a job that is gone were made {_creations(world) - 2} times")
 
-    _play(play, runs={"job-worker-0": [Run(3.0, None)], "job-worker-1": [Run(3.0, None)]})
+    _play(play, runs={"job-worker-0": [exits(3.0, None)], "job-worker-1": [exits(3.0, None)]})
 
 
 @pytest.mark.usefixtures("logged_errors")
 def test_a_success_that_nobody_has_seen_yet_is_not_destroyed_by_a_suspension() -> None:
-    """B42: the pod is deleted in the version that was looked at, or not at all; so the resumed job knows what it has done.
+    """B42: a pod is deleted only in the version that the operator has seen; so the resumed job knows of the success.
 
-    The simulated world found succeeded pods that went unseen (seed 25).
+    The simulation found succeeded pods that went unseen (seed 25).
     """
 
     async def play(world: World, _operator: OperatorProcess) -> None:
@@ -157,12 +159,12 @@ def test_a_success_that_nobody_has_seen_yet_is_not_destroyed_by_a_suspension() -
         await asyncio.sleep(20.0)
         require([*pods.objects] == [(HOME, "job-worker-1")], f"these run: {[*pods.objects]}")
 
-    _play(play, runs={"job-worker-0": [Run(20.0, 0)], "job-worker-1": [Run(3.0, None)]})
+    _play(play, runs={"job-worker-0": [exits(20.0, 0)], "job-worker-1": [exits(3.0, None)]})
 
 
 @pytest.mark.usefixtures("logged_errors")
 def test_a_failure_that_has_been_counted_is_not_counted_again_on_an_old_view_of_the_pods() -> None:
-    """B36: a new operator may be shown a failed pod that is long replaced; its restart stands in the status already."""
+    """B36: a new operator may be shown a failed pod that was replaced long ago; the status already has its restart."""
 
     async def play(world: World, operator: OperatorProcess) -> None:
         pods = world.server.storage.collections["pods"]
@@ -179,4 +181,4 @@ def test_a_failure_that_has_been_counted_is_not_counted_again_on_an_old_view_of_
         require(_stored(world)["status"]["conditions"][-1]["type"] == ConditionType.RUNNING, "the job does not go on")
         require(pods.objects == pods_before, "the pods are others now")
 
-    _play(play, runs={"job-worker-0": [Run(3.0, 137), Run(3.0, None)], "job-worker-1": [Run(3.0, None)]})
+    _play(play, runs={"job-worker-0": [exits(3.0, 137), exits(3.0, None)], "job-worker-1": [exits(3.0, None)]})

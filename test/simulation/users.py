@@ -5,10 +5,7 @@ Everything is a timer that talks to the server as any client does; no fault of t
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
 
 from hack.kubernetes_versions import (
     CONTAINER_RESTART_RULES,
@@ -19,9 +16,8 @@ from hack.kubernetes_versions import (
 from simulation import scripts
 from simulation.holders import HELD
 from simulation.model.kinds import CONFIG_MAPS
-from simulation.model.network import NETWORK
+from simulation.person import Person
 from simulation.wishes import FOREIGN, INVALID
-from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.v1.constants import TFJOBS
 
@@ -29,7 +25,6 @@ if TYPE_CHECKING:
     from random import Random
 
     from hack.kubernetes_versions import Kubernetes
-    from simulation.model.storage import Body
     from simulation.world import World
 
 NAMESPACES: Final = ("team", "lab")
@@ -57,26 +52,20 @@ MISTAKES: Final[tuple[dict[str, Any], ...]] = (
     {"tfReplicaSpecs": {"Worker": {"template": {"spec": {"containers": []}}}}},
     {"tfReplicaSpecs": {"Captain": {"template": {}}}},
 )
-"""What makes a specification wrong when it is laid over one that is right."""
+"""Patches that make a valid specification wrong."""
 
 
-class Users:
+class Users(Person):
     """Create `jobs` jobs and, if `busy`, edit, suspend, scale, break and delete them and their pods."""
 
     def __init__(self, world: World, random: Random, *, jobs: int, busy: bool) -> None:
-        self._world = world
+        super().__init__(world, TFJOBS)
         self._random = random
         self._busy = busy
-        self.done_at = 0.0
         for number in range(jobs):
             # Two namespaces may hold jobs of one name, which must not be taken for each other (B19).
             place = (random.choice(NAMESPACES), f"job-{number // 2}" if random.random() < 0.3 else f"run-{number}")
             self._at(random.random() * FIRST_DAY_S, self._create, place)
-
-    def _at(self, seconds: float, act: Any, *args: Any) -> None:
-        due = self._world.time + seconds
-        self.done_at = max(self.done_at, due)
-        asyncio.get_running_loop().call_at(due, act, *args, context=NETWORK)
 
     def _create(self, place: tuple[str, str]) -> None:
         namespace, name = place
@@ -104,7 +93,7 @@ class Users:
         if job is not None and INVALID not in job["metadata"].get("annotations", {}):
             kind = self._random.choice(sorted(job["spec"]["tfReplicaSpecs"]))
             count = 1 if kind.lower() in {"chief", "master"} else self._random.randint(1, 4)
-            # kubectl scale knows one spelling, and adds it beside another one.
+            # kubectl scale writes one spelling, and adds it beside another one.
             kind = "Worker" if kind.lower() == "worker" else kind
             self._patch(place, {"spec": {"tfReplicaSpecs": {kind: {"replicas": count}}}})
 
@@ -152,7 +141,7 @@ class Users:
                 self._at(self._random.uniform(0.1, 6.0), self._delete_with, pod, self._random.choice((0, 1, 5)))
 
     def _delete_config_map(self, place: tuple[str, str]) -> None:
-        """Delete a ConfigMap of a job, if it has any: nothing says that its pods need it."""
+        """Delete a ConfigMap of a job, if it has any: nothing on it tells users that pods need it."""
         job = self._job(place)
         found = self._world.server.storage.collections["configmaps"].objects
         own = [
@@ -168,17 +157,6 @@ class Users:
 
     def _patch(self, place: tuple[str, str], change: dict[str, Any]) -> None:
         self._send("PATCH", TFJOBS.path(*place), change)
-
-    def _job(self, place: tuple[str, str]) -> Body | None:
-        found = self._world.server.storage.collections["tfjobs"].objects.get(place)
-        return found.body if found else None
-
-    def _send(self, method: str, path: str, body: dict[str, Any]) -> int:
-        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        request = Request(method, path, {}, msgspec.json.encode(body), content_type)
-        status = self._world.server.exchange(request, "user").status
-        self._world.note("user", method, path, body, status)
-        return status
 
 
 def a_job(random: Random, name: str, kubernetes: Kubernetes) -> dict[str, Any]:
@@ -218,7 +196,7 @@ def _broken(random: Random) -> dict[str, Any]:
 
 
 def _undone(before: Any, change: Any) -> Any:
-    """The merge patch that takes another one back."""
+    """The merge patch that undoes another one."""
     if not isinstance(change, dict) or not isinstance(before, dict):
         return before
     return {name: _undone(before.get(name), each) for name, each in change.items()}
@@ -242,7 +220,7 @@ def _replicas(
     policy = random.choice((None, "Never", "OnFailure", "Always", "ExitCode", "ExitCode"))
     if random.random() < 0.1:
         containers.append({"name": "sidecar", "image": "proxy"})
-        # One that is started again whenever it ends would never come to rest.
+        # A container that is restarted whenever it ends would never come to rest.
         ends = [] if policy in {"Always", "OnFailure"} else [scripts.ENDING, scripts.FAILING]
         annotations[scripts.SIDECAR] = random.choice([scripts.STAYING, *ends])
     spec: dict[str, Any] = {"containers": containers}
@@ -263,7 +241,7 @@ def _replicas(
 
 
 def _restart_rules(random: Random, kubernetes: Kubernetes) -> dict[str, Any]:
-    """A restart policy of the container's own, with rules or without, where they do no harm; servers of old drop them."""
+    """A restart policy of the container's own, with or without rules, in versions that accept them; old servers drop them."""
     refused = kubernetes.has(ORDINARY_POLICIES_REFUSED) and not kubernetes.has(CONTAINER_RESTART_RULES)
     if random.random() > 0.2 or refused:
         return {}

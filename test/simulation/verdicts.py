@@ -1,4 +1,4 @@
-"""Whether what a status says is true, by the rules that users are told and by what has happened. Pure."""
+"""Whether a status is true, by the documented rules and by what has happened. Pure functions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 TICK_S: Final = 0.01
-"""So much the simulated wall clock may be ahead of the server's: no two readings of it are equal."""
+"""How far the simulated wall clock may be ahead of the server's, since no two readings of it are equal."""
 
 
 def justify(job: Body, records: Records, now: datetime) -> Iterator[str]:
-    """What is wrong with the end that is written on a job just now."""
+    """What is wrong with the end that was just written into a job's status."""
     wish, ending, uid = wish_of(job), ending_of(job), job["metadata"]["uid"]
     assert ending is not None
     reason, message = ending["reason"], ending["message"]
@@ -51,7 +51,7 @@ def justify(job: Body, records: Records, now: datetime) -> Iterator[str]:
 
 
 def _justify_mistakes(job: Body, records: Records) -> Iterator[str]:
-    """What is wrong with an end that has to do with mistakes. Only a deadline ends a job that is held."""
+    """What is wrong with an end because of specification mistakes. Only a deadline ends a held job."""
     wish, ending = wish_of(job), ending_of(job)
     assert ending is not None
     if ending["reason"] != "InvalidTFJobSpec":
@@ -64,7 +64,7 @@ def _justify_mistakes(job: Body, records: Records) -> Iterator[str]:
 
 
 def status_mistakes(old: Body, new: Body, records: Records) -> Iterator[str]:
-    """What is wrong with a new status, as such and after the old one."""
+    """What is wrong with a new status, by itself and compared with the old one."""
     uid = new["metadata"]["uid"]
     if wish_of(new).foreign:
         yield "the job is somebody else's"

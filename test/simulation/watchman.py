@@ -1,8 +1,8 @@
-"""Looks at every write at the moment in which the server accepts it, and says which of them should never have been made.
+"""Judges every write at the moment when the server accepts it, and reports those that should never have been made.
 
-An operator's word is measured against what the server told it: nothing is made or deleted for a job on a view of it that the
-server has not confirmed, and the last confirmed one must justify the deed. A job that nobody has ever written a status to needs
-no confirmation: any version of it will do. What has changed while a request was on its way nobody can help.
+An operator is judged by what the server told it: it may create or delete a job's children only on a view of the job that the
+server has confirmed, and the last confirmed one must justify the write. A job whose status was never written needs no
+confirmation: any version of it will do. Changes while the request was in flight are not held against the operator.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from simulation.kubelet import Kubelet
     from simulation.lives import Fate
     from simulation.model.server import Answer, Write
-    from simulation.model.storage import Body, Change
+    from simulation.model.storage import Body, Change, Storage
     from simulation.slots import Slot
     from simulation.world import World
     from tfjob_operator.api.client.http import Request
 
 OPERATOR: Final = "operator-"
-"""The names of operators as clients, which are also their names in the election, begin with this."""
+"""The prefix of the operators' names, as clients and in the election."""
 LATE_EDIT_S: Final = 60.0
-"""So long a version of a job that has ended may be acted on: its end is final, and needs no proof."""
+"""How long the operator may act on an older version of an ended job: its end is final, so the view is not confirmed."""
 LEASE: Final = ("kube-system", "tf-operator")
 
 
@@ -42,8 +42,14 @@ def _seconds(text: str) -> float:
     return (moment(text) - EPOCH).total_seconds()
 
 
+def lease_holder(storage: Storage) -> str:
+    """The holder that the operators' lease names, "" for nobody."""
+    lease = storage.collections["leases"].objects.get(LEASE)
+    return str((lease.body.get("spec") or {}).get("holderIdentity") or "") if lease is not None else ""
+
+
 def is_deletion(change: Change) -> bool:
-    """Whether an object was deleted here, or told to go."""
+    """Whether this change removes an object or sets its deletionTimestamp."""
     told = "deletionTimestamp" in change.new.body["metadata"]
     before = change.old is not None and "deletionTimestamp" in change.old.body["metadata"]
     return not before and (change.gone or told)
@@ -53,7 +59,7 @@ class Watchman:
     """Keeps `records`, and `violations` of what must never happen."""
 
     def __init__(self, world: World, kubelet: Kubelet, *, forgivable_s: float = math.inf) -> None:
-        """`forgivable_s`: how long a pod may have stood there as succeeded, until somebody deletes it, and be missed."""
+        """`forgivable_s`: how long a succeeded pod may be there, until somebody deletes it, without the operator seeing it."""
         self._forgivable_s = forgivable_s
         self.records = Records(kubelet)
         self.violations: list[str] = []
@@ -64,24 +70,23 @@ class Watchman:
             Feed(self._storage, resource) for resource in (TFJOBS, PODS, SERVICES, EVENTS)
         )
         self._confirmed: dict[tuple[str, str], Body] = {}
-        """A job as the server last showed it to a client on demand, by client and UID."""
+        """Each job as the server's last response to a client showed it, by client and UID."""
         self._untouched: dict[str, list[Body]] = {}
-        """The versions of a job while nobody has written a status to it, by UID."""
+        """The versions of each job without a status so far, by UID."""
         self._second: set[str] = set()
-        """UIDs of all second pods that there ever were."""
+        """The UIDs of all second pods, also of those that are gone."""
         self._free_since: dict[tuple[str, str], float] = {}
-        """When a pod last went that was made for a job of this name, by namespace and name: it may have stood in the way."""
+        """When the last pod of a job of this name was removed, by namespace and name: it may have been in the way."""
         self._exits: Counter[tuple[str, str]] = Counter()
-        """How many pods were deleted to be made again, by the UID of their job and what their events must say."""
+        """How many pods were deleted to be recreated, by the UID of their job and the text that their events must have."""
         self._slots: dict[str, set[Slot]] = {}
         """The replicas that the last good specification of a job asks for, by UID."""
         world.server.on_change.append(self._look)
         world.server.on_answer.append(self._hear)
 
     def holder(self) -> str:
-        """Whom the lease names."""
-        lease = self._storage.collections["leases"].objects.get(LEASE)
-        return str((lease.body.get("spec") or {}).get("holderIdentity") or "") if lease is not None else ""
+        """The holder that the lease names."""
+        return lease_holder(self._storage)
 
     def _hear(self, request: Request, client: str, answer: Answer) -> None:
         if answer.status != 200 or request.method not in {"GET", "PATCH"} or not client.startswith(OPERATOR):
@@ -126,7 +131,7 @@ class Watchman:
                 self._check_expiry(body, write)
             return
         if old is None or old["spec"] != body["spec"]:
-            # While a job is held nobody knows which replicas it is to have: those of the last good specification.
+            # A held job's specification cannot be read, so it keeps the replicas of the last valid one.
             before = self._slots.get(uid, set())
             self._slots[uid] = before if wish_of(body).invalid else wish_of(body).slots
             records.edited(uid, now, before, self._slots[uid])
@@ -143,7 +148,7 @@ class Watchman:
             self._accuse(write, problem)
 
     def _check_expiry(self, job: Body, write: Write) -> None:
-        """The operator deletes a job only when its TTL is over."""
+        """Check that the operator deletes a job only when its TTL has expired."""
         wish, ending = wish_of(job), ending_of(job)
         if wish.foreign or ending is None or wish.ttl_s is None:
             self._accuse(write, "nothing asked for this deletion")
@@ -154,7 +159,7 @@ class Watchman:
         self._note_delay("deletion", due, job)
 
     def _due(self, job: Body) -> float:
-        """When a job should have ended that ends now."""
+        """When a job that ends now should have ended."""
         wish, ending, uid = wish_of(job), ending_of(job), job["metadata"]["uid"]
         assert ending is not None
         if ending["type"] == "Succeeded":
@@ -164,7 +169,7 @@ class Watchman:
         return self.records.lost_at(uid, wish) if ending["reason"] == "TFJobFailed" else self._world.time
 
     def _note_delay(self, what: str, due: float, job: Body) -> None:
-        """Note how long something took that could be done since `due`, or since the job was edited."""
+        """Note how long something took that could have been done since `due`, or since the job was edited."""
         meta = job["metadata"]
         since = max(due, self.records.edited_at[meta["uid"]])
         self.records.delays.append((self._world.time - since, f"{what} of {meta['namespace']}/{meta['name']}"))
@@ -205,7 +210,7 @@ class Watchman:
         return forged
 
     def _see_who_stands_alone(self, owner: str, slot: Slot) -> None:
-        """A second pod whose replica shows no other at the moment is the replica's pod, for whoever sees it so."""
+        """Count second pods as pods of their replica if at this moment it has no other: an operator may see only them."""
         if not self.records.seconds[owner, slot]:
             return
         pods = [
@@ -234,7 +239,7 @@ class Watchman:
                 self._accuse(write, "the service is needed")
 
     def _check_creation(self, owner: str, change: Change, write: Write) -> None:
-        """No child for a job that does not want it, as far as the operator could know."""
+        """Check that the job wanted the child, by what the operator could know."""
         views = self._views(owner, write)
         if not views:
             self._accuse(write, "acted on a view of the job that was never confirmed")
@@ -247,13 +252,13 @@ class Watchman:
                 self._accuse(write, reason)
 
     def _views(self, owner: str, write: Write) -> list[Body]:
-        """The versions of a job that whoever wrote may have acted on."""
+        """The versions of a job on which the writer may have acted."""
         confirmed = self._confirmed.get((write.client, owner))
         return [confirmed] if confirmed is not None else self._untouched.get(owner, [])
 
     @staticmethod
     def _objections(job: Body, slot: Slot) -> list[str]:
-        """Why this version of a job wants no child for a replica."""
+        """The reasons why this version of a job wants no child for a replica."""
         wish = wish_of(job)
         reasons = {
             "the job is being deleted": "deletionTimestamp" in job["metadata"],
@@ -266,11 +271,11 @@ class Watchman:
         return [reason for reason, holds in reasons.items() if holds]
 
     def _check_first(self, owner: str, change: Change, write: Write) -> None:
-        """Never two pods for one replica, and no second run of one that has succeeded.
+        """Check that no replica gets two pods, and none that has succeeded runs again.
 
-        A success is lost when others delete the pod before the operator can see it (B42), or when it comes in the last
-        moments of a pod that was told to go, or of one that nobody asked for any more: a replica that comes back when its job
-        grows again runs again. The operator itself deletes nothing that it has not seen.
+        A success does not count if others delete the pod before the operator can see it (B42), if the pod was already being
+        deleted, or if its job no longer asked for it: a replica that comes back when its job grows again runs again. The
+        operator itself deletes no pod in a state that it has not seen.
         """
         slot = slot_of(change.new.body["metadata"])
         for fate in self.records.fates(owner, slot):
@@ -287,7 +292,7 @@ class Watchman:
                 )
 
     def _check_deletion(self, owner: str, change: Change, write: Write) -> None:
-        """A pod is deleted because its job has ended, is suspended, shrinks, or makes it again."""
+        """Check that a pod was deleted because its job has ended, is suspended, was scaled down, or recreates it."""
         self._check_not_foreign(owner, write)
         fate = self._kubelet.fates[change.new.body["metadata"]["uid"]]
         current = self.records.jobs[owner]
@@ -319,7 +324,7 @@ class Watchman:
                 self._accuse(write, f"failure {failures} of {fate.slot}, and {counted} restarts are on record")
 
     def _check_told(self, owner: str, change: Change, write: Write) -> None:
-        """How a pod ended that is made again is in an event before the pod, and its log, are gone (U13)."""
+        """Check that an event says how a pod ended before the pod and its log are deleted to recreate it (U13)."""
         assert change.old is not None
         body = change.old.body
         statuses = body["status"].get("containerStatuses") or ()
@@ -335,7 +340,7 @@ class Watchman:
             self._accuse(write, f"{told} events say that {text}, and {self._exits[owner, text]} such pods went")
 
     def _check_clean_up(self, job: Body, fate: Fate, write: Write) -> None:
-        """Under Running what has ended stays, with its log, from the moment in which nothing of it will run again (M1)."""
+        """Check the clean-up policy: under Running a pod and its log stay once nothing of it will run again (M1)."""
         wish, ending = wish_of(job), ending_of(job)
         just_edited = self._world.time - self.records.edited_at[job["metadata"]["uid"]] < LATE_EDIT_S
         if wish.invalid:

@@ -1,4 +1,4 @@
-"""How bad the network of a seed is, and what a server in trouble answers."""
+"""The weather of a seed: how often its network and its server fail, and in which ways."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
     from random import Random
 
 RATES: Final = (0.0, 0.0, 0.05, 0.2)
-"""How often a kind of fault happens to a request, drawn once for each seed. Half of the seeds are free of it, so that faults
-show alone, too."""
+"""How often a kind of fault happens to a request, drawn once for each seed. Half of the seeds are without it, so that other
+faults occur without it, too."""
 
 RATES_OF_THE_RARE: Final = (0.0, 0.0, 0.15, 0.6)
-"""The same for what can happen to a watch, or to a list from a cache: there are few of them in a seed."""
+"""The same for faults of watches and of lists from a cache, of which a seed has only a few."""
 
 TROUBLES: Final = (0, 0, 1, 4)
-"""How often a trouble of the server itself happens in a seed."""
+"""How often a fault of the server itself happens in a seed."""
 
 LATENCIES_S: Final = (0.0, 0.02, 0.3, 1.5)
-"""The longest way from client to server, drawn once for each seed."""
+"""The longest time of a message between client and server, drawn once for each seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """How bad it is: rates per request up to `refusals`, per watch or list up to `stale`, then how many problems of the server.
+    """Rates of faults per request up to `refusals`, per watch or list up to `stale`, then numbers of the server's faults.
 
     lost_request, lost_reply: the connection breaks, or nothing ever comes, before or after the server has acted.
-    refusals: 409, 429, 5xx and the pages of proxies out of nowhere. error_event: a watch ends with an ERROR.
+    refusals: 409, 429, 5xx and HTML pages of proxies without a cause. error_event: a watch ends with an ERROR.
     closed_at_once: a very short watch.
-    frozen: a watch stays open, and brings nothing more. duplicate: a new watch begins with the last event once more.
-    stale: a list comes from a watch cache that is behind. freezes: the watch cache of a resource stands still for a while.
+    frozen: a watch stays open without any more events. duplicate: a new watch begins with the last event once more.
+    stale: a list comes from a watch cache that lags. freezes: the watch cache of a resource stops for a while.
     """
 
     latency_s: float
@@ -74,7 +74,7 @@ class Weather:
 
 
 CALM: Final = Weather(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0, 0)
-"""Nothing happens, and nothing takes time."""
+"""No faults, and no latency."""
 
 
 def _status(code: int, reason: str, *, retry_after: int = 0) -> Answer:

@@ -1,4 +1,4 @@
-"""The way of a watch's stream through the weather."""
+"""How the stream of a watch gets through a faulty network."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class Wire:
-    """The way of a stream from the server to the client: a `Sink`.
+    """Delivers a stream from the server to the client: a `Sink`.
 
-    Invariant: what arrives, arrives in order; what was on its way when the connection broke does not.
+    Invariant: data arrives in order; data in flight when the connection breaks does not arrive.
     """
 
     def __init__(self, network: Network, client: str, request: Request, watch: Watch, response: StreamResponse) -> None:
@@ -35,14 +35,14 @@ class Wire:
         self._goes_on = "sendInitialEvents" not in request.query
         self._due = 0.0
         self._on_the_way: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
-        self._broken = False  # nothing more is put on the way
-        self._reset = False  # and what is on the way is lost
+        self._broken = False  # nothing more is sent
+        self._reset = False  # and what is in flight is lost
         self._fate = self._draw_fate()
-        # Mostly soon, and sometimes late enough for all that a streamed list begins with.
+        # Usually soon, and sometimes late enough that all initial events of a streamed list come before it.
         self._events_left = network.random.randrange(network.random.choice((4, 4, 16)))
 
     def open(self) -> None:
-        """Let the server begin."""
+        """Open the watch on the server."""
         server = self._network.server
         server.opened(self._watch)
         self._repeat_last_line()
@@ -91,7 +91,7 @@ class Wire:
         return next((fate for fate, rate in fates.items() if network.happens(rate)), "")
 
     def _meet_fate(self, data: bytes) -> None:
-        """What happens instead of the arrival of `data`."""
+        """Carry out the fault that strikes instead of delivering `data`."""
         random = self._network.random
         if self._fate == "cut":  # in the middle of a line, or between two
             self._pass(self._response.send, data[: random.randrange(len(data))])
@@ -100,11 +100,11 @@ class Wire:
             status = random.choice(ERROR_EVENTS).body()
             self._pass(self._response.send, b'{"type":"ERROR","object":' + status + b"}\n")
             self._pass(self._response.end)
-        self._broken = True  # frozen: the connection stays, and nothing comes any more
+        self._broken = True  # frozen: the connection stays open, but nothing more comes
         self._watch.close()
 
     def _pass(self, deliver: Callable[..., None], *args: Any) -> None:
-        """Let something arrive after everything that was sent before it."""
+        """Deliver something after everything that was sent before it."""
         loop = asyncio.get_running_loop()
         delay = 0.0 if self._network.is_calm else self._network.delay()
         self._due = max(self._due, loop.time() + delay)
@@ -115,7 +115,7 @@ class Wire:
             loop.call_at(self._due, self._arrive, context=NETWORK)
 
     def _arrive(self) -> None:
-        """The next of what is on the way arrives; timers for one moment come in no order, so each takes the oldest."""
+        """Deliver the oldest item in flight: timers for the same time may run in any order."""
         deliver, args = self._on_the_way.popleft()
         if not self._reset:
             deliver(*args)
@@ -125,9 +125,9 @@ class Wire:
             self._network.last_lines[self._place] = data
 
     def _repeat_last_line(self) -> None:
-        """Now and then the last event that the client has seen comes again, as from a server that is not quite sure.
+        """Now and then send the last event that the client has seen once more.
 
-        Not where the stream begins with the whole collection: that is a state, in which what has gone since must not be.
+        Not if the stream begins with the whole collection: that is a state, which must not have objects deleted since.
         """
         line = self._network.last_lines.get(self._place) if self._goes_on else None
         if line is None or not self._network.happens(self._network.weather.duplicate):

@@ -1,6 +1,6 @@
-"""What a job asks for, read apart from the code under test: as little of the API as the simulated users write.
+"""What a job asks for, read without the code under test: only what the simulated users write.
 
-Whether a specification is wrong, and whose a job is, its user says in an annotation and a field: nobody has to find out.
+The simulated users mark a wrong specification with an annotation and a foreign job with a field, so nothing is validated here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 INVALID: Final = "simulation/invalid"
 """The annotation of a job whose specification has a mistake."""
 FOREIGN: Final = "kueue.x-k8s.io/multikueue"
-"""The manager of jobs that are not the operator's."""
+"""The `managedBy` of jobs that are not the operator's."""
 RETRYABLE: Final = frozenset({130, 137, 138, 143})
 
 
@@ -75,12 +75,12 @@ def wish_of(job: Body) -> Wish:
 
 
 def _clean_pod_policy(written: object) -> str:
-    """What can not be read takes nothing."""
+    """The clean-up policy; one that cannot be read counts as None."""
     return str(written) if written in {"All", "Running"} else "Running" if written is None else "None"
 
 
 def _replicas(entries: dict[str, Any]) -> dict[str, tuple[int, str]]:
-    """A number of replicas alone is what the scale subresource says of workers, however those are spelled (U3)."""
+    """An entry with only `replicas` is the scale subresource's, and sets the number of workers, however spelled (U3)."""
     found = {
         REPLICA_TYPES[name.lower()]: (each.get("replicas", 1), each.get("restartPolicy", "Never"))
         for name, each in entries.items()
@@ -93,7 +93,7 @@ def _replicas(entries: dict[str, Any]) -> dict[str, tuple[int, str]]:
 
 
 def has_begun(job: Body) -> bool:
-    """Whether its status says that the operator has set out to make pods."""
+    """Whether the job's status says that it has begun."""
     return "begun" in (job.get("status") or {})
 
 

@@ -1,8 +1,8 @@
-"""One seed's world: a model server, a network with its weather, and the sources of chance and time that go with it.
+"""One seed's world: a model server, a faulty network, and their sources of randomness and time.
 
-A scenario is a coroutine function of a `World`. `run_seed` plays it once; the same seed plays it the same way again, in any
-process. That holds because nothing in it depends on real time, on addresses or on hashes of text: `SeededLoop` numbers its
-tasks, all chance comes from the seed, and the cyclic garbage collector, whose moments depend on what ran before, is off.
+A scenario is a coroutine function of a `World`. `run_seed` plays it once; the same seed plays the same way again, in any
+process, since nothing depends on real time, on memory addresses or on hashes of strings: `SeededLoop` numbers its tasks, all
+randomness comes from the seed, and the cyclic garbage collector, whose timing depends on earlier code, is off.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     Scenario = Callable[["World"], Coroutine[object, object, None]]
 
 LIMIT_S: Final = 6 * 3600.0
-"""Virtual time that one seed may take: none needs more than a tenth of it."""
+"""The virtual time that one seed may take, in seconds; none needs more than a tenth of it."""
 
 TICK: Final = timedelta(microseconds=1)
-"""Two readings of a real wall clock differ; so do those of a simulated one."""
+"""How much two readings of the simulated wall clock differ at least, since those of a real one do, too."""
 
 
 class OracleError(AssertionError):
-    """The world is not as it must be."""
+    """An oracle or a watchman found something wrong."""
 
 
 def require(holds: object, message: str) -> None:
-    """An oracle: raise OracleError if something does not hold."""
+    """Raise OracleError if something does not hold."""
     if not holds:
         raise OracleError(message)
 
@@ -66,17 +66,17 @@ class SimulatedClock:
 
 
 def _drawn_version(seed: int) -> Kubernetes:
-    """The version of Kubernetes of a seed's cluster: mostly one of those between which most has changed."""
+    """The Kubernetes version of a seed's cluster: usually one of four between which most has changed."""
     random = Random(f"kubernetes {seed}")
     minors = (20, 27, 33, 36) if random.random() < 0.8 else range(OLDEST.minor, NEWEST.minor + 1)
     return Kubernetes(random.choice(minors))
 
 
 class World:
-    """Everything that a scenario needs. Must be made on the loop it lives on.
+    """Everything that a scenario needs. Must be created on the loop on which it is used.
 
-    Invariant: `random` is the scenario's own. The product draws from `chance`, and server, network and loop each from a source
-    of their own, so that one more request does not change what the scenario does.
+    Invariant: `random` is the scenario's own. The product draws from `product_random`, and server, network and loop draw
+    from sources of their own, so that one more request does not change what the scenario does.
     """
 
     def __init__(
@@ -87,15 +87,15 @@ class World:
         weather: Weather | None = None,
         kubernetes: Kubernetes | None = None,
     ) -> None:
-        """`kubernetes`: the version of the whole cluster, in place of the seed's."""
+        """`kubernetes`: the version of the whole cluster, instead of the seed's."""
         self.seed = seed
         self.random = Random(f"scenario {seed}")
-        self.chance = Random(f"chance {seed}").random
+        self.product_random = Random(f"chance {seed}").random
         self.clock = SimulatedClock()
         self.kubernetes = kubernetes or _drawn_version(seed)
         self.server = ModelServer(seed, kubernetes=self.kubernetes)
-        chance = Random(f"network {seed}")
-        self.network = Network(self.server, chance, weather or Weather.draw(chance), calm_at)
+        network = Random(f"network {seed}")
+        self.network = Network(self.server, network, weather or Weather.draw(network), calm_at)
         self.trace: list[str] = []
 
     @property
@@ -113,20 +113,20 @@ class World:
         self.trace.append(f"{self.time:10.4f} {' '.join(map(str, what))}")
 
     def faulty(self, client: str) -> FaultyTransport:
-        """A transport through the weather."""
+        """A transport over the faulty network."""
         return FaultyTransport(self.network, client)
 
     def client(self, name: str, transport: Transport | None = None) -> RestClient:
-        """A client whose requests are in the trace; without a transport it is one that no fault can touch."""
+        """A client whose requests are traced; without a transport no fault affects it."""
         inner = transport or ModelTransport(self.server, name)
         return RestClient(self.traced(name, inner), clock=self.clock, field_manager=name)
 
     def traced(self, name: str, inner: Transport) -> Transport:
-        """Put what goes through a transport into the trace."""
+        """Wrap a transport so that its requests and responses are traced."""
         return _TracedTransport(self, name, inner)
 
     async def create_namespaces(self, *names: str) -> None:
-        """Make namespaces to put objects into."""
+        """Create namespaces."""
         admin = self.client("admin")
         for name in names:
             await admin.create(NAMESPACES, "", {"metadata": {"name": name}})
@@ -140,7 +140,7 @@ class World:
             PROCESS.reset(token)
 
     def stall(self, process: str, seconds: float) -> None:
-        """Let a process stand still."""
+        """Stall a process for some seconds."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SeededLoop)
         self.note("stall", process, f"{seconds:.3f}")
@@ -173,13 +173,13 @@ def _query(request: Request) -> str:
 def run_seed(
     scenario: Scenario, seed: int, *, weather: Weather | None = None, kubernetes: Kubernetes | None = None
 ) -> list[str]:
-    """Play a scenario with a seed, and answer its trace. Raises what the scenario raises, with the trace's end as a note.
+    """Play a scenario with a seed, and return its trace. Raises what the scenario raises, with the trace's end as a note.
 
     The weather and the version of Kubernetes come from the seed, too, unless they are given.
     """
     trace: list[str] = []
     make = partial(World, seed, weather=weather, kubernetes=kubernetes)
-    global_random.seed(f"product {seed}")  # for what draws from the module where nobody injected anything
+    global_random.seed(f"product {seed}")  # for code that uses the module `random` itself
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -206,7 +206,7 @@ async def _play(scenario: Scenario, make: Callable[[], World], trace: list[str])
     asyncio.get_running_loop().set_exception_handler(lambda _, context: crashed.append(repr(context)))
     async with asyncio.timeout(LIMIT_S):
         await scenario(world)
-    await asyncio.sleep(1.0)  # what has been told to end may take a few turns
+    await asyncio.sleep(1.0)  # tasks that are being cancelled may take a few turns of the loop
     leaked = [task for task in asyncio.all_tasks() if task is not asyncio.current_task() and not task.done()]
     require(not leaked, f"tasks outlived the world: {sorted(task.get_name() for task in leaked)}")
     require(not crashed, f"callbacks crashed: {crashed}")

@@ -1,6 +1,6 @@
-"""Waiting for what no event tells: processes, kubectl and real servers are asked again and again.
+"""Waiting for what no event announces: processes, kubectl and real servers are polled.
 
-Whatever is waited for takes a second or two on a machine that does nothing else; the limits are for a busy one.
+What is waited for takes a second or two on a machine that does nothing else; the limits are for a busy one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ LIMIT_S: Final = 60.0
 def eventually(
     holds: Callable[[], Any], what: str, *, limit_s: float = LIMIT_S, yet: Callable[[], object] = str
 ) -> Any:
-    """Ask until the answer is true, and return it.
+    """Call `holds` until its result is true, and return that.
 
-    After `limit_s` seconds the test fails: it says `what` was waited for, and what `yet` tells.
+    After `limit_s` seconds the test fails, with `what` was waited for, and the result of `yet`.
     """
     deadline = time.monotonic() + limit_s
     while not (answer := holds()):
@@ -33,7 +33,7 @@ def eventually(
 
 
 async def until(holds: Callable[[], object], *, limit_s: float = LIMIT_S) -> None:
-    """Return when something holds that this loop brings about, and no event tells. Raises TimeoutError."""
+    """Return when `holds` returns true, for changes in this loop that no event announces. Raises TimeoutError."""
     async with asyncio.timeout(limit_s):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.005)

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
+from support.cases import for_each
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
@@ -36,7 +36,7 @@ def section(title: str) -> str:
     return FIRST_PAGE.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+@for_each("page", pages())
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     """Files and headings that links name exist; addresses of other sites are not asked."""
     for target, anchor in LINK.findall(page.read_text()):
@@ -47,7 +47,7 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(found), f"{target}{anchor} is no heading"
 
 
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+@for_each("page", pages())
 def test_every_path_that_a_page_names_exists(page: Path) -> None:
     """A file that was moved is named by its new path."""
     missing = [path for path in PATH.findall(page.read_text()) if not (ROOT / path).exists()]

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from support.cases import for_each
+
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("api", "controller", "informers", "workqueue")
+FOLDERS = ("api", "cli", "controller", "informers", "workqueue")
 NAME = "tfjob_operator"
 """The one name under which all is imported. The rules below leave it out."""
 
@@ -23,22 +28,60 @@ MAY_IMPORT = {
     "api.core": ("api.meta",),
     "api.coordination": ("api.meta",),
     "api.events": ("api.meta", "api.core"),
+    "api.owners": ("api.meta",),
+    "api.pod_requests": ("api.core", "api.meta", "api.quantities"),
+    "api.quantities": (),
     "api.scheduling": ("api.meta",),
     "api.v1": ("api.depth", "api.meta", "api.core", "api.text", "api.v1"),
+    "api.v1alpha1": ("api.depth", "api.meta", "api.core", "api.text", "api.v1", "api.v1alpha1"),
     "api.client": ("api.client", "api.depth", "api.meta", "api.text", "workqueue"),
     "api.client.auth": ("api.client.auth", "api.client.http"),
     "api.client.http": ("api.client.http",),
     "informers": ("informers", "api.depth", "api.meta", "api.client", "workqueue"),
+    "cli": ("cli", "informers", "api", "workqueue"),
     "controller": (
         "controller.app",
+        "controller.manager",
         "controller.leaderelection",
         "controller.observability",
+        "controller.config.reading",
         "controller.options",
+        "controller.small_process",
         "api.client",
     ),
     "controller.app": ("controller", "informers", "api", "workqueue"),
+    "controller.alpha": (
+        "controller.alpha",
+        "controller.config.values",
+        "controller.events",
+        "controller.manager",
+        "controller.jobs",
+        "informers",
+        "api",
+        "workqueue",
+    ),
+    "controller.config": (
+        "controller.config",
+        "controller.events",
+        "api.client",
+        "api.core",
+        "api.meta",
+        "workqueue",
+    ),
+    "controller.jobs": ("controller.jobs", "informers", "api", "workqueue"),
     "controller.tfjob": (
         "controller.tfjob",
+        "controller.config.values",
+        "controller.events",
+        "controller.jobs",
+        "controller.manager",
+        "informers",
+        "api",
+        "workqueue",
+    ),
+    "controller.tensorboard": (
+        "controller.tensorboard",
+        "controller.jobs.told",
         "controller.events",
         "controller.manager",
         "informers",
@@ -71,22 +114,79 @@ MAY_IMPORT = {
     ),
     "controller.observability": ("controller.observability", "api.text", "workqueue"),
 }
-# What is pure knows values, and no more: nothing that acts, no clock, no log. `decide` asks `build` how long a body would be.
-VALUES = ("api.meta", "api.core", "api.scheduling", "api.text", "api.v1", "controller.tfjob.children")
 MAY_IMPORT |= {
-    "controller.tfjob.children": VALUES,
-    "controller.tfjob.build": (*VALUES, "controller.tfjob.build"),
+    "controller.config.values": (),
+    "controller.config.accelerators": ("api.meta", "controller.config.values"),
+    "controller.config.reading": ("controller.config.values",),
+}
+# What is pure knows values, and no more: nothing that acts, no clock, no log. `decide` asks `build` how long a body would be.
+JOB_VALUES = tuple(f"controller.jobs.{name}" for name in ("children", "job_event", "pod_end", "problems"))
+API_VALUES = tuple(
+    f"api.{name}" for name in ("meta", "core", "owners", "pod_requests", "quantities", "scheduling", "text", "v1")
+)
+VALUES = (*API_VALUES, *JOB_VALUES)
+MAY_IMPORT["cli.diagnosis"] = (*API_VALUES, "api.coordination", "api.depth", "cli.diagnosis")
+MAY_IMPORT["cli.training"] = ("cli.training",)
+# What the page shows, made of what it has: the rest of cli/page reads and serves.
+PAGE_VIEWS = tuple(f"cli.page.{name}" for name in ("log_lines", "objects", "pods_view", "timeline_view", "views"))
+MAY_IMPORT |= dict.fromkeys(PAGE_VIEWS, (*API_VALUES, "api.v1alpha1", "cli.diagnosis", "cli.timelines", *PAGE_VIEWS))
+SEEN = tuple(f"cli.diagnosis.{name}" for name in ("objects", "pods", "words"))
+MAY_IMPORT["cli.timelines"] = ("api.meta", "api.text", "api.v1", *SEEN, "cli.timelines")
+MAY_IMPORT["cli.status"] = ("api.meta", "api.text", "api.v1", *SEEN, "cli.timelines", "cli.status")
+MAY_IMPORT |= dict.fromkeys(JOB_VALUES, VALUES)
+MAY_IMPORT |= {
+    "controller.tfjob.build": (
+        *VALUES,
+        "controller.config.accelerators",
+        "controller.config.values",
+        "controller.tfjob.build",
+    ),
     "controller.tfjob.decide": (*VALUES, "controller.tfjob.build", "controller.tfjob.decide"),
 }
-PURE = ("controller.tfjob.children", "controller.tfjob.build", "controller.tfjob.decide")
+# The alpha dialect has values of its own besides.
+ALPHA_VALUES = (*VALUES, "api.v1alpha1", "controller.alpha.children")
+MAY_IMPORT |= {
+    "controller.alpha.children": ALPHA_VALUES,
+    "controller.alpha.build": (
+        *ALPHA_VALUES,
+        "controller.alpha.build",
+        "controller.config.accelerators",
+        "controller.config.values",
+    ),
+    "controller.alpha.decide": (*ALPHA_VALUES, "controller.alpha.decide"),
+}
+BOARD = tuple(f"controller.tensorboard.{name}" for name in ("names", "wish", "alpha_wish", "children", "build", "plan"))
+MAY_IMPORT |= dict.fromkeys(BOARD, ("api.meta", "api.core", "api.owners", "api.v1", "api.v1alpha1", *BOARD))
+PURE = (
+    "cli.diagnosis",
+    "cli.status",
+    "cli.timelines",
+    "cli.training",
+    "controller.alpha.build",
+    "controller.alpha.children",
+    "controller.alpha.decide",
+    "controller.config.accelerators",
+    "controller.config.values",
+    "controller.tfjob.build",
+    "controller.tfjob.decide",
+    *JOB_VALUES,
+    *PAGE_VIEWS,
+    *BOARD,
+)
 
 ONLY_IN = {
     "kubernetes": ("api.client.auth.kubeconfig",),
-    "aiohttp": (),  # for the three pages of a process it would cost 12 MB
+    "aiohttp": ("cli.commands.dashboard_", "cli.page"),  # for the three pages of an operator it would cost 12 MB
     "httptools": ("api.client.http.response_parser", "controller.observability.http_server"),
     "aiohappyeyeballs": ("api.client.http.sockets",),
     "prometheus_client": ("controller.observability",),
-    "time": (),  # the clock is injected
+    "click": ("cli",),
+    "time": (
+        "cli.commands.logs_",
+        "cli.commands.tensorboard_",
+        "cli.commands.wait_",
+        "cli.commands.watch_",
+    ),  # elsewhere the clock is injected
 }
 PURE_LIBRARIES = {
     "__future__",
@@ -100,25 +200,46 @@ PURE_LIBRARIES = {
     "itertools",
     "msgspec",
     "re",
+    "string",
+    "textwrap",
     "typing",
 }
 """What pure modules are made with: none of it reads a clock (but `datetime.now`), draws, writes or waits."""
 
 
-def modules() -> list[tuple[str, Path]]:
-    """Every module of the product, by its dotted name."""
+class Module(NamedTuple):
+    """A module of the product: its dotted name, what it imports, and the lines with an assert or a use of a docstring."""
+
+    name: str
+    path: Path
+    imports: set[str]
+    optimized_away: list[int]
+
+
+@cache
+def modules() -> Sequence[Module]:
+    """Every module of the product."""
     found = []
     for package in FOLDERS:
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
-            found.append((".".join(parts[:-1] if parts[-1] == "__init__" else parts), path))
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            nodes = list(ast.walk(ast.parse(path.read_text())))
+            gone = [node.lineno for node in nodes if isinstance(node, ast.Assert)]
+            gone += [node.lineno for node in nodes if isinstance(node, ast.Attribute) and node.attr == "__doc__"]
+            found.append(Module(name, path, imports_in(path, nodes), gone))
     return found
 
 
 def imports_of(path: Path) -> set[str]:
     """The modules that a file imports, anywhere in it."""
+    return imports_in(path, ast.walk(ast.parse(path.read_text())))
+
+
+def imports_in(path: Path, nodes: Iterable[ast.AST]) -> set[str]:
+    """The modules that a file imports, of which these are the nodes."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -140,40 +261,42 @@ def within(name: str, prefixes: tuple[str, ...]) -> bool:
     return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
 
 
-@pytest.mark.parametrize(("module", "path"), modules(), ids=[name for name, _ in modules()])
-def test_a_module_imports_only_what_lies_below_it(module: str, path: Path) -> None:
+@for_each("module", modules())
+def test_a_module_imports_only_what_lies_below_it(module: Module) -> None:
     """api.{meta,core,v1}, workqueue <- api.client <- informers <- controller; libraries stay where they belong."""
-    rule = max((prefix for prefix in MAY_IMPORT if within(module, (prefix,))), key=len)
-    for name in imports_of(path):
-        assert not within(name, (*FOLDERS, "hack", "fakes")), f"{module} imports {name}: ours are below {NAME}"
+    rule = max((prefix for prefix in MAY_IMPORT if within(module.name, (prefix,))), key=len)
+    for name in module.imports:
+        assert not within(name, (*FOLDERS, "hack", "fakes")), f"{module.name} imports {name}: ours are below {NAME}"
         ours = name.removeprefix(f"{NAME}.")
         if ours != name:
-            assert within(ours, MAY_IMPORT[rule]), f"{module} imports {ours}"
+            assert within(ours, MAY_IMPORT[rule]), f"{module.name} imports {ours}"
         for library, places in ONLY_IN.items():
             if within(name, (library,)):
-                assert within(module, places), f"{module} imports {library}"
+                assert within(module.name, places), f"{module.name} imports {library}"
 
 
-@pytest.mark.parametrize(
-    ("module", "path"),
-    [each for each in modules() if within(each[0], PURE)],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_decides_and_builds_reads_no_clock_writes_nothing_and_logs_nothing(module: str, path: Path) -> None:
+@for_each("module", [each for each in modules() if within(each.name, PURE)])
+def test_what_decides_and_builds_reads_no_clock_writes_nothing_and_logs_nothing(module: Module) -> None:
     """So that it can be tested by tables and properties, and a plan depends on nothing but what was observed."""
-    libraries = {name.partition(".")[0] for name in imports_of(path)} - {NAME}
-    assert libraries <= PURE_LIBRARIES, f"{module} imports {libraries - PURE_LIBRARIES}"
-    called = {node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)}
+    libraries = {name.partition(".")[0] for name in module.imports} - {NAME}
+    assert libraries <= PURE_LIBRARIES, f"{module.name} imports {libraries - PURE_LIBRARIES}"
+    called = {node.func for node in ast.walk(ast.parse(module.path.read_text())) if isinstance(node, ast.Call)}
     names = {func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "") for func in called}
-    assert not names & {"now", "today", "open", "print"}, f"{module} calls {names}"
+    assert not names & {"now", "today", "open", "print"}, f"{module.name} calls {names}"
+
+
+@for_each("module", modules())
+def test_nothing_rests_on_an_assert_or_a_docstring(module: Module) -> None:
+    """The image leaves both out (PYTHONOPTIMIZE=2)."""
+    assert not module.optimized_away, f"{module.name}: lines {module.optimized_away}"
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Nor for the sake of types alone: what can only be read together is one module, or its border runs elsewhere."""
-    paths = dict(modules())
+    names = {each.name for each in modules()}
     imported = {
-        module: {ours for name in imports_of(path) if (ours := name.removeprefix(f"{NAME}.")) in paths}
-        for module, path in paths.items()
+        each.name: {ours for name in each.imports if (ours := name.removeprefix(f"{NAME}.")) in names}
+        for each in modules()
     }
     while bottom := {module for module, below in imported.items() if not below & imported.keys()}:
         imported = {module: below for module, below in imported.items() if module not in bottom}
@@ -185,7 +308,10 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 @pytest.mark.parametrize("folder", ["hack", "test"])
 def test_tools_and_tests_import_the_product_by_its_one_name(folder: str) -> None:
     """`api.meta` and `tfjob_operator.api.meta` would be two modules with classes of their own."""
+    perhaps = re.compile(rf"^\s*(?:from|import)\s+(?:{'|'.join(FOLDERS)})\b", re.MULTILINE)
     for path in sorted((ROOT / folder).rglob("*.py")):
+        if not perhaps.search(path.read_text()):
+            continue  # parsing all of them takes seconds
         found = {name for name in imports_of(path) if within(name, FOLDERS)}
         assert not found, f"{path.relative_to(ROOT)} imports {sorted(found)}"
 

@@ -1,7 +1,7 @@
-"""How far the worlds are walked.
+"""How far the worlds are searched.
 
-pytest test/worlds             within the bounds of `worlds.settings`: about a minute on one core
-pytest test/worlds --deep 0    with watches that lag as far as they like, and pods that take their time
+pytest test/worlds             within the bounds of the settings: three minutes on one core
+pytest test/worlds --deep 0    with watches that lag without bound, and pods that need time to start
 pytest test/worlds --deep 1    and with one surprise more (minutes to hours, gigabytes)
 """
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tfjob_operator.controller.tfjob.window import COUNTER_WINDOW_S
+from tfjob_operator.controller.jobs.window import COUNTER_WINDOW_S
 
 if TYPE_CHECKING:
     from pytest_mock import MockerFixture
@@ -25,12 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def deep(request: pytest.FixtureRequest) -> int | None:
-    """How many surprises more; None for the bounds of every day."""
+    """How many more surprises; None for the bounds of every day."""
     found: int | None = request.config.getoption("deep", default=None)
     return found
 
 
 @pytest.fixture(autouse=True)
 def one_window(mocker: MockerFixture) -> None:
-    """Let both windows for counters be a second: the worlds know no other period, and which it is decides nothing."""
-    mocker.patch("tfjob_operator.controller.tfjob.window.START_WINDOW_S", COUNTER_WINDOW_S)
+    """Let both windows for counters be one second: the worlds have no other period, and its length decides nothing."""
+    mocker.patch("tfjob_operator.controller.jobs.window.START_WINDOW_S", COUNTER_WINDOW_S)

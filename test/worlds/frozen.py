@@ -1,9 +1,9 @@
-"""Freeze what an operator remembers into a hashable value, and restore it: so that one memory can live many futures.
+"""Freeze what an operator remembers into a hashable value, and restore it, so that many futures can follow one memory.
 
-Generic on purpose: whatever the controller comes to hold, it is in the frozen value, and nobody has to remember to add a field
-here. The objects that are there from the beginning stay (the graph); what is frozen and restored is what their fields hold.
-Special are only these: surroundings (clients, clocks) are left alone; times are taken relative to now and rounded to what can
-matter; and versions of the job stand apart, since their numbers mean nothing.
+Generic on purpose: whatever the controller comes to hold is in the frozen value, and nobody has to remember to add a field
+here. The objects that exist from the beginning stay (the graph); the values of their fields are frozen and restored. Only these
+are special: surroundings (clients, clocks) are left alone; times are taken relative to now and rounded to what can matter; and
+versions of the job are kept apart, since their numbers mean nothing.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.workqueue.delaying import DelayingQueue
 from worlds.values import LONG_S, Child, Rv
 
@@ -33,14 +32,16 @@ _OF_DELAYING: Final = frozenset({"_heap", "_live", "_sequence", "_timer"})
 class Freezer:
     """Freezes and restores the graph of objects below `root`; `surroundings` are classes whose objects are left alone."""
 
-    def __init__(self, root: object, surroundings: tuple[type, ...]) -> None:
+    def __init__(self, root: object, surroundings: tuple[type, ...], job_class: type) -> None:
+        """Explore the graph. `job_class` is the class of decoded jobs."""
+        self._job_class = job_class
         self._surroundings = surroundings
         self._sorts: dict[type, int] = {}
         self._fields: dict[type, tuple[str, ...]] = {}
         self._values: dict[int, int] = {}  # id of an immutable object -> its number; the object lives on in `_kept`
         self._numbers: dict[tuple[type, bytes], int] = {}
         self._kept: list[Any] = []
-        self._jobs: dict[tuple[int, Rv], TFJob] = {}
+        self._jobs: dict[tuple[int, Rv], Any] = {}
         self._same: dict[Any, Any] = {}
         self._fixtures: dict[int, Any] = {}
         self._fixed: list[tuple[Any, str, Any]] = []
@@ -50,14 +51,14 @@ class Freezer:
         self._explore(root)
 
     def freeze(self, now: float) -> tuple[Any, tuple[Rv, ...]]:
-        """What the graph holds, as a hashable value, and the versions of the job in it."""
+        """Return what the graph holds, as a hashable value, and the versions of the job in it."""
         for owner, name, value in self._fixed:
             assert getattr(owner, name) is value, f"{owner}.{name} was thought to be fixed"
         for owner, name, value in self._furniture:
             assert getattr(owner, name) == value, f"{owner}.{name} was thought to be fixed"
         rvs: list[Rv] = []
         parts = [self._freeze(getattr(owner, name), now, rvs) for owner, name in self._variable]
-        # The heap of a queue keeps what was superseded: all that matters is what is due when.
+        # The heap of a queue keeps entries that were superseded; all that matters is which item is due when.
         parts += [
             tuple(sorted((_relative(entry[0] - now), item) for item, entry in queue._live.items()))
             for queue in self._delaying
@@ -156,8 +157,11 @@ class Freezer:
 
     def _freeze_object(self, value: Any, kind: type, now: float, rvs: list[Rv]) -> Any:
         freeze = self._freeze
-        if kind is dict:  # in which order a cache lists its objects is left out of account
-            return ("dict", *[(freeze(key, now, rvs), freeze(value[key], now, rvs)) for key in _ordered(value)])
+        if kind is dict:  # the order in which a cache lists its objects is not kept
+            return ("dict", None, *[(freeze(key, now, rvs), freeze(value[key], now, rvs)) for key in _ordered(value)])
+        if kind is defaultdict:
+            parts = [(freeze(key, now, rvs), freeze(value[key], now, rvs)) for key in _ordered(value) if value[key]]
+            return ("dict", value.default_factory, *parts)
         if kind is OrderedDict:
             return ("ordered", *[(key, freeze(part, now, rvs)) for key, part in value.items()])
         if kind is set:
@@ -172,7 +176,7 @@ class Freezer:
         if kind is Rv:
             rvs.append(value)
             return ("number",)
-        if kind is TFJob:
+        if kind is self._job_class:
             rvs.append(Rv(value.metadata.resource_version[2:]))
             return ("job", self._number_of_job(value))
         return ("value", self._number_of(value))
@@ -182,7 +186,8 @@ class Freezer:
             return frozen
         kind = frozen[0]
         if kind == "dict":
-            return {self._thaw(key, rvs): self._thaw(value, rvs) for key, value in frozen[1:]}
+            pairs = ((self._thaw(key, rvs), self._thaw(value, rvs)) for key, value in frozen[2:])
+            return dict(pairs) if frozen[1] is None else defaultdict(frozen[1], pairs)
         if kind == _RV:
             return f"{_RV}{next(rvs)}"
         if kind == "number":
@@ -217,7 +222,7 @@ class Freezer:
             self._values[id(value)] = number
         return number
 
-    def _number_of_job(self, job: TFJob) -> int:
+    def _number_of_job(self, job: Any) -> int:
         """The number of a job without its version."""
         known = self._values.get(id(job))
         if known is None:
@@ -225,11 +230,11 @@ class Freezer:
             known = self._number_of(msgspec.structs.replace(job, metadata=meta))
         return known
 
-    def _job_of(self, number: int, rv: Rv) -> TFJob:
+    def _job_of(self, number: int, rv: Rv) -> Any:
         """The job of that number in that version; always the same object."""
         job = self._jobs.get((number, rv))
         if job is None:
-            blank: TFJob = self._kept[number]
+            blank = self._kept[number]
             meta = msgspec.structs.replace(blank.metadata, resource_version=f"{_RV}{rv}")
             job = self._jobs[number, rv] = msgspec.structs.replace(blank, metadata=meta)
             self._values[id(job)] = number
@@ -237,7 +242,7 @@ class Freezer:
 
 
 def _relative(seconds: float) -> int:
-    """Seconds from now, as far as they can make a difference: nothing here has a period but one second, and long."""
+    """Return the seconds from now, rounded to what can matter: a period here is either one second or long."""
     since = int(seconds)
     if since < -1:
         return -1 if since > -300 else -LONG_S
@@ -253,7 +258,7 @@ def _ordered(parts: Any) -> Any:
 
 
 def _order(part: Any) -> tuple[int, str]:
-    """Versions by their number, so that the order of their shapes does not depend on how many digits they have."""
+    """Sort versions by their number, so that their order does not depend on how many digits they have."""
     if isinstance(part, str):
         return (int(part[2:]) if _is_version(part) else 0), part
     return 0, repr(part)

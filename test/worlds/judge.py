@@ -1,12 +1,13 @@
-"""What must never be, and what must be in the end. Written from the promises to users, without the operator's own code."""
+"""What must never happen, and what must hold in the end. Written from the promises to users, without the operator's code."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+from tfjob_operator.api.core import PodPhase
 from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionReason, ConditionType, SuccessPolicy
 from tfjob_operator.api.v1.types import ReplicaStatus
-from worlds.kubelet import did_its_work, has_ended, is_over
+from worlds.kubelet import OWN_GRACE, has_sidecar
 from worlds.values import NO_STATUS, now_at, policy_of, spec_of, status_of
 from worlds.world import (
     PODS,
@@ -28,7 +29,28 @@ if TYPE_CHECKING:
     from worlds.world import Posture, Slot, State
 
 NOBODY: Final = ReplicaStatus()
-"""What a job that was never good counts."""
+"""The counters of a job whose specification was never valid."""
+
+
+def is_over(pod: Child) -> bool:
+    """Whether `tensorflow` runs no more and will not again. The phase may not say so yet."""
+    if pod.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED}:
+        return True
+    return pod.exit_code is not None and (pod.terminating or pod.left)
+
+
+def has_ended(pod: Child) -> bool:
+    """Whether nothing of the pod runs and nothing will."""
+    return is_over(pod) and not (has_sidecar(pod) and pod.phase == PodPhase.RUNNING)
+
+
+def did_its_work(pod: Child) -> bool:
+    """Whether the pod itself shows that it has succeeded, and that nobody had asked it to stop before."""
+    if pod.exit_code != 0 or not pod.left or pod.targeted or pod.reason:
+        return False
+    if pod.grace is None:
+        return True
+    return pod.asked == pod.grace == OWN_GRACE and pod.ended < pod.leaves - pod.grace
 
 
 def wanted(job: Job) -> frozenset[Slot]:
@@ -73,7 +95,7 @@ def _judge_create(world: State, call: Call) -> None:
         not unseen, f"create of {call.resource} {call.name}, which this operator has made, and only has not seen yet"
     )
     reasons = set()
-    # Of a job that nobody has worked on any version may be acted upon, but only with what has succeeded by now.
+    # Any version of a job that nobody has worked on may be acted upon, but only with what has succeeded by now.
     excused = {each._replace(finished=now.finished) for each in world.untouched for now in world.postures}
     for each in world.postures | excused:
         spec = spec_of(each.spec)
@@ -82,7 +104,7 @@ def _judge_create(world: State, call: Call) -> None:
         elif replica_type not in spec.replicas or index >= spec.replicas[replica_type].replicas:
             reasons.add("not wanted")
         elif call.body in each.finished and all(pod.slot != call.body for pod in world.pods):
-            reasons.add("finished")  # while its pod is there the name is taken, and no harm is done
+            reasons.add("finished")  # while its pod exists the name is taken, and no harm is done
         else:
             return
     require(False, f"create of {call.resource} {call.name} for a job or replica that is {', '.join(sorted(reasons))}")
@@ -119,7 +141,7 @@ def _judge_delete(world: State, call: Call) -> None:
 
 
 def _judge_clean_up(world: State, child: Child, call: Call) -> None:
-    """What has ended stays, with its logs, unless all is to go. A version that has passed is refused, and does no harm."""
+    """A pod that has ended stays, with its logs, unless the policy is All. A delete of an old version is refused: no harm."""
     seen = [each for each in world.mind.cached[1] if each.uid == child.uid]
     looked_at = [each for each in (child, *cast("list[Child]", seen)) if call.body in {None, each.version}]
     takes_all = any(policy_of(each.spec).clean_pod_policy == CleanPodPolicy.ALL for each in world.postures)
@@ -129,7 +151,7 @@ def _judge_clean_up(world: State, child: Child, call: Call) -> None:
 
 
 def _judge_evidence(world: State, child: Child, *, live: bool) -> None:
-    """A delete destroys evidence: what it proves must have been written before."""
+    """A delete destroys evidence: the success or failure that the pod shows must have been written before."""
     job = world.job
     if job is None or job.uid != child.owner:
         return
@@ -143,7 +165,7 @@ def _judge_evidence(world: State, child: Child, *, live: bool) -> None:
         require(counted, f"the failure of {child.name} is not written before its pod is deleted")
 
 
-# What stands on the server.
+# What is on the server.
 
 
 def judge_step(before: State, after: State) -> None:
@@ -179,7 +201,7 @@ def judge_step(before: State, after: State) -> None:
 
 
 def _judge_success(job: Job, recorded: frozenset[Slot], world: State) -> None:
-    """What is written down as a success was one: no answer to a request to go, and no end after which the kubelet goes on."""
+    """What is recorded as a success was one: not an exit on SIGTERM, and not an end after which the kubelet restarts it."""
     wrong = {slot for slot in recorded if slot not in world.done}
     require(not wrong, f"a success is recorded of {wrong}, and there was none")
 
@@ -207,7 +229,7 @@ def _judge_end(old: Job, job: Job, world: State) -> None:
 
 
 def at_rest(world: State) -> bool:
-    """Whether the operator has nothing to do and nothing to hear."""
+    """Whether the operator has nothing to do, and no event is on its way to it."""
     mind = world.mind
     return not (
         mind.calls is not None

@@ -1,9 +1,10 @@
-"""What API servers and kubelets make of a pod from its start to its end, by their version. Pure functions on pods.
+"""What API servers and kubelets do with a pod from its start to its end, by their version. Pure functions on pods.
 
-Without a version (None) the end of a pod is one step: the kubelet of a world that is not about pods.
+The hollow node's model says what follows an exit, and which phase follows from the containers; this module says in which order
+it is reported. Without a version (None) the end of a pod is one step: the kubelet of a world that is not about pods.
 
-The moments stand as whole seconds since `EPOCH`, each a constant: all that matters is their order. The first request to go
-comes at 0, whenever that is.
+Moments are whole seconds since `EPOCH`, each a constant: all that matters is their order. The first request to delete a pod
+counts as 0, whenever it comes.
 """
 
 from __future__ import annotations
@@ -13,43 +14,54 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from hack.hollow_node.containers import Rules
+from hack.hollow_node.deletion import deleted_phase
+from hack.hollow_node.objects import (
+    ContainerState,
+    ContainerStatus,
+    HollowMeta,
+    HollowPod,
+    HollowSpec,
+    HollowStatus,
+    Terminated,
+)
+from hack.hollow_node.pod_containers import PodContainers, ended_phase
+from hack.hollow_node.script import Script
+from hack.hollow_node.timing import Timing
 from hack.kubernetes_versions import (
     CONTAINER_RESTART_RULES,
     CONTAINERS_END_BEFORE_PHASE,
-    DELETION_ENDS_IN_TERMINAL_PHASE,
     DELETION_TIMESTAMP_MOVES,
     DISRUPTION_TARGET,
+    NEWEST,
     SHUTDOWN_TELLS_THE_TRUTH,
 )
 from tfjob_operator.api import core
-from tfjob_operator.api.core import PodPhase, PodRestartPolicy
+from tfjob_operator.api.core import PodPhase
 
 if TYPE_CHECKING:
     from hack.kubernetes_versions import Kubernetes
     from worlds.values import Child
 
 BEFORE: Final = -5
-"""A process ended by itself, seconds before anybody asked it to go."""
+"""A process ended by itself, seconds before its pod was deleted."""
 SAME_SECOND: Final = 0
-"""It ended in the second of the request."""
+"""It ended in the same second as the delete request."""
 AFTER: Final = 5
-"""It answered the request."""
+"""It ended on SIGTERM, after the request."""
 AFTER_SECOND: Final = 45
-"""It still ran when it was asked again."""
+"""It still ran at the second request, and ended after that."""
 LAST: Final = 90
 """The kubelet is done with the pod, and deletes it with grace 0."""
 
 OWN_GRACE: Final = 30
-"""What the API server gives a pod that names no grace of its own."""
+"""The grace period that the API server gives a pod without one of its own."""
 LESS: Final = 10
 MORE: Final = 60
 
-RESTART: Final = "Restart"
-RESTART_ALL: Final = "RestartAllContainers"
-
 
 def stored_spec(spec: bytes, kubernetes: Kubernetes | None) -> bytes:
-    """What the API server keeps of a pod's specification: fields that it does not know are dropped without a word."""
+    """What the API server keeps of a pod's specification: unknown fields are dropped silently."""
     read = msgspec.json.decode(spec, type=core.PodSpec)
     if kubernetes is not None and not kubernetes.has(CONTAINER_RESTART_RULES):
         plain = tuple(core.Container(name=each.name) for each in read.containers)
@@ -68,99 +80,74 @@ def has_sidecar(pod: Child) -> bool:
     return len(spec_of_pod(pod.spec).containers) > 1
 
 
-def next_after(pod: Child, code: int) -> str:
-    """What the kubelet does when `tensorflow` ends with this code: RESTART, RESTART_ALL, or nothing: that is its end."""
-    spec = spec_of_pod(pod.spec)
-    mine = spec.containers[0]
-    for rule in mine.restart_policy_rules or ():
-        codes = rule.exit_codes
-        if codes is not None and (code in codes.values) == (codes.operator == "In"):
-            return rule.action
-    policy = mine.restart_policy or spec.restart_policy
-    return RESTART if policy == PodRestartPolicy.ALWAYS or (policy == PodRestartPolicy.ON_FAILURE and code) else ""
+def starts_again(pod: Child, code: int) -> bool:
+    """Whether the kubelet starts a container again when `tensorflow` ends with this code; otherwise it has ended for good."""
+    return not _is_left(_stopped(pod.spec, code, NEWEST))
 
 
-def is_over(pod: Child) -> bool:
-    """Whether `tensorflow` runs no more and will not again. The phase may not say so yet."""
-    if pod.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED}:
-        return True
-    if pod.exit_code is None:
-        return False
-    return pod.terminating or not next_after(pod, pod.exit_code)
+@cache
+def _stopped(spec: bytes, code: int, kubernetes: Kubernetes) -> PodContainers:
+    """The containers of a pod when all have ended, `tensorflow` with this code."""
+    read = msgspec.json.decode(spec, type=HollowSpec)
+    rules = Rules(HollowPod(metadata=HollowMeta(), spec=read), Script({}), Timing(), kubernetes)
+    codes = (code, *(0 for _ in read.containers[1:]))
+    ends = [ContainerState(terminated=Terminated(exit_code=each)) for each in codes]
+    shown = [ContainerStatus(name=each.name, state=end) for each, end in zip(read.containers, ends, strict=True)]
+    return PodContainers.of(rules, HollowStatus(container_statuses=shown))
 
 
-def has_ended(pod: Child) -> bool:
-    """Whether nothing of the pod runs and nothing will."""
-    return is_over(pod) and not (has_sidecar(pod) and pod.phase == PodPhase.RUNNING)
-
-
-def did_its_work(pod: Child) -> bool:
-    """Whether anybody who looks at the pod sees that it has succeeded, and that nobody had asked it to go before."""
-    if pod.exit_code != 0 or next_after(pod, 0) or pod.targeted or pod.reason:
-        return False
-    if pod.grace is None:
-        return True
-    return pod.asked == pod.grace == OWN_GRACE and pod.ended < pod.leaves - pod.grace
+def _is_left(stopped: PodContainers) -> bool:
+    return stopped.rules.is_final(stopped.mains[0])
 
 
 # The kubelet.
 
 
 def ends(pod: Child, code: int, at: int, kubernetes: Kubernetes | None) -> Child:
-    """The first that is told of the end of `tensorflow`."""
-    pod = pod._replace(exit_code=code, ended=at)
-    following = "" if pod.terminating else next_after(pod, code)
-    if kubernetes is None:
-        return _restarted(pod) if following else _in_terminal_phase(pod)
-    if following:
-        return pod._replace(restarting=following == RESTART_ALL)
-    early = kubernetes.has(CONTAINERS_END_BEFORE_PHASE)
-    at_once = _tells_phase(pod, kubernetes) if pod.terminating else not early
-    return _in_terminal_phase(pod) if at_once and not has_sidecar(pod) else pod
+    """The pod as the kubelet first reports it after the end of `tensorflow`."""
+    stopped = _stopped(pod.spec, code, kubernetes or NEWEST)
+    pod = pod._replace(exit_code=code, ended=at, left=_is_left(stopped))
+    if pod.terminating:
+        return pod if has_sidecar(pod) else pod._replace(phase=deleted_phase(stopped, pod.phase))
+    if not pod.left:
+        return _restarted(pod) if kubernetes is None else pod._replace(restarting=bool(stopped.restart_all()))
+    lags = kubernetes is not None and kubernetes.has(CONTAINERS_END_BEFORE_PHASE)
+    return pod if lags or has_sidecar(pod) else pod._replace(phase=ended_phase(stopped.mains))
 
 
 def later(pod: Child, kubernetes: Kubernetes | None) -> Child | None:
-    """What the kubelet tells next of a pod whose `tensorflow` has ended, without anybody's doing. None is nothing (more)."""
+    """What the kubelet reports next by itself about a pod whose `tensorflow` has ended; None if there is nothing more."""
     if kubernetes is None or pod.exit_code is None or pod.phase != PodPhase.RUNNING:
         return None
+    stopped = _stopped(pod.spec, pod.exit_code, kubernetes)
     if pod.terminating:
-        return _in_terminal_phase(pod) if _tells_phase(pod, kubernetes) else None
-    following = next_after(pod, pod.exit_code)
-    if following == RESTART_ALL:  # the phase may go back: init containers run again
+        phase = deleted_phase(stopped, pod.phase)
+        return None if phase == pod.phase else pod._replace(phase=phase)
+    if pod.restarting:  # the phase may go back: init containers run again
         return _restarted(pod)._replace(phase=PodPhase.PENDING)
-    if following:
+    if not pod.left:
         return _restarted(pod)
-    return None if has_sidecar(pod) else _in_terminal_phase(pod)
+    return None if has_sidecar(pod) else pod._replace(phase=ended_phase(stopped.mains))
 
 
 def shut_down(pod: Child, code: int, kubernetes: Kubernetes) -> Child:
-    """The node shuts down, and the process answers with this code. Nobody deletes the pod."""
+    """The node shuts down, and the process exits with this code on SIGTERM. Nobody deletes the pod."""
     if not kubernetes.has(SHUTDOWN_TELLS_THE_TRUTH):
         return pod._replace(phase=PodPhase.FAILED, reason="Shutdown")
-    gone = _in_terminal_phase(pod._replace(exit_code=code, ended=AFTER, targeted=kubernetes.has(DISRUPTION_TARGET)))
-    return gone._replace(reason="Terminated") if code else gone
+    stopped = _stopped(pod.spec, code, kubernetes)
+    told = pod._replace(exit_code=code, ended=AFTER, left=_is_left(stopped), phase=ended_phase(stopped.mains))
+    return told._replace(targeted=kubernetes.has(DISRUPTION_TARGET), reason="Terminated" if code else "")
 
 
 def _restarted(pod: Child) -> Child:
-    return pod._replace(exit_code=None, ended=0, restarting=False, restarts=pod.restarts + 1)
-
-
-def _in_terminal_phase(pod: Child) -> Child:
-    return pod._replace(phase=PodPhase.FAILED if pod.exit_code else PodPhase.SUCCEEDED)
-
-
-def _tells_phase(pod: Child, kubernetes: Kubernetes) -> bool:
-    """Whether a pod that is deleted gets a terminal phase before it goes: always since 1.27, before under Never alone."""
-    if kubernetes.has(DELETION_ENDS_IN_TERMINAL_PHASE):
-        return True
-    return spec_of_pod(pod.spec).restart_policy == PodRestartPolicy.NEVER
+    return pod._replace(exit_code=None, ended=0, left=False, restarting=False, restarts=pod.restarts + 1)
 
 
 # Deletions.
 
 
 def asked_to_go(pod: Child, grace: int, kubernetes: Kubernetes | None) -> Child | None:
-    """A pod that runs after a delete with this grace, in seconds; None if that changes nothing.
+    """A running pod after a delete with this grace, in seconds; None if that changes nothing.
 
     A grace can only be shortened. The second request comes when two thirds of the first grace have passed.
     """
@@ -172,7 +159,7 @@ def asked_to_go(pod: Child, grace: int, kubernetes: Kubernetes | None) -> Child 
 
 
 def last_delete(pod: Child, kubernetes: Kubernetes) -> Child:
-    """A pod that has ended after the delete with grace 0, of the kubelet or of anybody else: the object goes with it."""
+    """A pod that has ended, after a delete with grace 0 by the kubelet or anybody else, which removes the object."""
     if pod.grace is None:
         return pod._replace(asked=0, grace=0, leaves=LAST)
     return _shortened(pod, 0, LAST, kubernetes)

@@ -1,4 +1,4 @@
-"""A loop that goes on exactly until every task waits for something from outside, and that never waits itself."""
+"""An event loop that runs exactly until every task waits for something from outside, and that never waits itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class StepLoop(asyncio.BaseEventLoop):
-    """Time stands still but for `pass_time`."""
+    """Time passes only in `pass_time`."""
 
     _ready: deque[asyncio.Handle]
     _scheduled: list[asyncio.TimerHandle]
@@ -42,7 +42,7 @@ class StepLoop(asyncio.BaseEventLoop):
             events._set_running_loop(before)
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, and what is due then run."""
+        """Let time pass, and run what is due then."""
         self.now += seconds
         due = sorted(handle for handle in self._scheduled if handle.when() <= self.now)
         self._scheduled = [handle for handle in self._scheduled if handle.when() > self.now]

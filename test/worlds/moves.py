@@ -1,21 +1,21 @@
 """Every move that can be made in a world, and where it leads.
 
-Three sorts. *Progress* is what a cluster that is left alone does sooner or later: events arrive, requests are carried out and
-answered, a worker takes the key, a second passes, pods start and stop, garbage is collected. *Choices* may happen or not: a
-pod succeeds, the user makes the next edit. *Surprises* are what goes wrong, and are counted.
+There are three kinds. *Progress* is what a cluster that is left alone does sooner or later: events arrive, requests are carried
+out and answered, a worker takes the key, a second passes, pods start and stop, garbage is collected. *Choices* may happen or
+not: a pod succeeds, the user makes the next edit. *Surprises* are what goes wrong, and are counted.
 
-Left out, knowingly: a request takes effect at one moment; each watch keeps its order; a leap of time is between syncs; caches
-list their objects in the order of their names; a restarted operator begins at its predecessor's place in each watch or later;
-a pod that has not started goes as soon as it is deleted; of a pod that is deleted the kubelet's last request and the object's
-going are one move, though two events; a grace longer than a pod's own is shortened to that only when the operator has seen it.
+Simplified on purpose: a request takes effect at one moment; each watch keeps its order; long times pass only between syncs;
+caches list their objects in the order of their names; a restarted operator begins at its predecessor's place in each watch or
+later; a pod that has not started is gone as soon as it is deleted; the kubelet's last delete of a pod and the removal of the
+object are one move, though two events; a grace longer than a pod's own is shortened to that only when the operator has seen it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, cast
 
 from hack.kubernetes_versions import DISRUPTION_TARGET
-from worlds.judge import at_rest, judge_sent, judge_step, wanted
+from worlds.judge import at_rest, did_its_work, is_over, judge_sent, judge_step, wanted
 from worlds.kubelet import (
     AFTER,
     AFTER_SECOND,
@@ -24,14 +24,12 @@ from worlds.kubelet import (
     MORE,
     OWN_GRACE,
     SAME_SECOND,
-    did_its_work,
     ends,
-    is_over,
     later,
-    next_after,
     shut_down,
+    starts_again,
 )
-from worlds.operator import NEVER
+from worlds.rules import CHOICE, PROGRESS, SURPRISE, Rules
 from worlds.settings import FAILURES
 from worlds.values import Answer, Call, Child
 from worlds.world import (
@@ -53,113 +51,63 @@ from worlds.world import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from worlds.operator import Mind, Operator
-    from worlds.settings import Setting
-    from worlds.values import Event, Job
+    from worlds.rules import Move
+    from worlds.values import Job
     from worlds.world import Slot
 
-PROGRESS: Final = 0
-CHOICE: Final = 1
-SURPRISE: Final = 2
 
-Move = tuple[Any, ...]
-"""A sort, a name, and details."""
+class TFJobRules(Rules[State]):
+    """The moves of a setting of the first controller."""
 
+    pending = PENDING
 
-class Rules:
-    """The moves of one setting."""
+    def at_once(self, world: State) -> State | None:
+        """A pending pod starts to run, where the setting lets pods run at once."""
+        if not self.setting.runs_at_once:
+            return None
+        waiting = next((pod for pod in world.pods if pod.phase == "Pending"), None)
+        return None if waiting is None else put_child(world, PODS, waiting._replace(phase="Running"))
 
-    def __init__(self, setting: Setting, operator: Operator) -> None:
-        self.setting = setting
-        self._operator = operator
+    def carry_out(self, world: State, call: Call) -> tuple[State, Answer]:
+        """See `world.carry_out`."""
+        return carry_out(world, call)
 
-    def moves(self, world: State, *, surprises: bool) -> Iterator[tuple[Move, State]]:
-        """All moves with the worlds that they lead to. Raises WrongError when one shows the operator doing what it must not."""
-        for move, after in self._of_the_operator(world):
-            yield move, self._settled(world, after)
-        for move, after in self._of_the_cluster(world):
-            yield move, self._settled(world, after)
-        for move, after in self._choices(world):
-            yield move, self._settled(world, after)
-        if surprises:
-            for move, after in self._surprises(world):
-                yield move, self._settled(world, after)
+    def objects(self, world: State, resource: str) -> tuple[Job | Child, ...]:
+        """The job, or its children; not the stranger, which does not bear our labels."""
+        if resource == TFJOBS:
+            return (world.job,) if world.job else ()
+        return tuple(child for child in children(world, resource) if child.uid != STRANGER)
 
-    def _settled(self, before: State, world: State) -> State:
-        """Do what does not lag at once, judge what was done, and note what the job stands for."""
-        judge_step(before, world)
-        world = observed(world)
-        for resource, field in PENDING.items():
-            pending = getattr(world, field)
-            spare = len(pending) - (self.setting.lag if resource in self.setting.lags else 0)
-            if spare > 0:
-                mind = world.mind
-                for event in pending[:spare]:
-                    mind = self._operator.step(mind, world.epoch, "deliver", resource, event)
-                world = _heard(world, mind, field, pending[spare:])
-        if self.setting.runs_at_once:
-            waiting = next((pod for pod in world.pods if pod.phase == "Pending"), None)
-            if waiting is not None:
-                return self._settled(world, put_child(world, PODS, waiting._replace(phase="Running")))
-        for call in world.mind.calls or ():
-            if call.resource not in self.setting.lags:
-                after, answer = carry_out(world, call)
-                return self._settled(world, self._answer(after, call, answer))
-        return world
+    def seen(self, world: State) -> State:
+        """From here on the operator knows the successes that its cache shows."""
+        found = _recognised(world)
+        return world._replace(known=world.known | found, finished=world.finished | found)
 
-    def _of_the_operator(self, world: State) -> Iterator[tuple[Move, State]]:
-        mind = world.mind
-        for resource, field in PENDING.items():
-            pending = getattr(world, field)
-            if pending:
-                heard = self._operator.step(mind, world.epoch, "deliver", resource, pending[0])
-                yield (PROGRESS, "deliver", resource), _heard(world, heard, field, pending[1:])
-        if mind.due == 1:
-            yield (PROGRESS, "second"), world._replace(mind=self._operator.step(mind, world.epoch, "second"))
-        if mind.calls is None:
-            if mind.ready:
-                yield (PROGRESS, "start"), self._start(world)
-            return
-        answered = dict(world.answered)
-        for call in mind.calls:
-            if call.number in answered:
-                answer = answered[call.number]
-                yield (PROGRESS, "answer", *call[:4]), self._answer(world, call, answer)
-            else:
-                after, answer = carry_out(world, call)
-                if (call.verb, call.resource) in self.setting.open:
-                    after = after._replace(answered=(*after.answered, (call.number, answer)))
-                    yield (PROGRESS, "carry out", *call[:4], answer.error), after
-                else:
-                    yield (PROGRESS, "carry out and answer", *call[:4], answer.error), self._answer(after, call, answer)
+    def forgotten(self, world: State) -> State:
+        """The operator starts anew: a success that was not written is known only as long as its pod exists."""
+        there = {pod.slot for pod in world.pods if pod.exit_code == 0}
+        return world._replace(
+            untouched=frozenset(),
+            finished=world.finished & (there | written_as_finished(world)),
+            known=frozenset(),
+        )
 
-    def _start(self, world: State) -> State:
-        """A worker takes the key. What the cache shows as a success is known from here on."""
-        mind = self._operator.step(world.mind, world.epoch, "start")
-        seen = _recognised(world)
-        after = world._replace(mind=mind, known=world.known | seen, finished=world.finished | seen)
-        after = observed(after)
-        judge_sent(after, mind.calls or ())
-        return after
+    def observed(self, world: State) -> State:
+        """See `world.observed`."""
+        return observed(world)
 
-    def _answer(self, world: State, call: Call, answer: Answer) -> State:
-        before = world.mind.calls or ()
-        mind = self._operator.step(world.mind, world.epoch, "answer", call.number, answer)
-        left = tuple(each for each in world.answered if each[0] != call.number)
-        new = [sent for sent in mind.calls or () if sent not in before]
-        if call.verb == "create" and not answer.error:
-            made = {(call.resource, child.uid) for child in children(world, call.resource) if child.name == call.name}
-            world = world._replace(made=world.made | made)
-        judge_sent(observed(world), new)
-        return world._replace(mind=mind, answered=left)
+    def judge_sent(self, world: State, calls: Iterable[Call]) -> None:
+        """See `judge.judge_sent`."""
+        judge_sent(world, calls)
 
-    def _of_the_cluster(self, world: State) -> Iterator[tuple[Move, State]]:
-        for number, call in enumerate(world.adrift):
-            rest = world._replace(adrift=world.adrift[:number] + world.adrift[number + 1 :])
-            yield (PROGRESS, "drop", *call[:4]), rest
-            yield (PROGRESS, "carry out late", *call[:4]), carry_out(rest, call)[0]
+    def judge_step(self, before: State, after: State) -> None:
+        """See `judge.judge_step`."""
+        judge_step(before, after)
+
+    def of_the_cluster(self, world: State) -> Iterator[tuple[Move, State]]:
+        """Pods start and end, and objects whose owner is gone are collected."""
         for pod in world.pods:
             yield from self._of_the_kubelet(world, pod)
         job = world.job
@@ -185,48 +133,26 @@ class Rules:
         elif pod.phase == "Pending":
             yield (PROGRESS, "run", pod.name), put_child(world, PODS, pod._replace(phase="Running"))
 
-    def _choices(self, world: State) -> Iterator[tuple[Move, State]]:
+    def choices(self, world: State) -> Iterator[tuple[Move, State]]:
+        """A pod succeeds, or exits with 0 when it is deleted."""
         for pod in world.pods:
-            if _runs(pod) and pod.type not in self.setting.never_ends and not next_after(pod, 0):
+            if _runs(pod) and pod.type not in self.setting.never_ends and not starts_again(pod, 0):
                 yield (CHOICE, "succeed", pod.name), _ends(world, pod, 0)
             if _has_to_answer(world, pod):
                 yield (CHOICE, "answer 0", pod.name), _answers(world, pod, 0, _after(pod))
-        if world.script < len(self.setting.script):
-            after = self.setting.script[world.script](world)
-            yield (CHOICE, "edit", world.script), after._replace(script=world.script + 1)
 
-    def _surprises(self, world: State) -> Iterator[tuple[Move, State]]:
-        may = self.setting.may
-        mind = world.mind
-        if "crash" in may:
-            yield (SURPRISE, "crash"), self._crash(world)
-        if "lose" in may:
-            for call in mind.calls or ():
-                yield (SURPRISE, "lose", *call[:4]), self._lose(world, call)
-        if "refuse" in may:
-            for call in mind.calls or ():
+    def misfortunes(self, world: State) -> Iterator[tuple[Move, State]]:
+        """The server refuses a pod; a pod fails, or is taken away."""
+        if "refuse" in self.setting.may:
+            for call in world.mind.calls or ():
                 if call.verb == "create" and call.resource == PODS and call.number not in dict(world.answered):
                     noted = world._replace(refused=world.refused | {call.body[0]})
-                    after = self._answer(noted, call, Answer("InvalidError"))
+                    after = self.answer(noted, call, Answer("InvalidError"))
                     yield (SURPRISE, "refuse", *call[:4]), after
-        if "relist" in may:
-            for resource, field in PENDING.items():
-                if len(getattr(world, field)) > 1:
-                    there = (world.job,) if world.job else ()
-                    items = (
-                        there
-                        if resource == TFJOBS
-                        else tuple(child for child in children(world, resource) if child.uid != STRANGER)
-                    )
-                    heard = self._operator.step(mind, world.epoch, "replace", resource, items)
-                    yield (SURPRISE, "relist", resource), _heard(world, heard, field, ())
-        if "leap" in may and mind.calls is None:
-            leapt = self._operator.step(mind, world.epoch + 1, "leap")
-            yield (SURPRISE, "leap"), world._replace(mind=leapt, epoch=world.epoch + 1, made=frozenset())
         for pod in world.pods:
-            yield from self._misfortunes(world, pod)
+            yield from self._misfortunes_of(world, pod)
 
-    def _misfortunes(self, world: State, pod: Child) -> Iterator[tuple[Move, State]]:
+    def _misfortunes_of(self, world: State, pod: Child) -> Iterator[tuple[Move, State]]:
         may = self.setting.may
         if pod.uid == STRANGER:
             return
@@ -236,8 +162,8 @@ class Rules:
                 if name in may:
                     yield (SURPRISE, name, pod.name), _ends(world, pod, code)
             if "restart" in may:
-                code = 0 if next_after(pod, 0) else 1
-                assert next_after(pod, code), "nobody restarts this one in place"
+                code = 0 if starts_again(pod, 0) else 1
+                assert starts_again(pod, code), "nobody restarts this one in place"
                 yield (SURPRISE, "restart", pod.name), _ends(world, pod, code)
             if "evict" in may:
                 yield (SURPRISE, "evict", pod.name), _lost(world, pod, pod._replace(phase="Failed", reason="Evicted"))
@@ -251,7 +177,7 @@ class Rules:
         if "tell late" in may and _has_to_answer(world, pod):
             yield (SURPRISE, "answer at once", pod.name), _answers(world, pod, 0, SAME_SECOND)
             late = _answers(world, pod, 0, BEFORE)
-            if not next_after(pod, 0):
+            if not starts_again(pod, 0):
                 late = late._replace(done=late.done | {pod.slot}, finished=late.finished | {pod.slot})
             yield (SURPRISE, "tell late", pod.name), late
 
@@ -268,46 +194,15 @@ class Rules:
                 yield (SURPRISE, "drain", pod.name), end_child(put_child(world, PODS, marked), PODS, marked)
         elif _is_up(pod):
             less = OWN_GRACE if pod.grace == MORE else LESS
-            # Until the pod's own grace looks like the first one, so much time passes that the operator has seen the pod.
+            # Shortened to the pod's own grace, it would look like a first request: the operator must have seen the pod before.
             if "hurry" in may and pod.asked == pod.grace and (less == LESS or at_rest(world)):
                 yield (SURPRISE, "hurry", pod.name), end_child(world, PODS, pod, less)
             if "force" in may:
                 yield (SURPRISE, "force", pod.name), end_child(world, PODS, pod, 0)
 
-    def _crash(self, world: State) -> State:
-        """Kill and start again. Calls that were not carried out may be yet; what was only in memory is lost."""
-        mind = world.mind
-        answered = dict(world.answered)
-        adrift = tuple(call for call in mind.calls or () if call.number not in answered and call.verb != "get")
-        there = {pod.slot for pod in world.pods if pod.exit_code == 0}
-        adrift = (*world.adrift, *adrift)
-        # Without the fence a call of the last life could come after its end; then no time in office is known.
-        since = NEVER if adrift else world.head
-        return world._replace(
-            mind=self._operator.born(world.epoch, mind.cached, since),
-            answered=(),
-            adrift=adrift,
-            untouched=frozenset(),
-            finished=world.finished & (there | written_as_finished(world)),
-            known=frozenset(),
-            postures=frozenset(),
-            made=frozenset(),
-        )
-
-    def _lose(self, world: State, call: Call) -> State:
-        """The operator is told that the connection broke: before the call was carried out (it may be yet), or after."""
-        if call.number not in dict(world.answered) and call.verb != "get":
-            world = world._replace(adrift=(*world.adrift, call))
-        return self._answer(world, call, Answer("ConnectionLostError"))
-
-
-def _heard(world: State, mind: Mind, field: str, left: tuple[Event, ...]) -> State:
-    changed: Any = {field: left}
-    return world._replace(mind=mind, **changed)
-
 
 def _recognised(world: State) -> frozenset[Slot]:
-    """The replicas that the job as it is cached asks for, and whose success the cache shows."""
+    """The replicas that the cached job asks for and whose success the cached pods show."""
     jobs, pods, _ = world.mind.cached
     if not jobs:
         return frozenset()
@@ -317,12 +212,12 @@ def _recognised(world: State) -> frozenset[Slot]:
 
 
 def _is_up(pod: Child) -> bool:
-    """Whether its kubelet still has something of it running, as far as it has told."""
+    """Whether, by its status, some container of the pod still runs."""
     return pod.phase == "Running" and pod.uid != STRANGER
 
 
 def _has_to_answer(world: State, pod: Child) -> bool:
-    """Whether it was asked to go, and `tensorflow` still runs."""
+    """Whether the pod is being deleted, and `tensorflow` still runs."""
     return world.kubernetes is not None and _is_up(pod) and pod.terminating and pod.exit_code is None
 
 
@@ -334,7 +229,7 @@ def _ends(world: State, pod: Child, code: int) -> State:
     """`tensorflow` ends by its own doing."""
     ended = ends(pod, code, BEFORE, world.kubernetes)
     after = put_child(world, PODS, ended)
-    if next_after(pod, code):
+    if starts_again(pod, code):
         return _failed(after, pod) if ended.restarts > pod.restarts else after
     if code == 0:
         return after._replace(finished=after.finished | {pod.slot}, done=after.done | {pod.slot})
@@ -352,12 +247,12 @@ def _onward(world: State, pod: Child) -> State | None:
 
 
 def _answers(world: State, pod: Child, code: int, at: int) -> State:
-    """The process ends, and has been asked to; or so it seems."""
+    """The process ends after it was asked to, or seems to have been."""
     return put_child(world, PODS, ends(pod, code, at, world.kubernetes))
 
 
 def _after(pod: Child) -> int:
-    """When a process answers that has not yet."""
+    """The moment at which a process that still runs ends on SIGTERM."""
     return AFTER if pod.asked == pod.grace else AFTER_SECOND
 
 

@@ -1,12 +1,12 @@
-"""The real operator, one step at a time: given what it remembers and what it hears next, what it remembers then and asks for.
+"""The real operator, one step at a time: from what it remembers and what it hears next to what it then remembers and requests.
 
-What runs is the product: controller, worker, queue, handlers, stores, expectations, plan, executor, status writer. At the
-client it stops: each call waits until somebody outside says what the answer is. A `Mind` is all that there is of the operator
-at such a moment. Its memory is frozen; a coroutine can not be, so a mind in the middle of a sync is kept as the memory at the
-sync's start and what the operator has heard since, which is played again to go on from there.
+The real code runs: controller, worker, queue, handlers, stores, expectations, plan, executor, status writer. Only the client is
+replaced: each call waits until the world decides on the response. A `Mind` is the whole state of the operator at such a moment.
+Its memory is frozen. A coroutine cannot be frozen, so a mind in the middle of a sync consists of the memory at the sync's start
+and what the operator has heard since, which is replayed to go on from there.
 
-Two minds in one sync are the same if the sync began from the same memory, has heard the same from outside by its own asking,
-and memory is the same now: the coroutine's variables can come from nowhere else.
+Two minds in one sync are the same if the sync began from the same memory, has received the same responses and read the same
+from its stores, and memory is the same now: the coroutine's variables can come from nowhere else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 import msgspec
 import structlog
@@ -26,13 +26,14 @@ from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.events.recorder import EventRecorder
+from tfjob_operator.controller.jobs.children import CHILD_INDEXERS
+from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob.assembly import new_controller
 from tfjob_operator.controller.tfjob.caches import Caches
-from tfjob_operator.controller.tfjob.children import CHILD_INDEXERS
 from tfjob_operator.controller.tfjob.delays import Delays
-from tfjob_operator.controller.tfjob.metrics import JobMetrics
 from tfjob_operator.informers import Indexer, Tombstone
 from tfjob_operator.workqueue import RateLimitingQueue
 from worlds.frozen import Freezer
@@ -54,29 +55,26 @@ from worlds.values import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from tfjob_operator.api.meta import Resource
-    from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.tfjob.controller import TFJobController
     from tfjob_operator.informers import EventHandler
     from tfjob_operator.workqueue import Clock
 
-RESOURCES: Final = (TFJOBS.plural, PODS.plural, SERVICES.plural)
-_STRUCT_OF: Final[dict[str, Any]] = dict(zip(RESOURCES, (job_struct, pod_struct, service_struct), strict=True))
 ALWAYS: Final = Rv(0)
 NEVER: Final = Rv(1 << 60)
-"""Earlier and later than all versions: since when an operator leads."""
+"""Earlier and later than all versions of the job, for the version since which an operator leads."""
 Office = Literal["quiet", "busy"]
 _CODES: Final = {"NotFoundError": 404, "ConflictError": 409, "AlreadyExistsError": 409, "InvalidError": 422}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Mind:
-    """All that there is of the operator at one moment. There is only one object of each, so minds are compared by identity.
+    """The whole state of the operator at one moment. Equal minds are one object, so they are compared by identity.
 
-    `shape` numbers it up to the versions of the job in it, which are `rvs`. `due` is in how many seconds the queue brings the
-    key by itself; `ready` says that it waits for a worker. `calls` are under way; None when no sync is.
+    Minds that differ only in the versions of the job (`rvs`) have the same number `shape`. `due` is after how many seconds the
+    queue hands out the key by itself; `ready` says that the key waits for a worker. `calls` are under way; None if no sync is.
     """
 
     shape: int
@@ -118,11 +116,11 @@ class _SilentRecorder(EventRecorder):
         """Events change nothing."""
 
     async def write(self, *_: Any, **_fact: Any) -> None:
-        """As above; that some must come before others is for the simulated world."""
+        """Nothing to do here either; the simulation checks that some events are written before other requests."""
 
 
-class _WaitingClient(RestClient):
-    """Hands each call to the world, and waits for what it answers. `log` is what a sync has heard by asking."""
+class WaitingClient(RestClient):
+    """Hands each call to the world, and waits for the response. `log` is what a sync has learned by requests and reads."""
 
     def __init__(self) -> None:
         super().__init__(cast("Any", None))
@@ -133,7 +131,14 @@ class _WaitingClient(RestClient):
         self.log: list[Any] = []
         self.made = 0
 
-    async def _ask(self, verb: str, resource: Resource, name: str, **fields: Any) -> Answer:
+    def json_of(self, value: Rv | Child) -> dict[str, Any]:
+        """The server's response to a GET, or to a write of the status."""
+        if isinstance(value, Rv):
+            return {"metadata": {"resourceVersion": f"rv{value}"}}
+        return {"metadata": pod_struct(value).metadata}
+
+    async def ask(self, verb: str, resource: Resource, name: str, **fields: Any) -> Answer:
+        """Wait for the answer to a call. Raises what the client would."""
         self.made += 1
         call = Call(self.made, verb, resource.plural, name, **fields)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -145,14 +150,14 @@ class _WaitingClient(RestClient):
         return answer
 
     async def get(self, resource: Resource, namespace: str, name: str, into: Any = None, **options: Any) -> Any:
-        return answered(msgspec.json.encode(_json_of((await self._ask("get", resource, name)).value)), into)
+        return answered(msgspec.json.encode(self.json_of((await self.ask("get", resource, name)).value)), into)
 
     async def create(self, resource: Resource, namespace: str, body: object, into: Any = None, **options: Any) -> Any:
         metadata = cast("dict[str, Any]", body)["metadata"]
         labels, owner = metadata["labels"], metadata["ownerReferences"][0]["uid"]
         slot = owner, _TYPES[labels["replica-type"]], int(labels["replica-index"])
         spec = msgspec.json.encode(cast("dict[str, Any]", body)["spec"]) if resource == PODS else b""
-        await self._ask("create", resource, metadata["name"], body=slot, spec=spec)
+        await self.ask("create", resource, metadata["name"], body=slot, spec=spec)
         return answered(b"{}", into)
 
     async def patch(
@@ -161,32 +166,34 @@ class _WaitingClient(RestClient):
         assert options.get("subresource") == "status", "the worlds know no other patch"
         fence, write = cast("list[dict[str, Any]]", body)
         rv = Rv(fence["value"].removeprefix("rv"))
-        answer = await self._ask("patch", resource, name, rv=rv, body=msgspec.json.encode(write["value"]))
-        return answered(msgspec.json.encode(_json_of(answer.value) | {"status": write["value"]}), into)
+        answer = await self.ask("patch", resource, name, rv=rv, body=msgspec.json.encode(write["value"]))
+        return answered(msgspec.json.encode(self.json_of(answer.value) | {"status": write["value"]}), into)
 
     async def delete(self, resource: Resource, namespace: str, name: str, **options: Any) -> bytes:
         version = options.get("resource_version")
         if resource == c.TFJOBS:
             rv = None if version is None else Rv(version.removeprefix("rv"))
-            await self._ask("delete", resource, name, uid=options.get("uid"), rv=rv)
+            await self.ask("delete", resource, name, uid=options.get("uid"), rv=rv)
         else:
-            await self._ask("delete", resource, name, uid=options.get("uid"), body=version)
+            await self.ask("delete", resource, name, uid=options.get("uid"), body=version)
         return b"{}"
 
 
 _TYPES: Final = {"chief": "Chief", "master": "Master", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
 
 
-def _json_of(value: Rv | Child) -> dict[str, Any]:
-    if isinstance(value, Rv):
-        return {"metadata": {"resourceVersion": f"rv{value}"}}
-    return {"metadata": pod_struct(value).metadata}
-
-
-class _Store:
+class Store:
     """An informer whose watch is the world. What a sync reads of it after its first call is written into the client's log."""
 
-    def __init__(self, resource: str, indexer: Indexer[Any], client: _WaitingClient) -> None:
+    structs: ClassVar[Mapping[str, Callable[[Any], Any]]] = {
+        TFJOBS.plural: job_struct,
+        PODS.plural: pod_struct,
+        SERVICES.plural: service_struct,
+    }
+    """By resource, the function that turns an object into what the informer would decode."""
+    has_synced: ClassVar = True
+
+    def __init__(self, resource: str, indexer: Indexer[Any], client: WaitingClient) -> None:
         self._resource = resource
         self._indexer = indexer
         self._client = client
@@ -210,7 +217,7 @@ class _Store:
             self.put(event.item)
 
     def replace(self, items: tuple[Job | Child, ...]) -> None:
-        """What a list after a lost watch says: what is gone is told by tombstones, and in between nothing was seen."""
+        """Take over a list after a lost watch: objects that are gone are reported by tombstones."""
         keep = {_name(item) for item in items}
         for name, item in list(self.held.items()):
             if name not in keep:
@@ -219,7 +226,7 @@ class _Store:
             self.put(item)
 
     def put(self, item: Job | Child, *, initial: bool = False) -> None:
-        struct = _STRUCT_OF[self._resource](item)
+        struct = self.structs[self._resource](item)
         old = self._indexer.put(meta_key(struct.metadata), struct)
         self.held[_name(item)] = item
         for handler in self._handlers:
@@ -229,7 +236,7 @@ class _Store:
                 handler.on_update(old, struct)
 
     def _remove(self, item: Job | Child, *, tombstone: bool) -> None:
-        struct = _STRUCT_OF[self._resource](item)
+        struct = self.structs[self._resource](item)
         key = meta_key(struct.metadata)
         self._indexer.remove(key)
         del self.held[_name(item)]
@@ -241,8 +248,8 @@ def _name(item: Job | Child) -> str:
     return "" if isinstance(item, Job) else item.name
 
 
-class _OneSecond:
-    """The limiter of the worlds: every retry comes after a second. How long it is makes no difference here."""
+class OneSecond:
+    """The rate limiter of the worlds: every retry comes after a second. The length of the delay makes no difference here."""
 
     def when(self, _item: str) -> float:
         return 1.0
@@ -254,11 +261,11 @@ class _OneSecond:
         return 0
 
 
-class _GatedQueue(RateLimitingQueue[str]):
-    """The real queue behind a gate: a worker gets its next key when the world lets it. When `busy`, others seem to wait."""
+class GatedQueue(RateLimitingQueue[str]):
+    """The real queue behind a gate: a worker gets its next key when it is open. If `busy`, another key seems to wait."""
 
     def __init__(self, *, busy: bool) -> None:
-        super().__init__(_OneSecond())
+        super().__init__(OneSecond())
         self.open = False
         self._busy = busy
 
@@ -278,7 +285,7 @@ class _GatedQueue(RateLimitingQueue[str]):
 
 
 class _Tenure:
-    """The time in office: since a version that the world tells."""
+    """The leadership term, which began at a version of the job that the world chooses."""
 
     def __init__(self) -> None:
         self.since = NEVER
@@ -291,27 +298,31 @@ class _Tenure:
 
 
 @dataclass(slots=True)
-class _Body:
-    """The operator's objects."""
+class Body:
+    """The operator's objects. `stores` are in the order of the operator's resources."""
 
-    controller: TFJobController
+    controller: Any
     workers: Controller
-    queue: _GatedQueue
+    queue: GatedQueue
     leadership_term: _Tenure | None
-    stores: dict[str, _Store] = field(default_factory=dict)
+    stores: dict[str, Store] = field(default_factory=dict)
 
 
 class Operator:
-    """Steps of the operator, each computed once. Close it at the end."""
+    """Steps of the operator, each computed once. Close it at the end. A subclass builds another controller."""
+
+    resources: ClassVar[tuple[str, ...]] = (TFJOBS.plural, PODS.plural, SERVICES.plural)
+    job_class: ClassVar[type] = TFJob
 
     def __init__(self, office: Office | None = None) -> None:
-        """Without an `office` it does not know since when it leads; with one it may have other jobs to see to."""
+        """Without an `office` it does not know since when it leads; a `busy` one seems to have other jobs waiting."""
         self._loop = StepLoop()
-        self._clock = _Clock(self._loop)
-        self._client = _WaitingClient()
-        self._recorder = _SilentRecorder(self._client, self._clock)
-        self._body = self._build(office)
-        self._freezer = Freezer(self._body, (RestClient, EventRecorder, JobMetrics, Controller, _Clock, _OneSecond))
+        self.clock = _Clock(self._loop)
+        self.client = self.new_client()
+        self.recorder = _SilentRecorder(self.client, self.clock)
+        self._body = self.build(office)
+        surroundings = (RestClient, EventRecorder, JobMetrics, Controller, _Clock, OneSecond)
+        self._freezer = Freezer(self._body, surroundings, self.job_class)
         self._minds: dict[Any, Mind] = {}
         self._shapes: dict[Any, int] = {}
         self._steps: dict[Any, Mind] = {}
@@ -321,12 +332,13 @@ class Operator:
         structlog.configure(processors=[self._log], wrapper_class=structlog.make_filtering_bound_logger("error"))
 
     def close(self) -> None:
-        """Give back what was borrowed of the process."""
+        """Restore the logging configuration, and close the loop."""
         structlog.configure(**self._logging)
         self._loop.close()
 
-    def born(self, epoch: int, cached: tuple[tuple[Job | Child, ...], ...] = ((), (), ()), since: Rv = ALWAYS) -> Mind:
+    def born(self, epoch: int, cached: tuple[tuple[Job | Child, ...], ...] | None = None, since: Rv = ALWAYS) -> Mind:
         """A new life of the operator, whose first lists have brought `cached`, and which leads since a version of the job."""
+        cached = ((),) * len(self.resources) if cached is None else cached
         return self._memoised(("born", epoch, cached, since), lambda: self._play_birth(epoch, cached, since))
 
     def step(self, mind: Mind, epoch: int, *heard: Any) -> Mind:
@@ -353,10 +365,10 @@ class Operator:
         self._wake(*self._blank, epoch)
         if body.leadership_term is not None:
             body.leadership_term.since = since
-        for resource, items in zip(RESOURCES, cached, strict=True):
+        for resource, items in zip(self.resources, cached, strict=True):
             for item in items:
                 body.stores[resource].put(item, initial=True)
-        body.controller.feed()
+        self.begin(body)
         return self._fall_asleep(body, epoch, None, ())
 
     def _play(self, mind: Mind, epoch: int, heard: tuple[Any, ...]) -> Mind:
@@ -372,7 +384,7 @@ class Operator:
                 self._loop.settle()
             else:
                 self._hear(body, *each)
-        syncing = work is not None and bool(self._client.waiting)
+        syncing = work is not None and bool(self.client.waiting)
         if syncing:
             asleep = self._fall_asleep(body, epoch, start, history)
         if work is not None:
@@ -381,15 +393,15 @@ class Operator:
             assert work.done(), "the worker does not end"
         return asleep if syncing else self._fall_asleep(body, epoch, None, ())
 
-    def _hear(self, body: _Body, what: str, *details: Any) -> None:
+    def _hear(self, body: Body, what: str, *details: Any) -> None:
         if what == "deliver":
             body.stores[details[0]].deliver(details[1])
         elif what == "replace":
             body.stores[details[0]].replace(details[1])
         elif what == "answer":
-            assert details[0] in self._client.waiting, f"a replay went another way: {self._errors}"
-            call, future = self._client.waiting.pop(details[0])
-            self._client.log.append((call, details[1]))
+            assert details[0] in self.client.waiting, f"a replay went another way: {self._errors}"
+            call, future = self.client.waiting.pop(details[0])
+            self.client.log.append((call, details[1]))
             future.set_result(details[1])
         elif what == "nudge":
             body.queue.add(KEY)
@@ -399,23 +411,23 @@ class Operator:
 
     def _wake(self, memory: Any, rvs: tuple[Rv, ...], epoch: int) -> None:
         self._loop.reset()
-        self._client.begin()
-        self._clock.epoch = epoch
+        self.client.begin()
+        self.clock.epoch = epoch
         asyncio.events._set_running_loop(self._loop)
         try:
             self._freezer.restore(memory, rvs)
         finally:
             asyncio.events._set_running_loop(None)
 
-    def _fall_asleep(self, body: _Body, epoch: int, start: Mind | None, history: tuple[Any, ...]) -> Mind:
+    def _fall_asleep(self, body: Body, epoch: int, start: Mind | None, history: tuple[Any, ...]) -> Mind:
         if self._errors:
             raise CrashError("\n".join(self._errors))
         memory, memory_rvs = self._freezer.freeze(self._loop.now)
         calls = None
         log: tuple[Any, ...] = ()
         if start is not None:
-            calls = tuple(call for call, _ in self._client.waiting.values())
-            log = tuple(self._client.log)
+            calls = tuple(call for call, _ in self.client.waiting.values())
+            log = tuple(self.client.log)
         key = (start, log, calls, memory, memory_rvs, epoch)
         mind = self._minds.get(key)
         if mind is None:
@@ -432,7 +444,9 @@ class Operator:
                 calls=calls,
                 ready=body.queue.is_ready,
                 due=self._due(),
-                cached=tuple(tuple(sorted(store.held.values())) for store in map(body.stores.__getitem__, RESOURCES)),
+                cached=tuple(
+                    tuple(sorted(store.held.values())) for store in map(body.stores.__getitem__, self.resources)
+                ),
             )
         return mind
 
@@ -440,29 +454,37 @@ class Operator:
         timers = [handle.when() - self._loop.now for handle in self._loop._scheduled if not handle.cancelled()]
         return None if not timers else 1 if min(timers) <= 1.0 else LONG_S
 
-    def _build(self, office: Office | None) -> _Body:
-        client = self._client
-        queue = _GatedQueue(busy=office == "busy")
+    def new_client(self) -> WaitingClient:
+        """The client of the controller."""
+        return WaitingClient()
+
+    def begin(self, body: Body) -> None:
+        """Let the controller begin to work."""
+        body.controller.feed()
+
+    def build(self, office: Office | None) -> Body:
+        """The operator's objects."""
+        queue = GatedQueue(busy=office == "busy")
         leadership_term = None if office is None else _Tenure()
         indices: tuple[dict[str, Any], ...] = ({}, dict(CHILD_INDEXERS), dict(CHILD_INDEXERS))
         stores = {
-            resource: _Store(resource, Indexer(index), client)
-            for resource, index in zip(RESOURCES, indices, strict=True)
+            resource: Store(resource, Indexer(index), self.client)
+            for resource, index in zip(self.resources, indices, strict=True)
         }
         jobs, pods, services = (cast("Any", store) for store in stores.values())
-        config_maps = cast("Any", _Store("configmaps", Indexer(CHILD_INDEXERS), client))
+        config_maps = cast("Any", Store("configmaps", Indexer(CHILD_INDEXERS), self.client))
         controller = new_controller(
             Caches(jobs, pods, services, config_maps),
-            client,
-            self._recorder,
+            self.client,
+            self.recorder,
             queue,
-            clock=self._clock,
+            clock=self.clock,
             metrics=JobMetrics(),
             leadership_term=cast("Any", leadership_term),
-            delays=Delays(self._clock, cast("Any", _OneSecond())),
+            delays=Delays(self.clock, cast("Any", OneSecond())),
         )
-        workers = Controller("tfjob", controller.sync, queue=queue, clock=self._clock)
-        return _Body(controller, workers, queue, leadership_term, stores)
+        workers = Controller("tfjob", controller.sync, queue=queue, clock=self.clock)
+        return Body(controller, workers, queue, leadership_term, stores)
 
     def _log(self, _logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         self._errors.append(f"{event} {traceback.format_exc()}")

@@ -1,30 +1,32 @@
-"""Walks every world that can be reached, once each, and then asks of every one whether it comes to rest.
+"""Visits every world that can be reached, once each, and then checks that each one leads to rest.
 
-Worlds are visited in the order of how many surprises it takes to get there, so that each is seen first with the fewest, and
-once is enough. A world is known by its key: all of it, but for the numbers of the job's versions.
+Worlds are visited in the order of the number of surprises that lead to them, so that each is first seen with the fewest, and
+once is enough. A world is identified by its key: all of it, except the numbers of the job's versions.
 """
 
 from __future__ import annotations
 
 import gc
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from worlds.judge import at_rest, judge_rest
-from worlds.moves import PROGRESS, SURPRISE, Rules
+from worlds.moves import TFJobRules
 from worlds.operator import CrashError, Operator
+from worlds.rules import PROGRESS, SURPRISE
 from worlds.values import Rv, shape
 from worlds.world import State, WrongError, create_job, observed, require, stranger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from worlds.moves import Move
+    from worlds.rules import Move, Rules
     from worlds.settings import Setting
 
 MOST: Final = 20_000_000
-"""Worlds; more do not fit into memory."""
+"""A number of worlds; more do not fit into memory."""
 
 
 @dataclass(slots=True)
@@ -47,32 +49,81 @@ class Report:
 
 @dataclass(slots=True)
 class _Node:
-    """A world on the way: where it came from, and which worlds progress leads to."""
+    """A world of the search: the world and the move that it came from, and the worlds that moves of progress lead to."""
 
     parent: int
     move: Move
-    world: State | None
+    world: Any
     surprises: int
     onward: list[int] = field(default_factory=list)
+
+
+class Model(ABC):
+    """What a search is about: jobs of one kind, with their cluster, and what is right for them."""
+
+    def __init__(self, setting: Setting, operator: Operator) -> None:
+        self.setting = setting
+        self.operator = operator
+        self.rules: Rules[Any] = self.make_rules()
+
+    @abstractmethod
+    def make_rules(self) -> Rules[Any]:
+        """All that can happen."""
+
+    @abstractmethod
+    def beginning(self) -> Any:
+        """The first world."""
+
+    @abstractmethod
+    def at_rest(self, world: Any) -> bool:
+        """Whether the operator has nothing to do, and no event is on its way to it."""
+
+    @abstractmethod
+    def judge_rest(self, world: Any) -> None:
+        """Judge a world in which nothing more happens by itself. Raises WrongError."""
+
+
+class TFJobs(Model):
+    """Jobs of the first controller."""
+
+    def make_rules(self) -> Rules[Any]:
+        """See `moves`."""
+        return TFJobRules(self.setting, self.operator)
+
+    def beginning(self) -> State:
+        """The first world: a job was created, and the operator has not heard of it."""
+        setting = self.setting
+        world = State(self.operator.born(0), kubernetes=setting.kubernetes, tenured=setting.office is not None)
+        if setting.has_stranger:
+            world = world._replace(pods=(stranger("Worker", 0),))
+        return observed(create_job(world, "job-1", setting.raw))
+
+    def at_rest(self, world: State) -> bool:
+        """See `judge.at_rest`."""
+        return at_rest(world)
+
+    def judge_rest(self, world: State) -> None:
+        """See `judge.judge_rest`."""
+        judge_rest(world)
 
 
 class Search:
     """One search."""
 
-    def __init__(self, setting: Setting, operator: Operator, surprises: int) -> None:
-        self._setting = setting
-        self._operator = operator
-        self._rules = Rules(setting, operator)
+    def __init__(self, model: Model, surprises: int) -> None:
+        self._model = model
+        self._operator = model.operator
+        self._rules = model.rules
         self._surprises = surprises
         self._nodes: list[_Node] = []
         self._numbers: dict[Any, int] = {}
         self._shapes: dict[Any, tuple[Any, tuple[Rv, ...]]] = {}
         self._waiting: list[deque[int]] = [deque() for _ in range(surprises + 1)]
-        self.report = Report(setting.name, surprises)
+        self.report = Report(model.setting.name, surprises)
 
     def run(self) -> Report:
-        """Visit every world. Raises WrongError, with the way that leads there, for the first one that is wrong."""
-        self._meet(-1, (), self._beginning(), 0)
+        """Visit every world. Raises WrongError, with the moves that lead there, for the first one that is wrong."""
+        self._meet(-1, (), self._model.beginning(), 0)
         resting = []
         for spent, waiting in enumerate(self._waiting):
             while waiting:
@@ -81,7 +132,7 @@ class Search:
                 if world is None:  # seen before, with fewer surprises
                     continue
                 self._visit(number, world, spent)
-                if at_rest(world) and not self._nodes[number].onward:
+                if self._model.at_rest(world) and not self._nodes[number].onward:
                     resting.append(number)
                 self._nodes[number].world = None
         self._all_come_to_rest(resting)
@@ -89,15 +140,7 @@ class Search:
         self.report.steps = self._operator.played
         return self.report
 
-    def _beginning(self) -> State:
-        world = State(
-            self._operator.born(0), kubernetes=self._setting.kubernetes, tenured=self._setting.office is not None
-        )
-        if self._setting.has_stranger:
-            world = world._replace(pods=(stranger("Worker", 0),))
-        return observed(create_job(world, "job-1", self._setting.raw))
-
-    def _visit(self, number: int, world: State, spent: int) -> None:
+    def _visit(self, number: int, world: Any, spent: int) -> None:
         node = self._nodes[number]
         move: Move = ()
         try:
@@ -106,24 +149,24 @@ class Search:
                 if move[0] == PROGRESS and met != number:
                     node.onward.append(met)
                 self.report.moves += 1
-            if not node.onward and at_rest(world):
+            if not node.onward and self._model.at_rest(world):
                 move = ("at rest",)
-                judge_rest(world)
+                self._model.judge_rest(world)
                 self._stays_at_rest(world)
         except (WrongError, CrashError) as error:
-            error.add_note(f"in: {world._replace(mind=None)}")  # type: ignore[arg-type]
+            error.add_note(f"in: {world._replace(mind=None)}")
             error.add_note(f"cache: {world.mind.cached}")
             error.add_note("\n".join(f"{step}" for step in (*self._way_to(number), f"after {move}")))
             raise
 
-    def _stays_at_rest(self, world: State) -> None:
+    def _stays_at_rest(self, world: Any) -> None:
         """Neither an event without a reason nor a new life may find anything to do."""
         for mind in (world.mind, self._operator.born(world.epoch, world.mind.cached, world.head)):
             nudged = self._operator.step(mind, world.epoch, "nudge")
             looked = self._operator.step(nudged, world.epoch, "start")
             require(looked.calls is None, f"at rest, and looked at again: {looked.calls}")
 
-    def _meet(self, parent: int, move: Move, world: State, spent: int) -> int:
+    def _meet(self, parent: int, move: Move, world: Any, spent: int) -> int:
         key = self._key(world)
         number = self._numbers.setdefault(key, len(self._nodes))
         if number == len(self._nodes):
@@ -137,7 +180,7 @@ class Search:
                 self._waiting[spent].append(number)
         return number
 
-    def _key(self, world: State) -> Any:
+    def _key(self, world: Any) -> Any:
         """The world, with the job's versions in it numbered in their order."""
         versioned = (world.job, world.pending_jobs, world.answered, world.adrift)
         known = self._shapes.get(versioned)
@@ -150,11 +193,7 @@ class Search:
             world.mind.shape,
             known[0],
             tuple([order[rv] for rv in rvs_of_all]),
-            world.pods,
-            world.services,
-            world.pending_pods,
-            world.pending_services,
-            world[11:],
+            world.unversioned,
         )
 
     def _way_to(self, number: int) -> Iterator[Move]:
@@ -166,7 +205,7 @@ class Search:
         return reversed(way[:-1])
 
     def _all_come_to_rest(self, resting: list[int]) -> None:
-        """From every world progress alone can lead to rest: then, as nothing waits for ever, it does."""
+        """Check that moves of progress lead from every world to rest: as none of them waits for ever, rest is then reached."""
         before: list[list[int]] = [[] for _ in self._nodes]
         for number, node in enumerate(self._nodes):
             for onward in node.onward:
@@ -186,12 +225,16 @@ class Search:
 
 
 def search(setting: Setting, surprises: int) -> Report:
-    """Search all worlds of one setting."""
-    operator = Operator(setting.office)
+    """Search all worlds of one setting of the first controller."""
+    return search_model(TFJobs(setting, Operator(setting.office)), surprises)
+
+
+def search_model(model: Model, surprises: int) -> Report:
+    """Search all worlds of a model, and close its operator."""
     gc.collect()
     gc.disable()
     try:
-        return Search(setting, operator, surprises).run()
+        return Search(model, surprises).run()
     finally:
         gc.enable()
-        operator.close()
+        model.operator.close()

@@ -1,4 +1,4 @@
-"""The small jobs whose worlds are exhausted, and what may happen to each of them."""
+"""The small jobs whose worlds are searched exhaustively, and what may happen to each of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from fakes.jobs import replica, template
 from hack.kubernetes_versions import NEWEST, OLDEST
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import RestartPolicy, SuccessPolicy
-from worlds.kubelet import RESTART, RESTART_ALL
 from worlds.values import SIDECAR
 from worlds.world import create_job, delete_job, edit_job
 
@@ -23,28 +22,27 @@ if TYPE_CHECKING:
     from worlds.world import State
 
 FAILURES: Final = {"error": 1, "killed": 137, "rule": 42}
-"""Ways for a pod to fail by its own doing, with exit codes: for good, such that ExitCode restarts it, and such that a rule of
-its container is about it, where it has one."""
+"""Ways in which a pod may fail by itself, with exit codes: one that is permanent, one with which ExitCode restarts it, and
+one to which a rule of its container applies, if it has one."""
 
 
 @dataclass(frozen=True)
 class Setting:
     """A job, and what may happen to it.
 
-    `surprises` are how many of the moves listed in `may` may happen altogether; `script` are the user's edits, in their order,
-    each at any moment. What concerns resources not in `lags` takes no time: their events are heard of, and calls about them
-    carried out and answered, at once; of the others at most `lag` events are on their way. A call whose verb and resource are
-    not in `open` is answered at once when it was carried out. `runs_at_once` spares a pod the time in which it waits for its
-    node. `kubernetes` is the version of API server and kubelets; without one the end of a pod is a single step. Settings that
-    are not for `everyday` take minutes. `office` is for an operator that knows since when it leads, and has other jobs to see
-    to or not.
+    `surprises` is how many of the moves listed in `may` may happen altogether; `script` lists the user's edits, in their
+    order, each at any moment. Events of resources that are not in `lags` are delivered at once, and calls for them carried out
+    and answered at once; of each of the others at most `lag` events are under way. If verb and resource of a call are not in
+    `open`, its response arrives at the moment when it is carried out. With `runs_at_once` a pod does not wait for its node.
+    `kubernetes` is the version of API server and kubelets; without one the end of a pod is a single step. Settings without
+    `everyday` take minutes. With `office` the operator knows since when it leads; a `busy` one has other keys in its queue.
     """
 
     name: str
     spec: dict[str, Any]
     may: tuple[str, ...]
     surprises: int = 1
-    script: tuple[Callable[[State], State], ...] = ()
+    script: tuple[Callable[[Any], Any], ...] = ()
     lag: int = 1
     lags: frozenset[str] = frozenset({"tfjobs", "pods"})
     open: frozenset[tuple[str, str]] = frozenset({("patch", "tfjobs")})
@@ -72,7 +70,7 @@ def spec(**replicas: tuple[int, str]) -> dict[str, Any]:
 
 
 def with_policy(given: dict[str, Any], **policy: Any) -> dict[str, Any]:
-    """With another run policy."""
+    """The specification with these fields in its run policy."""
     return given | {"runPolicy": given.get("runPolicy", {}) | policy}
 
 
@@ -86,6 +84,10 @@ def edit(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[State]
 
     return made
 
+
+RESTART: Final = "Restart"
+RESTART_ALL: Final = "RestartAllContainers"
+"""What rules of containers can ask for."""
 
 SUSPEND: Final = edit(lambda given: with_policy(given, suspend=True))
 RESUME: Final = edit(lambda given: with_policy(given, suspend=False))
@@ -112,12 +114,12 @@ def delete(world: State) -> State:
 
 
 def delete_children_first(world: State) -> State:
-    """The user deletes the job with its children before it."""
+    """The user deletes the job in the foreground: its children go first."""
     return delete_job(world, foreground=True)
 
 
 def create_again(given: dict[str, Any]) -> Callable[[State], State]:
-    """The user makes another job of the same name, unless there is one still."""
+    """The user creates another job of the same name, unless the first one still exists."""
     return lambda world: world if world.job is not None else create_job(world, "job-2", encoded(given))
 
 
@@ -135,7 +137,7 @@ def with_container(policy: str, *, sidecar: bool = False, **fields: Any) -> dict
 
 
 def with_rule(policy: str, action: str) -> dict[str, Any]:
-    """One worker, of which a rule restarts what ends with 42."""
+    """One worker, with a rule that restarts its container after exit code 42."""
     rule = {"action": action, "exitCodes": {"operator": "In", "values": [42]}}
     return with_container(policy, restartPolicy="Never", restartPolicyRules=[rule])
 
@@ -149,7 +151,7 @@ EVERY_CALL: Final = frozenset((verb, resource) for verb in ("create", "delete", 
 
 
 def _of_pods(name: str, given: dict[str, Any], may: tuple[str, ...], surprises: int = 1, **fields: Any) -> Setting:
-    """A setting about the ends of pods, on the newest version where none is said."""
+    """A setting about the ends of pods, by default on the newest version."""
     usual: dict[str, Any] = {"lags": VIEWS_OF_PODS, "kubernetes": NEWEST, "runs_at_once": True}
     return Setting(name, given, may, surprises, **usual | fields)
 

@@ -1,4 +1,4 @@
-"""The checker can fail: with each of these bugs in the operator, all of which operators have had, it says what is wrong."""
+"""The checker can fail: it finds each of these bugs when it is put into the operator. All of them occurred in operators."""
 
 from __future__ import annotations
 
@@ -12,17 +12,29 @@ from hack.kubernetes_versions import NEWEST
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.types import TFJobSpec
+from tfjob_operator.controller.jobs import pod_end
+from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.pod_end import is_final
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob import view
 from tfjob_operator.controller.tfjob.confirmation import Confirmer
-from tfjob_operator.controller.tfjob.decide import clean_up, held, pod_end, replicas, restarts, status_draft
-from tfjob_operator.controller.tfjob.decide.pod_end import is_final
+from tfjob_operator.controller.tfjob.decide import clean_up, held, replicas, restarts, status_draft
 from tfjob_operator.controller.tfjob.executor import Executor
-from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.handlers import ChildHandler
-from worlds.kubelet import RESTART, RESTART_ALL
 from worlds.search import search
-from worlds.settings import BESIDE, BREAK, ONE, SUSPEND, TWO, VIEWS_OF_PODS, Setting, with_policy, with_rule
+from worlds.settings import (
+    BESIDE,
+    BREAK,
+    ONE,
+    RESTART,
+    RESTART_ALL,
+    SUSPEND,
+    TWO,
+    VIEWS_OF_PODS,
+    Setting,
+    with_policy,
+    with_rule,
+)
 from worlds.world import WrongError
 
 if TYPE_CHECKING:
@@ -45,12 +57,12 @@ TWICE: Final = Setting(
 
 
 def expectations_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    """What was made and is not seen yet is made again."""
+    """A child that was created and is not in the cache yet is created again."""
     patch.setattr(Expectations, "satisfied", lambda *_: True)
 
 
 def views_are_not_proved(patch: pytest.MonkeyPatch) -> None:
-    """Children are made on a view that may be old."""
+    """Children are created from a view that may be stale."""
 
     async def confirm(*_: Any) -> None:
         """Believe it."""
@@ -59,7 +71,7 @@ def views_are_not_proved(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_status_comes_last(patch: pytest.MonkeyPatch) -> None:
-    """Children are made before the write that would have shown the view to be old."""
+    """Children are created before the write that would have shown that the view is stale."""
     carry_out = Executor.carry_out
 
     async def early(self: Any, seen: View, decided: Plan) -> None:
@@ -76,12 +88,12 @@ def successes_are_not_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def successes_are_not_kept_in_memory(patch: pytest.MonkeyPatch) -> None:
-    """What was seen while the window for counters is open is forgotten with the pod."""
+    """A success that was seen while the window for counters is open is forgotten when its pod is gone."""
     patch.setattr(view, "_with_unwritten", lambda job, _unwritten: job)
 
 
 def failures_are_not_counted(patch: pytest.MonkeyPatch) -> None:
-    """A pod is deleted to be made again, and nothing tells that it has failed."""
+    """A failed pod is deleted to be created again, and its failure is not recorded."""
     patch.setattr(status_draft, "account", lambda records, *_: tuple(records))
 
 
@@ -107,32 +119,32 @@ def a_failed_sync_is_dropped(patch: pytest.MonkeyPatch) -> None:
 
 
 def clean_up_goes_by_the_phase(patch: pytest.MonkeyPatch) -> None:
-    """M1: a pod whose containers have ended, and whose phase does not say so yet, is taken with its logs."""
+    """M1: a pod whose containers have ended, and whose phase does not say so yet, is deleted with its logs."""
     patch.setattr(clean_up, "to_clean_up", old_judgements.to_clean_up)
 
 
 def clean_up_goes_by_the_outcome(patch: pytest.MonkeyPatch) -> None:
-    """What has done its work is kept, though a sidecar of it runs on."""
+    """A pod whose main container has ended is kept, though its sidecar still runs."""
     patch.setattr(replicas, "has_ended", lambda pod: is_final(pod, pod.status.container_statuses[0]))
 
 
 def a_request_is_reckoned_from_its_end(patch: pytest.MonkeyPatch) -> None:
-    """M2, M10: the time of a request is deletionTimestamp less grace, whatever the grace; Succeeded is never an answer."""
+    """M2, M10: the time of a delete is taken as deletionTimestamp less grace, whatever the grace; Succeeded always counts."""
     patch.setattr(replicas, "was_stopped", old_judgements.was_stopped)
 
 
 def a_longer_grace_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """M2: a pod that was asked to go with more grace than its own looks as if it was asked when that was shortened."""
+    """M2: a pod that was deleted with more grace than its own seems to have been deleted when the grace was shortened."""
     patch.setattr(restarts, "goes_with_more_grace", lambda _pod: False)
 
 
 def the_pods_policy_decides(patch: pytest.MonkeyPatch) -> None:
-    """M3: whether an end is final is asked of the replica's policy, and not of the container's and its rules."""
+    """M3: the replica's policy decides whether an end is final, instead of the container's policy and rules."""
     patch.setattr(replicas, "is_final", old_judgements.is_final)
 
 
 def rejections_are_a_list(patch: pytest.MonkeyPatch) -> None:
-    """M4: a pod that a kubelet turned away for a reason that is not in it has failed by itself."""
+    """M4: a pod that a kubelet rejected for a reason that is not in the list counts as failed by itself."""
     known = ("UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError", "OutOf")
     patch.setattr(pod_end, "_is_rejected", lambda pod: pod.status.reason.startswith(known))
 
@@ -143,7 +155,7 @@ def an_edit_ends_what_has_begun(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_held_is_looked_after(patch: pytest.MonkeyPatch) -> None:
-    """U4: a job is judged by the last specification that was good, though its owner has another one in mind."""
+    """U4: a held job is judged by its last valid specification, though its owner has edited it."""
     good: dict[str, Any] = {}
 
     def kept(job: TFJob, spec: Any, *_: Any) -> Any:
@@ -155,7 +167,7 @@ def what_is_held_is_looked_after(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_deadline_waits_for_the_mending(patch: pytest.MonkeyPatch) -> None:
-    """U4: the limits of a job that is held are not heeded."""
+    """U4: the limits of a held job are ignored."""
     patch.setattr(held, "past_deadline", lambda *_: None)
     patch.setattr(held, "until_deadline", lambda *_: None)
 
@@ -192,7 +204,7 @@ def a_deadline_waits_for_the_mending(patch: pytest.MonkeyPatch) -> None:
     ids=lambda value: value.__name__ if callable(value) else "",
 )
 def test_it_finds(bug: Bug, setting: Setting, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stops at the first wrong step, and shows the way there."""
+    """The search stops at the first wrong step, and shows the moves that lead there."""
     bug(monkeypatch)
     with pytest.raises(WrongError, match=complaint) as caught:
         search(setting, setting.surprises)

@@ -1,8 +1,8 @@
-"""Every world that a small job can get into: nothing wrong is ever done, and from each one the cluster comes to rest as asked.
+"""Every world that a small job can get into: nothing wrong is ever done, and each world comes to rest as the user asked.
 
-Eventually stable reconciliation, as Anvil proves it, by exhaustion: the real plan, expectations, queue, stores, executor and
-status writer against a model of API server, kubelet and user, in every order in which things can happen. What goes wrong
-(crashes, lost answers, failing pods ...) is bounded in number, and everything else only by the size of the job.
+This is what Anvil proves as eventually stable reconciliation, here by exhaustive search: the real plan, expectations, queue,
+stores, executor and status writer run against a model of API server, kubelet and user, in every order in which things can
+happen. Only the number of failures (crashes, lost responses, failing pods ...) and the size of the job are bounded.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def test_every_world_is_safe_and_leads_to_rest(
     record_property: Callable[[str, object], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """B42, EX-04, EX-06, EX-08: never two pods for an index, none for a finished one or a job that wants none, no end left.
+    """B42, EX-04, EX-06, EX-08: never two pods for an index, none for a finished one or a job that needs none; an end is final.
 
-    M1, M2, M3, M4, M10: what has ended stays, and no end is taken for another.
+    M1, M2, M3, M4, M10: pods that have ended stay, and no kind of end is mistaken for another.
     """
     surprises = setting.surprises
     if not setting.everyday and deep is None:
@@ -46,6 +46,6 @@ def test_every_world_is_safe_and_leads_to_rest(
 
 
 def test_the_same_search_sees_the_same_worlds() -> None:
-    """A failure can be looked at again."""
+    """Two searches of one setting find the same, so that a failure can be reproduced."""
     setting = next(setting for setting in SETTINGS if setting.name == "a stranger in the way")
     assert search(setting, 0) == search(setting, 0)

@@ -1,7 +1,7 @@
 """What a world is made of: objects, events and calls as small hashable tuples, and the structs that the operator sees.
 
-A world is compared with every other one, so its parts are plain tuples. Versions of the job are `Rv`s: they are compared for
-equality alone, by the operator as by the API server, so two worlds that differ in their numbers alone are one world.
+A world is compared with every other one, so its parts are plain tuples. Versions of the job are `Rv`s: the operator and the
+API server compare them only for equality, so two worlds that differ only in their numbers are the same world.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tfjob_operator.api.meta import ObjectMeta, OwnerReference
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
-from tfjob_operator.controller.tfjob.children import ChildLabels, ChildMeta, Pod, Service
+from tfjob_operator.controller.jobs.children import ChildLabels, ChildMeta, Pod, Service
 from worlds.kubelet import has_sidecar, spec_of_pod
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ NAMESPACE: Final = "ns"
 JOB: Final = "j"
 KEY: Final = f"{NAMESPACE}/{JOB}"
 LONG_S: Final = 400
-"""A leap in time: more than expectations live, and than the limits of the jobs here."""
+"""A leap in time, in seconds: longer than expectations live, and than the limits of the jobs here."""
 
 NO_STATUS: Final = b"{}"
 SIDECAR: Final = "sidecar"
@@ -45,7 +45,7 @@ SIDECAR: Final = "sidecar"
 
 
 class Rv(int):
-    """A version of the job. Its number says nothing; `shape` takes it out of what is compared."""
+    """A version of the job. Its number has no meaning, so `shape` removes it from what is compared."""
 
     __slots__ = ()
 
@@ -64,9 +64,10 @@ class Job(NamedTuple):
 class Child(NamedTuple):
     """A pod or a service on the server. `owner` is the UID of its controller, `place` its index; services have no `phase`.
 
-    `exit_code` and `ended` tell how and when the container `tensorflow` terminated, as long as its state says so; `asked` is
-    the grace with which the pod was first asked to go, `grace` that of now, `leaves` its deletionTimestamp; `targeted` and
-    `restarting` are the conditions DisruptionTarget and AllContainersRestarting. Times are seconds since `EPOCH`.
+    `exit_code` and `ended` are how and when the container `tensorflow` terminated, as long as its state says so; `asked` is
+    the grace of the first delete of the pod, `grace` the present one, `leaves` its deletionTimestamp; `targeted` and
+    `restarting` are the conditions DisruptionTarget and AllContainersRestarting. `left`: by the pod's policies this end of
+    `tensorflow` is final, which the status does not say. Times are seconds since `EPOCH`.
     """
 
     name: str
@@ -85,21 +86,22 @@ class Child(NamedTuple):
     ended: int = 0
     targeted: bool = False
     restarting: bool = False
+    left: bool = False
     spec: bytes = b""
 
     @property
     def terminating(self) -> bool:
-        """Whether it was asked to go."""
+        """Whether the pod is being deleted."""
         return self.asked is not None
 
     @property
     def slot(self) -> tuple[str, str, int]:
-        """Whose replica it is."""
+        """The replica that it belongs to."""
         return self.owner, self.type, self.place
 
     @property
     def version(self) -> str:
-        """Changes with it, and with nothing else: a number would tell apart worlds that are the same."""
+        """Its resource version, made from its content: with a number, worlds that are the same would differ."""
         return ".".join(str(part) for part in self[6:-1])
 
 
@@ -112,7 +114,7 @@ class Event(NamedTuple):
 
 class Call(NamedTuple):
     """A request of the operator, the `number`th of its sync. `body` is what is written: a status, or owner, type and index;
-    of a child that is deleted its version. `spec` is that of a pod that is created.
+    for the delete of a child, its version. `spec` is that of a pod that is created.
     """
 
     number: int
@@ -133,7 +135,7 @@ class Answer(NamedTuple):
 
 
 def now_at(epoch: int) -> datetime:
-    """The wall clock: it stands still, so that no two worlds differ by a time stamp, but for leaps."""
+    """The wall clock after so many leaps. Otherwise it stands still, so that no two worlds differ only in a time stamp."""
     return EPOCH + timedelta(seconds=LONG_S * epoch)
 
 
@@ -187,7 +189,7 @@ def pod_struct(child: Child) -> Pod:
 
 
 def _container_statuses(child: Child) -> tuple[ContainerStatus, ...] | None:
-    """Nobody tells of containers before they run, nor of those that were taken away."""
+    """The container statuses; None before containers run, and for a pod that the cluster took away."""
     if child.exit_code is None and (
         child.phase == PodPhase.FAILED or (child.phase == PodPhase.PENDING and not child.restarts)
     ):
@@ -243,7 +245,7 @@ def _labels(child: Child) -> ChildLabels:
 
 
 def shape(value: Any, rvs: list[Rv]) -> Any:
-    """The value without its versions, which go into `rvs` in the order in which they stand in it."""
+    """Return the value without its versions, which are appended to `rvs` in their order."""
     if isinstance(value, Rv):
         rvs.append(value)
         return Rv

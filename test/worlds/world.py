@@ -1,15 +1,15 @@
 """The world outside the operator: API server, kubelet, garbage collector, user; and what has to be remembered to judge.
 
-Everything here is a function from worlds to worlds. What the server answers is what the real one would; what is left out is
-listed in `worlds.moves`.
+Everything here is a function from worlds to worlds. The server responds as the real one would; what is left out is listed in
+`worlds.moves`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, ConditionType
-from tfjob_operator.controller.tfjob.children import child_name
+from tfjob_operator.api.v1.names import child_name
 from worlds.kubelet import OWN_GRACE, asked_to_go, last_delete, stored_spec
 from worlds.values import JOB, NO_STATUS, Answer, Call, Child, Event, Job, Rv, policy_of, spec_of, status_of
 
@@ -26,7 +26,7 @@ Slot = tuple[str, str, int]
 
 
 class Posture(NamedTuple):
-    """What the server's job stands for at one moment: what may be done for it then.
+    """What the job on the server allows the operator to do at one moment.
 
     `mode` is live, suspended, ended, deleting, foreign, held (its specification is wrong, and it has begun), invalid (it has
     not begun) or gone; `finished` are the replicas that have succeeded.
@@ -41,18 +41,18 @@ class Posture(NamedTuple):
 class State(NamedTuple):
     """One state of everything.
 
-    `kubernetes` is the version of API server and kubelets, or None (see `worlds.kubelet`). `pending` are the events that the
-    operator has not heard of yet, for each resource. Of the calls of the operator's sync those in `answered` were carried out,
-    and wait to be heard of; `adrift` are calls of which nobody will hear: their sender is dead or has given up. `births` number
-    the children of a name, `script` counts the user's edits, `epoch` the leaps of time.
+    `kubernetes` is the version of API server and kubelets, or None (see `worlds.kubelet`). The fields `pending_...` are the
+    events of each resource that the operator has not heard of yet. Calls of the operator's sync that are in `answered` were
+    carried out, and their responses are under way; `adrift` are calls whose response nobody will get: their sender is dead or
+    has given up. `births` numbers the children of a name, `script` counts the user's edits, `epoch` the leaps of time.
 
-    For judgement only: `finished`, the replicas that must not run again; `known`, those of them that this life of the operator
-    has seen; `done`, the replicas of which a pod has ended well without being asked to, and `lost`, those of which one has
-    ended otherwise; `failures`, how often each replica failed by its own doing; `postures`, what the job stood for since this
-    sync began; `made`, the children (resource, UID) of which this life of the operator was told that they are made, and not
-    yet by a watch; `untouched`, what jobs stood for that nobody has written a status to; `begun`, the jobs that have had a pod,
-    by their UID, and the generation that they had then; `refused`, those of which a pod was refused. `tenured` says that the
-    operator leads since a moment that it knows: then it may act on any version of a job that was made since and is untouched.
+    Only for judging: `finished`, the replicas that must not run again; `known`, those of them that this life of the operator
+    has seen; `done`, the replicas of which a pod has succeeded without being asked to stop, and `lost`, those of which one has
+    ended otherwise; `failures`, how often each replica failed by itself; `postures`, those of the job since this sync began;
+    `made`, the children (resource, UID) whose creation was confirmed to this life of the operator, but of which no watch has
+    told it yet; `untouched`, the postures of jobs without a status; `begun`, the jobs that have had a pod, by their UID, and
+    the generation that they had then; `refused`, those of which a pod was refused. `tenured` says that the operator knows since
+    when it leads: then it may act on any version of a job that was created since and is untouched.
     """
 
     mind: Mind
@@ -81,6 +81,11 @@ class State(NamedTuple):
     begun: tuple[tuple[str, int], ...] = ()
     refused: frozenset[str] = frozenset()
 
+    @property
+    def unversioned(self) -> tuple[Any, ...]:
+        """All fields that hold no version of the job, except the operator's mind."""
+        return (self.pods, self.services, self.pending_pods, self.pending_services, self[11:])
+
 
 PENDING: Final = {TFJOBS: "pending_jobs", PODS: "pending_pods", SERVICES: "pending_services"}
 
@@ -90,13 +95,13 @@ class WrongError(AssertionError):
 
 
 def require(condition: object, message: str) -> None:
-    """What must be true."""
+    """Raise WrongError unless the condition is true."""
     if not condition:
         raise WrongError(message)
 
 
 def posture(world: State) -> Posture:
-    """What the job stands for now."""
+    """The posture of the job now."""
     job = world.job
     if job is None:
         return Posture("", "gone", b"", frozenset())
@@ -123,12 +128,12 @@ def mode_of(world: State, job: Job) -> str:
 
 
 def has_begun(world: State, job: Job) -> bool:
-    """Whether it has had a pod, or the operator has written that it sets out to make one."""
+    """Whether the job has had a pod, or the operator has written that it is about to create one."""
     return job.uid in dict(world.begun) or status_of(job.status).begun is not None
 
 
 def observed(world: State) -> State:
-    """Note what the job stands for, while a sync is under way, and which children the operator has heard of."""
+    """Note the job's posture while a sync is under way, and which children the operator has heard of."""
     if world.made:
         unheard = {(PODS, event.item.uid) for event in world.pending_pods if event.type == "ADDED"}
         unheard |= {(SERVICES, event.item.uid) for event in world.pending_services if event.type == "ADDED"}
@@ -143,7 +148,7 @@ def observed(world: State) -> State:
 
 
 def _noted_as_untouched(world: State, job: Job) -> State:
-    """Note what a job stands for as long as it has no status."""
+    """Note the postures of a job as long as it has no status."""
     if job.status == NO_STATUS:
         noted = world.untouched | {posture(world)._replace(finished=frozenset())}
     else:
@@ -197,14 +202,14 @@ def children(world: State, resource: str) -> tuple[Child, ...]:
 
 
 def put_child(world: State, resource: str, child: Child) -> State:
-    """Store a child, in the place of the one of that name."""
+    """Store a child; it replaces the one of that name."""
     others = tuple(other for other in children(world, resource) if other.name != child.name)
     event = "MODIFIED" if len(others) < len(children(world, resource)) else "ADDED"
     return _with_children(world, resource, (*others, child), Event(event, child))
 
 
 def remove_child(world: State, resource: str, child: Child) -> State:
-    """A child is gone. If it was a success that nobody has noted, then nobody can know of it any more."""
+    """Remove a child. If it had succeeded and nobody has noted that, nobody can know it any more."""
     others = tuple(other for other in children(world, resource) if other != child)
     world = _with_children(world, resource, others, Event("DELETED", child))
     if child.slot in world.finished and child.slot not in written_as_finished(world) | world.known:
@@ -213,7 +218,7 @@ def remove_child(world: State, resource: str, child: Child) -> State:
 
 
 def end_child(world: State, resource: str, child: Child, grace: int = OWN_GRACE) -> State:
-    """Delete a child: a pod that runs has to be ended by its kubelet first, one that has ended goes at once."""
+    """Delete a child: a running pod has to be ended by its kubelet first, one that has ended is removed at once."""
     if resource != PODS or child.uid == STRANGER:
         return remove_child(world, resource, child)
     if child.phase == "Running" and grace:
@@ -228,18 +233,18 @@ def end_child(world: State, resource: str, child: Child, grace: int = OWN_GRACE)
 def _with_children(world: State, resource: str, found: tuple[Child, ...], event: Event) -> State:
     ordered = tuple(sorted(found))
     if event.item.uid == STRANGER:
-        return world._replace(pods=ordered)  # it does not bear our labels, so no watch of ours tells of it
+        return world._replace(pods=ordered)  # it lacks our labels, so our watches do not show it
     if resource == PODS:
         return world._replace(pods=ordered, pending_pods=(*world.pending_pods, event))
     return world._replace(services=ordered, pending_services=(*world.pending_services, event))
 
 
 STRANGER: Final = "stranger"
-"""The UID of a pod that bears the name of one of ours, and is somebody else's."""
+"""The UID of a pod that has the name of one of ours and belongs to another owner."""
 
 
 def stranger(replica_type: str, index: int) -> Child:
-    """Such a pod."""
+    """A pod of another owner with the name that a replica needs."""
     name = child_name(JOB, replica_type, index)
     return Child(name, STRANGER, "another", "ReplicaSet", replica_type, index, "Running")
 
@@ -265,7 +270,7 @@ def finished_in(job: Job) -> frozenset[Slot]:
 
 
 def carry_out(world: State, call: Call) -> tuple[State, Answer]:
-    """What the server makes of a request, and what it answers."""
+    """Carry out a request; return the world after it, and the response."""
     if call.resource == TFJOBS:
         return _on_job(world, call)
     present = next((child for child in children(world, call.resource) if child.name == call.name), None)

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 async def lose_request(exchange: Exchange) -> web.StreamResponse:
-    """Hang up; the server never hears of it."""
+    """Hang up; the server never sees the request."""
     await exchange.hang_up()
 
 
 async def lose_reply(exchange: Exchange) -> web.StreamResponse:
-    """Let the server act, and hang up instead of telling."""
+    """Pass the request on, and hang up instead of passing the response back."""
     await exchange.forward()
     await exchange.hang_up()
 
@@ -32,7 +32,7 @@ async def black_hole(exchange: Exchange) -> web.StreamResponse:
 
 
 def delay(seconds: float) -> Action:
-    """Pass on late."""
+    """Pass the request on after a delay."""
 
     async def act(exchange: Exchange) -> web.StreamResponse:
         await asyncio.sleep(seconds)
@@ -42,18 +42,18 @@ def delay(seconds: float) -> Action:
 
 
 def rewrite(**query: str) -> Action:
-    """Pass on with another query, to get from the server itself what it answers to that."""
+    """Pass the request on with other query parameters, to get the server's own response to those."""
     return lambda exchange: exchange.forward(query=query)
 
 
 def answer_status(code: int, reason: str, *, cause: str = "", retry_after_s: int = 0) -> Action:
-    """Answer with a Status, as the API server refuses."""
+    """Answer with a Status, as the API server does when it refuses a request."""
     headers = {"Retry-After": str(retry_after_s)} if retry_after_s else {}
     return _answer(code, "application/json", msgspec.json.encode(_status(code, reason, cause, retry_after_s)), headers)
 
 
 def answer_html(code: int) -> Action:
-    """Answer with a page for people, as a load balancer does."""
+    """Answer with an HTML page, as a load balancer does."""
     return _answer(code, "text/html", b"<html><body>Welcome</body></html>")
 
 

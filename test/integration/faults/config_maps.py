@@ -1,4 +1,4 @@
-"""The config maps of a namespace, reached past every proxy: what writers write, and what is true in the end."""
+"""The config maps of a namespace, written and read past every proxy: so tests know what the server really holds."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ WRITERS: Final = 3  # so that conflicts and overtaking happen
 
 
 class ConfigMap(Struct, frozen=True):
-    """A config map; what is in it stays on the server."""
+    """A config map without its data."""
 
     metadata: ObjectMeta
 
 
 class ConfigMapList(Struct, frozen=True):
-    """Some config maps, and the version of the whole."""
+    """A list of config maps, with the resource version of the list."""
 
     metadata: ObjectMeta
     items: list[ConfigMap]
@@ -49,17 +49,17 @@ class _ContentList(Struct, frozen=True):
 
 
 Versions = dict[str, str]
-"""Which objects there are, by key, and in which version."""
+"""The resource version of each object, by key."""
 
 
 def versions_of(items: Iterable[ConfigMap]) -> Versions:
-    """What these objects are."""
+    """The versions of these objects."""
     return {meta_key(item.metadata): item.metadata.resource_version for item in items}
 
 
 @asynccontextmanager
 async def load(step: Callable[[], Awaitable[None]], *, writers: int = 1, pause_s: float = 0.0) -> AsyncIterator[None]:
-    """Repeat a step as long as the block lasts. One that the server refuses is forgotten; none is broken off."""
+    """Repeat a step until the block ends. A step that the server refuses is ignored; one that is under way is not cancelled."""
     done = asyncio.Event()
 
     async def write() -> None:
@@ -83,11 +83,11 @@ class ConfigMaps:
     def __init__(self, client: RestClient, namespace: str) -> None:
         self.namespace = namespace
         self.written: set[tuple[str, str]] = set()
-        """Key and version of all that was created or changed here."""
+        """Key and version of each object that was created or changed here."""
         self._client = client
 
     async def put(self, name: str, data: str = "", labels: dict[str, str] | None = None) -> None:
-        """Create one."""
+        """Create a config map."""
         body = {"metadata": {"name": name, "labels": labels}, "data": {"x": data}}
         self._note(await self._client.create(CONFIG_MAPS, self.namespace, body))
 
@@ -102,12 +102,12 @@ class ConfigMaps:
         await asyncio.gather(*(create() for _ in range(CREATORS)))
 
     async def change(self, name: str, data: str, labels: dict[str, str] | None = None) -> None:
-        """Change one."""
+        """Change a config map."""
         body = {"metadata": {"labels": labels or {}}, "data": {"x": data}}
         self._note(await self._client.patch(CONFIG_MAPS, self.namespace, name, body))
 
     async def delete(self, name: str) -> None:
-        """Delete one."""
+        """Delete a config map."""
         await self._client.delete(CONFIG_MAPS, self.namespace, name)
 
     def churned(self, objects: int, dice: Random, *, pause_s: float = 0.0) -> AbstractAsyncContextManager[None]:
@@ -126,15 +126,15 @@ class ConfigMaps:
                 await self.change(name, data, labels)
 
     async def truth(self, *, label_selector: str = "") -> Versions:
-        """What there is, as etcd has it."""
+        """The versions of all that etcd holds."""
         return versions_of((await self._list(ListOptions(label_selector=label_selector))).items)
 
     async def revision(self) -> int:
-        """Where etcd is."""
+        """The current revision of etcd."""
         return int((await self._list(ListOptions())).metadata.resource_version)
 
     async def contents(self) -> dict[str, str]:
-        """What is in each, by name."""
+        """The data of each config map, by name."""
         listed = msgspec.json.decode(await self._list_bytes(ListOptions()), type=_ContentList)
         return {item.metadata.name: item.data.get("x", "") for item in listed.items}
 

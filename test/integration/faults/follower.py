@@ -1,4 +1,4 @@
-"""An informer behind a proxy, what it asked for, and a handler that checks what it says."""
+"""An informer behind a proxy, the requests that it sent, and a handler that checks its notifications."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Replay:
-    """A handler that builds the collection again from what it is told, and notes what can not follow from what it knows."""
+    """A handler that rebuilds the collection from its notifications, and notes those that contradict earlier ones."""
 
     def __init__(self) -> None:
         self.now: Versions = {}
@@ -29,18 +29,18 @@ class Replay:
         self.faults: list[str] = []
 
     def on_add(self, item: ConfigMap, _is_in_initial_list: bool, /) -> None:
-        """It must be new."""
+        """Check that the object is new."""
         key = key_of(item)
         self._expect(key not in self.now, f"{key} is added twice")
         self._take(item)
 
     def on_update(self, old: ConfigMap, new: ConfigMap, /) -> None:
-        """What it was must be what we know."""
+        """Check that the old object is the last that we were told."""
         self._expect(versions_of([old]).items() <= self.now.items(), f"{key_of(old)} was never told as it was")
         self._take(new)
 
     def on_delete(self, item: ConfigMap | Tombstone[ConfigMap], /) -> None:
-        """It must have been there; a tombstone holds the last that we know."""
+        """Check that the object was there, and that a tombstone holds its last version that we know."""
         key, last = key_of(item), object_of(item).metadata.resource_version
         known = self.now.pop(key, None)
         self._expect(known == last if isinstance(item, Tombstone) else known is not None, f"{key} was not there")
@@ -83,12 +83,12 @@ class Follower:
 
     @property
     def chapter(self) -> list[Seen]:
-        """What was asked since the chapter began."""
+        """The requests since the chapter began."""
         return self.proxy.history[self._begun :]
 
     def story(self) -> list[str]:
-        """The chapter in short. "watch last" begins at the last version seen before it, "list any" takes the newest there is,
-        and "watch" alone follows a list that came back.
+        """The requests of the chapter in short. "watch last" begins at the last version seen before the chapter, "list any" has
+        no version and returns the newest state, and "watch" alone follows a list that succeeded.
         """
         told: list[str] = []
         listed = False
@@ -116,12 +116,12 @@ async def follower(
 ) -> AsyncIterator[Follower]:
     """Follow the config maps of a namespace through a new proxy; with `name` only that one.
 
-    A watch is given up after `idle_s` seconds of silence, any other request after `answer_s`. There is no chance in it: each
-    back-off takes the shortest time that it may.
+    A watch is given up after `idle_s` seconds of silence, any other request after `answer_s`. Nothing is random: each
+    back-off lasts the shortest time allowed.
     """
     async with Proxy(plane.kubeconfig) as proxy, HttpTransport(Settings(proxy.url)) as transport:
         client = RestClient(transport, request_s=answer_s, list_s=answer_s, watch_s=answer_s)
-        # By lists: what goes wrong with streaming lists has a test of its own, since only new servers have them.
+        # With plain lists: faults of streaming lists have tests of their own, since only new servers have them.
         options = ReflectorOptions(stream_lists=False)
         factory = SharedInformerFactory(client, random=lambda: 0.0, idle_s=idle_s, options=options)
         informer = factory.informer(

@@ -5,8 +5,8 @@ It passes requests on, and the bytes of watches as they come; it writes every re
     async with Proxy(control_plane.kubeconfig) as proxy, HttpTransport(Settings(proxy.url)) as transport:
         proxy.rule(lambda seen: seen.verb == "watch", answer_status(429, "TooManyRequests"), times=2)
 
-Of the rules that match a request the oldest one takes it; what rules can do is in `actions.py`.
-Whoever reaches the port is the administrator of the server, so this is for servers that exist for a test alone.
+The oldest rule that matches a request handles it; what rules can do is in `actions.py`.
+Whoever can connect to the port is an administrator of the server, so use this only with servers that exist for a test.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Matcher = Callable[["Seen"], bool]
 
 LOOPBACK: Final = "127.0.0.1"
 FLUSH_S: Final = 0.02  # the client reads what came before a cut; it runs on the same loop, so a moment is enough
-STOP_S: Final = 1.0  # what handlers get to end in; their clients are gone before the proxy is
+STOP_S: Final = 1.0  # how long handlers get to end; their clients are gone before the proxy stops
 REQUEST_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 ANSWER_HEADERS: Final = ("Content-Type", "Date", "Retry-After")
 
@@ -60,7 +60,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Rule:
-    """Which requests, what with them, and how many more of them."""
+    """Which requests it takes, what it does with them, and how many more it takes."""
 
     matches: Matcher
     action: Action
@@ -76,7 +76,7 @@ class Stream:
         self._transport = transport
 
     def cut(self, *, reset: bool) -> None:
-        """End the connection in the middle of the answer, as a process does that dies, or with `reset` as a router does."""
+        """End the connection in the middle of the response, as a process that dies does, or with `reset` as a router does."""
         if reset:
             connection: socket.socket = self._transport.get_extra_info("socket")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -170,7 +170,7 @@ class Exchange:
     async def forward(
         self, *, query: Mapping[str, str] | None = None, cut_after: float = math.inf
     ) -> web.StreamResponse:
-        """Pass the request on with `query` laid over its own, and the answer back. A watch is cut after so many bytes."""
+        """Pass the request on, its query updated by `query`, and the response back. A watch is cut after `cut_after` bytes."""
         target = URL(self._proxy.server).join(self._request.rel_url)
         headers = {name: value for name, value in self._request.headers.items() if name in REQUEST_HEADERS}
         try:
@@ -211,7 +211,7 @@ class Exchange:
         return web.Response(status=status, body=body, headers=headers)
 
     async def hang_up(self) -> NoReturn:
-        """End the connection without an answer, or in the middle of one."""
+        """End the connection without a response, or in the middle of one."""
         self._transport().abort()
         await self.wait_for_the_client_to_go()
 
@@ -241,7 +241,7 @@ def _verb(method: str, path: str) -> str:
 
 
 def _administrator(kubeconfig: Path) -> tuple[str, ssl.SSLContext]:
-    """The server, and TLS as the kubeconfig's user."""
+    """The URL of the server, and a TLS context with the certificate of the kubeconfig's user."""
     document = json.loads(kubeconfig.read_text())
     cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
     context = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())

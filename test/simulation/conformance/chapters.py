@@ -1,7 +1,7 @@
-"""The script by which the model of the API server is held to the real one.
+"""The script with which the model of the API server is compared with the real one.
 
-Each chapter is a script that sends requests and may use what came back (versions, UIDs, tokens) in the next ones. It is played
-on two servers, or on one and compared with what another has answered before (`test/data/recordings/*/conformance`).
+Each chapter sends requests and may use what came back (versions, UIDs, tokens) in the next ones. It is played on two servers,
+or on one and compared with the recorded responses of another (`test/data/recordings/*/conformance`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def pod(name: str, **metadata: Any) -> dict[str, Any]:
 
 
 def tfjob(name: str, **metadata: Any) -> dict[str, Any]:
-    """A TFJob; the server looks into its status alone."""
+    """A TFJob; the server validates nothing of it but its status."""
     meta = {"name": name, **metadata}
     return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": meta, "spec": {"tfReplicaSpecs": {}}}
 
@@ -283,7 +283,7 @@ async def expired_versions(s: Session) -> None:
 
 
 async def watches(s: Session) -> None:
-    """Events, selectors that objects enter and leave, versions to begin at."""
+    """Events, selectors that objects begin and cease to match, versions to begin at."""
     first = await s.create(CONFIG_MAPS, config_map("a", {"color": "red"}))
     await s.patch(CONFIG_MAPS, "a", MERGE, {"data": {"k": "1"}})
     await s.patch(CONFIG_MAPS, "a", MERGE, {"metadata": {"labels": {"color": "gold"}}})
@@ -336,7 +336,7 @@ async def streamed_lists(s: Session) -> None:
 
 
 async def graces(s: Session) -> None:
-    """Deletions of a pod that a kubelet has: only less grace makes a difference, and where the deletionTimestamp goes (M2)."""
+    """Repeated deletions of a bound pod: only a shorter grace period has an effect, and changes the deletionTimestamp (M2)."""
     await _delete_twice(s, "slow", 25)
     await _delete_twice(s, "late", 1)
     await _delete_twice(s, "none", 0)
@@ -381,7 +381,7 @@ async def owners(s: Session) -> None:
 
 
 async def terminating_namespaces(s: Session) -> None:
-    """A namespace that is going away takes nothing more (SB-03)."""
+    """A terminating namespace accepts no new objects (SB-03)."""
     kept = {"metadata": {"name": "keep", "finalizers": ["example.com/keep"]}}
     await s.create(CONFIG_MAPS, config_map("keep") | kept)
     await s.send("DELETE", NAMESPACES, s.namespace)

@@ -1,4 +1,4 @@
-"""The model's side of a conversation."""
+"""Plays chapters on the model."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 WARM_S: Final = 0.5
-"""A server makes a cache for a custom resource with the first request for it; at 1.36.3 that takes a tenth of a second."""
+"""The first request for a custom resource makes a server fill a cache for it; at 1.36.3 that takes a tenth of a second."""
 
 
 async def warm_up(transport: Transport) -> None:
-    """Have the server fill its cache of TFJobs, while which it refuses watches."""
+    """Make the server fill its cache of TFJobs; until that is done it refuses watches."""
     response = await transport.send(Request("GET", TFJOBS.path()))
     await response.body()
     response.close()
@@ -34,7 +34,7 @@ async def warm_up(transport: Transport) -> None:
 
 
 async def play_on_model(chapter: Chapter, kubernetes: Kubernetes) -> list[tuple[str, int, Any]]:
-    """Play a chapter on a fresh model of a version; answers the transcript."""
+    """Play a chapter on a fresh model of a version; return the transcript."""
     server = ModelServer(kubernetes=kubernetes)
     GarbageCollector(server, Random(0), slowest_s=0.1)
     transport = ModelTransport(server, "test")

@@ -1,10 +1,10 @@
-"""The model API server is given what a real one was given, in order, and must answer what that one answered.
+"""The model API server gets the requests that a real one got, in order, and must respond as that one did.
 
-`test/data/recordings/VERSION/api/GROUP.jsonl` has a line a step. A line with `did` is what the tester did besides, restored
-from what the answers show of it: a request, or one of compact, restart, define, redefine, undefine, wait, caches began. A line
-with `asked` is a recorded request with its answer; `left_out` is why the model is not asked that one. `from` is the version
-that etcd stood at before: the model's counter is put there, so that only the versions of lists and bookmarks are masked where
-they depend on what else was written. UIDs in requests are replaced by the model's own.
+`test/data/recordings/VERSION/api/GROUP.jsonl` has one step a line. A line with `asked` is a recorded request with its response;
+`left_out` is why the model does not get that one. A line with `did` is what the tester did between them, reconstructed from
+the responses: a request, or one of compact, restart, define, redefine, undefine, wait, caches began. `from` is the version of
+etcd before the step: the model's counter is set to it, so that versions of lists and bookmarks must be masked only where they
+depend on other writes. UIDs in requests are replaced by the model's own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Step = dict[str, Any]
 
 SLACK_S: Final = 2.5
-"""By so much the events of a recording may come at other times: a bookmark comes up to 2 s after its minute."""
+"""How far the time of an event may differ from the recording: a bookmark comes up to 2 s after its minute."""
 
 
 class Player:
@@ -40,7 +40,7 @@ class Player:
         self._uids: dict[str, str] = {}
 
     async def play(self, step: Step) -> list[str]:
-        """Carry a step out; answers what is otherwise than it was recorded."""
+        """Carry a step out; return the differences from the recording."""
         if "from" in step:
             self._server.storage.advance(step["from"])
         if "did" in step:
@@ -167,14 +167,14 @@ def _compare(what: str, recorded: Any, ours: Any) -> list[str]:
 
 
 def _picked(known: Any, ours: Any) -> Any:
-    """Those fields of `ours` that are `known`: where a recording was cut, that is not all of them."""
+    """Those fields of `ours` that are in `known`, since recordings were cut to some fields."""
     if isinstance(known, dict) and isinstance(ours, dict):
         return {name: _picked(known[name], ours.get(name)) for name in known}
     return ours
 
 
 def _once(events: list[tuple[float, Any]]) -> list[tuple[float, Any]]:
-    """Leave out bookmarks that follow another one at once: a server may send two before a watch ends."""
+    """Drop a bookmark that directly follows another one: a server may send two before a watch ends."""
     kept: list[tuple[float, Any]] = []
     for at, event in events:
         if kept and event["type"] == "BOOKMARK" and kept[-1][1]["type"] == "BOOKMARK" and at - kept[-1][0] < SLACK_S:
@@ -184,7 +184,7 @@ def _once(events: list[tuple[float, Any]]) -> list[tuple[float, Any]]:
 
 
 def _grown(value: Any) -> Any:
-    """Write out what the recording has as `x<260 times>`."""
+    """Expand repetitions, which the recording abbreviates as `x<260 times>`."""
     text = json.dumps(value)
     return json.loads(re.sub(r"(\w)<(\d+) times>", lambda found: found[1] * int(found[2]), text))
 

@@ -1,7 +1,7 @@
-"""One conversation with an API server, written down so that it can be compared with the same one with another server.
+"""Sends a chapter's requests to one API server, with a transcript that can be compared with that of another server.
 
-What differs by nature is masked: UIDs and versions become numbers in the order in which they first appear, times and tokens are
-hidden, and of pods, services and namespaces only those fields are compared that the model has.
+What always differs is masked: UIDs and versions become numbers in the order in which they first appear, times and tokens are
+hidden, and of pods, services and namespaces only the fields that the model has are compared.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ SHOWN: Final = {
     "Service": {"spec": {"clusterIP"}, "status": set[str]()},
     "Namespace": {"spec": {"finalizers"}, "status": {"phase"}},
 }
-"""What is compared of kinds of which the server fills in much."""
+"""The fields that are compared, of kinds in which the server fills in many others."""
 
 HIDDEN: Final = {"managedFields", "selfLink"}
 EMPTY: Final[tuple[object, ...]] = (None, "", {}, [])
-"""Go says of some fields that they are empty, and leaves others out; who reads JSON into types can not tell."""
+"""Go writes some empty fields and omits others; a client that decodes JSON into structs sees no difference."""
 BOOKMARK: Final = "<bookmark>"
-"""A bookmark that says nothing but a version; when those come is not compared."""
+"""A bookmark with nothing but a version; the times of these are not compared."""
 PATIENCE_S: Final = 20.0
 
 
 class Session:
-    """One play of a chapter on one server. `transcript` has what was asked, and what was answered, masked."""
+    """One run of a chapter on one server. `transcript` has the requests and the responses, masked."""
 
     def __init__(self, transport: Transport, namespace: str, compact: Callable[[int], None]) -> None:
         self.transcript: list[tuple[str, int, Any]] = []
@@ -57,7 +57,7 @@ class Session:
         content_type: str = "application/json",
         **query: str,
     ) -> Any:
-        """Send a request, note it with its answer, and return the answer as it came."""
+        """Send a request, note it with its response, and return the response as it came."""
         path = resource if isinstance(resource, str) else self._path(resource, namespace, name, sub)
         status, answer = await self._exchange(method, path, body, content_type, query)
         asked = self._mask(f"{method} {path} {sorted(query.items())}")
@@ -91,15 +91,15 @@ class Session:
         self.transcript.append((asked, response.status, [event for event in events if event != BOOKMARK]))
 
     def note(self, what: str, is_so: object) -> None:
-        """Note something that was found out by comparing answers."""
+        """Add a fact to the transcript that follows from comparing responses."""
         self.transcript.append((what, 0, is_so))
 
     async def until_gone(self, resource: Resource, name: str) -> None:
-        """Wait until an object is away; noted is only that it is."""
+        """Wait until an object is gone; the transcript only says that it is."""
         await self.until(resource, name, lambda status, _: status == 404)
 
     async def until(self, resource: Resource, name: str, holds: Callable[[int, Any], bool]) -> None:
-        """Wait for the server's controllers."""
+        """Poll an object, without noting it, until the server's controllers have made this true."""
         async with asyncio.timeout(PATIENCE_S):
             while not holds(*await self._exchange("GET", self._path(resource, None, name, ""), None, "", {})):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
@@ -147,7 +147,7 @@ class Session:
 
     def _mask(self, text: str) -> str:
         for known, masked in self._names.items():
-            if len(known) > 4:  # versions of three digits are part of too much
+            if not known.isdigit():  # a version is masked as a number: its digits may occur inside other texts
                 text = text.replace(known, masked)
         text = re.sub(r"('continue', ')[^']+", r"\1<token>", text)
         return re.sub(r"\d+(?!>)", "<n>", re.sub(r"(?<=from-)[a-z0-9]{5}\b", "<suffix>", text))
@@ -165,13 +165,13 @@ def read_transcript(text: bytes) -> list[tuple[str, int, Any]]:
 
 
 def _sorted_additions(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Order what a watch begins with by names: old servers tell it in any order."""
+    """Sort the initial events of a watch by name: old servers send them in any order."""
     additions = [*takewhile(lambda event: event.get("type") == "ADDED", events)]
     return sorted(additions, key=lambda event: str(event["object"]["metadata"]["name"])) + events[len(additions) :]
 
 
 def shown(item: Mapping[str, Any], fields: Mapping[str, set[str]]) -> dict[str, Any]:
-    """Of the parts of an object only these fields."""
+    """The parts of an object with only these fields."""
     return {
         part: {name: value for name, value in (item.get(part) or {}).items() if name in names}
         for part, names in fields.items()

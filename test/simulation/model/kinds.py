@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tfjob_operator.api.coordination import LEASES
-from tfjob_operator.api.core import EVENTS, PODS, SERVICES
+from tfjob_operator.api.core import DEPLOYMENTS, EVENTS, PODS, SERVICES
 from tfjob_operator.api.meta import Resource
 from tfjob_operator.api.v1.constants import TFJOBS
 
@@ -19,14 +19,14 @@ NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=Fal
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A resource with its manners.
+    """A resource, and how the server treats it.
 
-    status: it has a status subresource, and the main resource can not change the status.
+    status: it has a status subresource, and the main resource cannot change the status.
     custom: it is a custom resource: generations, no strategic merge, items of lists say their kind.
     unconditional: a PUT without resourceVersion is taken (SV-11).
     creates_on_update: a PUT of what is not there creates it.
-    graceful: a DELETE only announces the end while a kubelet has the pod.
-    bookmark: what a bookmark's object has besides its metadata: what Go prints of an empty one.
+    graceful: a DELETE of a pod that a kubelet has only sets its deletionTimestamp.
+    bookmark: what a bookmark's object has besides its metadata: the fields that Go writes for an empty object.
     """
 
     resource: Resource
@@ -39,7 +39,7 @@ class Kind:
 
     @property
     def prefix(self) -> str:
-        """Where etcd has the objects, below /registry."""
+        """The objects' path in etcd, below /registry."""
         plural = self.resource.plural
         if self.custom:
             return f"{self.resource.group}/{plural}"
@@ -51,6 +51,14 @@ class Kind:
         return {"kind": self.resource.kind, "apiVersion": self.resource.api_version}
 
 
+_DEPLOYMENT: Final = {
+    "spec": {
+        "selector": None,
+        "template": {"metadata": {"creationTimestamp": None}, "spec": {"containers": None}},
+        "strategy": {},
+    },
+    "status": {},
+}
 KINDS: Final = (
     Kind(PODS, status=True, graceful=True, bookmark={"spec": {"containers": None}, "status": {}}),
     Kind(SERVICES, status=True, creates_on_update=True, bookmark={"spec": {}, "status": {"loadBalancer": {}}}),
@@ -58,5 +66,6 @@ KINDS: Final = (
     Kind(EVENTS, creates_on_update=True),
     Kind(LEASES, unconditional=False, creates_on_update=True, bookmark={"spec": {}}),
     Kind(TFJOBS, status=True, custom=True, unconditional=False),
+    Kind(DEPLOYMENTS, status=True, creates_on_update=True, bookmark=_DEPLOYMENT),
     Kind(NAMESPACES, status=True, bookmark={"spec": {}, "status": {}}),
 )

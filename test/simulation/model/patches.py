@@ -1,4 +1,4 @@
-"""The three ways to patch an object. Pure: each answers a new object and leaves the given ones as they are."""
+"""The three ways to patch an object. Pure: each returns a new object and leaves the given ones as they are."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def strategic_merge_patch(target: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """Merge as a merge patch does, but lists with a merge key element by element, with `$patch: delete` taking one out."""
+    """Merge as a merge patch does, but lists with a merge key element by element; `$patch: delete` removes an element."""
     result = dict(target)
     for name, value in patch.items():
         if name.startswith(("$setElementOrder/", "$retainKeys")):
@@ -55,7 +55,7 @@ def strategic_merge_patch(target: dict[str, Any], patch: dict[str, Any]) -> dict
 
 
 def _merge_list(target: list[dict[str, Any]], patch: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
-    """Merge two lists as one merges sorted ones, by the order of `target`; what is new there comes before what is old."""
+    """Merge two lists like sorted ones, in the order of `target`; new elements come before old ones."""
     if any(item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if "$patch" not in item]
     places = {item[key]: place for place, item in enumerate(target)}
@@ -85,7 +85,7 @@ def json_patch(target: dict[str, Any], operations: list[dict[str, Any]]) -> Any:
 
 
 def _apply(document: Any, op: str, path: list[str], operation: dict[str, Any]) -> Any:
-    """Answer `document` with one operation applied; only what lies on the path is new."""
+    """Return `document` with one operation applied; only what lies on the path is new."""
     if not path:
         if op == "test" and document != operation["value"]:
             raise _does_not_apply()

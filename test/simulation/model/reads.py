@@ -44,11 +44,11 @@ COMPACTED = "The resourceVersion for the provided list is too old."
 
 _MATCH = "resourceVersionMatch"
 _INCONSISTENT = -1
-"""The version in a token that goes on with whatever there is."""
+"""The version in a token that continues with the newest state instead of a snapshot."""
 
 
 class _Token(msgspec.Struct):
-    """What a continue token says: the version that the list shows, and the key, below that of the list, to go on from."""
+    """A continue token: the version that the list shows, and the key to go on from, relative to the list's."""
 
     v: str
     rv: int
@@ -57,7 +57,7 @@ class _Token(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What a list is answered from. `start`: only what sorts from there on."""
+    """The objects from which a list is made. `start`: only keys from this one on."""
 
     rv: int
     objects: Mapping[Key, Version]
@@ -75,7 +75,7 @@ def read_version(text: str) -> int:
 
 
 def get(collection: Collection, namespace: str, name: str, query: Mapping[str, str]) -> bytes:
-    """One object, by a quorum read, or by one of the watch cache if the query says a version. Raises Refusal."""
+    """Return one object, by a quorum read, or from the watch cache if the query has a version. Raises Refusal."""
     rv = read_version(query.get("resourceVersion", ""))
     if rv > collection.seen:
         raise too_large(rv, collection.seen)
@@ -87,7 +87,7 @@ def get(collection: Collection, namespace: str, name: str, query: Mapping[str, s
 
 
 Lag = Callable[["Collection", int], int]
-"""Answers, for a collection and the oldest version that will do, the version up to which a watch cache has seen it."""
+"""Return, for a collection and the oldest version that will do, the version up to which a watch cache has seen it."""
 
 
 def no_lag(collection: Collection, _oldest: int) -> int:
@@ -96,7 +96,7 @@ def no_lag(collection: Collection, _oldest: int) -> int:
 
 
 class Lister:
-    """Lists: which versions they are answered from, and their pages."""
+    """Serves lists: chooses the versions that they show, and makes pages."""
 
     def __init__(self, storage: Storage, kubernetes: Kubernetes) -> None:
         self._storage = storage
@@ -177,7 +177,7 @@ class Lister:
             raise invalid_options(*mistakes)
 
     def _is_forgotten(self, collection: Collection, rv: int) -> bool:
-        """Whether neither etcd nor a snapshot knows any more what there was."""
+        """Whether neither etcd nor a snapshot has the objects of this version any more."""
         return rv < self._storage.compacted and not (self._has_snapshots and rv >= collection.snapshots_from)
 
     def _read_version(self, text: str) -> int:
@@ -194,7 +194,7 @@ def _list_body(collection: Collection, rv: int, versions: list[Version], token: 
     if remaining:
         meta["remainingItemCount"] = remaining
     head = {"kind": f"{kind.resource.kind}List", "apiVersion": kind.resource.api_version, "metadata": meta}
-    # Items of the built-in types come without their kind; those of custom resources with it.
+    # Items of built-in types have no `kind` and `apiVersion`; those of custom resources have.
     cut = 0 if kind.custom else len(msgspec.json.encode(kind.head))
     items = b",".join(version.raw if not cut else b"{" + version.raw[cut:] for version in versions)
     return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}"
@@ -210,5 +210,5 @@ def _read_token(text: str) -> _Token:
         token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
     except (ValueError, msgspec.DecodeError) as error:
         raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
-    token.start = token.start.removeprefix("/")  # some servers write one, and take both
+    token.start = token.start.removeprefix("/")  # some servers write a leading slash; both forms are accepted
     return token

@@ -1,4 +1,4 @@
-"""How the model says no: the Status objects of kube-apiserver, word for word where a client may read them."""
+"""The model's error responses: the Status objects of kube-apiserver, word for word where a client may read them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FRESH_S: Final = 3.0
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-class Refusal(Exception):  # noqa: N818 - an answer, not an error of ours
-    """The server says no."""
+class Refusal(Exception):  # noqa: N818 - a response, not an error of ours
+    """The server refuses a request."""
 
     def __init__(
         self,
@@ -89,13 +89,13 @@ def already_exists(kind: Kind, name: str, *, going: bool) -> Refusal:
 
 
 def conflict(kind: Kind, name: str, why: str = MODIFIED) -> Refusal:
-    """409: what the client knows is not how it is."""
+    """409: the object has changed since the version that the client knows."""
     message = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
     return Refusal(409, "Conflict", message, details_of(kind, name))
 
 
 def other_uid(kind: Kind, namespace: str, name: str, asked: str, found: str) -> Refusal:
-    """409 to a PUT of an object with another UID, which may be that of one that is gone."""
+    """409 to a PUT with another UID, such as that of a deleted object of the same name."""
     key = f"/registry/{kind.prefix}/{namespace}/{name}"
     why = f"Precondition failed: UID in precondition: {asked}, UID in object meta: {found}"
     return conflict(
@@ -112,7 +112,7 @@ def failed_precondition(kind: Kind, name: str, field: str, asked: str, found: st
 
 
 def must_say_version(kind: Kind, name: str, none: str) -> Refusal:
-    """422 to a PUT without a version, where the kind does not take that (SV-11). `none`: how the absent one is shown."""
+    """422 to a PUT without a version, if the kind requires one (SV-11). `none`: how the message shows the absent value."""
     message = f"Invalid value: {none}: must be specified for an update"
     cause = {"reason": "FieldValueInvalid", "message": message, "field": "metadata.resourceVersion"}
     text = f'{kind.resource} "{name}" is invalid: metadata.resourceVersion: {message}'
@@ -129,12 +129,12 @@ class Mistake:
 
 
 def forbidden(field: str, message: str) -> Mistake:
-    """What must not be said at all."""
+    """A field that must not be set."""
     return Mistake(field, "FieldValueForbidden", f"Forbidden: {message}")
 
 
 def wrong(field: str, value: str, message: str) -> Mistake:
-    """What must not have this value."""
+    """A field that must not have this value."""
     return Mistake(field, "FieldValueInvalid", f"Invalid value: {msgspec.json.encode(value).decode()}: {message}")
 
 
@@ -165,12 +165,12 @@ def _details_by_kind(kind: str, group: str, name: str) -> dict[str, Any]:
 
 
 def bad_request(message: str) -> Refusal:
-    """400: not understood."""
+    """400: the server does not understand the request."""
     return Refusal(400, "BadRequest", message)
 
 
 def expired(message: str, *, token: str = "") -> Refusal:
-    """410: a version or a continue token that is too old. `token` leads on, through what there is now."""
+    """410: a version or a continue token that is too old. With `token` the client can continue in the newest state."""
     refusal = Refusal(410, "Expired", message)
     if token:
         refusal.status["metadata"] = {"continue": token}
@@ -186,12 +186,12 @@ def too_large(asked: int, current: int) -> Refusal:
 
 
 def future_version() -> Refusal:
-    """500: what etcd says of a version that is still to come."""
+    """500: etcd's error for a version that does not exist yet."""
     return Refusal(500, "", "etcdserver: mvcc: required revision is a future revision")
 
 
 def no_number(text: str) -> str:
-    """What the server says of a resourceVersion that is none."""
+    """The server's message about a resourceVersion that is no number."""
     shown = msgspec.json.encode(text).decode()
     return f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: invalid syntax"
 

@@ -27,7 +27,7 @@ SERVER_OWNED: Final = (
     "deletionGracePeriodSeconds",
     "selfLink",
 )
-"""Fields of the metadata that clients can not change."""
+"""Fields of the metadata that clients cannot change."""
 
 
 def merged(kind: Kind, old: Body, new: Body, subresource: str) -> Body:
@@ -48,21 +48,21 @@ def merged(kind: Kind, old: Body, new: Body, subresource: str) -> Body:
 
 
 def pruned(kind: Kind, body: Body) -> Body:
-    """What survives Go's types: they do not tell empty fields of the metadata, or of built-in types, from absent ones."""
+    """Drop what Go's types do not keep: empty fields of the metadata, or of built-in types, are like absent ones to them."""
     meta = {name: value for name, value in body["metadata"].items() if value not in (None, {}, [], "")}
     result = body if kind.custom else {name: value for name, value in body.items() if value not in (None, {}, [], "")}
     return result | {"metadata": meta}
 
 
 def is_finished(meta: Mapping[str, Any]) -> bool:
-    """Whether nothing keeps an object any more that is being deleted."""
+    """Whether an object that is being deleted can be removed: no finalizer or grace period keeps it."""
     if "deletionTimestamp" not in meta or meta.get("finalizers"):
         return False
     return int(meta.get("deletionGracePeriodSeconds") or 0) == 0
 
 
 def check_preconditions(kind: Kind, old: Version, preconditions: Mapping[str, Any]) -> None:
-    """A deletion may say which object it means, and in which version."""
+    """Check the UID and the version that a deletion may require. Raises Refusal."""
     meta = old.body["metadata"]
     for name, field, consequence in (
         ("uid", "UID", "The object might have been deleted and then recreated"),
@@ -74,7 +74,7 @@ def check_preconditions(kind: Kind, old: Version, preconditions: Mapping[str, An
 
 
 def check_finalizers(kind: Kind, name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """What is on its way out takes no new finalizers."""
+    """Refuse new finalizers on an object that is being deleted. Raises Refusal."""
     added = sorted(set(after.get("finalizers") or []) - set(before.get("finalizers") or []))
     if added and "deletionTimestamp" in before:
         found = ", ".join(f'"{each}"' for each in added)
@@ -83,7 +83,7 @@ def check_finalizers(kind: Kind, name: str, before: Mapping[str, Any], after: Ma
 
 
 def finalizers_after(finalizers: list[str], propagation: str) -> list[str]:
-    """The finalizers that a deletion leaves: the policy adds its own, and takes the other's away."""
+    """The finalizers after a deletion: the propagation policy adds its own and removes that of the other policy."""
     own = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(propagation)
     if not propagation:
         return finalizers
@@ -92,7 +92,7 @@ def finalizers_after(finalizers: list[str], propagation: str) -> list[str]:
 
 
 def first_grace(kind: Kind, old: Version, asked: int | None) -> int | None:
-    """The grace of a first deletion: 0 for pods that no kubelet runs. None: the kind knows none."""
+    """The grace period of a first deletion: 0 for pods that no kubelet runs, None for kinds without grace periods."""
     if not kind.graceful:
         return None
     spec, status = old.body.get("spec") or {}, old.body.get("status") or {}
@@ -102,10 +102,10 @@ def first_grace(kind: Kind, old: Version, asked: int | None) -> int | None:
 
 
 def shortened(meta: Body, grace: int, now: datetime, *, never_past: bool) -> Body:
-    """The times of an object that is to be gone with less grace than it was given before.
+    """The deletion fields of an object whose grace period is shortened by another deletion.
 
-    Its deletionTimestamp is that of the first deletion, with the new grace in place of the old one. Where it is `never_past`
-    and would be, it is now, and what is left of the grace is a second (BeforeDelete).
+    The deletionTimestamp is the time of the first deletion plus the new grace. With `never_past`, one that would be in the past
+    is now instead, and the grace is at most a second (BeforeDelete).
     """
     first = datetime.fromisoformat(meta["deletionTimestamp"]) - timedelta(seconds=meta["deletionGracePeriodSeconds"])
     gone_at = first + timedelta(seconds=grace)
@@ -129,7 +129,7 @@ def known_to(kubernetes: Kubernetes, spec: Body) -> Body:
 
 
 def success(kind: Kind, old: Version) -> bytes:
-    """The answer to a deletion that is done."""
+    """The response to a completed deletion."""
     details = details_of(kind, old.key[1]) | {"uid": old.body["metadata"]["uid"]}
     return msgspec.json.encode(
         {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}

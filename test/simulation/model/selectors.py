@@ -1,4 +1,4 @@
-"""Selectors as the server reads them. Written apart from `informers.selectors`, which is among the things under test."""
+"""Selectors as the server reads them. Independent of `informers.selectors`, which is code under test."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _FIELDS = {
     "events": {"involvedObject.name", "involvedObject.uid", "involvedObject.kind", "reason", "type"},
     "namespaces": {"status.phase"},
 }
-"""What can be selected beside name and namespace."""
+"""The fields that can be selected besides name and namespace."""
 
 
 def matcher(kind: Kind, query: Mapping[str, str]) -> Callable[[Version], bool] | None:
-    """What the selectors of a query let through; None if that is everything. Raises Refusal."""
+    """A test for what matches the selectors of a query; None if everything does. Raises Refusal."""
     labels = [_label_test(part) for part in _split(query.get("labelSelector", ""))]
     fields = [_field_test(kind, part) for part in query.get("fieldSelector", "").split(",") if part]
     if not labels and not fields:

@@ -1,6 +1,6 @@
-"""The model API server: one HTTP request in, one answer out, all in one stretch. It has no tasks, only timers of watches.
+"""The model API server: one HTTP request in, one response out, without an await. It has no tasks, only timers of watches.
 
-Who talks to it through what network is not its business: see `simulation.model.transport` and `simulation.faults`.
+It knows nothing of the network between it and its clients: see `simulation.model.transport` and `simulation.faults`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client.http import Request
 
 INITIALIZING_S: Final = 0.1
-"""How long the watch cache of a custom resource takes to be filled; at 1.36.3 a watch was taken 0.11 s after it was refused."""
+"""How long a custom resource's watch cache takes to fill; at 1.36.3 a watch was accepted 0.11 s after one was refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the server says: a whole body, or a watch that is still to be opened. `delay_s`: what it took to find out."""
+    """A response: a whole body, or a watch that is still to be opened. `delay_s`: how long the server took for it."""
 
     status: int
     body: bytes = b""
@@ -61,7 +61,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What a path names."""
+    """What the path of a request names."""
 
     collection: Collection
     namespace: str
@@ -84,15 +84,15 @@ class ModelServer:
         self._lister = Lister(self.storage, kubernetes)
         self._manners = Manners(kubernetes)
         self._cold = {kind.resource.plural for kind in KINDS if kind.custom}
-        """Custom resources that nobody has asked for yet: only with the first request is a cache made for them."""
+        """Custom resources without a request so far: the first request makes the server create a cache."""
         self._initializing: dict[str, float] = {}
         self._watches: dict[Watch, None] = {}
         self.lag: Lag = no_lag
-        """How far the watch cache that a list is answered from is behind; there is one in each API server of a cluster."""
+        """How far the watch cache behind a list lags; each API server of a cluster has a cache of its own."""
         self.on_change: list[Callable[[], None]] = []
-        """Are called after every request that changed something: by the model's controllers."""
+        """Called after every request that changed something. The model's controllers register here."""
         self.on_answer: list[Callable[[Request, str, Answer], None]] = []
-        """Are told, after `on_change`, of every answer but refusals, and whom it is for."""
+        """Called after `on_change` with every response but refusals, and with the client that gets it."""
 
     def now(self) -> datetime:
         """The server's wall clock."""
@@ -142,7 +142,7 @@ class ModelServer:
         self._cold.add(kind.resource.plural)
 
     def redefine(self, plural: str) -> None:
-        """The CustomResourceDefinition is changed: open watches end without a word, and a new cache is filled."""
+        """The CustomResourceDefinition is changed: open watches end without an error, and a new cache is filled."""
         collection = self.storage.collections[plural]
         for watch in [*self._watches]:
             if watch.collection is collection:
@@ -151,7 +151,7 @@ class ModelServer:
         self._cold.add(plural)
 
     def undefine(self, plural: str) -> None:
-        """The CustomResourceDefinition is deleted: its objects are, then its watches end, and nobody knows it any more."""
+        """The CustomResourceDefinition is deleted: its objects are deleted, its watches end, and the resource is unknown."""
         collection = self.storage.collections[plural]
         for key in [*collection.objects]:
             self.storage.remove(collection, key)
@@ -200,7 +200,7 @@ class ModelServer:
         return Answer(200, self._lister.page(target.collection, target.namespace, request.query, self.lag))
 
     def _warm(self, collection: Collection) -> None:
-        """Let the cache of a custom resource be filled, if this is the first request for it."""
+        """Begin to fill the cache of a custom resource if this is the first request for it."""
         plural = collection.kind.resource.plural
         if plural in self._cold:
             self._cold.discard(plural)

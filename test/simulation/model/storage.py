@@ -1,7 +1,7 @@
 """What the model keeps: objects, one counter of versions, and the log of changes that watches are served from.
 
-Below HTTP and above nothing: it knows neither requests nor rules, and stores what it is told. etcd and the watch caches forget
-apart: `Storage.compacted` is how far etcd has, `Collection.forgotten` how far a cache has.
+It knows neither requests nor rules, and stores what it is given. etcd and the watch caches forget history independently:
+`Storage.compacted` is the version up to which etcd has, `Collection.forgotten` that of a cache.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from simulation.model.kinds import Kind
 
 Body = dict[str, Any]
-"""A decoded object. One that is stored is never changed again."""
+"""A decoded object. Once stored it is never mutated."""
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -45,13 +45,13 @@ class Version:
 
     @property
     def path(self) -> str:
-        """What etcd sorts by."""
+        """The key by which etcd sorts."""
         return "/".join(self.key)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A step of history: `old` None is a creation. `new` is the last state, with the version of the deletion, if `gone`."""
+    """A step of history: `old` is None for a creation; for a deletion (`gone`), `new` is the last state with a new version."""
 
     rv: int
     old: Version | None
@@ -61,9 +61,9 @@ class Change:
 
 @dataclass(slots=True)
 class Collection:
-    """All objects of one kind, their history as far as etcd or the cache can tell it, and the watch cache that reads use.
+    """All objects of one kind, their history as far as etcd or the cache still has it, and the watch cache that reads use.
 
-    The cache is the history up to `seen`. It is complete unless it is frozen, as that of a server is that etcd does not reach.
+    The cache is the history up to `seen`. It is complete unless frozen, as when a server has lost its connection to etcd.
     """
 
     kind: Kind
@@ -71,23 +71,23 @@ class Collection:
     log: list[Change] = field(default_factory=list)
     seen: int = 0
     forgotten: int = 0
-    """The cache can tell everything after this version: the one it began at, or that of the last change it dropped."""
+    """The cache has all changes after this version: the one at which it began, or that of the last change it dropped."""
     snapshots_from: int = 0
     """The cache has snapshots of the collection from this version on."""
     frozen: bool = False
     stirred: bool = False
-    """Whether the cache has seen anything happen since the server started: before that there are no bookmarks."""
+    """Whether the cache has seen a change since the server started: before that there are no bookmarks."""
     listeners: dict[Callable[[Change], None], None] = field(default_factory=dict)
-    """Are told of every change once the cache has seen it."""
+    """Called with every change once the cache has seen it."""
     waiting: dict[Callable[[], None], None] = field(default_factory=dict)
-    """Are told when the cache has come further."""
+    """Called when `seen` has advanced."""
 
     def since(self, rv: int) -> list[Change]:
         """The changes after `rv`, oldest first."""
         return self.log[bisect_right(self.log, rv, key=attrgetter("rv")) :]
 
     def at(self, rv: int) -> dict[Key, Version]:
-        """What existed at `rv`, which etcd or the cache must still know."""
+        """The objects that existed at `rv`, which etcd or the cache must still have."""
         objects = dict(self.objects)
         for change in reversed(self.since(rv)):
             if change.old is None:
@@ -97,17 +97,17 @@ class Collection:
         return objects
 
     def cached(self) -> dict[Key, Version]:
-        """What exists as far as the cache has seen."""
+        """The objects that exist at the version that the cache has seen."""
         return self.at(self.seen) if self.frozen else self.objects
 
     def begin_anew(self, rv: int) -> None:
-        """A fresh cache, filled at `rv`; that of a server that etcd does not reach can not be filled."""
+        """Replace the cache by a new one, filled at `rv`; a frozen one cannot be filled."""
         self.stirred = False
         if not self.frozen:
             self.seen = self.forgotten = self.snapshots_from = rv
 
     def catch_up(self) -> None:
-        """Let the cache see, and tell, what happened, unless it is frozen."""
+        """Let the cache see what happened, and call the listeners, unless it is frozen."""
         if self.frozen:
             return
         for change in self.since(self.seen):
@@ -117,7 +117,7 @@ class Collection:
                 listener(change)
 
     def progress(self, rv: int) -> None:
-        """Let the cache know that nothing it has not seen happened up to `rv`, unless it is frozen."""
+        """Tell the cache that it has seen all changes up to `rv`, unless it is frozen."""
         if self.frozen:
             return
         self.seen = rv
@@ -128,14 +128,14 @@ class Collection:
 class Storage:
     """All collections under one counter of versions, as in etcd.
 
-    Invariants: versions only grow, and no two changes have the same; a collection's log is in their order, and holds all
-    changes that etcd or its cache have not forgotten; no cache forgets what it has not seen.
+    Invariants: versions only grow, and no two changes have the same one; a collection's log is in the order of versions, and
+    has all changes that etcd or its cache has not forgotten; no cache forgets what it has not seen.
     """
 
     def __init__(
         self, kinds: Iterable[Kind] = KINDS, first_version: int = 100, *, knows_progress: bool = False
     ) -> None:
-        """`knows_progress`: the caches hear how far etcd is, also when nothing of theirs has changed."""
+        """`knows_progress`: the caches learn etcd's current version even if nothing of theirs has changed."""
         self.rv = first_version
         self.compacted = 0
         self.collections: dict[str, Collection] = {}
@@ -145,7 +145,7 @@ class Storage:
             self.add(kind)
 
     def add(self, kind: Kind) -> Collection:
-        """Begin an empty collection, with a cache that knows nothing of before."""
+        """Begin an empty collection, with a cache without history."""
         collection = Collection(kind, seen=self.rv, forgotten=self.rv, snapshots_from=self.rv)
         self.collections[kind.resource.plural] = collection
         return collection
@@ -156,7 +156,7 @@ class Storage:
         return f"00000000-0000-4000-8000-{self._uids:012d}"
 
     def advance(self, rv: int) -> None:
-        """Let the counter move on, as it does when something is written that is no concern of ours."""
+        """Advance the counter, as writes to objects outside the model do."""
         self.rv = max(self.rv, rv)
         self._tell_progress()
 
@@ -169,14 +169,14 @@ class Storage:
         return new
 
     def remove(self, collection: Collection, key: Key) -> Version:
-        """Remove an object; answer its last state, with the version of the removal."""
+        """Remove an object; return its last state, with the version of the removal."""
         old = collection.objects.pop(key)
         gone = self._version(key, old.body | {"metadata": dict(old.body["metadata"])})
         self._commit(collection, Change(gone.rv, old, gone, gone=True))
         return gone
 
     def compact(self, rv: int, *, caches: bool = True) -> None:
-        """Let etcd forget the history up to `rv`, and the `caches` as well, as they do when they are full."""
+        """Let etcd forget the history up to `rv`; with `caches` also the watch caches, as they do when they are full."""
         frozen = min((each.seen for each in self.collections.values() if each.frozen), default=_NEVER)
         rv = min(rv, frozen)
         if rv <= self.compacted:
@@ -191,7 +191,7 @@ class Storage:
             collection.log = collection.since(min(rv, collection.forgotten))
 
     def freeze(self, collection: Collection, at: int | None = None) -> None:
-        """Let the cache of a collection stand still, now, or as that of another server did at an earlier version."""
+        """Freeze the cache of a collection: now, or `at` an earlier version, as that of another server that lags."""
         collection.frozen = True
         if at is not None:
             collection.seen = at

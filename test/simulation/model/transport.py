@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class WholeResponse:
-    """A `Response` whose body has arrived with its head, or never will: half of it comes, then reading raises `failure`."""
+    """A `Response` whose body is complete, or never will be: half of it comes, then reading raises `failure`."""
 
     def __init__(self, answer: Answer, failure: TransportError | None = None) -> None:
         self._answer = answer
@@ -48,7 +48,7 @@ class WholeResponse:
 class StreamResponse:
     """A `Response` that arrives bit by bit: the client's end of a watch, a `Sink`.
 
-    Invariant: what was received before the stream ended is read before its end is.
+    Invariant: a reader gets everything that was received before the stream ended, and then its end.
     """
 
     def __init__(self, request: Request, watch: Watch) -> None:
@@ -85,7 +85,7 @@ class StreamResponse:
         return b"".join([chunk async for chunk in self.chunks()])
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """Read what has come together at a time."""
+        """Iterate over the data; one chunk is all that has come since the last."""
         return self
 
     def __aiter__(self) -> Self:
@@ -112,7 +112,7 @@ class StreamResponse:
             async with asyncio.timeout(self._request.idle_s):
                 await self._wake
         except TimeoutError as error:
-            raise RequestTimeoutError("no answer in time", request=str(self._request)) from error
+            raise RequestTimeoutError("no response in time", request=str(self._request)) from error
 
     def _notify(self) -> None:
         if self._wake is not None and not self._wake.done():

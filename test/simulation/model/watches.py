@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 BOOKMARK_S: Final = 60.0
 """SV-03."""
 LAST_BOOKMARK_S: Final = 2.0
-"""A bookmark also comes so long before the server ends the watch (SV-03)."""
+"""How many seconds before the server ends a watch it sends another bookmark (SV-03)."""
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
-"""The annotation of the bookmark after the last of the events that tell what there is."""
+"""The annotation of the bookmark after the last of the initial events."""
 
 _MATCH: Final = "resourceVersionMatch"
 _NOT_OLDER: Final = "NotOlderThan"
@@ -57,7 +57,7 @@ class Sink(Protocol):
 
 
 class Manners:
-    """How a version of the server treats watches."""
+    """How the server's version treats watches."""
 
     def __init__(self, kubernetes: Kubernetes) -> None:
         self.streams_lists = kubernetes.has(STREAMING_LISTS)
@@ -100,7 +100,7 @@ def _old_mistakes(query: Mapping[str, str]) -> list[Mistake]:
 
 
 class Watch:
-    """One open watch. Invariant: between `open` and its end it hears of every change after `after` that matches, once."""
+    """One open watch. Invariant: from `open` to its end it gets each matching change after its first version exactly once."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Watch:
         self._streams_list = wants == "true"
         self._starts_now = wants == "false" and self._after == 0
         self._fresh = self._after if self._version or not self._streams_list else storage.rv
-        """The version that the cache must have seen before a list is streamed: without one in the query, all there is."""
+        """The version that the cache must have seen before a list is streamed; by default the newest."""
         self._selected = matcher(collection.kind, query)
         self._bookmarks = query.get("allowWatchBookmarks") == "true"
         self._timeout_s = float(query.get("timeoutSeconds") or 1800)
@@ -133,7 +133,7 @@ class Watch:
         self._closed: Callable[[Watch], None] = lambda _: None
 
     def open(self, sink: Sink, closed: Callable[[Watch], None]) -> None:
-        """Begin to send; `closed` is told of the end, whoever brings it about."""
+        """Begin to send; `closed` is called at the end, whichever side causes it."""
         self._sink = sink
         self._closed = closed
         loop = asyncio.get_running_loop()
@@ -165,7 +165,7 @@ class Watch:
             if change.rv > collection.seen:
                 break
             self._hear(change)
-        if self._sink is None:  # it has failed, or whom it is for has hung up meanwhile
+        if self._sink is None:  # it has failed, or the client has hung up meanwhile
             return
         collection.listeners[self._hear] = None
         if self._bookmarks:
@@ -175,7 +175,7 @@ class Watch:
                 self._timers.append(asyncio.get_running_loop().call_later(delay, self._send_bookmark, context=NETWORK))
 
     def _send_all(self) -> None:
-        """Send what there is, as events; then, to those who take bookmarks, one that says so (RF-27)."""
+        """Send all objects as ADDED events; then, if the client allows bookmarks, the one that marks their end (RF-27)."""
         collection = self.collection
         self._after = collection.seen
         if self._streams_list and self._fresh < collection.seen:
@@ -210,7 +210,7 @@ class Watch:
             sink.lose()
 
     def end(self) -> None:
-        """End the stream without a word."""
+        """End the stream without an error."""
         sink = self._sink
         self.close()
         if sink is not None:
@@ -228,7 +228,7 @@ class Watch:
         if is_in:
             self._send_event("MODIFIED" if was_in else "ADDED", new.raw)
         elif was_in and old is not None:
-            # What stops matching is told as deleted, in its last state that matched, with the version of the change.
+            # An object that ceases to match is sent as DELETED, in its last matching state, with the version of the change.
             body = old.body | {"metadata": old.body["metadata"] | {"resourceVersion": str(change.rv)}}
             self._send_event("DELETED", new.raw if change.gone else msgspec.json.encode(body))
 

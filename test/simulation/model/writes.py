@@ -1,7 +1,7 @@
 """Creates, updates, patches and deletes: what the server does to an object on its way into the storage, and when it refuses.
 
-Every method works on the newest version and stores its result in the same stretch, so conflicts come from versions that
-clients know, never from a race inside the server.
+Every method reads the newest version and stores its result without an await in between, so conflicts come from outdated
+versions of clients, never from a race inside the server.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NOT_FOR_CUSTOM = (
 
 
 class Writer:
-    """The writing half of the server. `now` tells the time; `random` makes the ends of generated names."""
+    """The writing half of the server. `now` returns the time; `random` generates the suffixes of generated names."""
 
     def __init__(self, storage: Storage, now: Callable[[], datetime], random: Random, kubernetes: Kubernetes) -> None:
         self._storage = storage
@@ -100,7 +100,7 @@ class Writer:
     def update(
         self, collection: Collection, key: Key, body: Body, *, subresource: str = "", dry_run: bool = False
     ) -> tuple[int, bytes]:
-        """PUT: answers the code and the object. Raises Refusal."""
+        """PUT: return the code and the object. Raises Refusal."""
         kind, (namespace, name) = collection.kind, key
         meta = self._checked_metadata(kind, namespace, body)
         if meta.get("name", name) != name:
@@ -158,7 +158,7 @@ class Writer:
         return self._replace(collection, old, body | {"metadata": meta}, subresource, dry_run=dry_run)
 
     def delete(self, collection: Collection, key: Key, options: Mapping[str, Any]) -> bytes:
-        """DELETE: answers a Status or the object. Raises Refusal."""
+        """DELETE: return a Status or the object. Raises Refusal."""
         kind = collection.kind
         old = collection.objects.get(key)
         if old is None:
@@ -170,7 +170,7 @@ class Writer:
         before: Body = old.body["metadata"]
         remaining = before.get("deletionGracePeriodSeconds")
         grace: int | None
-        if remaining:  # a kubelet has it; only less grace makes a difference, and nothing else of the request does
+        if remaining:  # a kubelet has it; of a further request only a shorter grace period has an effect
             if asked is None or asked >= remaining:
                 return old.raw
             never_past = self._kubernetes.has(DELETION_TIMESTAMP_MOVES)
@@ -189,7 +189,7 @@ class Writer:
         return self._storage.put(collection, key, old.body | {"metadata": meta}).raw
 
     def _deletion(self, before: Body, grace: int | None) -> Body:
-        """What the first deletion of an object writes into it."""
+        """The fields that the first deletion of an object sets in its metadata."""
         if "deletionTimestamp" in before:
             return {}
         next_generation = {"generation": before["generation"] + 1} if "generation" in before else {}
@@ -199,7 +199,7 @@ class Writer:
         }
 
     def _remove(self, collection: Collection, old: Version, announced: Body | None) -> bytes:
-        """Remove an object. Where it is `announced`, by this metadata, that is two changes, and watchers hear of both."""
+        """Remove an object. With `announced`, metadata that is written first, there are two changes, and watches get both."""
         last = old
         if announced is not None:
             last = self._storage.put(collection, old.key, old.body | {"metadata": announced})
@@ -309,7 +309,7 @@ class Writer:
         return kind.custom or (kind.resource.plural == "pods" and self._kubernetes.has(POD_GENERATION))
 
     def _check_old_service(self, kind: Kind, old: Version, meta: Mapping[str, Any]) -> None:
-        """What the storage of services looked at before all else, when it was one of its own. Raises Refusal."""
+        """Check what old servers, whose services had a storage implementation of their own, check first. Raises Refusal."""
         mistakes = []
         if not meta.get("resourceVersion"):
             mistakes.append(wrong("metadata.resourceVersion", "", "must be specified for an update"))

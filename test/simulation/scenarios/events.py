@@ -1,4 +1,4 @@
-"""The event recorder through bad weather: what was recorded is on the server, or counted as dropped, and never there twice."""
+"""The event recorder under faults: a recorded event is on the server, or counted as dropped, and never there twice."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 OBJECTS: Final = 4
 BURSTS: Final = 8
 OUTAGE_S: Final = 130.0
-"""Twelve tries ten seconds apart (EV-08): after this long one event has come to its end, whatever happened to it."""
+"""Twelve tries ten seconds apart (EV-08): after this time an event is either written or dropped."""
 
 Group = tuple[str, str, str]
-"""What the correlator may merge: object, type, reason."""
+"""The key of events that the correlator may merge: object, type, reason."""
 
 
 async def no_event_is_lost_silently(world: World) -> None:
-    """Bursts of events about a few objects; then the books must balance."""
+    """Bursts of events about a few objects; in the end the counts of written and dropped events must add up."""
     random = world.random
     await world.create_namespaces("ns")
     drops = Drops()
@@ -35,7 +35,7 @@ async def no_event_is_lost_silently(world: World) -> None:
         component="simulated",
         clock=world.clock,
         metrics=drops,
-        chance=world.chance,
+        random=world.product_random,
     )
     running = asyncio.create_task(recorder.run(), name="recorder")
     recorded: Counter[Group] = Counter()
@@ -43,7 +43,7 @@ async def no_event_is_lost_silently(world: World) -> None:
         _record_burst(recorder, random, recorded)
         await asyncio.sleep(random.expovariate(BURSTS / world.calm_at))
     if random.random() < 0.3:
-        running.cancel()  # an operator that is told to go at once
+        running.cancel()  # an operator that is stopped without notice
     elif random.random() < 0.5:
         recorder.stop()
     else:

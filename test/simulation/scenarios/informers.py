@@ -1,4 +1,4 @@
-"""Informers through bad weather: whatever happened on the way, caches, indices and handlers end with the server's truth."""
+"""Informers under faults: whatever happens meanwhile, caches, indices and handlers end with the server's state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES: Final = ("a", "b", "c", "d", "e")
 COLORS: Final = ("red", "gold", "")
 
 SETTLED_S: Final = 200.0
-"""After the faults' end: a frozen watch is found out after 80 s, a back-off may have 60 s to go, twice in bad luck."""
+"""Seconds after the faults' end: a frozen watch is detected after 80 s, and up to two back-offs of 60 s may follow."""
 
 
 class ConfigMap(Struct, frozen=True):
@@ -40,9 +40,9 @@ def color_of(item: Object) -> list[str]:
 
 
 class View:
-    """A handler that believes what it is told, and checks that it can be believed (SI-01, SI-02, SI-04).
+    """A handler that rebuilds the collection from notifications, and checks their consistency (SI-01, SI-02, SI-04).
 
-    Invariant: `items` is what somebody holds who knows nothing but the notifications.
+    Invariant: `items` is what follows from the notifications alone.
     """
 
     def __init__(self, world: World, name: str, informer: SharedIndexInformer[ConfigMap]) -> None:
@@ -95,7 +95,7 @@ async def write_at_random(world: World, resource: Resource, name: str, random: R
             match random.choice(("put", "put", "put", "delete", "replace")):
                 case "delete":
                     await client.delete(resource, namespace, key)
-                case "replace":  # gone and back again before anybody may have noticed (SI-11)
+                case "replace":  # deleted and recreated, perhaps before any watch shows it (SI-11)
                     await client.delete(resource, namespace, key)
                     await client.create(resource, namespace, body)
                 case _:
@@ -108,11 +108,11 @@ async def write_at_random(world: World, resource: Resource, name: str, random: R
 
 
 async def informers_converge(world: World) -> None:
-    """Random writes, random weather, late handlers, resyncs; then silence, and a look at everything."""
+    """Random writes, random faults, late handlers, resyncs; then, once all is quiet, everything is checked."""
     random = world.random
     await world.create_namespaces(*NAMESPACES)
     factory = SharedInformerFactory(
-        world.client("informers", world.faulty("informers")), clock=world.clock, random=world.chance
+        world.client("informers", world.faulty("informers")), clock=world.clock, random=world.product_random
     )
     informers = _choose_informers(factory, random)
     views: list[View] = []

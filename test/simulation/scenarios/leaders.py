@@ -1,7 +1,7 @@
-"""Electors that want one lease, in processes that stall, die and come back: at no time do two of them write.
+"""Electors that compete for one lease, in processes that stall, die and come back: no two of them ever write at a time.
 
-What counts is the server's view: at the moment in which it accepts a write of the work, the lease must not name another. It
-may name nobody: a leader that steps down gives the lease back while its last write may still be on its way.
+The server's view decides: when it accepts a write from `_work`, the lease must not name another process. It may name nobody: a
+leader that steps down releases the lease while its last write may still be in flight.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ LEASE: Final = "operator"
 WORK: Final = "work-of-"
 """The names of clients that write as leaders begin with this."""
 SETTLED_S: Final = 60.0
-"""After the faults' end: a lease runs out after 15 s, a candidate looks every 4.4 s at the latest, a request takes 40 s."""
+"""Seconds after the faults' end: a lease expires after 15 s, a candidate reads it every 4.4 s, a request takes up to 40 s."""
 QUIET_S: Final = 40.0
 
 
 class Candidate:
-    """A process that works while it leads, and is started again when it ends, each time under another name."""
+    """A process that works while it leads, and is restarted when it ends, each time under another name."""
 
     def __init__(self, world: World, number: int) -> None:
         self._world = world
@@ -46,7 +46,7 @@ class Candidate:
         self.process = ""
 
     def start(self) -> None:
-        """Begin a new life."""
+        """Start the process again."""
         self._life += 1
         self.process = f"{self._number}.{self._life}"
         self._world.note("start", self.process)
@@ -54,11 +54,11 @@ class Candidate:
         self._task = self._world.spawn(self.process, self._live(self.process, *self._transports))
 
     def has_ended(self) -> bool:
-        """Whether the process is gone by itself, as after a lost lease."""
+        """Whether the process has ended by itself, as after a lost lease."""
         return self._task is None or self._task.done()
 
     async def kill(self) -> None:
-        """End the process without a word."""
+        """End the process; none of its requests arrives any more."""
         self._world.note("kill", self.process)
         for transport in self._transports:
             transport.kill()
@@ -82,7 +82,7 @@ class Candidate:
             on_stopped_leading=lambda: world.note("stopped leading", identity),
             fence=fence,
             clock=world.clock,
-            chance=world.chance,
+            random=world.product_random,
         )
         try:
             await elector.run(lambda: self._work(client))
@@ -90,7 +90,7 @@ class Candidate:
             world.note("lost", identity)
 
     async def _work(self, client: RestClient) -> None:
-        """Write all the time, as a busy operator does; a write that fails is some other job's trouble."""
+        """Write all the time, as a busy operator does; failed writes are only noted."""
         while True:
             try:
                 await client.patch(CONFIG_MAPS, HOME, "work", {"data": {"at": str(self._world.time)}})
@@ -109,7 +109,7 @@ class Watchman:
         world.server.on_change.append(self._look)
 
     def holder(self) -> str:
-        """Whom the lease names."""
+        """The holder that the lease names."""
         lease = self._world.server.storage.collections["leases"].objects.get((HOME, LEASE))
         return str((lease.body.get("spec") or {}).get("holderIdentity") or "") if lease is not None else ""
 
@@ -125,7 +125,7 @@ class Watchman:
 
 
 async def one_leader_writes(world: World) -> None:
-    """Two or three candidates through stalls, deaths and bad weather; then somebody leads, and goes on leading."""
+    """Two or three candidates with stalls, deaths and network faults; after these one of them leads, and goes on leading."""
     random = world.random
     await world.create_namespaces(HOME)
     await world.client("admin").create(CONFIG_MAPS, HOME, {"metadata": {"name": "work"}})

@@ -1,7 +1,7 @@
-"""The work queue under a toy controller, which is killed and started again: every key that needs work gets it, in one hand.
+"""The work queue in a toy controller, which is killed and restarted: every key is processed, by one worker at a time.
 
 For each config map with the label `keep` the controller keeps a copy of its data in another one, `<name>.copy`. Like any
-controller it acts on its caches, which lag and lie, and learns of its errors from the server's answers.
+controller it acts on its caches, which may be stale, and learns of its errors from the server's responses.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 COPY: Final = ".copy"
 WORKERS: Final = 3
 QUIET_S: Final = 700.0
-"""How long nothing may be written after the end: longer than a watch lives, so that reopening is part of the rest."""
+"""How long there must be no writes after the end: longer than a watch lives, so that watches are reopened meanwhile."""
 
 
 class MirrorController:
     """Informers, a queue and workers, as every controller has them.
 
-    Invariant: a key is in the hands of at most one worker; `sync` reads nothing but the caches.
+    Invariant: at most one worker processes a key at a time; `sync` reads only the caches.
     """
 
     def __init__(self, world: World, client: RestClient) -> None:
         self._world = world
         self._client = client
-        self._factory = SharedInformerFactory(client, clock=world.clock, random=world.chance)
+        self._factory = SharedInformerFactory(client, clock=world.clock, random=world.product_random)
         codec = Codec(CONFIG_MAPS, ConfigMap)
         self._sources = self._factory.informer(codec, label_selector="color in (red,gold)")
         self._copies = self._factory.informer(codec, label_selector="copy=yes")
@@ -64,7 +64,7 @@ class MirrorController:
                 group.create_task(self._work(), name=f"mirror-worker-{number}")
 
     async def stop(self) -> None:
-        """End in order."""
+        """Drain the queue and stop the informers."""
         await self._queue.shut_down_with_drain()
         await self._factory.shut_down()
 
@@ -114,7 +114,7 @@ def _version(item: Object | None) -> str:
 
 
 async def no_key_is_lost(world: World) -> None:
-    """Users write, the controller is killed now and then; in the end every copy is right, and nobody writes any more."""
+    """Users write, the controller is killed now and then; in the end every copy is right, and there are no more writes."""
     random = world.random
     await world.create_namespaces(*NAMESPACES)
     async with asyncio.TaskGroup() as group:
@@ -151,7 +151,7 @@ def _start(world: World, group: asyncio.TaskGroup, transport: FaultyTransport, l
 
 
 async def _kill(world: World, running: Running, transport: FaultyTransport) -> None:
-    """End a process as a SIGKILL does: what its code does on its way out, nobody hears."""
+    """End a process as a SIGKILL does: no request of its clean-up code arrives."""
     world.note("kill")
     transport.kill()
     running[1].cancel()

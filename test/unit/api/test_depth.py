@@ -1,4 +1,4 @@
-"""JSON that nests deeper than Python recurses."""
+"""JSON that is nested more deeply than Python can recurse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ json_values = st.recursive(
 
 
 def depth_of(value: Any) -> int:
-    """How deep lists and objects lie in each other."""
+    """How deeply lists and objects are nested."""
     match value:
         case list():
             return 1 + max(map(depth_of, value), default=0)
@@ -32,7 +32,7 @@ def depth_of(value: Any) -> int:
 
 
 def levels_of(value: Any) -> int:
-    """The same of values that hold one value each, which may be deep."""
+    """The same for lists and objects with one element each, without recursion, so that they may be deep."""
     levels = 0
     while value is not None:
         (value,) = value.values() if isinstance(value, dict) else value
@@ -43,7 +43,7 @@ def levels_of(value: Any) -> int:
 @settings(deadline=None)
 @given(json_values)
 def test_what_is_not_deep_stays_as_it_is(value: Any) -> None:
-    """B01: brackets in strings are none."""
+    """B01: brackets in strings do not count."""
     raw = msgspec.json.encode(value)
     assert levelled(raw) == raw
     assert decode(msgspec.json.Decoder(), raw) == value
@@ -54,7 +54,7 @@ def test_what_is_not_deep_stays_as_it_is(value: Any) -> None:
 @pytest.mark.parametrize("depth", [LEVELS + 1, 2000, 100_000])
 @pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a]":', b"}")])
 def test_what_lies_too_deep_is_read_as_null_and_the_rest_as_it_is(depth: int, opening: bytes, closing: bytes) -> None:
-    """B01: on every Python, of whatever limit."""
+    """B01: on every Python, whatever its recursion limit."""
     deep = opening * depth + b"1" + closing * depth
     body = b'{"a":"x","deep":' + deep + b',"b":[' + deep + b',"y"]}'
     found = decode(msgspec.json.Decoder(), levelled(body))
@@ -78,6 +78,6 @@ def test_what_lies_too_deep_is_read_as_null_and_the_rest_as_it_is(depth: int, op
     ],
 )
 def test_the_end_of_a_value_is_found_without_decoding_it(body: bytes, first: bytes) -> None:
-    """D9d: of a list that arrives each item is cut off, however deep it is."""
+    """D9d: as a list arrives, its items are separated, however deeply nested they are."""
     assert after_first(body) == len(first)
     assert after_first(memoryview(body)) == len(first)

@@ -1,8 +1,10 @@
-"""The life of the whole operator on virtual time, against the model API server: who starts and ends when, who may write."""
+"""The whole operator on virtual time, against the model API server: when processes start and stop, and which may write."""
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -22,11 +24,11 @@ from tfjob_operator.api.client.errors import ConnectError
 from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.app import Transports, build
+from tfjob_operator.controller.jobs.metrics import BY_NAMESPACE, FRAMEWORK
 from tfjob_operator.controller.leaderelection import LeadershipLostError
 from tfjob_operator.controller.manager.manager import DRAIN_S, FLUSH_S, RELEASE_S
 from tfjob_operator.controller.manager.metrics import RECONCILES
 from tfjob_operator.controller.options import ElectionOptions, Options
-from tfjob_operator.controller.tfjob.metrics import BY_NAMESPACE, FRAMEWORK
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -43,7 +45,7 @@ RETRY_S = 2.0 * 2.2
 
 
 class Line:
-    """A transport that can be cut, or made to swallow requests whose path has a certain text."""
+    """A transport that can refuse connections, or never respond to requests whose path contains a certain text."""
 
     def __init__(self, server: ModelServer, name: str) -> None:
         self._inner = ModelTransport(server, name)
@@ -85,22 +87,22 @@ class Process:
             identity=name,
             metrics=self.metrics,
             clock=VirtualClock(),
-            chance=lambda: 1.0,
+            random=lambda: 1.0,
         )
         self.running = asyncio.create_task(self.manager.run(), name=name)
 
     def counted(self) -> dict[str, int]:
-        """How many jobs of its namespace it has counted, by what became of them."""
+        """Return its counters of jobs in its namespace that are not zero, by name."""
         found = {name: self.metrics.counted(metric) for name, metric in BY_NAMESPACE.items()}
         assert all(set(by_labels) <= {(HOME, FRAMEWORK)} for by_labels in found.values())
         return {name: sum(by_labels.values()) for name, by_labels in found.items() if by_labels}
 
     def results(self) -> Counter[str]:
-        """How its syncs have ended."""
+        """Return how many of its syncs ended with each result."""
         return Counter({result: count for (_, result), count in self.metrics.counted(RECONCILES).items()})
 
     async def end(self) -> float:
-        """Tell it to stop; answers how long it took. Raises what the operator raises."""
+        """Tell it to stop; return how long it took. Raises what the operator raises."""
         begun = asyncio.get_running_loop().time()
         self.stop.set()
         await self.running
@@ -142,7 +144,7 @@ class ModelCluster:
 
 @asynccontextmanager
 async def a_cluster() -> AsyncIterator[ModelCluster]:
-    """A cluster with the namespace; what still runs at the end is ended."""
+    """A cluster with the namespace; processes that still run at the end are cancelled."""
     cluster = ModelCluster()
     await cluster.client.create(NAMESPACES, "", {"metadata": {"name": HOME}})
     try:
@@ -207,7 +209,7 @@ async def test_a_process_that_is_told_to_stop_hands_over_at_once() -> None:
 
 
 async def test_a_process_that_is_told_to_stop_in_a_burst_hands_over_too() -> None:
-    """D24: no write is begun and none is cut off, so the lease can be given back; what is left is the next one's."""
+    """D24: no write begins and none is cut off, so the lease can be given back; the next leader does what is left."""
     async with a_cluster() as cluster:
         a = cluster.start("a")
         await asyncio.sleep(1.0)
@@ -245,7 +247,7 @@ async def test_nothing_is_told_of_a_job_because_its_operator_stops() -> None:
         assert {event.body["type"] for event in events} == {"Normal"}
 
 
-async def test_a_write_that_gets_no_answer_keeps_the_lease() -> None:
+async def test_a_write_that_gets_no_response_keeps_the_lease() -> None:
     """D24, LE-11: it may take effect yet, so nobody else may lead before the lease has run out."""
     async with a_cluster() as cluster:
         a = cluster.start("a")
@@ -260,7 +262,7 @@ async def test_a_write_that_gets_no_answer_keeps_the_lease() -> None:
 
 
 async def test_a_replica_that_waits_keeps_no_list_of_what_is_to_do() -> None:
-    """D6: nobody would shorten it, and the name of every job that ever was would stay in it."""
+    """D6: no worker takes keys from its queue, so the key of every job that ever existed would stay there."""
     async with a_cluster() as cluster:
         cluster.start("a")
         await asyncio.sleep(1.0)
@@ -274,7 +276,7 @@ async def test_a_replica_that_waits_keeps_no_list_of_what_is_to_do() -> None:
 
 
 async def test_a_replica_that_wins_the_lease_looks_at_every_job() -> None:
-    """D6: at those of its cache, whatever it has heard of them while it waited."""
+    """D6: at every one in its cache, whether or not it saw events of it while it waited."""
     async with a_cluster() as cluster:
         a = cluster.start("a")
         await asyncio.sleep(1.0)
@@ -292,7 +294,7 @@ async def test_a_replica_that_wins_the_lease_looks_at_every_job() -> None:
 
 
 async def test_a_process_that_loses_the_lease_writes_no_more_and_ends_with_an_error() -> None:
-    """LE-14: what it knows may be out of date; whoever started it starts it anew."""
+    """LE-14: what it knows may be out of date; the kubelet starts it anew."""
     async with a_cluster() as cluster:
         a = cluster.start("a")
         await asyncio.sleep(1.0)
@@ -311,7 +313,7 @@ async def test_a_process_that_loses_the_lease_writes_no_more_and_ends_with_an_er
 
 
 async def test_no_write_passes_when_the_lease_is_over() -> None:
-    """The fence: a sync that is in work when the lease ends gets nothing more out."""
+    """The fence: a sync that is running when the lease ends can send no further write."""
     async with a_cluster() as cluster:
         a = cluster.start("a")
         await asyncio.sleep(1.0)
@@ -323,7 +325,7 @@ async def test_no_write_passes_when_the_lease_is_over() -> None:
         assert "pods" not in cluster.written("a")
 
 
-async def test_a_process_stops_in_time_when_nobody_answers() -> None:
+async def test_a_process_stops_in_time_when_nobody_responds() -> None:
     """A12: syncs, events and the lease each have their share of ten seconds."""
     async with a_cluster() as cluster:
         a = cluster.start("a")
@@ -338,7 +340,7 @@ async def test_a_process_stops_in_time_when_nobody_answers() -> None:
 
 
 async def test_a_process_that_was_never_ready_stops_at_once() -> None:
-    """B71: the API server is away; it waits for it, asks for no lease, and goes when told."""
+    """B71: while the API server is away, the process waits, does not ask for the lease, and stops when told."""
     async with a_cluster() as cluster:
         a = cluster.start("a")
         a.watches.cut = True
@@ -350,7 +352,7 @@ async def test_a_process_that_was_never_ready_stops_at_once() -> None:
 
 
 async def test_a_process_waits_for_an_api_server_that_is_away_at_its_start() -> None:
-    """B71: it is ready, and works, when the server has come."""
+    """B71: it becomes ready and works once the server responds."""
     async with a_cluster() as cluster:
         a = cluster.start("a")
         for line in (a.watches, a.writes, a.lease):
@@ -375,7 +377,7 @@ async def test_a_replica_that_waits_for_the_lease_stops_at_once() -> None:
 
 
 async def test_without_an_election_a_process_works_at_once() -> None:
-    """For one that is alone: no lease is asked for."""
+    """For an operator with a single replica: it asks for no lease."""
     async with a_cluster() as cluster:
         a = cluster.start("a", election=None)
         await cluster.create("mnist")
@@ -388,13 +390,13 @@ async def test_without_an_election_a_process_works_at_once() -> None:
 
 
 async def test_the_rate_limit_holds_for_all_requests_but_the_leases() -> None:
-    """WR-05: a job of many calls must not cost the lease."""
+    """WR-05: a job that needs many calls must not cost the lease."""
     async with a_cluster() as cluster:
         a = cluster.start("a", qps=0.5, burst=5)
         for number in range(10):
             await cluster.create(f"job-{number}")
         await asyncio.sleep(21.0)
-        watches = 4 + 4  # opening one is not held back, also where it is refused: the streamed lists that 1.20 has not
+        watches = 4 + 4  # opening one is not rate limited, nor are the streaming lists, which a server of 1.20 refuses
         assert len(a.watches.methods) + len(a.writes.methods) - watches == 5 + 10
         assert len(a.lease.methods) >= 11
 
@@ -404,7 +406,7 @@ async def test_every_job_is_looked_at_again_after_the_resync_period() -> None:
     async with a_cluster() as cluster:
         a = cluster.start("a", resync_s=60.0, election=None)
         await cluster.create("mnist")
-        await asyncio.sleep(310.0)  # past the look at what would have become of expectations that nobody met (EX-02)
+        await asyncio.sleep(310.0)  # past the sync that would find expectations that were never met (EX-02)
         a.writes.methods.clear()
         before = a.results()
         await asyncio.sleep(300.0)
@@ -413,7 +415,7 @@ async def test_every_job_is_looked_at_again_after_the_resync_period() -> None:
 
 
 async def test_a_job_is_counted_once_among_all_replicas_and_lives() -> None:
-    """A replica that waits sees deletions too; a new life sees every job as new."""
+    """A replica that waits sees deletions too, and every job looks new to a process that has just started."""
     async with a_cluster() as cluster:
         a = cluster.start("a")
         await asyncio.sleep(1.0)
@@ -433,7 +435,7 @@ async def test_a_job_is_counted_once_among_all_replicas_and_lives() -> None:
 
 
 async def test_a_job_that_another_controller_manages_is_not_counted() -> None:
-    """B75: neither when it comes nor when it goes."""
+    """B75: neither its creation nor its deletion."""
     async with a_cluster() as cluster:
         a = cluster.start("a", election=None)
         await cluster.create("theirs", {"managedBy": "kueue.x-k8s.io/multikueue"})
@@ -458,3 +460,40 @@ async def test_a_crash_of_a_part_ends_the_process_and_gives_the_lease_back(mocke
         assert caught.group_contains(ZeroDivisionError)
         lease = cluster.server.storage.collections["leases"].objects[(HOME, "tf-operator")]
         assert msgspec.json.encode(lease.body["spec"]["holderIdentity"]) == b'""'
+
+
+ALL_APIS = ("kubeflow.org/v1", "kubeflow.org/v1alpha1", "tensorflow.org/v1alpha1")
+
+
+async def test_what_the_alpha_apis_lack_keeps_no_other_job_waiting() -> None:
+    """This server knows neither tensorflow.org nor Jobs: jobs of v1 run, and one of v1alpha1 waits untouched."""
+    async with a_cluster() as cluster:
+        cluster.start("a", apis=ALL_APIS)
+        await cluster.create("mnist")
+        spec = {"replicaSpecs": [{"template": replica()["template"]}]}
+        body = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": "alpha"}, "spec": spec}
+        await cluster.client.create(TFJOBS, HOME, body)
+        await asyncio.sleep(10.0)
+        assert cluster.names("pods") == ["mnist-worker-0"]
+        alpha = cluster.server.storage.collections["tfjobs"].objects[HOME, "alpha"].body
+        assert "status" not in alpha
+
+
+async def test_an_operator_that_serves_another_api_alone_touches_no_job_of_v1() -> None:
+    """Nor does it wait for their CRD."""
+    async with a_cluster() as cluster:
+        a = cluster.start("a", apis=("tensorflow.org/v1alpha1",))
+        await cluster.create("mnist")
+        await asyncio.sleep(10.0)
+        assert a.manager.why_not_ready() is None
+        assert cluster.names("pods") == []
+
+
+def test_where_no_alpha_api_is_asked_for_nothing_of_it_is_imported() -> None:
+    """So it costs neither memory nor an informer."""
+    program = (
+        "import sys; from tfjob_operator.controller import __main__; "
+        "print([name for name in sys.modules if name.startswith('tfjob_operator.controller.alpha')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import configparser
 from pathlib import Path
 
 import pytest
 
 from tfjob_operator.controller.leaderelection import LeaderElectionConfig
-from tfjob_operator.controller.options import ElectionOptions, Options, parse_options
+from tfjob_operator.controller.options import VERSION, ElectionOptions, Options, parse_options
 
 NO_POD = Path("/nonexistent")
 
 
 def parse(*arguments: str, **environ: str) -> Options:
-    """What the operator makes of a command line and an environment, outside of a pod."""
+    """Return the options for a command line and an environment, outside of a pod."""
     return parse_options(arguments, environ, pod_namespace_file=NO_POD)
 
 
@@ -24,7 +25,7 @@ def election(options: Options) -> ElectionOptions:
 
 
 def test_without_flags_the_defaults_hold() -> None:
-    """In a pod nothing needs to be said: all namespaces, elections on at 15, 10 and 2 s, metrics on the peers' port."""
+    """In a pod no flag is needed: all namespaces, election with 15, 10 and 2 s, metrics on the port of earlier operators."""
     options = parse()
     assert options == Options()
     assert (options.monitoring_port, options.namespace, options.qps) == (8443, "", 0.0)
@@ -34,17 +35,19 @@ def test_without_flags_the_defaults_hold() -> None:
 
 
 def test_every_flag_is_read() -> None:
-    """The peers' names, and ours."""
+    """The flags of earlier operators, and our own."""
     options = parse(
         "--kubeconfig=f",
         "--master=https://other",
         "--namespace=team",
+        "--apis=tensorflow.org/v1alpha1,kubeflow.org/v1",
         "--threadiness=4",
         "--resync-period=1h30m",
         "--qps=5",
         "--burst=20",
         "--json-log-format=false",
         "--log-level=debug",
+        "--controller-config-file=/etc/config/file",
         "--enable-gang-scheduling",
         "--gang-scheduler-name=scheduler-plugins-scheduler",
         "--monitoring-address=127.0.0.1",
@@ -55,17 +58,23 @@ def test_every_flag_is_read() -> None:
         "--leader-elect-resource-name=mine",
         "--leader-elect-resource-namespace=there",
         CUSTOM_CLUSTER_DOMAIN="cluster.local",
+        KUBEFLOW_NAMESPACE="home",
+        OPERATOR_DEPLOYMENT="operator",
     )
     assert options == Options(
         kubeconfig="f",
         master="https://other",
         namespace="team",
+        apis=("kubeflow.org/v1", "tensorflow.org/v1alpha1"),
         threadiness=4,
         resync_s=5400.0,
         qps=5.0,
         burst=20,
         json_log_format=False,
         log_level="debug",
+        controller_config_file="/etc/config/file",
+        own_namespace="home",
+        own_deployment="operator",
         cluster_domain="cluster.local",
         enable_gang_scheduling=True,
         gang_scheduler_name="scheduler-plugins-scheduler",
@@ -83,7 +92,7 @@ def test_a_flag_wins_over_the_environment() -> None:
 
 
 def test_the_election_can_be_turned_off() -> None:
-    """For a process that is alone."""
+    """For an operator with a single replica."""
     assert parse("--leader-elect=false").election is None
     assert parse("--leader-elect").election is not None
 
@@ -101,7 +110,7 @@ def test_the_election_can_be_turned_off() -> None:
 def test_the_lease_lies_where_the_operator_serves_else_where_it_lives(
     arguments: list[str], environ: dict[str, str], in_pod: str | None, expected: str, tmp_path: Path
 ) -> None:
-    """A namespaced operator needs a Role there and nothing else, and is no rival of those of other namespaces."""
+    """A namespaced operator needs a Role there and nothing else, and does not compete with operators of other namespaces."""
     file = tmp_path / "namespace"
     if in_pod is not None:
         file.write_text(in_pod)
@@ -112,7 +121,7 @@ def test_the_lease_lies_where_the_operator_serves_else_where_it_lives(
     ("text", "seconds"), [("0", 0.0), ("12h0m0s", 43200.0), ("1.5s", 1.5), ("250ms", 0.25), ("1m.5s", 60.5)]
 )
 def test_durations_are_those_that_go_prints(text: str, seconds: float) -> None:
-    """The peers' manifests can be used as they are, with the old misspelt flag."""
+    """The manifests of earlier operators can be used as they are, with the old misspelt flag."""
     assert parse("--resync-period", text).resync_s == seconds
     assert parse("--resyc-period", text).resync_s == seconds
 
@@ -122,6 +131,12 @@ def test_durations_are_those_that_go_prints(text: str, seconds: float) -> None:
     [
         (["--threadiness", "0"], {}, "argument --threadiness: must be a whole number of at least 1, not '0'"),
         (["--threadiness", "many"], {}, "not 'many'"),
+        (
+            ["--apis=kubeflow.org/v2"],
+            {},
+            "argument --apis: must be a list of kubeflow.org/v1, kubeflow.org/v1alpha1, tensor",
+        ),
+        (["--apis="], {}, "argument --apis: must be a list of"),
         (["--burst=-1"], {}, "argument --burst: must be a whole number of at least 1, not '-1'"),
         (["--qps=-1"], {}, "argument --qps: must be a number of at least 0, not '-1'"),
         (["--qps=nan"], {}, "not 'nan'"),
@@ -144,10 +159,10 @@ def test_durations_are_those_that_go_prints(text: str, seconds: float) -> None:
         ([], {"KUBEFLOW_NAMESPACE": "a/b"}, "variable KUBEFLOW_NAMESPACE: must be the name of a namespace"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line_and_ends_with_2(
+def test_what_is_wrong_is_reported_in_one_line_and_ends_with_2(
     arguments: list[str], environ: dict[str, str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The usage of all flags would hide it."""
+    """argparse's usage text of all flags would hide the error."""
     with pytest.raises(SystemExit) as ended:
         parse(*arguments, **environ)
     assert ended.value.code == 2
@@ -162,3 +177,10 @@ def test_help_and_version_are_printed_and_end_with_0(flag: str, capsys: pytest.C
         parse(flag)
     assert ended.value.code == 0
     assert "tfjob-operator" in capsys.readouterr().out
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    """It is written in two places, since reading the distribution's metadata at run time costs a megabyte."""
+    settings = configparser.ConfigParser(interpolation=None)
+    settings.read(Path(__file__).parents[3] / "setup.cfg")
+    assert settings["metadata"]["version"] == VERSION

@@ -1,4 +1,4 @@
-"""What is read from apt's own configuration to fetch Debian's source packages."""
+"""How apt's own configuration is read to fetch Debian's source packages."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _no_keyring(tmp_path: Path, mocker: MockerFixture) -> None:
 
 
 def test_only_debians_own_package_indexes_count_and_each_once() -> None:
-    """Third-party repositories and translations are none of a Debian build's concern."""
+    """Third-party repositories and translations are not needed."""
     text = "\n".join(
         [
             target(),
@@ -61,7 +61,7 @@ def test_only_debians_own_package_indexes_count_and_each_once() -> None:
 
 
 def test_a_source_gives_a_line_for_binaries_and_one_for_sources() -> None:
-    """The machine's own list often has the first alone."""
+    """The machine's own list often has only the first."""
     assert AptSource("http://m.example/debian/", "bookworm", "main", "/k.gpg").lines() == (
         "deb [signed-by=/k.gpg] http://m.example/debian/ bookworm main",
         "deb-src [signed-by=/k.gpg] http://m.example/debian/ bookworm main",
@@ -70,7 +70,7 @@ def test_a_source_gives_a_line_for_binaries_and_one_for_sources() -> None:
 
 
 def test_the_keyring_is_that_of_the_entry_and_else_debians_own(tmp_path: Path, mocker: MockerFixture) -> None:
-    """A mirror that is signed anew names its key; everybody else's Debian is signed by Debian."""
+    """A mirror with signatures of its own names its key; all others have Debian's signatures."""
     listed = tmp_path / "debian.sources"
     listed.write_text(DEB822)
     assert parse_index_targets(target(entry=f"{listed}:1"))[0].signed_by == "/keys/debian.gpg"
@@ -115,7 +115,7 @@ def test_the_keyring_of_a_line_is_found(text: str, number: int, expected: str) -
 def test_root_runs_a_command_as_it_is_and_others_need_sudo(
     mocker: MockerFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Who can become root in no way reads what root would have to do."""
+    """A user who cannot become root gets a message that says what root would have to do."""
     mocker.patch("os.geteuid", return_value=0)
     assert as_root(["apt-get", "update"], "update") == ["apt-get", "update"]
     mocker.patch("os.geteuid", return_value=1000)

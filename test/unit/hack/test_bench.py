@@ -1,6 +1,6 @@
-"""The pure part of the benchmarks: results and their table, medians and turns, what Python says of imports, the pods' bodies.
+"""The pure part of the benchmarks: results and their table, ratios and percentiles, Python's import times, the pods' bodies.
 
-Nothing here measures: how fast anything is depends on the machine, and no test may.
+Nothing here is measured: speed depends on the machine, and no test may depend on it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RESULTS = [
 
 
 def entry(name: str, value: float) -> Entry:
-    """A line of the file."""
+    """A line of the results file."""
     return {"name": name, "value": value, "unit": "x", "goal": None, "met": None}
 
 
@@ -32,7 +32,7 @@ def entry(name: str, value: float) -> Entry:
     ids=["below", "at", "above"],
 )
 def test_a_goal_is_met_at_its_bound_and_on_its_good_side(value: float, low: bool, high: bool) -> None:
-    """At least 6 takes 6; so does at most 6."""
+    """6 meets the goal "at least 6", and "at most 6" too."""
     assert Result("r", value, "x", at_least(6)).met is low
     assert Result("r", value, "x", at_most(6)).met is high
 
@@ -47,7 +47,7 @@ def test_an_entry_has_exactly_the_fields_of_the_file() -> None:
 
 
 def test_rounding_never_decides_whether_a_goal_is_met() -> None:
-    """5.9999999 is written as 6, and is not enough all the same."""
+    """5.9999999 is written as 6, but does not meet the goal of at least 6."""
     assert Result("r", 5.9999999, "x", at_least(6)).entry() == {
         "name": "r",
         "value": 6.0,
@@ -69,12 +69,12 @@ def test_the_table_lines_up_and_shows_what_was_measured_before() -> None:
 
 
 def test_a_table_of_nothing_is_its_head() -> None:
-    """Nothing could be measured."""
+    """As when nothing could be measured."""
     assert len(table([], {}).splitlines()) == 2
 
 
 def test_a_partial_run_replaces_its_own_lines_alone() -> None:
-    """In place; what was not there before comes last."""
+    """They are replaced in place; new lines come last."""
     kept = [entry("a", 1), entry("b", 2), entry("c", 3)]
     assert merged(kept, [entry("d", 40), entry("b", 20)]) == [
         entry("a", 1),
@@ -86,7 +86,7 @@ def test_a_partial_run_replaces_its_own_lines_alone() -> None:
 
 
 def test_sides_take_turns() -> None:
-    """A B B A, so that a slow moment of the machine hits both, and neither always comes after the other."""
+    """The order is A B B A, so that a slow moment of the machine hits both, and neither always comes second."""
     turns: list[str] = []
 
     def side(name: str) -> int:
@@ -97,8 +97,8 @@ def test_sides_take_turns() -> None:
     assert turns == ["a", "b", "b", "a", "a", "b"]
 
 
-def test_a_ratio_compares_neighbours_in_time() -> None:
-    """The machine is twice as slow in the second round and stuck in one half of the third: the answer is still 3."""
+def test_a_ratio_compares_runs_that_followed_each_other() -> None:
+    """The machine is twice as slow in the second round and stuck in one half of the third: the result is still 3."""
     assert ratio([3.0, 6.0, 90.0], [1.0, 2.0, 3.0]) == 3.0
 
 
@@ -111,7 +111,7 @@ def test_there_is_no_ratio_of_what_was_not_measured_together(above: list[float],
 
 @given(st.lists(st.floats(0, 1), min_size=1), st.floats(0, 1, exclude_min=True))
 def test_a_percentile_is_the_smallest_value_that_covers_its_share(values: list[float], share: float) -> None:
-    """It is one of the values; those up to it are at least that share, those below it are less."""
+    """It is one of the values; the values up to it are at least that share of all, those below it less."""
     found = percentile(values, share)
     assert found in values
     assert sum(value <= found for value in values) >= share * len(values)
@@ -120,7 +120,7 @@ def test_a_percentile_is_the_smallest_value_that_covers_its_share(values: list[f
 
 @pytest.mark.parametrize(("values", "share"), [([], 0.5), ([1.0], 0.0), ([1.0], 1.1)])
 def test_a_percentile_of_nothing_is_refused(values: list[float], share: float) -> None:
-    """So is one outside the values."""
+    """So is a share that is not between 0 and 1."""
     with pytest.raises(ValueError, match="percentile"):
         percentile(values, share)
 
@@ -150,14 +150,14 @@ def test_imports_are_read_from_among_other_output() -> None:
 
 
 def test_an_import_counts_for_whoever_asked_first() -> None:
-    """pydantic belongs to kubernetes where kubernetes pulled it in, though one of our modules imported that."""
+    """pydantic's time counts for kubernetes, which imported it first, though one of our modules imported kubernetes."""
     assert shares(parse(IMPORTS.splitlines())) == pytest.approx(
         {"kubernetes": 6.0, "prometheus_client": 1.5, "ours": 1.0, "rest": 0.16}
     )
 
 
 def test_every_pod_has_a_name_of_its_own_and_is_a_tfjob_s() -> None:
-    """Three jobs' worth."""
+    """The pods are those of three jobs."""
     bodies = [pod_body(number, "bench") for number in range(3 * PODS_PER_JOB)]
     assert len({body["metadata"]["name"] for body in bodies}) == len(bodies)
     assert len({body["metadata"]["ownerReferences"][0]["uid"] for body in bodies}) == 3

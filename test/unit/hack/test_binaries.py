@@ -1,4 +1,4 @@
-"""Where the programs of the local control plane are looked for: assets, then the cache. Building is not tested here."""
+"""Where the programs of the local control plane are found: in the assets, else in the cache. Building is not tested here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fill(folder: Path, *names: str) -> Path:
 
 
 def test_the_cache_is_below_the_users_cache_folder_and_named_by_the_versions() -> None:
-    """Another version never meets the files of this one."""
+    """The files of different versions are in different folders."""
     folder = cache_folder({"XDG_CACHE_HOME": "/somewhere"})
     assert folder.parent == Path("/somewhere/tfjob-operator")
     assert folder.name.startswith("control-plane-k8s1.20.2-etcd3.4")
@@ -29,7 +29,7 @@ def test_the_cache_is_below_the_users_cache_folder_and_named_by_the_versions() -
 def test_without_a_usable_setting_the_cache_is_in_the_home_folder(
     setting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The XDG specification wants relative paths to be ignored."""
+    """The XDG specification requires that relative paths are ignored."""
     monkeypatch.setenv("HOME", "/home/somebody")
     assert cache_folder({"XDG_CACHE_HOME": setting}).parent == Path("/home/somebody/.cache/tfjob-operator")
 
@@ -43,7 +43,7 @@ def test_assets_come_before_the_cache(tmp_path: Path) -> None:
 
 
 def test_a_controller_manager_that_the_assets_lack_comes_from_the_cache(tmp_path: Path) -> None:
-    """Envtest does not run one, so its assets often have none."""
+    """Envtest does not run a controller manager, so its assets often have none."""
     environment = {"XDG_CACHE_HOME": str(tmp_path), "KUBEBUILDER_ASSETS": str(tmp_path / "assets")}
     assets = fill(tmp_path / "assets", *ENVTEST)
     cache = fill(cache_folder(environment), *CONTROL_PLANE)
@@ -54,7 +54,7 @@ def test_a_controller_manager_that_the_assets_lack_comes_from_the_cache(tmp_path
 
 
 def test_what_is_nowhere_is_named_as_missing(tmp_path: Path) -> None:
-    """Only that is built."""
+    """Only the missing programs are built."""
     environment = {"XDG_CACHE_HOME": str(tmp_path)}
     fill(cache_folder(environment), "etcd", "kubectl")
     found, missing = find(CONTROL_PLANE, environment)
@@ -64,14 +64,14 @@ def test_what_is_nowhere_is_named_as_missing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lacking", ENVTEST)
 def test_assets_that_lack_a_program_of_envtest_are_an_error(tmp_path: Path, lacking: str) -> None:
-    """Somebody who sets the variable means those programs: others in their place would be a surprise."""
+    """A user who sets the variable means those programs, and must not get others silently."""
     assets = fill(tmp_path / "assets", *(name for name in ENVTEST if name != lacking))
     with pytest.raises(ControlPlaneError, match=f"KUBEBUILDER_ASSETS=.* has no executable {lacking};"):
         find(CONTROL_PLANE, {"XDG_CACHE_HOME": str(tmp_path), "KUBEBUILDER_ASSETS": str(assets)})
 
 
 def test_a_file_that_cannot_be_executed_is_no_program(tmp_path: Path) -> None:
-    """A download without its mode would fail much later and with less to tell."""
+    """A download without its executable bit would otherwise fail much later, with a less useful error."""
     environment = {"XDG_CACHE_HOME": str(tmp_path)}
     fill(cache_folder(environment), *CONTROL_PLANE)
     (cache_folder(environment) / "etcd").chmod(0o644)

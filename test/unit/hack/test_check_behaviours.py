@@ -14,7 +14,7 @@ TABLE = """
 
 
 def test_the_table_is_read_with_its_reasons() -> None:
-    """An empty third column means: must be proved."""
+    """An empty third column means that a test must prove the behaviour."""
     assert listed(TABLE) == {"RF-01": "", "RF-27": "too new", "B12": ""}
 
 
@@ -38,7 +38,7 @@ def helper():
 
 
 def test_defects_and_flows_of_users_are_listed_by_one_digit_or_two_and_perhaps_a_letter() -> None:
-    """One with a letter is another ID than the same without it."""
+    """An ID with a letter differs from the one without it."""
     reasons = listed(
         "| D1 | no bound | |\n| D24 | a lease kept | |\n| U10 | old versions | later |\n| U10b | unknown fields | |"
     )
@@ -50,7 +50,7 @@ def test_one():
     assert set(quoted(source, families(reasons))) == {("D1", "test_one"), ("U10b", "test_one")}
 
 
-def test_each_kind_of_gap_is_told() -> None:
+def test_each_kind_of_gap_is_reported() -> None:
     """Unproved, wrongly excused, unlisted."""
     found = gaps(listed(TABLE), {"RF-27": ["test_a"], "RF-99": ["test_b"], "B12": ["test_c"]})
     assert found == [
@@ -60,7 +60,7 @@ def test_each_kind_of_gap_is_told() -> None:
     ]
 
 
-def test_an_id_in_the_product_that_nobody_listed_is_told_with_its_line() -> None:
-    """Of any family, listed or not; what is longer, or a part of a name, is none."""
+def test_an_id_in_the_product_that_nobody_listed_is_reported_with_its_line() -> None:
+    """IDs of any family count, listed or not; a longer word or a part of a name is not an ID."""
     source = "# RF-01, and that of A7\nBASE64 = C1  # UTF-16\n# SV-03; B12"
     assert dangling(source, listed(TABLE)) == [(1, "A7"), (3, "SV-03")]

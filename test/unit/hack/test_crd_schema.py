@@ -1,4 +1,4 @@
-"""The CRD's schema: that it is what the script makes, and that it holds types and nothing else."""
+"""The CRD: it is what the script generates, restricts nothing but types, and has the same types in every version."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fakes.manifests import read_document
-from hack.crd_schema.__main__ import CRD, definitions
+from fakes import manifests
+from hack.crd_schema.__main__ import CRD, definitions, generated
 from hack.crd_schema.schema import QUANTITY_PATTERN, ROOT, TIME_PATTERN, reduced, spliced, template
+from hack.crd_schema.versions import OLDER, followed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LAST_APPLIED_LIMIT = 262_144
-"""The bytes of all annotations of an object, by apimachinery's TotalAnnotationSizeLimitB."""
+"""The most bytes of all annotations of an object, by apimachinery's TotalAnnotationSizeLimitB."""
+ETCD_LIMIT = 1_572_864
+"""The most bytes of one request to etcd, by its flag --max-request-bytes."""
 TYPES_ONLY = {
     "type", "format", "nullable", "properties", "additionalProperties", "items", "description",
     "x-kubernetes-preserve-unknown-fields", "x-kubernetes-int-or-string",
@@ -34,25 +37,24 @@ RANGE_OF_INT32 = {"minimum": -(2**31), "maximum": 2**31 - 1}
 @pytest.fixture(scope="module")
 def crd() -> dict[str, Any]:
     """The manifest."""
-    found: dict[str, Any] = read_document(CRD)
-    return found
+    return manifests.crd()
 
 
 @pytest.fixture(scope="module")
 def spec(crd: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a TFJob's spec."""
-    found: dict[str, Any] = schema_of(crd)["spec"]
+    """The schema of a TFJob's spec in v1."""
+    found: dict[str, Any] = schema_of(crd["spec"]["versions"][0])["spec"]
     return found
 
 
-def schema_of(crd: dict[str, Any]) -> dict[str, Any]:
-    """What a TFJob consists of."""
-    found: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+def schema_of(version: dict[str, Any]) -> dict[str, Any]:
+    """The schemas of the top-level fields of a TFJob of this version."""
+    found: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]
     return found
 
 
 def nodes(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every schema in a schema, with where it stands."""
+    """Every schema in a schema, with its path."""
     yield path, schema
     for name, inner in schema.get("properties", {}).items():
         yield from nodes(inner, f"{path}.{name}")
@@ -67,44 +69,91 @@ def is_quantity(schema: dict[str, Any]) -> bool:
 
 
 def test_the_manifest_is_what_the_script_makes() -> None:
-    """Put there by `python -m hack.crd_schema`."""
-    assert CRD.read_text() == spliced(CRD.read_text(), definitions())
+    """`python -m hack.crd_schema` writes it."""
+    assert CRD.read_text() == generated(CRD.read_text(), definitions())
 
 
 def test_a_manifest_without_the_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="no lines '# made by"):
         spliced("kind: CustomResourceDefinition\n", definitions())
+    with pytest.raises(ValueError, match="no lines '# made of v1"):
+        followed("kind: CustomResourceDefinition\n", {})
 
 
-def test_kubectl_apply_can_carry_the_manifest_in_an_annotation(crd: dict[str, Any]) -> None:
-    """Without --server-side it writes all of it into one, and docs/install.md tells how large that is."""
+def test_etcd_can_hold_the_manifest_and_an_annotation_can_not(crd: dict[str, Any]) -> None:
+    """So `kubectl apply` needs --server-side, as docs/install.md tells."""
     size = len(json.dumps(crd, separators=(",", ":")).encode())
-    page = (CRD.parents[2] / "docs" / "install.md").read_text()
-    told = re.search(r"(\d+),000 of the 262,144 bytes", page)
-    assert told
-    assert abs(int(told[1]) * 1000 - size) < 2000, size
-    assert size < LAST_APPLIED_LIMIT * 3 / 4
+    assert LAST_APPLIED_LIMIT < size < ETCD_LIMIT / 2
+
+
+def test_one_version_is_stored_all_are_served_and_nothing_converts_them(crd: dict[str, Any]) -> None:
+    """A conversion webhook that is unavailable would stop the garbage collection of a whole cluster."""
+    versions = crd["spec"]["versions"]
+    assert [version["name"] for version in versions] == ["v1", *(version.name for version in OLDER)]
+    assert [version["name"] for version in versions if version["storage"]] == ["v1"]
+    assert all(version["served"] for version in versions)
+    assert crd["spec"]["conversion"] == {"strategy": "None"}
+    assert crd["spec"]["preserveUnknownFields"] is False
+
+
+def test_every_version_lets_in_what_all_others_do(crd: dict[str, Any]) -> None:
+    """An object written in one version must be writable in any other, and decodable by readers of each."""
+    v1, *older = (without_words(version) for version in crd["spec"]["versions"])
+    for version in older:
+        assert version["subresources"] == v1["subresources"]
+        assert version["schema"] == v1["schema"]
+
+
+def without_words(value: Any) -> Any:
+    """The schema without descriptions."""
+    if isinstance(value, dict):
+        return {
+            key: without_words(inner)
+            for key, inner in value.items()
+            if key != "description" or not isinstance(inner, str)
+        }
+    return value
+
+
+def test_each_version_has_the_columns_and_tells_the_fields_of_its_time(crd: dict[str, Any]) -> None:
+    """v1alpha2 had only the age, which kubectl shows if there are no columns."""
+    for version, manifest in zip(OLDER, crd["spec"]["versions"][1:], strict=True):
+        columns = [column["name"] for column in manifest.get("additionalPrinterColumns", [])]
+        told = schema_of(manifest)["spec"]["description"]
+        if version.name == "v1alpha1":
+            assert columns == ["Kind", "State", "Age"]
+            assert {"replicaSpecs", "tfReplicaType", "terminationPolicy", "RuntimeId"} <= set(re.findall(r"\w+", told))
+            continue
+        assert columns == ([] if version.name == "v1alpha2" else ["State", "Age"])
+        assert {"tfReplicaSpecs", "cleanPodPolicy", "ttlSecondsAfterFinished"} <= set(re.findall(r"\w+", told))
+        assert ("activeDeadlineSeconds" in told) == (version.name == "v1beta2")
+        assert "runPolicy" not in told
 
 
 def test_every_object_keeps_what_it_does_not_know(spec: dict[str, Any]) -> None:
-    """U6: a pruned field would be gone before anybody could warn of it, and a pod of a newer Kubernetes would lose its own."""
+    """U6: nobody could warn of a pruned field, and pods would lose fields of newer Kubernetes versions."""
     for path, schema in nodes(spec, "spec"):
         if schema.get("type") == "object":
             is_map = "additionalProperties" in schema
             assert is_map != schema.get("x-kubernetes-preserve-unknown-fields", False), path
 
 
+def takes_null(path: str) -> bool:
+    """Whether a schema must be nullable: API servers drop null fields of templates, so those need not be."""
+    return ".template." not in path or path.endswith("[]")
+
+
 def test_nothing_is_required_and_null_is_taken_everywhere(spec: dict[str, Any]) -> None:
-    """Go takes null for any type, and its own tools write `creationTimestamp: null`."""
+    """Go accepts null for any type, and its tools write `creationTimestamp: null`."""
     for path, schema in nodes(spec, "spec"):
-        assert schema["nullable"], path
+        assert schema.get("nullable") or not takes_null(path), path
         assert "required" not in schema, path
         assert "enum" not in schema, path
         assert "default" not in schema, path
 
 
 def test_the_only_limits_are_those_of_the_types(spec: dict[str, Any]) -> None:
-    """A bound of ours would refuse with the API server's words what the operator tells in its own."""
+    """With further limits the API server would refuse specifications for which the operator has better messages."""
     for path, schema in nodes(spec, "spec"):
         if is_quantity(schema):
             assert schema["pattern"] == QUANTITY_PATTERN, path
@@ -112,11 +161,11 @@ def test_the_only_limits_are_those_of_the_types(spec: dict[str, Any]) -> None:
         if path.endswith(".fieldsV1"):  # anything
             continue
         more = {key: value for key, value in schema.items() if key not in {*TYPES_ONLY, "not"}}
-        # 1.20 takes them for null: "" for a number, 0 for a string.
+        # 1.20 takes zero values of other types for null: "" for a number, 0 for a string.
         zeros: list[Any] = NO_OTHER_ZERO.get(schema.get("type", ""), [False])
         if schema.get("format") == "date-time":
             zeros = [*zeros, []]
-        assert schema["not"] == {"enum": zeros}, path
+        assert schema.get("not") == ({"enum": zeros} if schema.get("nullable") else None), path
         if schema.get("format") == "int32":
             assert more == RANGE_OF_INT32, path
         elif schema.get("x-kubernetes-int-or-string"):
@@ -128,7 +177,7 @@ def test_the_only_limits_are_those_of_the_types(spec: dict[str, Any]) -> None:
 
 
 def test_every_field_of_tfjob_itself_is_described_and_none_of_the_template(spec: dict[str, Any]) -> None:
-    """U6: `kubectl explain` helps; the words about pods are with `kubectl explain pod`."""
+    """U6: for `kubectl explain`; `kubectl explain pod` describes the fields of pods."""
     for path, schema in nodes(spec, "spec"):
         if ".template." in path:
             assert "description" not in schema, path
@@ -136,7 +185,7 @@ def test_every_field_of_tfjob_itself_is_described_and_none_of_the_template(spec:
             assert schema["description"], path
 
 
-def test_old_kubectls_are_told_all_fields_in_one_description(spec: dict[str, Any]) -> None:
+def test_old_kubectls_show_all_fields_in_one_description(spec: dict[str, Any]) -> None:
     """U6: `kubectl explain` before 1.27 reads OpenAPI v2, in which a schema that keeps unknown fields has no properties."""
     told = set(re.findall(r"\w+", spec["description"]))
     inline = {"cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit"}
@@ -145,7 +194,7 @@ def test_old_kubectls_are_told_all_fields_in_one_description(spec: dict[str, Any
 
 def test_a_status_takes_unknown_fields_at_every_level(crd: dict[str, Any]) -> None:
     """U10b: a document that shows a status of another operator can be created again."""
-    for path, schema in nodes(schema_of(crd)["status"], "status"):
+    for path, schema in nodes(schema_of(crd["spec"]["versions"][0])["status"], "status"):
         if schema["type"] == "object" and "additionalProperties" not in schema:
             assert schema["x-kubernetes-preserve-unknown-fields"], path
 
@@ -167,6 +216,7 @@ def test_a_reduced_document_has_what_a_pod_template_needs_and_no_words() -> None
     assert reduced({"definitions": {name: {"properties": fields} for name, fields in found.items()}}) == found
     labels = template(found)["properties"]["metadata"]["properties"]["labels"]
     assert labels["additionalProperties"] == {"type": "string", "nullable": True, "not": {"enum": [0, False]}}
+    assert "nullable" not in labels
 
 
 @pytest.mark.parametrize(
@@ -180,5 +230,5 @@ def test_a_quantity_that_go_parses_fits_the_pattern(text: str) -> None:
     "text", ["", "abc", "1e1.5", "1kk", "1e", "1Kii", "--1", ".", "1e9999", "0x1", "1_0", "\u0661"]
 )
 def test_what_go_does_not_parse_as_a_quantity_does_not_fit(text: str) -> None:
-    """The last but two would be parsed, and then cost minutes: a number of ten thousand digits is made of it."""
+    """Go would parse 1e9999, but compute a number of ten thousand digits from it, which takes minutes."""
     assert not re.fullmatch(QUANTITY_PATTERN, text)

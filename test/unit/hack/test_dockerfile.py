@@ -1,4 +1,4 @@
-"""The Dockerfile, as far as it can be checked without a registry: what it copies is there, and it agrees with `hack.image`."""
+"""The Dockerfile, as far as it can be checked without a registry: the files it copies exist, and `hack.image` agrees."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COPIED = [name for line in re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE, re.M
 
 
 def test_what_is_copied_is_there_and_gets_past_dockerignore() -> None:
-    """A file that is ignored is missing in the build, with an error that names neither file."""
+    """An ignored file is missing in the build, with an error that does not mention .dockerignore."""
     let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert COPIED
     for name in COPIED:
@@ -28,7 +28,7 @@ def test_both_ways_to_the_image_copy_the_same_sources() -> None:
 
 
 def test_whatever_is_installed_is_what_it_was_when_it_was_chosen() -> None:
-    """D23: each file by its digest, no tool that pip would fetch by itself; the base by a full version at least."""
+    """D23: each file is pinned by its digest, and pip fetches no build tool by itself; the base has at least a full version."""
     installs = re.findall(r"pip install (.+?)(?: \\)?$", DOCKERFILE, re.MULTILINE)
     assert len(installs) == 3
     for options in installs:
@@ -37,8 +37,19 @@ def test_whatever_is_installed_is_what_it_was_when_it_was_chosen() -> None:
     assert set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)) == {"${BASE}"}
 
 
+def test_both_images_start_python_with_the_same_settings() -> None:
+    """Above all those of memory; and the images have the bytecode that a Python with these settings looks for."""
+    for variable in build.CONFIG["Env"]:
+        if not variable.startswith(("PATH=", "PYTHONPATH=")):
+            assert variable in DOCKERFILE.replace(" \\", "").split()
+    assert f"PYTHONOPTIMIZE={build.OPTIMIZE}" in build.CONFIG["Env"]
+    compiled = re.findall(r"python -m compileall (.+?) /", DOCKERFILE)
+    assert len(compiled) == 2
+    assert all(options.startswith(" ".join(build.COMPILE[2:])) for options in compiled)
+
+
 def test_both_images_have_the_same_user_and_labels() -> None:
-    """And neither is root's."""
+    """And the user is not root."""
     assert f"USER {build.USER}" in DOCKERFILE.splitlines()
     assert build.CONFIG["User"] == build.USER == "65532:65532"
     for label, value in build.CONFIG["Labels"].items():

@@ -1,4 +1,4 @@
-"""Folders of instances: who lives, who was left behind."""
+"""Folders of instances: which instance is alive, and which folder was left behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_a_held_folder_is_alive_and_private(tmp_path: Path) -> None:
-    """The lock tells; the mode keeps other users from the authority's key."""
+    """The lock shows that it is alive; the mode keeps other users from the authority's key."""
     held = folders.make_private("one", tmp_path)
     assert folders.is_alive(held.path)
     assert held.path.stat().st_mode & 0o077 == 0
@@ -24,7 +24,7 @@ def test_a_held_folder_is_alive_and_private(tmp_path: Path) -> None:
 
 
 def test_sweeping_deletes_the_folders_whose_keeper_is_gone_and_no_other(tmp_path: Path) -> None:
-    """A closed descriptor gives the lock back, as the end of a killed keeper does."""
+    """Closing the descriptor releases the lock, as the end of a killed keeper does."""
     alive, dead = folders.make_private("alive", tmp_path), folders.make_private("dead", tmp_path)
     stranger = tmp_path / "stranger"
     stranger.mkdir()
@@ -35,7 +35,7 @@ def test_sweeping_deletes_the_folders_whose_keeper_is_gone_and_no_other(tmp_path
 
 
 def test_a_folder_that_is_just_being_made_is_left_alone_and_an_old_one_of_that_kind_is_not(tmp_path: Path) -> None:
-    """Between the folder and its lock lies a moment, and a keeper may be killed in it."""
+    """A folder is created a moment before its lock is taken, and a keeper may be killed in between."""
     held = folders.make_private("half", tmp_path)
     (held.path / folders.LOCK_FILE).unlink()
     assert folders.sweep([tmp_path]) == []

@@ -1,6 +1,6 @@
-"""The operator's decisions on a hollow node of any version, step by step: what a job of one worker comes to, and old bugs die.
+"""The operator's decisions on a hollow node of any version, step by step, for a job of one worker; old bugs are found.
 
-The operator sees every state that the node shows; a few lines stand for the API server. Time passes only as the scripts say.
+The operator sees every state that the node reports; a few lines stand in for the API server. Time passes only as scripted.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from hack.hollow_node.timing import Timing
 from hack.kubernetes_versions import DELETION_TIMESTAMP_MOVES, NEWEST, OLDEST, Kubernetes
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
+from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
-from tfjob_operator.controller.tfjob.children import Pod
 from tfjob_operator.controller.tfjob.decide import clean_up, replicas
 from tfjob_operator.controller.tfjob.decide import plan as plans
 
@@ -43,7 +43,7 @@ RULED: Final[dict[str, Any]] = {
 
 
 def worker(run: str, on_stop: str = "0s:143", **container: Any) -> TFJob:
-    """A job of one worker whose container does this."""
+    """A job of one worker whose container does what `run` and `on_stop` say."""
     annotations = {PREFIX + "run": run, PREFIX + "on-stop": on_stop}
     containers = [{"name": "tensorflow", "image": "train:1", **container}]
     template = {"metadata": {"annotations": annotations}, "spec": {"containers": containers}}
@@ -73,7 +73,7 @@ class OnePod:
         self.sync()
 
     def sync(self) -> None:
-        """Let the operator do all that it wants to, which is nothing after a few rounds."""
+        """Let the operator act until it has nothing more to do, which takes a few rounds."""
         for _ in range(5):
             seen = [] if self.pod is None else [msgspec.json.decode(msgspec.json.encode(self.pod), type=Pod)]
             decided = plans.plan(self.job, good_spec(self.job), seen, [], self.now)
@@ -93,7 +93,7 @@ class OnePod:
             self._delete(self.pod, grace)
 
     def _delete(self, pod: HollowPod, grace: int) -> None:
-        """Tell the pod to go, or shorten its grace; with a grace of 0 the operator sees it once more before it is gone."""
+        """Delete the pod, or shorten its grace; with a grace of 0 the operator sees it once more before it is gone."""
         meta, leaves_at = pod.metadata, self.now.replace(microsecond=0) + timedelta(seconds=grace)
         if meta.deletion_timestamp is not None:
             first = meta.deletion_timestamp - timedelta(seconds=meta.deletion_grace_period_seconds or 0)
@@ -107,7 +107,7 @@ class OnePod:
             self.sync()
 
     def rest(self, *, at_most_s: float = 60.0) -> None:
-        """Let node and operator work until nothing is left to do, or so much time has passed."""
+        """Let node and operator work until nothing is left to do, or `at_most_s` has passed."""
         self.sync()
         until = self.now + timedelta(seconds=at_most_s)
         for _ in range(200):
@@ -132,7 +132,7 @@ class OnePod:
 
 
 def keeps_what_has_ended(kubernetes: Kubernetes) -> None:
-    """A single worker that does its work is there at the end, with its log."""
+    """The pod of a single worker that succeeds is kept, with its log."""
     cluster = OnePod(worker("2s:0"), kubernetes)
     cluster.rest()
     assert cluster.is_true(ConditionType.SUCCEEDED)
@@ -155,7 +155,7 @@ def goes_on_after_an_orderly_stop(kubernetes: Kubernetes) -> None:
 
 
 def lets_the_kubelet_restart(kubernetes: Kubernetes) -> None:
-    """What a container's rules restart in place is no failure."""
+    """An exit after which the container's rules restart it in place is no failure."""
     cluster = OnePod(worker("1s:42, 1s:0", **RULED), kubernetes)
     cluster.rest()
     assert cluster.is_true(ConditionType.SUCCEEDED), "the job has failed while its kubelet restarted"
@@ -164,23 +164,23 @@ def lets_the_kubelet_restart(kubernetes: Kubernetes) -> None:
 
 @pytest.mark.parametrize("kubernetes", AGES, ids=str)
 def test_a_pod_that_has_ended_stays_with_its_log(kubernetes: Kubernetes) -> None:
-    """M1: under the default policy, on kubelets of every age."""
+    """M1: under the default policy, on kubelets of all versions."""
     keeps_what_has_ended(kubernetes)
 
 
 @pytest.mark.parametrize("kubernetes", AGES, ids=str)
 def test_a_job_whose_worker_exits_in_order_when_suspended_goes_on(kubernetes: Kubernetes) -> None:
-    """M2, B74: on kubelets and API servers of every age."""
+    """M2, B74: on kubelets and API servers of all versions."""
     goes_on_after_an_orderly_stop(kubernetes)
 
 
 def test_a_rule_of_restart_is_the_kubelets_affair() -> None:
-    """M3: on a version that has them."""
+    """M3: on a version that has restart rules."""
     lets_the_kubelet_restart(NEWEST)
 
 
 def test_old_judgements_die_on_the_newest_hollow_node(mocker: MockerFixture) -> None:
-    """M1, M2, M3: on the oldest they were right, and nobody could see what was wrong with them."""
+    """M1, M2, M3: on the oldest version they were right, so tests with it alone found no bug."""
     for place, name, scenario, found in (
         (clean_up, "to_clean_up", keeps_what_has_ended, "the pod is gone"),
         (replicas, "was_stopped", goes_on_after_an_orderly_stop, "has become a success"),

@@ -9,7 +9,7 @@ from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 
 
 def test_the_newest_kubelet_is_played_unless_another_is_asked_for() -> None:
-    """Any from the oldest on, in each way that versions are written."""
+    """Any version from the oldest on can be given, in each notation of versions."""
     parser = flags()
     assert parser.parse_args(["--kubeconfig", "f"]).kubernetes == NEWEST
     for text, version in (("1.20", OLDEST), ("1.27", Kubernetes(27)), ("v1.36.3", NEWEST)):

@@ -1,4 +1,4 @@
-"""The life of a pod on the hollow node, told by tables: which statuses it reports, and when."""
+"""The life of a pod on the hollow node in tables: which statuses are reported, and when."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def deleted(pod: HollowPod, second: float, grace: int = 30) -> HollowPod:
 def life(
     pod: HollowPod, status: HollowStatus | None = None, start: float = 0.0, place: Place = PLACE
 ) -> Iterator[tuple[float, HollowStatus]]:
-    """Play a pod's life on the fastest of clocks; yields each status that is reported, with its second."""
+    """Play a pod's life in simulated time; yield each status that is reported, with its second."""
     now, status, script = at(start), status or pod.status, parse_script(pod)
     for _ in range(1000):
         step = advance(pod, script, status, now, place)
@@ -132,7 +132,7 @@ def first(pod: HollowPod) -> HollowStatus:
 
 
 def last(pod: HollowPod) -> HollowStatus:
-    """The status with which a pod's life comes to rest."""
+    """The last status of a pod's life."""
     return list(life(pod))[-1][1]
 
 
@@ -208,7 +208,7 @@ def test_a_pod_is_restarted_in_place_by_its_policy_and_with_back_off(pod: Hollow
     ],
 )  # fmt: skip
 def test_init_containers_run_one_after_the_other_before_all_others(pod: HollowPod, lines: list[str]) -> None:
-    """Of an Always pod too they run again only when they failed."""
+    """Even in an Always pod they run again only after a failure."""
     assert story(pod, limit=5) == lines
 
 
@@ -226,7 +226,7 @@ def test_a_pod_is_initialized_when_its_init_containers_are_done() -> None:
 
 
 def test_the_status_of_a_running_pod_is_complete() -> None:
-    """What `kubectl describe pod` prints of a healthy pod is all there."""
+    """It has all that `kubectl describe pod` prints about a healthy pod."""
     status = first(make_pod("1s:0"))
     assert (status.host_ip, status.pod_ip, [ip.ip for ip in status.pod_ips or []]) == (
         PLACE.host_ip,
@@ -246,7 +246,7 @@ def test_the_status_of_a_running_pod_is_complete() -> None:
 
 
 def test_a_finished_run_says_when_it_began_and_ended() -> None:
-    """The end is the scripted one, however late we looked."""
+    """The end is the scripted one, however late the node looks."""
     status = last(make_pod("1s:5"))
     main, end = main_of(status), end_of(status)
     assert (end.started_at, end.finished_at, end.exit_code) == (at(0), at(1), 5)
@@ -264,7 +264,7 @@ def test_a_restarted_container_remembers_how_the_run_before_ended() -> None:
 
 
 def test_a_finished_pod_is_not_ready_because_it_completed() -> None:
-    """The reason is what tells success from trouble in `kubectl get pod -o yaml`."""
+    """By the reason one can tell success from failure in `kubectl get pod -o yaml`."""
     ready = condition_of(last(make_pod("1s:0")).conditions, "Ready")
     assert ready == Condition(type="Ready", status="False", last_transition_time=at(1), reason="PodCompleted")
 
@@ -276,7 +276,7 @@ def test_a_pod_has_no_address_before_its_sandbox() -> None:
 
 
 def test_a_pod_keeps_its_address() -> None:
-    """Whatever the node would give it now."""
+    """Even if the node would give it another one now."""
     pod = make_pod("1s:0")
     elsewhere = dataclasses.replace(OLD_PLACE, pod_ip="10.244.9.9")
     step = advance(pod, parse_script(pod), first(pod), at(1), elsewhere)
@@ -284,7 +284,7 @@ def test_a_pod_keeps_its_address() -> None:
 
 
 def test_a_pod_on_the_host_network_has_the_address_of_the_node() -> None:
-    """hostNetwork means that there is no other."""
+    """With hostNetwork it has no other address."""
     pod = make_pod("1s:0")
     pod = replace(pod, spec=replace(pod.spec, host_network=True))
     assert last(pod).pod_ip == PLACE.host_ip
@@ -312,7 +312,7 @@ def test_an_evicted_pod_of_old_failed_and_has_lost_its_container_statuses() -> N
 def test_a_pod_that_the_kubelet_disrupts_ends_as_its_containers_do(
     run: str, on_stop: str, told: tuple[str, str, int]
 ) -> None:
-    """M10: with DisruptionTarget, also where it has Succeeded; until all has ended nothing is told."""
+    """M10: it has DisruptionTarget even if it has Succeeded; nothing is reported until all containers have ended."""
     statuses = [status for _, status in life(make_pod(run, policy="Always", on_stop=on_stop))]
     assert len(statuses) == 2
     assert (statuses[1].phase, statuses[1].reason, end_of(statuses[1]).exit_code) == told
@@ -323,7 +323,7 @@ def test_a_pod_that_the_kubelet_disrupts_ends_as_its_containers_do(
 
 @AGES
 def test_a_pod_of_a_lost_node_stays_running_and_is_deleted_but_never_confirmed(place: Place) -> None:
-    """The node controller sees to the condition, the taint manager after 300 s to the deletion; the kubelet is silent."""
+    """The node controller sets the condition, the taint manager deletes the pod after 300 s; the kubelet is silent."""
     pod = make_pod("1s:node-lost")
     (*_, (_, status)) = life(pod, place=place)
     ready = condition_of(status.conditions, "Ready")
@@ -342,7 +342,7 @@ def test_a_pod_of_a_lost_node_stays_running_and_is_deleted_but_never_confirmed(p
     [(None, 10.0, 143), ("5s:0", 15.0, 0), ("5s:9", 15.0, 9), ("ignore", 40.0, 137), ("60s:0", 40.0, 137)],
 )
 def test_a_deleted_pod_goes_as_its_script_lets_it(on_stop: str | None, when: float, code: int) -> None:
-    """Deleted at 10 s with 30 s of grace: SIGTERM at once, SIGKILL at the end of the grace period."""
+    """It is deleted at 10 s with 30 s of grace: SIGTERM at once, SIGKILL at the end of the grace period."""
     pod = make_pod("forever", policy="Always", on_stop=on_stop)
     running = last(pod)
     going = deleted(pod, 10)
@@ -363,7 +363,7 @@ def test_a_deleted_pod_that_ends_by_itself_keeps_its_own_exit_code() -> None:
 
 
 def test_a_run_without_end_is_over_when_its_annotation_says_so() -> None:
-    """So a test ends a job when it is done with it, and needs no guess at how long it takes until then."""
+    """So a test can end a job when it is done with it, without guessing how long that takes."""
     rest = life(make_pod("0s:0"), first(make_pod("forever")), start=50)
     assert [f"{second:g} {status.phase} {word(main_of(status))}" for second, status in rest] == [
         "50 Running Completed(0)",
@@ -391,7 +391,7 @@ def test_a_deleted_pod_of_old_of_which_nothing_ran_goes_at_once(run: str) -> Non
 
 @pytest.mark.parametrize("run", ["never-start", "image-pull-back-off", "what"])
 def test_a_deleted_pod_of_which_nothing_ran_has_failed(run: str) -> None:
-    """Since 1.27 its containers have ended too, nobody knows how."""
+    """Since 1.27 its containers count as ended, with an unknown exit."""
     pod = make_pod(run)
     (*_, (_, status)) = life(deleted(pod, 5), last(pod), start=5)
     assert (status.phase, end_of(status).exit_code) == ("Failed", 137)
@@ -417,7 +417,7 @@ def test_what_never_ran_in_a_deleted_pod_is_called_unknown_before_the_phase_is_t
 
 @pytest.mark.parametrize("minor", [25, 26])
 def test_beside_what_ran_the_unstarted_is_called_unknown_too(minor: int) -> None:
-    """UNSTARTED_ARE_CALLED_UNKNOWN is about containers. Behind an init container that is not done none of them is touched."""
+    """UNSTARTED_ARE_CALLED_UNKNOWN is about containers, but not about those behind an init container that is not done."""
     place, pod = place_of(minor), make_pod("forever", side="image-pull-back-off")
     (*_, (_, waiting)) = life(pod, place=place)
     (*_, (_, status)) = life(deleted(pod, 5), waiting, start=5, place=place)
@@ -443,7 +443,7 @@ def test_beside_what_ran_the_unstarted_is_called_unknown_too(minor: int) -> None
 def test_an_exit_code_that_is_lost_is_in_the_last_state_before_1_27(
     minor: int, told: tuple[str, str, int | None]
 ) -> None:
-    """M2, EXIT_CODES_SURVIVE_DELETION: an older kubelet shows a container that seems not to have been created yet."""
+    """M2, EXIT_CODES_SURVIVE_DELETION: an older kubelet shows the container as if it had not been created yet."""
     place, pod = place_of(minor), make_pod("forever", on_stop="lost")
     (*_, (_, running)) = life(pod, place=place)
     (*_, (_, status)) = life(deleted(pod, 5), running, start=5, place=place)
@@ -454,14 +454,14 @@ def test_an_exit_code_that_is_lost_is_in_the_last_state_before_1_27(
 
 @pytest.mark.parametrize(("minor", "intro"), [(22, "Pod the"), (25, "Pod the"), (26, "Pod was rejected: the")])
 def test_a_rejection_says_so_since_1_26(minor: int, intro: str) -> None:
-    """M4, REJECTIONS_SAY_SO: before, only the reason tells."""
+    """M4, REJECTIONS_SAY_SO: before, only the reason shows it, not the message."""
     ((_, status),) = life(make_pod("rejected:OutOfpods"), place=place_of(minor))
     assert (status.phase, status.reason) == ("Failed", "OutOfpods")
     assert status.message.startswith(intro)
 
 
 @pytest.mark.parametrize(("minor", "told"), [(21, None), (22, 137), (25, 137), (26, 137)])
-def test_the_containers_of_an_evicted_pod_are_told_since_1_22(minor: int, told: int | None) -> None:
+def test_the_containers_of_an_evicted_pod_are_reported_since_1_22(minor: int, told: int | None) -> None:
     """M10, EVICTED_MAY_SUCCEED; its condition came with DISRUPTION_TARGET in 1.26."""
     (*_, (_, status)) = life(make_pod("1s:evicted", on_stop="2s:0"), place=place_of(minor))
     assert (status.phase, status.reason) == ("Failed", "Evicted")
@@ -484,7 +484,7 @@ def test_nothing_starts_in_a_pod_that_is_deleted(place: Place) -> None:
 
 @AGES
 def test_a_pod_that_has_ended_already_is_deleted_as_it_is(place: Place) -> None:
-    """The kubelet only confirms it."""
+    """The kubelet only confirms the deletion."""
     pod = make_pod("1s:0")
     (*_, (_, status)) = life(pod, place=place)
     step = advance(deleted(pod, 9, grace=0), parse_script(pod), status, at(9), place)
@@ -493,14 +493,14 @@ def test_a_pod_that_has_ended_already_is_deleted_as_it_is(place: Place) -> None:
 
 @pytest.mark.parametrize(("policy", "phase"), [("Never", "Failed"), ("OnFailure", "Running"), ("Always", "Running")])
 def test_a_deleted_pod_of_old_is_left_in_the_phase_of_its_policy(policy: str, phase: str) -> None:
-    """M2: what a policy would start again is not over for kubelets before 1.27."""
+    """M2: to kubelets before 1.27 a pod that its policy would restart has not ended."""
     pod = make_pod("forever", policy=policy)
     ((_, status),) = life(deleted(pod, 10), next(life(pod, place=OLD_PLACE))[1], start=10, place=OLD_PLACE)
     assert (status.phase, end_of(status).exit_code) == (phase, 143)
 
 
 def test_a_pod_starts_in_stages_where_the_timing_says_so() -> None:
-    """KEP-3085: let in, then with a sandbox, then running."""
+    """KEP-3085: admitted, then with a sandbox, then running."""
     place = dataclasses.replace(PLACE, timing=Timing(scale=1.0, starting=0.5))
     told = []
     for second, status in life(make_pod("forever"), place=place):
@@ -516,15 +516,15 @@ def test_a_pod_starts_in_stages_where_the_timing_says_so() -> None:
 
 
 def test_the_phase_lags_also_when_the_node_looks_late() -> None:
-    """M1: a kubelet that was away tells the end of the containers first, and at once that of the pod."""
+    """M1: a kubelet that was away reports the end of the containers first, and that of the pod directly after it."""
     pod = make_pod("5s:0")
     told = [(second, status.phase, word(main_of(status))) for second, status in life(pod, first(pod), start=100)]
     assert told == [(100, "Running", "Completed(0)"), (100, "Succeeded", "Completed(0)")]
     assert end_of(last(pod)).finished_at == at(5)
 
 
-def test_a_generation_that_was_seen_is_told() -> None:
-    """KEP-5067: where pods have one, and the kubelet knows of it."""
+def test_a_generation_that_was_seen_is_reported() -> None:
+    """KEP-5067: if pods have a generation, and the kubelet's version knows the field."""
     pod = make_pod("forever")
     pod = replace(pod, metadata=replace(pod.metadata, generation=1))
     assert (first(pod).observed_generation, next(life(pod, place=OLD_PLACE))[1].observed_generation) == (1, 0)
@@ -535,7 +535,7 @@ def test_a_generation_that_was_seen_is_told() -> None:
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure", "Always"])
 def test_a_node_that_was_killed_goes_on_from_the_reported_status(policy: str) -> None:
-    """The server keeps whole seconds; all else of the story is the same after a restart between any two reports."""
+    """The server keeps whole seconds; everything else is the same after a restart between any two reports."""
     pod = make_pod("2s:1, 3s:1, 1s:0", policy=policy, inits=1, run__init_0="1s:0")
     whole = [(second, status) for second, status in life(pod) if second < 30]
     for index, (second, status) in enumerate(whole):
@@ -554,7 +554,7 @@ def test_back_off_doubles_to_a_cap_and_is_forgiven_after_a_long_run() -> None:
 
 
 def test_a_pod_that_is_deleted_before_its_node_looks_goes_whatever_its_script_says_of_admission() -> None:
-    """It is let go as any other: nothing of it was about to start that would have to be waited for."""
+    """It is removed like any other pod: no container was about to start for which the node would have to wait."""
     place = dataclasses.replace(place_of(27), timing=Timing(scale=1.0, starting=0.5))
     pod = deleted(make_pod("rejected"), 0)
     now, status, script = START, pod.status, parse_script(pod)

@@ -1,4 +1,4 @@
-"""What holds of every pod on the hollow node, whatever its script, however late the node looks, wherever it is killed."""
+"""What is true for every pod on the hollow node, whatever its script, however late the node looks, whenever it is killed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -36,7 +36,7 @@ RANK = {"Pending": 0, "Running": 1, "Succeeded": 2, "Failed": 2}
 GRACE = 30
 STARTING_S = 0.05
 
-# A walk costs 10 ms; a machine that is busy with other things may take much longer, and that is no failure.
+# A walk takes 10 ms; on a busy machine it may take much longer, which is no failure.
 brisk = settings(max_examples=60, deadline=None)
 
 RUN = st.sampled_from(
@@ -61,14 +61,14 @@ RESTART_ALL = (RestartRule(action="RestartAllContainers", exit_codes=ExitCodes(o
 LOOKS = st.binary(min_size=40, max_size=40).map(
     lambda drawn: [(byte % 2 == 1, (0.5, 1.0, 1.0, 1.0, 3.0)[byte // 2 % 5]) for byte in drawn]
 )
-"""Of each look whether the server has stored what was told before it, and how late it comes; drawn at once."""
+"""For each look: whether the server has stored the last report, and how late the look comes. Drawn in one go."""
 FATE = st.sampled_from(["1s:evicted", "1s:node-lost", "1s:node-shutdown"])
 RUNS = st.lists(RUN, min_size=1, max_size=3).map(", ".join)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One step of a walk: by which kubelet, when, from what, to what."""
+    """One step of a walk: the kubelet's version, the time, the status before, and the result."""
 
     kubernetes: Kubernetes
     now: datetime
@@ -78,7 +78,7 @@ class Look:
 
 @st.composite
 def pods(draw: st.DrawFn, *, fates: bool = False, rules: bool = False) -> HollowPod:
-    """A pod with up to two init containers and up to two others, all of them scripted; perhaps with rules of their own."""
+    """A pod with up to two init containers and up to two others, all of them scripted, perhaps with restart rules."""
     sidecar = st.sampled_from(["", "Always"]) if rules else st.just("")
     own = st.sampled_from(["", "Never", "OnFailure", "Always"]) if rules else st.just("")
     said = st.sampled_from([(), RESTART, RESTART_ALL]) if rules else st.just(())
@@ -191,7 +191,7 @@ def test_the_restart_policy_is_obeyed(walk: tuple[HollowPod, list[Look]]) -> Non
 @brisk
 @given(walks())
 def test_every_container_is_in_one_state_and_its_times_are_in_order(walk: tuple[HollowPod, list[Look]]) -> None:
-    """Ready exactly while it runs (an init container: once it is done); finished after it started, not in the future."""
+    """It is ready exactly while it runs (an init container: once it is done); it ends after its start, not in the future."""
     for look in walk[1]:
         for container in containers(look.step.status):
             state = container.state
@@ -208,7 +208,7 @@ def test_every_container_is_in_one_state_and_its_times_are_in_order(walk: tuple[
 @brisk
 @given(walks(fates=True))
 def test_the_node_never_looks_twice_at_the_same_moment_for_nothing(walk: tuple[HollowPod, list[Look]]) -> None:
-    """Else the queue would spin."""
+    """Otherwise the work queue would spin."""
     for look in walk[1]:
         if look.step.status == look.before and look.step.look_at is not None:
             assert look.step.look_at > look.now
@@ -217,7 +217,7 @@ def test_the_node_never_looks_twice_at_the_same_moment_for_nothing(walk: tuple[H
 @brisk
 @given(walks(fates=True))
 def test_conditions_are_unique_and_tell_the_truth_about_readiness(walk: tuple[HollowPod, list[Look]]) -> None:
-    """Ready means that all containers run, and that somebody vouches for it: of a lost node nobody does."""
+    """Ready means that all containers run and that the kubelet reports it, which it does not on a lost node."""
     pod, looks = walk
     lost = any(text.endswith("node-lost") for text in (pod.metadata.annotations or {}).values())
     for look in looks:
@@ -234,7 +234,7 @@ def test_conditions_are_unique_and_tell_the_truth_about_readiness(walk: tuple[Ho
 @brisk
 @given(walks())
 def test_a_deleted_pod_goes_within_its_grace_period(walk: tuple[HollowPod, list[Look]]) -> None:
-    """Whatever its containers do about SIGTERM; what is left then are reports, one at each look, and a start under way."""
+    """However its containers respond to SIGTERM; after it only reports, one a look, and a start in progress may be left."""
     pod, looks = walk
     deadline = pod.metadata.deletion_timestamp
     for look in looks:
@@ -246,7 +246,7 @@ def test_a_deleted_pod_goes_within_its_grace_period(walk: tuple[HollowPod, list[
 @brisk
 @given(walks())
 def test_a_deleted_pod_goes_in_the_phase_of_its_age(walk: tuple[HollowPod, list[Look]]) -> None:
-    """Since 1.27 it has ended, under every policy."""
+    """Since 1.27 the phase is terminal, under every policy."""
     for look in walk[1]:
         if look.step.removal is Removal.FINAL and look.kubernetes.has(DELETION_ENDS_IN_TERMINAL_PHASE):
             assert RANK[look.step.status.phase] == 2
@@ -255,7 +255,7 @@ def test_a_deleted_pod_goes_in_the_phase_of_its_age(walk: tuple[HollowPod, list[
 @brisk
 @given(walks(rules=True))
 def test_rules_and_sidecars_keep_the_order_of_a_life(walk: tuple[HollowPod, list[Look]]) -> None:
-    """Restart counts rise by one at most; a terminal phase is final; the way back to Pending is a restart of all containers."""
+    """Restart counts rise by one at most; a terminal phase is final; only a restart of all containers leads back to Pending."""
     for look in walk[1]:
         before = {c.name: c.restart_count for c in containers(look.before)}
         status = look.step.status
@@ -268,3 +268,32 @@ def test_rules_and_sidecars_keep_the_order_of_a_life(walk: tuple[HollowPod, list
             assert "RestartingAllContainers" in {end.reason for end in ends if end is not None}
         if status == look.before and look.step.look_at is not None:
             assert look.step.look_at > look.now
+
+
+@brisk
+@given(
+    pods(fates=True, rules=True), VERSIONS, st.sampled_from([0.0, STARTING_S / 0.1]), st.integers(0, 8), st.booleans()
+)
+def test_a_deleted_pod_goes_though_no_other_event_wakes_the_node(
+    pod: HollowPod, kubernetes: Kubernetes, starting: float, steps: int, at_once: bool
+) -> None:
+    """M2: after the deletion each step says when the next is due, until one confirms it. Except on a lost node."""
+    assume("node-lost" not in str(pod.metadata.annotations))
+    place = dataclasses.replace(PLACE, kubernetes=kubernetes, timing=Timing(scale=0.1, starting=starting))
+    script, status, now = parse_script(pod), pod.status, START
+    for _ in range(steps):
+        step = advance(pod, script, status, now, place)
+        status = step.status
+        if step.look_at is not None:
+            now = max(now, step.look_at)
+    now += timedelta(seconds=0.0 if at_once else 0.7)
+    deadline = (now + timedelta(seconds=GRACE)).replace(microsecond=0)
+    meta = replace(pod.metadata, deletion_timestamp=deadline, deletion_grace_period_seconds=GRACE, generation=1)
+    pod = replace(pod, metadata=meta)
+    for _ in range(20):
+        step = advance(pod, script, status, now, place)
+        if step.removal is Removal.FINAL:
+            return
+        assert step.look_at is not None, f"nobody looks again: {step}"
+        status, now = step.status, max(now, step.look_at)
+    raise AssertionError(f"no end of it: {status}")

@@ -1,10 +1,10 @@
 """The hollow node and real kubelets, given the same script, show a pod in the same states in the same order.
 
 The recordings (test/data/recordings) are histories of pods on real kubelets of two versions, as a watch of the API server
-brought them. A small server in this file plays the other side of the node: it creates, deletes and evicts when the recording
-says so, each time as soon as the pod has come to where it was then; so times play no part. What is compared is what a
-controller could decide by; neighbours that do not differ in it are one. `PLAYED` tells for each scenario what its containers
-do, `LEFT_OUT` which scenarios a hollow node can not play, and why.
+showed them. A small server in this file plays the node's counterpart: it creates, deletes and evicts as recorded, each time as
+soon as the pod has reached the state that it had then; so times do not matter. Compared are the fields on which a controller
+could base decisions; consecutive states without a difference in them count once. `PLAYED` has what the containers of each
+scenario do, `LEFT_OUT` the scenarios that a hollow node cannot play, with reasons.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-import pytest
 from msgspec.structs import replace
 
 from fakes.recordings import histories
@@ -25,6 +24,7 @@ from hack.hollow_node.objects import TERMINAL, ContainerStatus, HollowMeta, Holl
 from hack.hollow_node.script import PREFIX, parse_script
 from hack.hollow_node.timing import Timing
 from hack.kubernetes_versions import DISRUPTION_TARGET, POD_GENERATION, Kubernetes
+from support.cases import for_each
 from tfjob_operator.api.meta import Struct
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ AWAY_S = 100.0  # longer than any script and any grace
 
 @dataclass(frozen=True)
 class Play:
-    """What the containers of a scenario do, and in what a recording may differ from what is played.
+    """What the containers of a scenario do, and how the recording may differ from what is played.
 
     `mended` is `run` after the tester has mended what kept the pod from starting. `quick`: the run is so short that a watch
-    may not see it. `ended_early`: that a container has ended may be told before the phase, since the delete came in that very
-    moment. `forgets`: `lastState` is lost when the kubelet of 1.20 throws the containers of earlier runs away.
+    may not see it. `ended_early`: the end of a container may be reported before the phase, since the deletion came at the same
+    moment. `forgets`: `lastState` is lost when the kubelet of 1.20 removes the containers of earlier runs.
     """
 
     run: str = "2s:0"
@@ -55,7 +55,7 @@ class Play:
     forgets: bool = False
 
     def annotations(self, run: str) -> dict[str, str]:
-        """The script as a pod carries it."""
+        """The annotations of a pod with this script."""
         runs = {f"run.{name}": text for name, text in self.others.items()}
         return {PREFIX + key: text for key, text in {"run": run, "on-stop": self.on_stop, **runs}.items()}
 
@@ -207,7 +207,7 @@ LEFT_OUT = {
 
 
 class Container(NamedTuple):
-    """What a controller could decide by in the status of a container."""
+    """The fields of a container's status on which a controller could base decisions."""
 
     name: str
     state: str
@@ -218,7 +218,7 @@ class Container(NamedTuple):
 
 
 class State(NamedTuple):
-    """What a controller could decide by in a pod."""
+    """The fields of a pod on which a controller could base decisions."""
 
     phase: str
     reason: str
@@ -232,7 +232,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Act:
-    """Something that is done to the pod or to its kubelet by others."""
+    """Something that others do to the pod or to its kubelet."""
 
     what: str
     grace: int = 0
@@ -299,7 +299,7 @@ def reduced(pod: HollowPod) -> State:
 
 
 def forgetful(state: State) -> State:
-    """The state without what a container ended with before."""
+    """The state without the exits of earlier runs."""
     return state._replace(containers=tuple(c._replace(last_exit=None) for c in state.containers))
 
 
@@ -311,7 +311,7 @@ class Story(list[Item]):
         self._play = play
 
     def tell(self, state: State) -> None:
-        """Add a state if it is one, and another one."""
+        """Add a state if it differs from the last one."""
         if self._play.forgets:
             state = forgetful(state)
         kinds = {c.state for c in state.containers}
@@ -331,7 +331,7 @@ def read(recording: History) -> Iterator[tuple[Sent, list[Line]]]:
 
 
 def recorded(lines: list[Line], play: Play) -> Story:
-    """What a recording tells: states, and what others did between them."""
+    """The content of a recording: states, and what others did between them."""
     story = Story(play)
     before, away, forced = HollowPod(metadata=HollowMeta()), False, False
     for line in lines:
@@ -356,7 +356,7 @@ def recorded(lines: list[Line], play: Play) -> Story:
 
 
 def acts_between(before: HollowPod, after: HollowPod, *, away: bool, forced: bool) -> Iterator[Act]:
-    """What others than the kubelet have done between two events."""
+    """What others than the kubelet did between two events."""
     disrupted = condition_of(after.status.conditions, "DisruptionTarget")
     if (
         disrupted is not None
@@ -386,12 +386,12 @@ class Server:
     now: datetime = START
 
     def write(self, status: HollowStatus) -> None:
-        """Take a status from the node."""
+        """Accept a status from the node."""
         self.pod = replace(self.pod, status=status)
         self.story.tell(reduced(self.pod))
 
     def delete(self, grace: int) -> None:
-        """Delete the pod; one that has ended, or that grace 0 is asked for, goes at once if no finalizer holds it."""
+        """Delete the pod; it goes at once if it has ended or `grace` is 0, and no finalizer keeps it."""
         meta = self.pod.metadata
         if self.pod.status.phase in TERMINAL:
             grace = 0
@@ -405,13 +405,13 @@ class Server:
         self.collect()
 
     def collect(self) -> None:
-        """Let the pod go if nothing holds it any more."""
+        """Remove the pod if nothing keeps it any more."""
         meta = self.pod.metadata
         if meta.deletion_timestamp and meta.deletion_grace_period_seconds == 0 and not self.held:
             self.story.append(GONE)
 
     def release(self) -> None:
-        """Take the finalizer away, as its owner does when the kubelet has nothing more to say."""
+        """Remove the finalizer, as its owner does when the kubelet has nothing more to report."""
         self.held = False
         self.collect()
 
@@ -438,7 +438,7 @@ class Server:
 
 
 def played(sent: Sent, play: Play, kubernetes: Kubernetes, plan: Story) -> Story:
-    """Let the hollow node play a pod, and others do to it what the recording says, each where it says so."""
+    """Let the hollow node play a pod, while others do to it what the recording says, at the same states."""
     story = Story(play)
     generation = 1 if kubernetes.has(POD_GENERATION) else 0
     meta = HollowMeta(name="p", namespace="ns", uid="u", generation=generation, annotations=play.annotations(play.run))
@@ -475,16 +475,14 @@ def played(sent: Sent, play: Play, kubernetes: Kubernetes, plan: Story) -> Story
 
 
 def plays_of(recording: History) -> tuple[Play, ...]:
-    """What is played of a recording; nothing if it is left out."""
+    """The plays of a recording, () if it is left out."""
     found = recording.entry(PLAYED) or ()
     return (found,) if isinstance(found, Play) else found
 
 
-@pytest.mark.parametrize(
-    "recording", [each for each in histories() if plays_of(each)], ids=lambda recording: recording.name
-)
+@for_each("recording", [each for each in histories() if plays_of(each)])
 def test_the_hollow_node_shows_the_states_that_a_real_kubelet_showed(recording: History) -> None:
-    """M1, M2, M3, M4, M10: the kubelets of both ages end, restart and delete pods each in its own way."""
+    """M1, M2, M3, M4, M10: the old and the new kubelet differ in how they end, restart and delete pods."""
     pods, plays = list(read(recording)), plays_of(recording)
     assert len(pods) == len(plays)
     for (sent, lines), play in zip(pods, plays, strict=True):

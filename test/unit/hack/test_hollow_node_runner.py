@@ -1,4 +1,4 @@
-"""What the hollow node sends to the API server for a pod: how many calls, and what is in them."""
+"""What the hollow node sends to the API server for a pod: how many requests, and their content."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RUNS_BEFORE = "hollow.tfjob.kubeflow.org/runs-before"
 
 @dataclass
 class FakeClient:
-    """The three verbs of `RestClient` that the runner uses; writes calls down, or fails as it is told."""
+    """The three verbs of `RestClient` that the runner uses; records calls, or fails as configured."""
 
     calls: list[tuple[str, dict[str, object]]] = field(default_factory=list)
     failure: StatusError | None = None
@@ -69,7 +69,7 @@ class FakeClient:
 
 @dataclass
 class Rig:
-    """A runner with a clock and a client that are both ours."""
+    """A runner with a fake clock and a fake client."""
 
     client: FakeClient = field(default_factory=FakeClient)
     clock: FakeClock = field(default_factory=FakeClock)
@@ -105,7 +105,7 @@ async def test_a_pod_without_a_node_is_bound_to_ours() -> None:
 
 
 async def test_pods_of_other_nodes_and_other_schedulers_are_left_alone() -> None:
-    """Beside a real node, or a gang scheduler, this one minds its own business."""
+    """It does not interfere with real nodes or a gang scheduler."""
     rig = Rig()
     strange = make_pod(node="")
     strange = replace(strange, spec=replace(strange.spec, scheduler_name="volcano"))
@@ -115,7 +115,7 @@ async def test_pods_of_other_nodes_and_other_schedulers_are_left_alone() -> None
 
 
 async def test_a_pod_costs_one_report_to_run_and_one_to_end() -> None:
-    """API calls are what a thousand pods have to share."""
+    """With a thousand pods, API requests are the bottleneck."""
     rig = Rig()
     runner = rig.runner(OLDEST)
     assert await runner.sync(make_pod()) == 1.0
@@ -131,7 +131,7 @@ async def test_a_pod_costs_one_report_to_run_and_one_to_end() -> None:
 
 
 async def test_since_containers_end_before_the_phase_the_end_costs_two_reports() -> None:
-    """M1: kubernetes PR 108366; no report more than that."""
+    """M1: kubernetes PR 108366; there are no more reports than these."""
     rig = Rig()
     runner = rig.runner()
     await runner.sync(make_pod())
@@ -144,7 +144,7 @@ async def test_since_containers_end_before_the_phase_the_end_costs_two_reports()
 
 
 async def test_a_stale_cache_makes_the_node_repeat_nothing() -> None:
-    """Our own report is remembered until the cache shows it."""
+    """The node remembers its own report until the cache shows it."""
     rig = Rig()
     runner = rig.runner()
     await runner.sync(make_pod())
@@ -154,7 +154,7 @@ async def test_a_stale_cache_makes_the_node_repeat_nothing() -> None:
 
 
 async def test_another_pod_of_the_same_name_begins_a_life_of_its_own() -> None:
-    """Between two looks a pod may be deleted and created again; its predecessor's address is free then."""
+    """A pod may be deleted and recreated between two looks; its predecessor's address is then free."""
     rig = Rig()
     runner = rig.runner()
     for uid in ("u1", "u2"):
@@ -165,7 +165,7 @@ async def test_another_pod_of_the_same_name_begins_a_life_of_its_own() -> None:
 
 
 async def test_a_report_that_failed_is_made_again() -> None:
-    """The error goes to the worker; the memory holds only what the server has accepted."""
+    """The error goes to the worker; the node remembers only what the server has accepted."""
     rig = Rig()
     runner = rig.runner()
     rig.client.failure = ServerError(Status(code=500))
@@ -177,14 +177,14 @@ async def test_a_report_that_failed_is_made_again() -> None:
 
 
 async def test_a_pod_that_is_gone_is_no_failure() -> None:
-    """It was forced away; the cache will hear of it."""
+    """It was force-deleted, and the cache will show that."""
     rig = Rig()
     rig.client.failure = NotFoundError(Status(code=404))
     assert await rig.runner().sync(make_pod()) is None
 
 
 async def test_the_end_of_a_deleted_pod_is_reported_and_then_confirmed() -> None:
-    """The kubelet's last word is a DELETE with no grace, of that very pod."""
+    """The kubelet's last request is a DELETE with grace 0, and the pod's UID as precondition."""
     rig = Rig()
     runner = rig.runner()
     await runner.sync(make_pod("forever"))
@@ -207,7 +207,7 @@ async def binding_of_successor(rig: Rig, runner: PodRunner, pod: HollowPod) -> o
 
 
 async def test_a_list_of_runs_goes_on_in_a_pod_that_was_created_again() -> None:
-    """A controller deletes the failed pod and creates it again: its second run is the second of the list."""
+    """A controller deletes the failed pod and recreates it: the new pod's run is the second of the list."""
     rig, pod = Rig(), make_pod("1s:137, 1s:0")
     runner = rig.runner()
     await runner.sync(pod)
@@ -218,7 +218,7 @@ async def test_a_list_of_runs_goes_on_in_a_pod_that_was_created_again() -> None:
 
 
 async def test_a_restarted_node_reads_the_history_from_the_pod_that_is_there() -> None:
-    """What matters is kept in the pod; restarts in place count too."""
+    """The pod itself has all that matters; restarts in place count too."""
     rig, pod = Rig(), make_pod("1s:137, 1s:0")
     meta = replace(pod.metadata, annotations={RUN: "1s:137, 1s:0", RUNS_BEFORE: '{"main":3}'})
     status = HollowStatus(phase="Failed", container_statuses=[ContainerStatus(name="main", restart_count=2)])
@@ -229,7 +229,7 @@ async def test_a_restarted_node_reads_the_history_from_the_pod_that_is_there() -
 
 @pytest.mark.parametrize("pod", [make_pod("1s:137, 1s:0", owner=""), make_pod("1s:137, 1s:0", owner="other-job")])
 async def test_a_pod_of_nobody_or_of_another_owner_has_no_successor(pod: HollowPod) -> None:
-    """Whoever deletes a bare pod and creates it again wants it from the start."""
+    """A user who deletes a bare pod and recreates it wants its script from the start."""
     rig = Rig()
     runner = rig.runner()
     await runner.sync(pod)
@@ -238,7 +238,7 @@ async def test_a_pod_of_nobody_or_of_another_owner_has_no_successor(pod: HollowP
 
 
 def test_only_what_changed_is_sent_and_foreign_conditions_are_left_alone() -> None:
-    """Others write conditions too; an old copy of theirs must never go back."""
+    """Others write conditions too; a stale copy of theirs must never be written back."""
     foreign, ready = Condition(type="Foreign", status="True"), Condition(type="Ready", status="False")
     old = HollowStatus(phase="Running", conditions=[foreign, ready], container_statuses=[], pod_ip="1.2.3.4")
     new = replace(old, phase="Failed", conditions=[foreign, replace(ready, reason="x")], container_statuses=None)

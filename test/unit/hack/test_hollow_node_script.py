@@ -51,7 +51,7 @@ def test_without_annotations_every_container_has_its_default() -> None:
     ],
 )
 def test_a_list_of_runs_reads_as_written(text: str, runs: list[Run]) -> None:
-    """`run` speaks to the first container and leaves the others alone."""
+    """`run` is for the first container only."""
     got = script(run=text)
     assert list(got.runs["main"]) == runs
     assert got.runs["side"] == (DEFAULT_RUN,)
@@ -59,13 +59,13 @@ def test_a_list_of_runs_reads_as_written(text: str, runs: list[Run]) -> None:
 
 
 def test_a_container_named_in_the_key_is_the_one_that_is_meant() -> None:
-    """Init containers too; the closer word wins over `run`."""
+    """That works for init containers too; the specific key wins over `run`."""
     got = script(run="1s:1", run__main="2s:2", run__side="forever", run__setup="3s:0")
     assert got.runs == {"setup": (Run(3.0),), "main": (Run(2.0, exit_code=2),), "side": (Run(math.inf),)}
 
 
 def test_the_last_run_of_a_list_repeats() -> None:
-    """A list says what differs; after its end everything goes on alike."""
+    """So a list need only have the runs that differ."""
     got = script(run="1s:1, 2s:2")
     assert [got.run("main", index).exit_code for index in range(4)] == [1, 2, 2, 2]
 
@@ -86,7 +86,7 @@ def test_runs_of_predecessors_count() -> None:
     ],
 )
 def test_on_stop_says_what_sigterm_does(text: str, run: Run) -> None:
-    """The default is the program without a handler: it ends at once with 143."""
+    """The default is a program without a handler: it ends at once with 143."""
     assert script(on_stop=text).on_stop == run
     assert script().on_stop == DEFAULT_STOP
     assert (DEFAULT_STOP.lasts, DEFAULT_STOP.exit_code) == (0.0, 143)
@@ -95,14 +95,14 @@ def test_on_stop_says_what_sigterm_does(text: str, run: Run) -> None:
 @pytest.mark.parametrize(
     ("key", "text", "hint"),
     [
-        ("run", "", "can not be read"),
-        ("run", "soon", "can not be read"),
-        ("run", "1:0", "can not be read"),
-        ("run", "1s:0,", "can not be read"),
-        ("run", "-1s:0", "can not be read"),
+        ("run", "", "cannot be read"),
+        ("run", "soon", "cannot be read"),
+        ("run", "1:0", "cannot be read"),
+        ("run", "1s:0,", "cannot be read"),
+        ("run", "-1s:0", "cannot be read"),
         ("run", "1s:256", "no exit code from 0 to 255"),
         ("run", "1s:late", "no exit code from 0 to 255"),
-        ("run", "99999999999s:0", "can not be read"),
+        ("run", "99999999999s:0", "cannot be read"),
         ("run.worker", "1s:0", "no container 'worker', only setup, main, side"),
         ("runs", "1s:0", "is unknown"),
         ("on-stop", "never-start", "write ignore"),
@@ -135,7 +135,7 @@ def test_annotations_of_others_are_not_our_business() -> None:
 def test_whatever_the_annotations_say_a_run_is_in_bounds_or_names_the_one_that_is_wrong(
     annotations: dict[str, str],
 ) -> None:
-    """A malformed script is a result, for all containers at once."""
+    """A malformed script is not raised but returned, for all containers at once."""
     found = script(**annotations)
     runs = [found.run(name, 0) for name in ("setup", "main", "side")]
     if any(run.outcome is Outcome.CONFIG_ERROR for run in runs):

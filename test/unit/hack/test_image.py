@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def a_tree(folder: Path, *, modified: float) -> Path:
-    """A folder with a program and a link, as old as told."""
+    """Create a folder with a program and a link; `modified` is the program's time."""
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "tool").write_text("#!/bin/sh\n")
     (folder / "bin" / "tool").chmod(0o755)
@@ -27,7 +27,7 @@ def a_tree(folder: Path, *, modified: float) -> Path:
 
 
 def test_the_same_content_is_the_same_layer(tmp_path: Path) -> None:
-    """Whoever packed it and whenever: a layer's name is its content's digest, and nodes keep what they have."""
+    """Whenever and by whomever it was packed: a layer's name is its digest, so nodes can reuse layers that they have."""
     first = layers.pack(a_tree(tmp_path / "a", modified=1.0), tmp_path / "a.tar")
     second = layers.pack(a_tree(tmp_path / "b", modified=2e9), tmp_path / "b.tar")
     assert (first.digest, first.size) == (second.digest, second.size)

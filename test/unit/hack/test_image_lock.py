@@ -1,4 +1,4 @@
-"""The digests of what the image installs: in step with what the operator needs, and with what its tests run with (D23)."""
+"""The digests of the image's packages: they match the operator's requirements and the versions that its tests use (D23)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def locked(file: Path) -> dict[str, tuple[str, int]]:
 
 
 def needed() -> set[str]:
-    """The names of all that the operator needs, and of what that needs."""
+    """The names of all packages that the operator needs, directly or indirectly."""
     todo, names = [Requirement(text) for text in requirements()], set[str]()
     while todo:
         name = canonicalize_name(todo.pop().name)
@@ -39,7 +39,7 @@ def needed() -> set[str]:
 
 
 def test_the_image_gets_all_that_the_operator_needs_and_nothing_else() -> None:
-    """D23: pip would refuse to build an image with less, but not one with more."""
+    """D23: pip would refuse to build an image with too few packages, but not with too many."""
     assert set(locked(REQUIREMENTS)) == needed()
 
 
@@ -53,8 +53,16 @@ def test_the_image_gets_what_the_tests_run_with() -> None:
     assert versions == {name: tested[name] for name in versions}
 
 
+def test_both_stages_of_the_image_begin_with_one_base_that_is_pinned_by_digest() -> None:
+    """D23: a tag can be moved to another image, a digest cannot."""
+    lines = (PROJECT / "Dockerfile").read_text().splitlines()
+    (base,) = [line for line in lines if line.startswith("ARG BASE=")]
+    assert re.fullmatch(r"ARG BASE=python:3\.11\.\d+-slim-bookworm@sha256:[0-9a-f]{64}", base)
+    assert [line.split()[1] for line in lines if line.startswith("FROM ")] == ["${BASE}", "${BASE}"]
+
+
 def test_what_builds_the_wheel_is_pinned_too() -> None:
-    """D23: it runs when the image is built."""
+    """D23: it is code that runs when the image is built."""
     (name, (version, digests)), *others = locked(BUILD_REQUIREMENTS).items()
     assert (name, digests, others) == ("setuptools", 1, [])
     assert Requirement(lock.SETUPTOOLS).specifier.contains(version)
@@ -63,7 +71,7 @@ def test_what_builds_the_wheel_is_pinned_too() -> None:
 
 @pytest.mark.parametrize("name", ["aiohttp", "httptools", "msgspec", "yarl"])
 def test_packages_with_machine_code_have_a_digest_for_each_kind_of_machine(name: str) -> None:
-    """D23: the Dockerfile is for all of them."""
+    """D23: the Dockerfile builds for all of them."""
     assert locked(REQUIREMENTS)[name][1] == len(lock.PLATFORMS)
 
 

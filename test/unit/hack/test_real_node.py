@@ -1,4 +1,4 @@
-"""The pure rest of the real node: names, settings, command lines, and what is said where it cannot run."""
+"""The pure parts of the real node: names, settings, command lines, and the messages where it cannot run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def endpoints(name: str, *addresses: str) -> Endpoints:
 
 
 def test_a_headless_name_leads_to_the_ready_pods_and_another_to_the_service() -> None:
-    """A service without either has no name at all."""
+    """A service that has neither gets no name at all."""
     services = [service("ps-0", "None"), service("web", "10.96.0.7"), service("gone", "None"), service("outside", "")]
     assert hosts(services, [endpoints("ps-0", "10.244.0.9", "10.244.0.8"), endpoints("web", "10.244.0.3")]) == (
         "10.244.0.8 ps-0.a.svc.cluster.local\n10.244.0.9 ps-0.a.svc.cluster.local\n10.96.0.7 web.a.svc.cluster.local\n"
@@ -46,7 +46,7 @@ def test_a_headless_name_leads_to_the_ready_pods_and_another_to_the_service() ->
 
 
 def test_containerd_gets_settings_that_it_can_read() -> None:
-    """It takes a wrong file for none, and starts with its defaults."""
+    """It ignores a wrong file, and would start with its defaults."""
     settings = tomllib.loads(parts.containerd_settings(PLACES))
     plugin = settings["plugins"]["io.containerd.grpc.v1.cri"]
     assert settings["grpc"]["address"] == "/node/containerd.sock"
@@ -55,7 +55,7 @@ def test_containerd_gets_settings_that_it_can_read() -> None:
 
 
 def test_the_kubelet_lets_nobody_in_without_a_certificate() -> None:
-    """Its address is one that pods reach."""
+    """Pods can reach its address."""
     settings = parts.kubelet_settings(Path("/ca.crt"), OLDEST)
     assert settings["authentication"]["anonymous"] == {"enabled": False}
     assert settings["authorization"] == {"mode": "Webhook"}
@@ -65,7 +65,7 @@ def test_the_kubelet_lets_nobody_in_without_a_certificate() -> None:
     ("version", "needed"), [(Kubernetes(20), True), (Kubernetes(23), True), (Kubernetes(24), False)]
 )
 def test_flags_that_went_are_given_where_they_are_needed_alone(version: Kubernetes, needed: bool) -> None:
-    """A program dies of a flag that it does not know; without it an old one takes Docker, and a port that others have."""
+    """A program exits on an unknown flag; without them an old kubelet would use Docker, and an old scheduler a taken port."""
     kubelet = parts.kubelet_command(Path("/kubelet"), PLACES, Path("/node/kubeconfig"), version)
     scheduler = parts.kube_scheduler_command(Path("/scheduler"), Path("/node/kubeconfig"), version)
     assert ("--container-runtime=remote" in kubelet) is needed
@@ -74,20 +74,20 @@ def test_flags_that_went_are_given_where_they_are_needed_alone(version: Kubernet
 
 @pytest.mark.parametrize(("version", "asked"), [(Kubernetes(34), None), (Kubernetes(35), False), (NEWEST, False)])
 def test_a_kubelet_takes_the_control_groups_that_there_are(version: Kubernetes, asked: bool | None) -> None:
-    """A new one refuses those of version 1 unless told, and an old one a setting that it does not know."""
+    """A new kubelet refuses cgroup v1 unless it is allowed; an old one refuses a setting that it does not know."""
     assert parts.kubelet_settings(Path("/ca.crt"), version).get("failCgroupV1") is asked
 
 
 @pytest.mark.parametrize(("version", "own"), [(Kubernetes(28), False), (Kubernetes(29), True)])
 def test_pods_leave_a_lost_node_in_every_version(version: Kubernetes, own: bool) -> None:
-    """Who evicts them became a controller of its own."""
+    """Since 1.29 their eviction is done by a controller of its own."""
     controllers = parts.controllers(version)
     assert "nodelifecycle" in controllers
     assert ("taint-eviction-controller" in controllers) is own
 
 
-def test_control_groups_of_a_neighbour_may_go_while_we_look(tmp_path: Path, mocker: MockerFixture) -> None:
-    """Two nodes at once: the search goes on without what has just been removed. Inner groups come before outer ones."""
+def test_control_groups_of_another_process_may_go_while_we_look(tmp_path: Path, mocker: MockerFixture) -> None:
+    """With two nodes at once a group may be removed during the search, which goes on. Inner groups come before outer ones."""
     for group in ("k8s.io/kept/inner", "k8s.io/going"):
         (tmp_path / group).mkdir(parents=True)
     for group in ("", "k8s.io", "k8s.io/kept", "k8s.io/kept/inner", "k8s.io/going"):
@@ -97,7 +97,7 @@ def test_control_groups_of_a_neighbour_may_go_while_we_look(tmp_path: Path, mock
 
     def remove_and_scan(folder: str | os.PathLike[str] | int) -> Iterator[os.DirEntry[str]]:
         if not isinstance(folder, int) and Path(folder).name == "going":
-            shutil.rmtree(folder)  # it scans too, by a descriptor
+            shutil.rmtree(folder)  # rmtree calls scandir too, with a descriptor
         return scan(folder)
 
     mocker.patch.object(os, "scandir", remove_and_scan)
@@ -106,7 +106,7 @@ def test_control_groups_of_a_neighbour_may_go_while_we_look(tmp_path: Path, mock
 
 
 def test_every_file_of_a_node_is_below_its_folder() -> None:
-    """What is left of it is removed with that one."""
+    """So removing that folder removes everything."""
     command = parts.kubelet_command(Path("/kubelet"), PLACES, Path("/node/kubeconfig"), OLDEST)
     paths = [word.partition("=")[2] for word in command if "=/" in word]
     assert paths
@@ -114,13 +114,13 @@ def test_every_file_of_a_node_is_below_its_folder() -> None:
 
 
 def test_tools_are_the_same_on_the_other_side_of_the_sandbox() -> None:
-    """They are found outside and used inside."""
+    """They are looked up outside and used inside."""
     tools = Tools(*(Path(f"/{name}") for name in ("kubelet", "scheduler", "proxy", "containerd", "catatonit")))
     assert Tools.from_json(tools.to_json()) == tools
 
 
 def test_who_is_not_root_is_told_so(mocker: MockerFixture) -> None:
-    """In words, and before anything is tried."""
+    """By a message, and before anything is tried."""
     mocker.patch.object(os, "geteuid", return_value=1000)
     (complaint,) = machine.lacking()
     assert "root" in complaint or "Debian" in complaint

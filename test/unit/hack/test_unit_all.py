@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def interpreter(path: Path, version: str) -> Path:
-    """Something that answers like a Python of that version."""
+    """A script that prints the version as a Python of that version would."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\necho {version}\n")
     path.chmod(0o755)
@@ -24,7 +24,7 @@ def interpreter(path: Path, version: str) -> Path:
 
 
 def test_they_run_on_every_python_that_setup_cfg_names() -> None:
-    """Whoever names another one there has it tested."""
+    """A Python that is added there is tested as well."""
     settings = unit_all.read_settings()
     assert unit_all.versions(settings) == ["3.11", "3.12", "3.13"]
     assert settings["options"]["python_requires"] == ">=3.11"
@@ -33,7 +33,7 @@ def test_they_run_on_every_python_that_setup_cfg_names() -> None:
 
 
 def test_an_interpreter_is_taken_from_the_path_or_from_pyenv(tmp_path: Path) -> None:
-    """The path first, but for a shim that stands for another version; of pyenv's the newest."""
+    """The path comes first, unless it has a shim for another version; of pyenv's versions the newest is taken."""
     environment = {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path)}
     assert unit_all.find("3.12", environment) is None
     versions = tmp_path / ".pyenv" / "versions"
@@ -47,10 +47,10 @@ def test_an_interpreter_is_taken_from_the_path_or_from_pyenv(tmp_path: Path) -> 
     assert unit_all.find("3.12", environment) == on_path
 
 
-def test_a_python_that_is_not_there_is_told_and_fails_nothing(
+def test_a_python_that_is_not_there_is_reported_and_fails_nothing(
     mocker: MockerFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A machine has what it has."""
+    """A machine need not have all versions."""
     mocker.patch.object(unit_all, "find", return_value=None)
     assert unit_all.main([]) == 0
     assert "Python 3.12: left out, there is none on this machine" in capsys.readouterr().out
@@ -59,7 +59,7 @@ def test_a_python_that_is_not_there_is_told_and_fails_nothing(
 def test_the_python_that_ran_them_already_can_be_left_out(
     mocker: MockerFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`--others`: where `make test` has been, nothing has to be proved again."""
+    """`--others`: the tests need not run again on the Python of `make test`."""
     mocker.patch.object(unit_all, "find", return_value=None)
     assert unit_all.main(["--others"]) == 0
     told = capsys.readouterr().out
@@ -68,10 +68,10 @@ def test_the_python_that_ran_them_already_can_be_left_out(
 
 
 @pytest.mark.parametrize(("code", "word"), [(0, "passed"), (1, "FAILED")])
-def test_what_came_of_each_is_told(
+def test_what_came_of_each_is_reported(
     code: int, word: str, tmp_path: Path, mocker: MockerFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One failure fails the whole."""
+    """One failure fails the whole run."""
     python = interpreter(tmp_path / "python", "3.11")
     python.write_text(f"#!/bin/sh\nexit {code}\n")
     mocker.patch.object(unit_all, "find", return_value=python)
@@ -81,7 +81,7 @@ def test_what_came_of_each_is_told(
 
 
 def test_the_python_that_asks_needs_no_other_environment(tmp_path: Path) -> None:
-    """It has all that the tests need: it runs one."""
+    """It has all that the tests need, since it runs this one."""
     own = ".".join(map(str, sys.version_info[:2]))
     assert unit_all.environment_of(own, tmp_path / "no such python") == Path(sys.executable)
 
@@ -89,7 +89,7 @@ def test_the_python_that_asks_needs_no_other_environment(tmp_path: Path) -> None
 def test_an_environment_that_can_not_be_made_is_a_failure(
     tmp_path: Path, mocker: MockerFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Else nobody would see that nothing was tested."""
+    """Otherwise nobody would notice that nothing was tested."""
 
     def refuse(_version: str, _python: Path) -> Path:
         raise ControlPlaneError("no index")

@@ -37,7 +37,7 @@ class Job(Struct, frozen=True):
 
 
 class KnownJob(Job, frozen=True, tag_field="kind", tag="Job"):
-    """The same, as a struct that says its kind."""
+    """The same, with its kind as the tag of the struct."""
 
 
 def job(name: str, workers: object = 1, version: str = "5") -> dict[str, object]:
@@ -64,7 +64,7 @@ def keep_as_invalid(raw: bytes, error: Exception) -> Job:
 
 
 def refuse(raw: bytes, error: Exception) -> Job:
-    """Fail on what has failed already."""
+    """A hook that fails."""
     raise LookupError("this hook is broken too")
 
 
@@ -119,7 +119,7 @@ async def test_an_object_without_readable_metadata_is_skipped_without_a_name() -
 
 @pytest.mark.parametrize("depth", [1100, 9900, 100_000])
 async def test_an_object_that_nests_deeper_than_python_recurses_costs_nothing(depth: int) -> None:
-    """B01: the API server takes ten thousand levels in a field that a CRD leaves open."""
+    """B01: the API server accepts ten thousand levels in a field that a CRD's schema leaves open."""
     nested = b'{"a":' * depth + b"1" + b"}" * depth
     poison = b'{"kind":"Job","metadata":{"name":"deep"},"spec":{"workers":1,"other":' + nested + b"}}"
     body = page(job("a")).replace(b'"items":[', b'"items":[' + poison + b",")
@@ -133,7 +133,7 @@ async def test_an_object_that_nests_deeper_than_python_recurses_costs_nothing(de
 
 
 async def test_what_fits_nowhere_is_handed_on_in_a_depth_that_can_be_read() -> None:
-    """B01: whoever rescues an object decodes it, too."""
+    """B01: the hook that rescues an object decodes it, too."""
     deep = b"[" * 9000 + b"]" * 9000
     poison = b'{"kind":"Job","metadata":{"name":"poison"},"spec":{"workers":"three","deep":' + deep + b"}}"
 
@@ -189,7 +189,7 @@ def test_events_become_deltas() -> None:
 
 
 def test_an_event_with_spaces_or_without_a_kind_is_read_too() -> None:
-    """RF-12: the shortcut that looks for the kind in the bytes may miss, but may not err"""
+    """RF-12: the shortcut that looks for the kind in the bytes may find nothing, but must not be wrong"""
     codec = Codec(JOBS, Job)
     assert isinstance(codec.decode_event(line("ADDED", job("a"), indent=1).replace(b"\n", b" ")), Added)
     nameless_kind = {key: value for key, value in job("a").items() if key != "kind"}
@@ -248,7 +248,7 @@ def test_only_what_the_struct_names_survives() -> None:
 
 
 def names_of(kind: type[Job], *blocks: bytes) -> list[str]:
-    """What blocks bring, in short."""
+    """Return the types of the events in these blocks, with the keys of those that were skipped."""
     events, failure = Codec(JOBS, kind).decode_events([memoryview(block) for block in blocks])
     told = [type(event).__name__ + getattr(event, "key", "") for event in events]
     return [*told, "failure"] if failure is not None else told

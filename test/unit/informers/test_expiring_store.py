@@ -1,4 +1,4 @@
-"""The store that forgets."""
+"""The store whose items expire."""
 
 from __future__ import annotations
 

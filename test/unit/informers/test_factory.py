@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 class Named(Struct, frozen=True):
-    """Of any object its metadata."""
+    """The metadata of any object."""
 
     metadata: ObjectMeta
 
 
 class Answer:
-    """A list of one object, or a watch that stays silent, perhaps after that object."""
+    """A list of one object, or a watch that stays silent, with `initial_events` after that object."""
 
     status = 200
     headers: Mapping[str, str] = {}
@@ -156,7 +156,7 @@ async def test_only_started_informers_are_waited_for_and_a_second_start_starts_t
 
 
 async def test_a_cache_that_does_not_fill_in_time_is_named() -> None:
-    """A12: a process that cannot see must fail, not hang"""
+    """A12: a process whose cache does not fill must fail, not hang"""
     server = Server()
     server.stuck = True
     factory = factory_over(server)
@@ -172,7 +172,7 @@ async def test_a_cache_that_does_not_fill_in_time_is_named() -> None:
 
 
 async def test_an_informer_that_nobody_requires_is_not_waited_for() -> None:
-    """A12: its resource may not exist. Who requires it makes it waited for, whoever asked first."""
+    """A12: its resource may not exist. If it is asked for again as required, it is waited for."""
     server = Server()
     server.stuck = True
     factory = factory_over(server)

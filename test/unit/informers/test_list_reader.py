@@ -1,4 +1,4 @@
-"""Lists decoded while they arrive: whatever is in them and however they are cut, the same comes of it as of the whole."""
+"""Lists decoded while they arrive: whatever they hold and however they are cut, the result is that of the whole body."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def chunked(body: bytes, cuts: Iterable[int]) -> list[bytes]:
 
 
 def told(page: Page[Job]) -> tuple[Any, ...]:
-    """All that a page says, with what can be compared."""
+    """Return all that a page says, in a form that can be compared."""
     items = [(job.metadata, bytes(job.spec), job.workers) for job in page.items]
     skipped = [(each.key, each.resource_version, type(each.error)) for each in page.skipped]
     return items, skipped, page.resource_version, page.continue_token
 
 
 async def outcome(reading: Any) -> tuple[Any, ...] | str:
-    """What comes of reading, or that it is no list."""
+    """Return what was read, or that it is no list."""
     try:
         return told(await reading)
     except DecodeError:
@@ -77,7 +77,7 @@ def job(name: str = "a", spec: object = None, **more: object) -> dict[str, objec
 
 
 def listed(items: object, *, first: bool = False, **how: Any) -> bytes:
-    """A list of them. `first`: the items come after the metadata, as in lists of types that are built in."""
+    """A list of jobs. `first`: the items come after the metadata, as in lists of types that are built in."""
     ends: dict[str, object] = {"kind": "JobList", "metadata": {"continue": "next", "resourceVersion": "9"}}
     body = {**ends, "items": items} if first else {"apiVersion": "example.com/v1", "items": items, **ends}
     return json.dumps(body, **({"separators": COMPACT} | how)).encode()
@@ -154,7 +154,7 @@ def test_a_list_that_is_cut_off_or_broken_is_an_error(
 
 
 async def test_a_list_that_breaks_under_way_raises_what_broke_it() -> None:
-    """D9d: nothing of it is answered."""
+    """D9d: nothing of it is returned."""
     body = listed([job(f"{n}") for n in range(100)])
     with pytest.raises(ConnectionLostError):
         await ListReader(CODEC, piece_bytes=50).read(arriving([body[:3000], ConnectionLostError("reset")]))
@@ -195,7 +195,7 @@ def a_pod(number: int) -> dict[str, object]:
 
 @pytest.mark.parametrize("indent", [None, 2])
 async def test_no_more_than_a_piece_is_ever_held(indent: int | None) -> None:
-    """D9d: of 10 MB; also where something on the way has laid the text out anew."""
+    """D9d: of 10 MB; also where a proxy has changed the layout of the JSON."""
     pods = [a_pod(number) for number in range(2_500)]
     body = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": pods}
     raw = json.dumps(body, indent=indent, separators=COMPACT if indent is None else None).encode()
@@ -203,7 +203,7 @@ async def test_no_more_than_a_piece_is_ever_held(indent: int | None) -> None:
     page = await ListReader(codec).read(arriving(by(65_536, raw)))
     assert [pod.metadata.name for pod in page.items] == [f"p{number}" for number in range(2_500)]
     assert max(*codec.pieces, codec.rest) < PIECE_BYTES + 2 * 65_536
-    assert sum(codec.pieces) + codec.rest < len(raw) + 1000  # each piece was right at once
+    assert sum(codec.pieces) + codec.rest < len(raw) + 1000  # no piece was decoded twice
 
 
 @pytest.mark.parametrize("layout", ["nested", "one object", "strings", "open string"])
@@ -263,5 +263,5 @@ async def test_the_loop_runs_while_a_list_is_read() -> None:
     ],
 )
 async def test_items_are_walked_through_up_to_the_last_that_another_follows(whole: bytes, rest: bytes) -> None:
-    """D9d: exact for whatever is JSON up to where it was cut off; it hangs on the words of an error of msgspec."""
+    """D9d: exact for whatever is JSON up to where it was cut off; it depends on the message of an error of msgspec."""
     assert CODEC.end_of_objects(whole + rest) == len(whole)

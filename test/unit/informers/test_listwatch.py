@@ -1,4 +1,4 @@
-"""`ListWatch` over a `RestClient` whose transport is scripted: the border is the HTTP request."""
+"""`ListWatch` over a `RestClient` whose transport is scripted: the tests look at its HTTP requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ScriptedResponse:
-    """An answer made of chunks; an error among them is raised there. After the last chunk the stream ends, or hangs."""
+    """A response made of chunks; an error among them is raised there. After the last chunk the stream ends, or hangs."""
 
     def __init__(self, *chunks: bytes | Exception, status: int = 200, hang: bool = False) -> None:
         self.status = status
@@ -50,7 +50,7 @@ class ScriptedResponse:
 
 
 class ScriptedTransport:
-    """Answers every request with the one response it has, and keeps the requests."""
+    """Responds to every request with the one response it has, and keeps the requests."""
 
     def __init__(self, response: ScriptedResponse) -> None:
         self.response = response
@@ -98,7 +98,7 @@ async def test_a_list_is_narrowed_by_namespace_and_selectors_and_decoded() -> No
 
 
 async def test_a_list_is_decoded_while_it_arrives_and_a_broken_one_is_read_anew() -> None:
-    """D9d: nothing of the broken one is in what is answered."""
+    """D9d: nothing of the broken one is in what is returned."""
     items = ",".join(f'{{"metadata":{{"name":"p{number}"}},"note":"{"x" * 500}"}}' for number in range(3000))
     body = f'{{"kind":"PodList","metadata":{{"resourceVersion":"9"}},"items":[{items}]}}'.encode()
     response = ScriptedResponse(*(body[begin : begin + 65_536] for begin in range(0, len(body), 65_536)))
@@ -158,7 +158,7 @@ async def test_a_stream_that_breaks_raises_what_broke_it(chunk: bytes | Exceptio
     assert response.closed
 
 
-async def test_a_watch_that_is_refused_raises_the_servers_answer() -> None:
+async def test_a_watch_that_is_refused_raises_the_servers_response() -> None:
     """RF-21"""
     source, _ = over(ScriptedResponse(b'{"kind":"Status","code":403,"reason":"Forbidden"}', status=403))
     with pytest.raises(ForbiddenError):

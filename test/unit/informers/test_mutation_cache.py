@@ -1,4 +1,4 @@
-"""Our own writes over a cache that has not heard of them yet."""
+"""Our own writes, over a cache that does not have them yet."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Rig:
         self.cache = MutationCache(self.indexer, 60.0, include_adds=include_adds, clock=self.clock)
 
     def hear(self, item: Pod) -> Pod:
-        """What a watch brings."""
+        """Store an object as a watch event would, and return it."""
         self.indexer.put(meta_key(item.metadata), item)
         return item
 
     def write(self, item: Pod) -> Pod:
-        """What the answer to a write of ours is."""
+        """Remember an object as the response to our own write, and return it."""
         self.cache.mutation(item)
         return item
 
@@ -49,8 +49,8 @@ def test_our_write_is_seen_until_the_watch_brings_it_or_something_newer() -> Non
     assert rig.cache.get("ns/a") is not ours, "what was overtaken is forgotten"
 
 
-def test_an_answer_that_comes_late_does_not_replace_a_newer_one() -> None:
-    """ST-12: two writes whose answers crossed"""
+def test_a_response_that_comes_late_does_not_replace_a_newer_one() -> None:
+    """ST-12: two writes whose responses crossed"""
     rig = Rig()
     rig.hear(at(pod("a"), "9"))
     newer = rig.write(at(pod("a"), "12"))
@@ -68,7 +68,7 @@ def test_a_write_is_forgotten_after_its_time() -> None:
 
 
 def test_what_is_gone_from_the_cache_is_gone() -> None:
-    """ST-12, mutation_cache_test.go:TestMutationCacheOnDelete: created and not heard of, or deleted; nobody can tell"""
+    """ST-12, mutation_cache_test.go:TestMutationCacheOnDelete: it was created and not seen yet, or deleted; nobody can tell"""
     rig = Rig()
     rig.write(at(pod("a"), "10"))
     assert rig.cache.get("ns/a") is None
@@ -99,7 +99,7 @@ def test_creations_count_where_that_is_wanted() -> None:
     assert rig.cache.by_index("node", "n2") == []
 
 
-def test_an_index_answers_with_our_writes() -> None:
+def test_an_index_includes_our_writes() -> None:
     """ST-12"""
     rig = Rig()
     rig.hear(at(pod("a", node="n1"), "9"))

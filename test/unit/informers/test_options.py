@@ -1,4 +1,4 @@
-"""The knobs of a reflector."""
+"""The options of a reflector."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tfjob_operator.informers.options import ReflectorOptions
 
 
 @pytest.mark.parametrize(
-    ("minimum", "chance", "seconds"),
+    ("minimum", "fraction", "seconds"),
     [
         pytest.param(300.0, 0.0, 300, id="shortest"),
         pytest.param(300.0, 0.999999, 599, id="longest"),
@@ -16,9 +16,11 @@ from tfjob_operator.informers.options import ReflectorOptions
         pytest.param(10.0, 0.0, 300, id="a smaller one is ignored"),
     ],
 )
-def test_watch_timeouts_spread_between_the_minimum_and_twice_that(minimum: float, chance: float, seconds: int) -> None:
+def test_watch_timeouts_spread_between_the_minimum_and_twice_that(
+    minimum: float, fraction: float, seconds: int
+) -> None:
     """RF-09, reflector_test.go:TestWatchTimeout"""
-    assert ReflectorOptions(min_watch_timeout_s=minimum).watch_timeout_s(chance) == seconds
+    assert ReflectorOptions(min_watch_timeout_s=minimum).watch_timeout_s(fraction) == seconds
 
 
 @pytest.mark.parametrize(

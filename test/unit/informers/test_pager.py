@@ -1,4 +1,4 @@
-"""Paging against scripted answers."""
+"""Paging against scripted responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Script(FakeSource[Pod]):
-    """Answers lists with what it was given, in order."""
+    """Responds to lists with what it was given, in order."""
 
     def __init__(self, *answers: Page[Pod] | ApiError) -> None:
         super().__init__()

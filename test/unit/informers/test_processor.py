@@ -38,7 +38,7 @@ class Count:
 
 
 class Recorder:
-    """A handler that notes what it is told, and fails where it is told to."""
+    """A handler that records its notifications, and raises at the one named `fail_at`."""
 
     def __init__(self, fail_at: str = "") -> None:
         self.told: list[str] = []
@@ -82,7 +82,7 @@ def adds(*names: str) -> list[Notification[Pod]]:
     return [AddNotification(pod(name), is_in_initial_list=False) for name in names]
 
 
-async def test_a_handler_is_told_everything_in_order() -> None:
+async def test_a_handler_is_notified_of_everything_in_order() -> None:
     """SI-02, shared_informer_test.go:TestSharedInformerMultipleRegistration"""
     processor, handler = processor_of(), Recorder()
     processor.add(handler, 0.0)

@@ -34,7 +34,7 @@ from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, 
 from tfjob_operator.informers.options import ReflectorOptions
 from tfjob_operator.informers.reflector import Reflector, State
 
-FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests always answers 0
+FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests always returns 0
 
 
 class Rig:
@@ -329,7 +329,7 @@ async def test_a_stream_that_breaks_or_falls_silent_is_resumed_at_once_without_a
 
 
 async def test_a_stream_that_was_silent_for_more_than_a_second_is_no_failure() -> None:
-    """RF-15: the border"""
+    """RF-15: just above the limit"""
     rig = Rig(pod("a"))
     async with running(rig.reflector.run()):
         await asyncio.sleep(1.001)
@@ -353,7 +353,7 @@ async def test_a_stream_that_ends_at_once_and_brought_nothing_leads_to_a_pause_a
 
 
 def refused() -> ConnectError:
-    """What the transport makes of a port where nobody listens."""
+    """The transport's error for a port on which nobody listens."""
     error = ConnectError("connection refused")
     error.__cause__ = ConnectionRefusedError()
     return error
@@ -375,8 +375,8 @@ async def test_a_watch_that_is_refused_is_tried_again_after_a_pause_without_a_li
 
 
 @pytest.mark.parametrize("error", [ConnectError("Name or service not known"), CredentialsError("the plugin failed")])
-async def test_a_watch_that_finds_no_way_to_the_server_is_told_each_time(error: ApiError) -> None:
-    """RF-21, RF-24: only a port where nobody listens is a matter of seconds; a cache may not be stale for hours unheard."""
+async def test_a_watch_that_finds_no_way_to_the_server_is_reported_each_time(error: ApiError) -> None:
+    """RF-21, RF-24: only a refused connection is a matter of seconds; a cache must not be stale for hours without a report."""
     rig = Rig(pod("a"))
     rig.source.watch_errors = [error, error]
     async with running(rig.reflector.run()):
@@ -387,7 +387,7 @@ async def test_a_watch_that_finds_no_way_to_the_server_is_told_each_time(error: 
 
 
 async def test_a_server_that_names_a_time_to_come_back_is_left_alone_for_so_long() -> None:
-    """RF-17: Retry-After beyond our own back-off"""
+    """RF-17: Retry-After is longer than our own back-off"""
     rig = Rig(pod("a"))
     rig.source.watch_errors = [too_many(retry_after_s=20.0)]
     async with running(rig.reflector.run()):
@@ -476,7 +476,7 @@ async def test_any_other_failure_of_a_stream_leads_to_a_list_at_the_last_version
     [status_error(403, "Forbidden"), expired(), TLSError("bad certificate"), ConnectionLostError("cut")],
     ids=["forbidden", "410", "tls", "cut"],
 )
-async def test_any_other_failure_to_open_a_watch_is_told_and_leads_to_a_list(error: ApiError) -> None:
+async def test_any_other_failure_to_open_a_watch_is_reported_and_leads_to_a_list(error: ApiError) -> None:
     """RF-21, reflector_test.go:TestReflectorListAndWatchWithErrors"""
     rig = Rig(pod("a"))
     rig.source.watch_errors = [error]
@@ -544,7 +544,7 @@ async def test_a_pace_of_ones_own_can_be_given() -> None:
     assert len(source.lists) == 4
 
 
-async def test_each_failed_list_is_told_once_and_before_the_pause() -> None:
+async def test_each_failed_list_is_reported_once_and_before_the_pause() -> None:
     """RF-24, shared_informer_test.go:TestSharedInformerErrorHandling"""
     rig = Rig()
     boom = ServerError(Status(code=500))
@@ -556,8 +556,8 @@ async def test_each_failed_list_is_told_once_and_before_the_pause() -> None:
     assert rig.errors == [boom, boom]
 
 
-async def test_a_crash_in_a_list_is_told_and_the_reflector_goes_on() -> None:
-    """RF-25, controller_test.go:TestPanicPropagated. Stands for the re-raised panic: nothing is lost, and supply goes on"""
+async def test_a_crash_in_a_list_is_reported_and_the_reflector_goes_on() -> None:
+    """RF-25, controller_test.go:TestPanicPropagated. In place of the re-raised panic: nothing is lost, and it goes on"""
     rig = Rig(pod("a"))
     crash = ZeroDivisionError("a bug of ours")
     rig.source.list_errors = [crash]

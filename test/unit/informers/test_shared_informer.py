@@ -25,7 +25,7 @@ from tfjob_operator.informers.fifo import BATCH
 from tfjob_operator.informers.shared_informer import PIECE
 from tfjob_operator.informers.store import NAMESPACE_INDEX
 
-FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests always answers 0
+FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests always returns 0
 
 
 def by_node(item: Pod) -> Sequence[str]:
@@ -39,7 +39,7 @@ def informer_over(source: FakeSource[Pod], *, resync_s: float = 0.0) -> SharedIn
 
 
 class Recorder:
-    """A handler that notes what it is told."""
+    """A handler that records its notifications."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -61,7 +61,7 @@ async def relisted(source: FakeSource[Pod]) -> None:
     await settle()
 
 
-async def test_the_cache_follows_the_server_and_handlers_are_told() -> None:
+async def test_the_cache_follows_the_server_and_handlers_are_notified() -> None:
     """SI-01, QF-03, shared_informer_test.go:TestSharedInformerInitializationRace, controller_test.go:TestReplaceEvents"""
     source = FakeSource(pod("a", node="n1"), pod("b"))
     informer, handler = informer_over(source), Recorder()
@@ -80,7 +80,7 @@ async def test_the_cache_follows_the_server_and_handlers_are_told() -> None:
     assert handler.told == ["initial add a", "initial add b", "add c", "update uid-b -> uid-b", "delete a"]
 
 
-async def test_a_handler_finds_the_cache_and_its_indices_at_least_as_new_as_what_it_is_told() -> None:
+async def test_a_handler_finds_the_cache_and_its_indices_at_least_as_new_as_its_notification() -> None:
     """SI-01, shared_informer_test.go:TestIndexer"""
     source = FakeSource(pod("a", node="n1"))
     informer = informer_over(source)
@@ -130,7 +130,7 @@ async def test_a_handler_that_joins_late_gets_the_store_as_it_is_and_every_later
 
 
 async def test_a_handler_that_joins_while_a_long_list_is_applied_misses_nothing_and_hears_nothing_twice() -> None:
-    """SI-04: the new contents grow in pieces, but change hands in one stretch"""
+    """SI-04: the new contents are built in pieces, but put in place without an await in between"""
     names = [f"p{number}" for number in range(3 * PIECE)]
     source = FakeSource(*[pod(name) for name in names])
     informer, late = informer_over(source), Recorder()
@@ -161,7 +161,7 @@ async def turns_until_synced(objects: int) -> int:
 
 
 async def test_a_long_list_lets_the_loop_run_while_it_is_applied() -> None:
-    """A stretch of ten thousand objects would hold up everything else"""
+    """To apply ten thousand objects without an await would hold up everything else"""
     assert await turns_until_synced(5 * PIECE) == await turns_until_synced(PIECE) + 4
 
 
@@ -227,7 +227,7 @@ async def test_a_delete_that_was_missed_becomes_a_tombstone_at_the_next_list() -
 
 @pytest.mark.parametrize(("key", "left"), [("ns/a", ["ns/b", "ns/a"]), ("", ["ns/b", "ns/a", "ns/c"])])
 async def test_what_a_list_can_not_read_is_not_taken_for_gone(key: str, left: list[str]) -> None:
-    """QF-03: the last known state stays, as when a watch brings what does not decode. Without a name it could be any."""
+    """QF-03: the last known state stays, as when a watch brings what does not decode. If its name is unknown, all stay."""
     source = FakeSource(pod("a", node="n1"), pod("b"), pod("c"))
     informer, handler = informer_over(source), Recorder()
     informer.add_event_handler(handler)
@@ -268,7 +268,7 @@ async def test_a_list_that_brings_nothing_new_is_not_told() -> None:
     assert handler.told[2:] == ["update uid-b -> uid-b"]
 
 
-async def test_an_add_of_what_is_there_and_a_change_of_what_is_not_are_told_as_what_they_are() -> None:
+async def test_an_add_of_what_is_there_and_a_change_of_what_is_not_are_reported_as_what_they_are() -> None:
     """QF-01: after a resumed watch the store decides, not the event"""
     source = FakeSource(pod("a"))
     informer, handler = informer_over(source), Recorder()
@@ -283,7 +283,7 @@ async def test_an_add_of_what_is_there_and_a_change_of_what_is_not_are_told_as_w
     assert handler.told == ["initial add a", "add new"] + ["update uid-a -> uid-a"] * 2
 
 
-async def test_the_deletion_of_a_poisoned_object_is_told_with_its_last_known_state() -> None:
+async def test_the_deletion_of_a_poisoned_object_is_reported_with_its_last_known_state() -> None:
     """B01, RF-12"""
     source = FakeSource(pod("a"))
     informer, handler = informer_over(source), Recorder()
@@ -312,7 +312,7 @@ async def test_a_resync_tells_what_is_stored_to_those_that_asked_without_a_word_
     assert (len(source.lists), len(source.watches)) == (1, 1)
 
 
-async def test_a_list_between_two_resyncs_is_told_whole_to_those_that_were_due_at_the_last_one() -> None:
+async def test_a_list_between_two_resyncs_is_delivered_whole_to_those_that_were_due_at_the_last_one() -> None:
     """SI-10, shared_informer_test.go:TestListenerResyncPeriods"""
     source = FakeSource(pod("a"))
     informer, handler = informer_over(source, resync_s=10.0), Recorder()
@@ -363,7 +363,7 @@ async def test_an_index_can_be_added_while_running_and_covers_what_is_there() ->
 
 
 async def test_an_index_function_that_raises_ends_the_informer() -> None:
-    """ST-05: a programming error; a cache with half an index would lie from then on"""
+    """ST-05: a programming error; a cache with half an index would give wrong results from then on"""
 
     def broken(_: Pod) -> Sequence[str]:
         raise ZeroDivisionError
@@ -534,7 +534,7 @@ async def test_the_error_handler_hears_of_failures_and_is_set_before_the_start()
 async def test_a_thousand_changes_at_random_leave_cache_and_handlers_with_the_truth() -> None:
     """SI-01, SI-11, controller_test.go:TestHammerController, shared_informer_test.go:TestSharedInformerWatchDisruption"""
     for seed in range(20):
-        chance = Random(seed)
+        random = Random(seed)
         source = FakeSource[Pod]()
         informer = informer_over(source)
         view: dict[str, Pod] = {}
@@ -555,7 +555,7 @@ async def test_a_thousand_changes_at_random_leave_cache_and_handlers_with_the_tr
             async with running(informer.run()):
                 await settle()
                 informer.add_event_handler(EventHandlerFuncs(on_add=on_add, on_update=on_update, on_delete=on_delete))
-                await churn(source, chance)
+                await churn(source, random)
                 await asyncio.sleep(180.0)  # a watch is open by now, and the back-off has forgotten the churn
                 await relisted(source)
         assert [log for log in logs if log["event"] == "handler_failed"] == []
@@ -568,27 +568,27 @@ async def test_a_thousand_changes_at_random_leave_cache_and_handlers_with_the_tr
         assert nodes == {node: {n for n, item in view.items() if item.status.message == node} for node in "xyz"}
 
 
-async def churn(source: FakeSource[Pod], chance: Random) -> None:
-    """Fifty changes: heard and unheard, with streams that end in every way."""
+async def churn(source: FakeSource[Pod], random: Random) -> None:
+    """Fifty changes, some without an event, with streams that end in every way."""
     for number in range(50):
-        heard = chance.random() < 0.7
-        name = f"p{chance.randrange(8)}"
-        item = pod(name, uid=f"uid-{number}", node=chance.choice("xyz"))
+        heard = random.random() < 0.7
+        name = f"p{random.randrange(8)}"
+        item = pod(name, uid=f"uid-{number}", node=random.choice("xyz"))
         key = f"ns/{name}"
         known = any(other.metadata.name == name for other in source.objects())
         if not known:
             source.add(item, notify=heard)
-        elif chance.random() < 0.5:
+        elif random.random() < 0.5:
             source.modify(item, notify=heard)
         else:
             source.delete(key, notify=heard)
-        match chance.randrange(12):
+        match random.randrange(12):
             case 0:
                 source.end_watches()
             case 1:
                 source.compact()
                 source.end_watches(expired())
             case 2:
-                await asyncio.sleep(chance.random() * 5)
+                await asyncio.sleep(random.random() * 5)
             case 3:
                 await settle()

@@ -1,4 +1,4 @@
-"""The indexer alone: no loop, since none of its methods waits."""
+"""The indexer alone, without a loop, since none of its methods waits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_is_stored_is_read_back_as_the_very_same_object() -> None:
     assert store.get("ns/b") is None
 
 
-def test_writes_answer_what_was_there_before() -> None:
+def test_writes_return_what_was_there_before() -> None:
     """ST-03, store_test.go:TestCache"""
     store = Indexer[Pod]()
     first, second = pod("a"), pod("a")
@@ -91,7 +91,7 @@ def test_an_update_moves_the_object_between_values_and_keeps_what_stays() -> Non
 
 
 def test_a_value_that_the_index_function_names_twice_counts_once() -> None:
-    """ST-04: client-go keeps sets; a pod that mounts one ConfigMap twice is no reason to die."""
+    """ST-04: client-go keeps sets; a pod that mounts one ConfigMap twice is no error."""
     store = store_of(colored("a", "red.red"), colored("b", "red.red"))
     assert names(store.by_index("color", "red")) == ["a", "b"]
     store.put("ns/a", colored("a", "blue.blue"))
@@ -104,7 +104,7 @@ def test_a_value_that_the_index_function_names_twice_counts_once() -> None:
 
 
 def test_an_update_without_a_change_of_value_is_read_back_new() -> None:
-    """ST-04: the index holds keys, so there is one place only where the object is"""
+    """ST-04: the index holds keys, so the object is held in one place only"""
     store = store_of(colored("a", "red"))
     new = colored("a", "red")
     store.put("ns/a", new)
@@ -147,7 +147,7 @@ def test_a_name_that_is_taken_is_refused_and_nothing_is_added() -> None:
 
 
 def test_an_index_function_that_fails_while_it_is_added_leaves_no_trace() -> None:
-    """ST-05: a programming error, raised to who makes it"""
+    """ST-05: a programming error, raised to the caller"""
 
     def broken(_: Pod) -> Sequence[str]:
         raise ZeroDivisionError
@@ -158,7 +158,7 @@ def test_an_index_function_that_fails_while_it_is_added_leaves_no_trace() -> Non
     assert not store.has_index("broken")
 
 
-def test_an_index_function_that_answers_a_text_is_refused() -> None:
+def test_an_index_function_that_returns_a_text_is_refused() -> None:
     """ST-04: it would be indexed by its letters"""
     with pytest.raises(TypeError, match="must answer a list"):
         Indexer[Pod]({"name": lambda item: item.metadata.name}).put("ns/a", pod("a"))
@@ -198,7 +198,7 @@ def test_an_index_that_is_added_while_a_replacement_grows_covers_it_too() -> Non
 
 
 def test_no_method_waits_so_any_sequence_of_writes_is_a_transaction() -> None:
-    """ST-07, store_test.go:TestCacheTransactionShouldIndexErrors. What stands for the transaction: one loop, and no await"""
+    """ST-07, store_test.go:TestCacheTransactionShouldIndexErrors. In place of the transaction: one loop, and no await"""
     from inspect import iscoroutinefunction
 
     assert not [name for name in dir(Indexer) if iscoroutinefunction(getattr(Indexer, name))]

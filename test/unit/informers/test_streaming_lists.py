@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.source import FakeSource, RecordingSink, expired, no_streaming_lists, pod, running, settle, status_error
-from fakes.transport import Answer, FakeTransport
+from fakes.transport import FakeResponse, FakeTransport
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client.errors import (
     ApiError,
@@ -25,7 +25,7 @@ from tfjob_operator.api.client.errors import (
     TLSError,
     TooLargeResourceVersionError,
     TooManyRequestsError,
-    error_from_answer,
+    error_from_response,
 )
 from tfjob_operator.api.client.rest import RestClient
 from tfjob_operator.api.core import PODS, Pod
@@ -40,7 +40,7 @@ from tfjob_operator.informers.reflector import VERY_SHORT_WATCH_S, Reflector, St
 if TYPE_CHECKING:
     from tfjob_operator.informers.codec import WatchEvent
 
-FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests always answers 0
+FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests always returns 0
 LONG_PAUSE_S = 4.0  # longer than the first two pauses
 
 
@@ -85,7 +85,7 @@ def too_many(retry_after_s: float | None = None) -> TooManyRequestsError:
 
 
 def refused() -> ConnectError:
-    """What the transport makes of a port where nobody listens."""
+    """The transport's error for a port on which nobody listens."""
     error = ConnectError("connection refused")
     error.__cause__ = ConnectionRefusedError()
     return error
@@ -140,7 +140,8 @@ async def test_nothing_is_handed_on_before_the_bookmark() -> None:
 async def test_an_ordinary_bookmark_first_shows_that_nobody_heeds_the_parameter() -> None:
     """RF-27, RF-28, reflector_watchlist_test.go:TestWatchList "... checking the value of the initialEventsEnd annotation"
 
-    client-go waits on; such a watch would end after minutes. An API server's first bookmark says that all has come.
+    client-go goes on waiting, though such a watch ends only after minutes. Where an API server knows the parameter, its first
+    bookmark is the one that ends the initial events.
     """
     rig = Rig(pod("a"))
     rig.source.initial_events = [[Added(pod("a")), Bookmark("12")]]
@@ -154,7 +155,7 @@ async def test_an_ordinary_bookmark_first_shows_that_nobody_heeds_the_parameter(
 
 
 async def test_a_server_that_says_nothing_to_two_streams_is_not_asked_for_a_third() -> None:
-    """RF-28: what stands between may not let such streams through; each of them costs 80 s of silence."""
+    """RF-28: a proxy may hold such streams back; each of them costs 80 s of silence."""
     rig = Rig(pod("a"))
     rig.source.initial_events = [[], []]
     async with running(rig.reflector.run()):
@@ -185,7 +186,7 @@ async def test_what_changes_while_the_collection_streams_is_part_of_it() -> None
 
 
 async def test_objects_reach_the_sink_as_they_were_decoded() -> None:
-    """RF-30, reflector_test.go:TestReflectorRespectStoreTransformer: held once, changed by nobody"""
+    """RF-30, reflector_test.go:TestReflectorRespectStoreTransformer: each is held once and not changed"""
     rig = Rig()
     item = pod("a")
     rig.source.initial_events = [[Added(item), bookmark("15")]]
@@ -274,7 +275,7 @@ async def test_a_server_that_calls_even_the_newest_version_expired_is_not_asked_
 async def test_a_stream_that_is_refused_is_tried_again_after_a_pause_without_a_list(error: ApiError) -> None:
     """RF-17, RF-21, RF-28, reflector_watchlist_test.go:TestWatchList "checks if the reflector retries 429"
 
-    Told as the failure of a list is: client-go keeps it to itself, and so a process says nothing whose server is away.
+    It is reported like the failure of a list. client-go does not report it, so a process whose server is away says nothing.
     """
     rig = Rig(pod("a"))
     rig.source.stream_errors = [error, error]
@@ -305,7 +306,7 @@ async def test_a_429_before_the_bookmark_pauses_for_as_long_as_the_server_wants(
     ids=["no such resource", "no way", "tls"],
 )
 async def test_where_a_list_would_fare_no_better_none_is_tried(error: ApiError) -> None:
-    """RF-21, RF-24, RF-28: told once, then a pause"""
+    """RF-21, RF-24, RF-28: reported once, then a pause"""
     rig = Rig(pod("a"))
     rig.source.stream_errors = [error]
     async with running(rig.reflector.run()):
@@ -350,7 +351,7 @@ async def test_a_stream_that_is_lost_twice_gives_way_to_a_list_for_this_time() -
 
 
 async def test_losses_count_as_two_only_when_nothing_was_complete_between_them() -> None:
-    """RF-28: a stream lost, one complete, and later one lost again: each time it is a stream that comes next."""
+    """RF-28: one stream is lost, one is complete, and one is lost again: each time the next request is a stream."""
     rig = Rig(pod("a"))
     lost: list[WatchEvent[Pod]] = [Added(pod("a"))]
     rig.source.initial_events = [lost, [Added(pod("a")), bookmark("11")], lost]
@@ -435,7 +436,7 @@ async def test_a_stream_that_is_left_warns_of_nothing_any_more() -> None:
     assert logs == []
 
 
-async def test_what_cannot_be_decoded_is_told_and_does_not_look_deleted() -> None:
+async def test_what_cannot_be_decoded_is_reported_and_does_not_look_deleted() -> None:
     """RF-12, RF-27, B01"""
     rig = Rig()
     events: list[WatchEvent[Pod]] = [
@@ -529,7 +530,7 @@ REFUSAL_OF_1_20 = (
 
 def test_the_refusal_of_an_old_server_is_the_error_that_the_reflector_waits_for() -> None:
     """RF-28, SV-09: the bytes of 1.20.2"""
-    assert type(error_from_answer(422, REFUSAL_OF_1_20, request="")) is type(no_streaming_lists())
+    assert type(error_from_response(422, REFUSAL_OF_1_20, request="")) is type(no_streaming_lists())
 
 
 def line(kind: str, name: str, version: int) -> bytes:
@@ -539,10 +540,12 @@ def line(kind: str, name: str, version: int) -> bytes:
 
 
 async def test_an_idle_collection_of_an_old_server_costs_one_request_in_eighty_seconds_and_no_list() -> None:
-    """RF-14, RF-29, M8: before `IDLE_BOOKMARKS` nothing comes while nothing happens, however long that is"""
+    """RF-14, RF-29, M8: before `IDLE_BOOKMARKS` a server sends nothing while nothing happens, however long that is"""
     silence: tuple[bytes | float | Exception, ...] = (80.0, RequestTimeoutError("silence"))
     page = b'{"kind":"PodList","metadata":{"resourceVersion":"9"},"items":[]}'
-    transport = FakeTransport(Answer(422, REFUSAL_OF_1_20), Answer(200, page), *[Answer(200, silence)] * 46)
+    transport = FakeTransport(
+        FakeResponse(422, REFUSAL_OF_1_20), FakeResponse(200, page), *[FakeResponse(200, silence)] * 46
+    )
     informer = SharedIndexInformer(ListWatch(RestClient(transport), Codec(PODS, Pod)), PODS, random=lambda: 0.0)
     failures: list[ApiError] = []
     informer.set_watch_error_handler(failures.append)
@@ -558,9 +561,9 @@ async def test_an_idle_collection_of_an_old_server_costs_one_request_in_eighty_s
 
 
 async def test_a_head_that_a_proxy_keeps_back_until_something_happens_costs_no_list_either() -> None:
-    """RF-21, RF-29, M8: told each time, since it may as well be a server that hangs"""
+    """RF-21, RF-29, M8: reported each time, since it may as well be a server that hangs"""
     rig = Rig(pod("a"), options=ReflectorOptions(stream_lists=False))
-    late = RequestTimeoutError("no answer in time")
+    late = RequestTimeoutError("no response in time")
     rig.source.watch_errors = [late, late]
     async with running(rig.reflector.run()):
         await asyncio.sleep(LONG_PAUSE_S)

@@ -1,4 +1,4 @@
-"""The pace of retries: growth, cap, jitter, and when a bad time counts as over."""
+"""The delays of retries: growth, cap, jitter, and when they start over."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def steps(backoff: Backoff, count: int) -> list[float]:
 
 
 def test_the_steps_double_until_the_base_reaches_its_cap() -> None:
-    """RF-22, wait_test.go:TestBackoff_Step: without luck the defaults are 0.8 s, x2, 30 s."""
+    """RF-22, wait_test.go:TestBackoff_Step: without jitter the defaults are 0.8 s, x2, 30 s."""
     backoff = Backoff(clock=FakeClock(), random=lambda: 0.0)
     assert steps(backoff, 8) == pytest.approx([0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0])
 

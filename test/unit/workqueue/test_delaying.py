@@ -1,9 +1,9 @@
-"""Adds that come later: when they come, what supersedes them, and that nothing of them outlives a shutdown."""
+"""Delayed adds: when they come, what supersedes them, and that nothing of them outlives a shutdown."""
 
 from __future__ import annotations
 
 import asyncio
-import random
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,9 +105,9 @@ async def test_an_earlier_item_added_later_fires_on_time() -> None:
 
 
 async def test_items_with_every_order_of_delays_come_in_the_order_of_their_times() -> None:
-    """DQ-03, delaying_queue_test.go:TestCopyShifting: without a heartbeat, none oversleeps."""
+    """DQ-03, delaying_queue_test.go:TestCopyShifting: without a heartbeat, none comes late."""
     delays = [float(delay) for delay in range(1, 200)]
-    random.Random(3).shuffle(delays)
+    Random(3).shuffle(delays)
     queue: DelayingQueue[str] = DelayingQueue()
     for delay in delays:
         queue.add_after(str(delay), delay)
@@ -210,11 +210,11 @@ async def test_superseded_entries_do_not_pile_up() -> None:
 
 async def test_sweeping_superseded_entries_out_keeps_the_order_of_the_others() -> None:
     """DQ-02: a hundred items, each brought forward many times."""
-    chance = random.Random(5)
+    random = Random(5)
     queue: DelayingQueue[str] = DelayingQueue()
     due: dict[str, float] = {}
     for _ in range(2000):
-        item, delay = f"item-{chance.randrange(100)}", chance.uniform(1, 1000)
+        item, delay = f"item-{random.randrange(100)}", random.uniform(1, 1000)
         queue.add_after(item, delay)
         due[item] = min(delay, due.get(item, delay))
     assert [item for _, item in await arrivals(queue, 100)] == sorted(due, key=lambda item: due[item])
@@ -306,7 +306,7 @@ class DelayingMachine(RuleBasedStateMachine):
     @rule(seconds=st.integers(1, 15))
     def let_time_pass(self, seconds: int) -> None:
         self.loop.run_until_complete(asyncio.sleep(seconds))
-        # Of items that are due together the order is that of the requests that count; the next rule does not ask for it.
+        # Items that are due together come in the order of the requests that count; the next rule does not check it.
         for item in sorted(self.due, key=lambda item: self.due[item]):
             if self.due[item] <= self.loop.time():
                 del self.due[item]

@@ -1,4 +1,4 @@
-"""The books of a queue, as a scraper sees them."""
+"""The metrics of a queue, as a scraper sees them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_the_gauges_stay_true_while_a_shut_down_queue_drains() -> None:
 
 
 async def test_waiting_for_the_getter_to_run_is_latency_and_not_work() -> None:
-    """A7: an item handed to a waiting getter is in work when the getter has it; given back, it was never out."""
+    """A7: an item handed to a waiting getter is in work when the getter has it; if it is given back, it was never in work."""
     clock, seen = FakeClock(), FakeMetrics()
     queue: Queue[str] = Queue(name="jobs", metrics=seen, clock=clock)
     doomed, getter = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
@@ -105,7 +105,7 @@ async def test_an_item_given_back_and_added_meanwhile_counts_from_its_first_add(
 
 
 async def test_an_item_added_again_on_its_way_to_a_getter_is_measured_twice() -> None:
-    """A7, WQ-02: two adds in one tick while a worker waits are two turns of work, and the second one has books too."""
+    """A7, WQ-02: two adds in one tick while a worker waits are two pieces of work, and the second one is measured too."""
     clock, seen = FakeClock(), FakeMetrics()
     queue: Queue[str] = Queue(name="jobs", metrics=seen, clock=clock)
     getter = asyncio.create_task(queue.get())

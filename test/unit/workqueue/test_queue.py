@@ -98,7 +98,7 @@ async def test_an_item_in_work_is_given_to_nobody_else() -> None:
 
 
 async def test_done_for_an_item_that_is_not_in_work_is_refused() -> None:
-    """WQ-03: client-go would put a second entry of a waiting item in line; one key in two hands would follow."""
+    """WQ-03: client-go would put a waiting item in line twice, and two workers could then have one key."""
     queue: Queue[str] = Queue()
     queue.add("a")
     with pytest.raises(ValueError, match="not in work"):
@@ -169,7 +169,7 @@ async def test_a_getter_cancelled_after_it_was_handed_an_item_gives_it_back() ->
 
 
 async def test_an_item_given_back_goes_to_the_next_getter_that_waits() -> None:
-    """WQ-04: no wake-up is lost, even when several getters in a row are cancelled with the item in their hands."""
+    """WQ-04: no wake-up is lost, even when several getters in a row are cancelled after they were handed the item."""
     queue: Queue[str] = Queue()
     getters = [asyncio.create_task(queue.get()) for _ in range(4)]
     await settle()
@@ -233,7 +233,7 @@ async def test_after_shutdown_adds_are_ignored_and_the_line_is_still_handed_out(
 
 
 async def test_shutdown_keeps_what_was_added_again_before_it() -> None:
-    """WQ-05, queue_test.go:TestReinsert: an item that is dirty while in work is owed, also after shutdown."""
+    """WQ-05, queue_test.go:TestReinsert: an item that was added again while in work still comes, also after shutdown."""
     queue: Queue[str] = Queue()
     queue.add("a")
     await queue.get()
@@ -244,7 +244,7 @@ async def test_shutdown_keeps_what_was_added_again_before_it() -> None:
 
 
 async def test_shutdown_wakes_every_getter() -> None:
-    """WQ-05, PQ-05: all of them are told, at once."""
+    """WQ-05, PQ-05: all of them raise ShutDown, at once."""
     queue: Queue[str] = Queue()
     getters = [asyncio.create_task(queue.get()) for _ in range(3)]
     await settle()
@@ -343,7 +343,7 @@ async def test_a_later_shutdown_ends_the_drain() -> None:
 
 
 async def test_a_drain_after_a_shutdown_waits_again() -> None:
-    """WQ-06: it is never too late to be careful."""
+    """WQ-06: for what is still in work."""
     queue: Queue[str] = Queue()
     queue.add("a")
     await queue.get()
@@ -394,7 +394,7 @@ async def test_a_finished_item_is_not_kept_alive() -> None:
 
 
 async def test_real_changes_overtake_low_priority_items() -> None:
-    """PQ-04: a first list of many keys does not hold up a new one."""
+    """PQ-04: a first list of many keys does not hold up a key that has changed."""
     queue: Queue[str] = Queue()
     queue.add("low-1", low_priority=True)
     queue.add("low-2", low_priority=True)
@@ -447,7 +447,7 @@ async def test_an_item_added_in_work_comes_back_at_the_highest_priority_asked_fo
 
 
 async def test_a_line_of_real_changes_without_end_does_not_starve_the_low_one() -> None:
-    """PQ-04: one get in LOW_PRIORITY_TURN is for those who have waited long enough."""
+    """PQ-04: one get in LOW_PRIORITY_TURN takes an item of low priority."""
     queue: Queue[str] = Queue()
     queue.add("low-1", low_priority=True)
     queue.add("low-2", low_priority=True)

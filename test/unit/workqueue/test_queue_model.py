@@ -18,7 +18,7 @@ ITEMS = st.sampled_from("abcde")
 
 
 class Model:
-    """What the queue promises, written with lists: slow, and easy to agree with."""
+    """What the queue promises, written with lists: slow, and easy to check."""
 
     def __init__(self) -> None:
         self.normal: list[str] = []
@@ -288,7 +288,7 @@ class Work:
             async with asyncio.TaskGroup() as producers:
                 for _ in range(4):
                     producers.create_task(self.produce())
-            await asyncio.sleep(1)  # longer than all interruptions together, so that the drain is by workers that stay
+            await asyncio.sleep(1)  # longer than all interruptions together, so that the drain is not interrupted
             await self.queue.shut_down_with_drain()
             assert self.seen == self.wanted, "a change was lost"
 

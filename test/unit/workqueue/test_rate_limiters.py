@@ -42,7 +42,7 @@ def test_each_failure_of_an_item_doubles_its_delay() -> None:
     ("base", "cap"), [(0.001, 1000.0), (0.005, 1000.0), (10.0, 360.0), (0.005, 1e300), (1e300, 1e308)]
 )
 def test_thousands_of_failures_overflow_nothing(base: float, cap: float) -> None:
-    """RL-01, default_rate_limiters_test.go:TestItemExponentialFailureRateLimiterOverFlow: Python's power raises."""
+    """RL-01, default_rate_limiters_test.go:TestItemExponentialFailureRateLimiterOverFlow: in Python 2.0 ** 1024 raises."""
     limiter = ItemExponentialFailureRateLimiter(base, cap)
     given_out = delays(limiter, "item", 3000)
     assert given_out == sorted(given_out)
@@ -117,7 +117,7 @@ def test_the_default_holds_back_the_item_that_fails_and_all_of_them_together() -
 
 
 def test_the_default_can_be_made_before_a_loop_runs() -> None:
-    """RL-03: a composition root builds first and runs then."""
+    """RL-03: a program builds its parts before it runs the loop."""
     assert default_controller_rate_limiter().num_requeues("one") == 0
 
 
@@ -131,7 +131,7 @@ def test_a_bucket_limiter_delays_every_item_alike_and_remembers_none() -> None:
 
 
 def test_a_bucket_grants_at_once_and_goes_into_debt() -> None:
-    """RL-02: a burst for nothing, then one more tick of the rate for each."""
+    """RL-02: a burst without delay, then one more interval of the rate for each."""
     clock = FakeClock()
     bucket = TokenBucket(rate=10, burst=3, clock=clock)
     assert [bucket.reserve() for _ in range(5)] == pytest.approx([0, 0, 0, 0.1, 0.2])
@@ -143,14 +143,14 @@ def test_a_bucket_grants_at_once_and_goes_into_debt() -> None:
 
 @pytest.mark.parametrize(("rate", "burst"), [(0, 1), (-1, 1), (1, 0)])
 def test_a_bucket_that_could_never_grant_is_refused(rate: float, burst: int) -> None:
-    """RL-02: better at start than never."""
+    """RL-02: the error comes at the start, not when the first call waits."""
     with pytest.raises(ValueError, match="positive rate"):
         TokenBucket(rate, burst)
 
 
 @given(gaps=st.lists(st.floats(0, 2), min_size=1, max_size=200), rate=st.floats(0.1, 100), burst=st.integers(1, 20))
 def test_a_bucket_keeps_its_rate_in_every_window(gaps: list[float], rate: float, burst: int) -> None:
-    """RL-02: between any two grants there is time for all that lie between them, but for one burst."""
+    """RL-02: between any two grants there are no more grants than the rate allows, plus one burst."""
     clock = FakeClock()
     bucket = TokenBucket(rate, burst, clock=clock)
     grants = []

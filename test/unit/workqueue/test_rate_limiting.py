@@ -1,9 +1,9 @@
-"""The queue that a controller holds: retries that wait their time."""
+"""The queue that a controller holds: retries that come after a delay."""
 
 from __future__ import annotations
 
 import asyncio
-import random
+from random import Random
 
 import pytest
 
@@ -30,7 +30,7 @@ async def test_a_rate_limited_add_comes_when_the_limiter_says() -> None:
 
 
 async def test_forget_clears_the_failures_and_not_the_work() -> None:
-    """RL-06, TestRateLimitingQueue: done is still due."""
+    """RL-06, TestRateLimitingQueue: `done` must still be called."""
     queue = exponential_queue()
     queue.add("a")
     await queue.get()
@@ -94,8 +94,8 @@ async def test_drain_reaches_the_queue_below() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_every_key_succeeds_in_the_end_however_often_it_fails(seed: int) -> None:
-    """RL-06, WQ-03: eight workers, syncs that fail by the seed's will, and changes that go on meanwhile."""
-    chance = random.Random(seed)
+    """RL-06, WQ-03: eight workers, syncs that fail as the seed decides, and changes that go on meanwhile."""
+    random = Random(seed)
     queue: RateLimitingQueue[int] = RateLimitingQueue(ItemExponentialFailureRateLimiter(0.005, 1.0))
     wanted, seen, in_work = dict.fromkeys(range(20), 0), dict.fromkeys(range(20), 0), set()
 
@@ -108,8 +108,8 @@ def test_every_key_succeeds_in_the_end_however_often_it_fails(seed: int) -> None
             assert key not in in_work, "one key in two hands"
             in_work.add(key)
             version = wanted[key]
-            await asyncio.sleep(chance.random() * 0.02)
-            if chance.random() < 0.6:
+            await asyncio.sleep(random.random() * 0.02)
+            if random.random() < 0.6:
                 queue.add_rate_limited(key)
             else:
                 seen[key] = version
@@ -122,10 +122,10 @@ def test_every_key_succeeds_in_the_end_however_often_it_fails(seed: int) -> None
             for _ in range(8):
                 group.create_task(worker())
             for _ in range(300):
-                key = chance.randrange(20)
+                key = random.randrange(20)
                 wanted[key] += 1
                 queue.add(key)
-                await asyncio.sleep(chance.random() * 0.01)
+                await asyncio.sleep(random.random() * 0.01)
             await asyncio.sleep(
                 600
             )  # no run of bad luck in these seeds is longer: at most a second and a bit for each try

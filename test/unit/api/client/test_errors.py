@@ -1,4 +1,4 @@
-"""Errors: what an answer of an API server, or of whatever stands before it, becomes."""
+"""Errors: the exceptions for responses of API servers and of proxies before them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.cases import for_each
 from tfjob_operator.api.client import errors
 from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
@@ -31,8 +32,8 @@ from tfjob_operator.api.client.errors import (
     TooLargeResourceVersionError,
     TooManyRequestsError,
     UnauthorizedError,
-    error_from_answer,
     error_from_event,
+    error_from_response,
     parse_retry_after,
 )
 from tfjob_operator.api.client.http import errors as http_errors
@@ -92,9 +93,9 @@ HTML = b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<cen
         (502, body("", code=200), ServerError),
     ],
 )
-def test_each_answer_becomes_exactly_one_class(code: int, raw: bytes, expected: type[StatusError]) -> None:
-    """RF-05, RF-06, SB-03: reasons and causes decide before the code; HTML, empty and broken bodies say hardly anything."""
-    error = error_from_answer(code, raw, request="GET /x")
+def test_each_response_becomes_exactly_one_class(code: int, raw: bytes, expected: type[StatusError]) -> None:
+    """RF-05, RF-06, SB-03: reasons and causes decide before the code; HTML, empty and broken bodies tell little."""
+    error = error_from_response(code, raw, request="GET /x")
     assert type(error) is expected
     assert error.code == code
     assert error.request == "GET /x"
@@ -117,10 +118,10 @@ BODIES = {
 
 
 @pytest.mark.parametrize("raw", BODIES.values(), ids=BODIES)
-@pytest.mark.parametrize("code", [302, 400, 401, 403, 404, 405, 409, 410, 412, 413, 422, 429, 451, 500, 502, 503, 504])
+@for_each("code", [302, 400, 401, 403, 404, 405, 409, 410, 412, 413, 422, 429, 451, 500, 502, 503, 504])
 def test_only_the_reason_in_a_status_says_anything_about_an_object(code: int, raw: bytes) -> None:
-    """D4: whoever else answers with such a code neither refuses a pod for good nor says that anything is gone or taken."""
-    error = error_from_answer(code, raw, request="POST /x")
+    """D4: the same code from a proxy neither refuses a pod for good nor says that an object is gone or a name taken."""
+    error = error_from_response(code, raw, request="POST /x")
     assert not isinstance(error, KNOWLEDGE)
     assert error.code == code
 
@@ -131,44 +132,44 @@ def test_only_the_reason_in_a_status_says_anything_about_an_object(code: int, ra
     ids=BODIES,
 )
 def test_a_failure_without_a_status_has_a_class_of_its_own(raw: bytes, expected: type[StatusError]) -> None:
-    """D4: so that callers can tell it from the API server's word, as those who must not give up do."""
-    assert type(error_from_answer(400, raw, request="POST /x")) is expected
+    """D4: so that callers that must not give up can tell it from a refusal by the API server."""
+    assert type(error_from_response(400, raw, request="POST /x")) is expected
 
 
 def test_a_message_says_what_was_asked_and_what_the_server_said() -> None:
-    error = error_from_answer(409, body("Conflict", "the object has been modified"), request="PUT /api/v1/x")
+    error = error_from_response(409, body("Conflict", "the object has been modified"), request="PUT /api/v1/x")
     assert str(error) == "PUT /api/v1/x: 409 the object has been modified"
     assert error.reason == "Conflict"
 
 
 def test_the_html_of_a_load_balancer_is_cut_to_one_short_line() -> None:
-    text = str(error_from_answer(502, HTML + b"x" * 10_000, request="GET /x"))
+    text = str(error_from_response(502, HTML + b"x" * 10_000, request="GET /x"))
     assert "502 Bad Gateway" in text
     assert "\n" not in text
     assert len(text) < 250
 
 
 def test_an_empty_body_still_gives_a_message() -> None:
-    assert str(error_from_answer(503, b"", request="GET /x")) == "GET /x: 503 the answer has no body"
+    assert str(error_from_response(503, b"", request="GET /x")) == "GET /x: 503 the response has no body"
 
 
 def test_the_target_of_a_redirect_is_not_quoted() -> None:
-    """A single sign-on puts a ticket into it."""
-    error = error_from_answer(302, b'<a href="https://login/?ticket=s3cret">Found</a>', request="GET /x")
+    """The URL of a single sign-on contains a ticket."""
+    error = error_from_response(302, b'<a href="https://login/?ticket=s3cret">Found</a>', request="GET /x")
     assert "s3cret" not in str(error)
     assert "redirect" in str(error)
 
 
 def test_details_name_the_fields_that_are_wrong() -> None:
     raw = body("Invalid", name="mnist", kind="TFJob", causes=cause("FieldValueRequired", "needed"))
-    details = error_from_answer(422, raw, request="").details
+    details = error_from_response(422, raw, request="").details
     assert details is not None
     assert details.name == "mnist"
     assert details.causes is not None
     assert details.causes[0].message == "needed"
 
 
-def test_an_error_event_is_read_like_an_answer() -> None:
+def test_an_error_event_is_read_like_a_response() -> None:
     """RF-06: an ERROR event carries a Status, or after a crash anything at all."""
     assert type(error_from_event(body("Expired", code=410), request="WATCH pods")) is ExpiredError
     assert type(error_from_event(msgspec.Raw(b'{"kind":"Pod"}'), request="WATCH pods")) is ServerError
@@ -209,14 +210,14 @@ def test_no_retry_after_header_can_raise(value: str) -> None:
 @settings(deadline=None)  # a busy machine is not a failure
 @given(st.integers(300, 599), st.binary(max_size=200))
 def test_no_body_can_raise(code: int, raw: bytes) -> None:
-    assert error_from_answer(code, raw, request="GET /x").code >= 300
+    assert error_from_response(code, raw, request="GET /x").code >= 300
 
 
 def test_the_header_wins_over_the_seconds_in_the_status() -> None:
     raw = body("TooManyRequests", retryAfterSeconds=7)
-    assert error_from_answer(429, raw, request="").retry_after_s == 7.0
-    assert error_from_answer(429, raw, request="", retry_after="2").retry_after_s == 2.0
-    assert error_from_answer(429, body("TooManyRequests"), request="").retry_after_s is None
+    assert error_from_response(429, raw, request="").retry_after_s == 7.0
+    assert error_from_response(429, raw, request="", retry_after="2").retry_after_s == 2.0
+    assert error_from_response(429, body("TooManyRequests"), request="").retry_after_s is None
 
 
 def errors_of(module: ModuleType) -> list[str]:
@@ -227,7 +228,7 @@ def errors_of(module: ModuleType) -> list[str]:
 
 @pytest.mark.parametrize(("module", "below"), [(http_errors, []), (errors, [http_errors])])
 def test_the_drawing_of_the_tree_is_the_tree(module: ModuleType, below: list[ModuleType]) -> None:
-    """The module's docstring draws it, with what comes from below; nobody else checks that it stays true."""
+    """The module's docstring draws it, with the classes from lower layers; nothing else checks that it stays true."""
     drawn: list[tuple[str, str]] = []
     above: list[str] = []
     for line in (module.__doc__ or "").splitlines():
@@ -242,17 +243,19 @@ def test_the_drawing_of_the_tree_is_the_tree(module: ModuleType, below: list[Mod
     assert issubclass(module.CredentialsError, ApiError)
 
 
-def test_a_refusal_is_told_without_values_and_cut() -> None:
+def test_a_refusal_is_reported_without_values_and_cut() -> None:
     """D5, U5: an API server copies the value that it refuses into its message, be it a password or 800 KB."""
     said = (
         'Pod "a" is invalid: metadata.labels: Invalid value: "'
         + "x" * 800_000
         + '": must be no more than 63 characters'
     )
-    error = error_from_answer(422, body("Invalid", said, 422), request="POST /pods")
+    error = error_from_response(422, body("Invalid", said, 422), request="POST /pods")
     assert error.status_message == (
         'Pod "a" is invalid: metadata.labels: Invalid value: must be no more than 63 characters'
     )
-    denied = error_from_answer(400, body("BadRequest", "denied the request: \x1b[1m" + "y" * 800_000, 400), request="r")
+    denied = error_from_response(
+        400, body("BadRequest", "denied the request: \x1b[1m" + "y" * 800_000, 400), request="r"
+    )
     assert denied.status_message.startswith(r"denied the request: \x1b[1myyy")
     assert len(str(denied).encode()) < MAX_BYTES + 20

@@ -1,4 +1,4 @@
-"""Exchange: what is tried again and what is not, what is counted, what passes for an answer."""
+"""Exchange: which requests are retried, how they are counted, and what is accepted as a response."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fakes.transport import Answer, FakeTransport, refusal
+from fakes.transport import FakeResponse, FakeTransport, refusal
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import (
     ApiError,
@@ -47,7 +47,7 @@ def gaps(transport: FakeTransport) -> list[float]:
 
 
 class Books(RequestMetrics):
-    """Metrics and limiter in one."""
+    """A fake of metrics and limiter in one."""
 
     def __init__(self) -> None:
         super().__init__(NO_METRICS, "")
@@ -67,7 +67,7 @@ class Books(RequestMetrics):
 @pytest.mark.parametrize("code", [429, 500, 502, 503, 504, 599])
 async def test_what_the_server_wants_later_is_sent_later(method: str, code: int) -> None:
     """WR-06, request_test.go:TestCheckRetryHandles429And5xx: any verb, on 429 and 5xx with a Retry-After."""
-    transport = FakeTransport(refusal(code, retry_after="3"), Answer(body=b'{"fine": 1}'))
+    transport = FakeTransport(refusal(code, retry_after="3"), FakeResponse(body=b'{"fine": 1}'))
     assert await Exchange(transport).read(Request(method, "/x")) == b'{"fine": 1}'
     assert gaps(transport) == [3.0]
 
@@ -77,7 +77,7 @@ async def test_what_the_server_wants_later_is_sent_later(method: str, code: int)
     [
         (refusal(429), TooManyRequestsError),
         (refusal(500), ServerError),
-        (Answer(502, b"<html>"), ServerError),
+        (FakeResponse(502, b"<html>"), ServerError),
         (refusal(409, "Conflict", retry_after="1"), ConflictError),
         (refusal(503, retry_after="soon"), ServerError),
         (refusal(503, retry_after="31"), ServerError),
@@ -85,11 +85,11 @@ async def test_what_the_server_wants_later_is_sent_later(method: str, code: int)
             refusal(504, "Timeout", retry_after="1", causes=[{"reason": "ResourceVersionTooLarge"}]),
             TooLargeResourceVersionError,
         ),
-        (Answer(302, b"", {"Retry-After": "1"}), StatusError),
+        (FakeResponse(302, b"", {"Retry-After": "1"}), StatusError),
     ],
 )
-async def test_anything_else_the_server_says_is_for_the_caller(answer: Answer, expected: type[ApiError]) -> None:
-    """WR-06, with_retry_test.go:TestIsNextRetry: no header, no retry; nor for other codes, nor for a wait beyond 30 s."""
+async def test_anything_else_the_server_says_is_for_the_caller(answer: FakeResponse, expected: type[ApiError]) -> None:
+    """WR-06, with_retry_test.go:TestIsNextRetry: no retry without the header, for other codes, or for a wait beyond 30 s."""
     transport = FakeTransport(answer)
     with pytest.raises(expected):
         await Exchange(transport).read(GET)
@@ -100,7 +100,7 @@ async def test_anything_else_the_server_says_is_for_the_caller(answer: Answer, e
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_lost_connection_is_tried_again_only_for_a_get(method: str) -> None:
     """WR-06, request_test.go:TestConnectionResetByPeerIsRetried: as if the server had asked for one second."""
-    transport = FakeTransport(ConnectionLostError("reset"), Answer())
+    transport = FakeTransport(ConnectionLostError("reset"), FakeResponse())
     if method == "GET":
         await Exchange(transport).read(Request(method, "/x"))
         assert gaps(transport) == [1.0]
@@ -111,22 +111,24 @@ async def test_a_lost_connection_is_tried_again_only_for_a_get(method: str) -> N
 
 
 async def test_a_get_that_breaks_in_the_middle_of_its_body_is_tried_again() -> None:
-    transport = FakeTransport(Answer(body=(b'{"items":', ConnectionLostError("reset"))), Answer(body=b'{"items":[]}'))
+    transport = FakeTransport(
+        FakeResponse(body=(b'{"items":', ConnectionLostError("reset"))), FakeResponse(body=b'{"items":[]}')
+    )
     assert await Exchange(transport).read(GET) == b'{"items":[]}'
     assert transport.unclosed == 0
 
 
 @pytest.mark.parametrize("body", [b"", b"OK", b"<html>Please log in</html>", b"[]", b"null", b"\x00k8s"])
 async def test_a_2xx_without_an_object_is_an_error(body: bytes) -> None:
-    """D19: whoever answers so may not have passed the request on, also where nobody looks into the answer."""
-    transport = FakeTransport(Answer(body=body))
-    with pytest.raises(DecodeError, match="POST /api/v1/namespaces/ns/pods: the answer is not"):
+    """D19: whatever sent it may not have passed the request on; an error even if the caller ignores the response body."""
+    transport = FakeTransport(FakeResponse(body=body))
+    with pytest.raises(DecodeError, match="POST /api/v1/namespaces/ns/pods: the response is not"):
         await Exchange(transport).read(POST)
 
 
 @pytest.mark.parametrize("error", [ConnectError, TLSError, CredentialsError, RequestTimeoutError])
-async def test_no_connection_and_no_answer_are_for_the_caller(error: type[ApiError]) -> None:
-    """WR-06: client-go retries resets and EOF alone."""
+async def test_no_connection_and_no_response_are_for_the_caller(error: type[ApiError]) -> None:
+    """WR-06: client-go retries only resets and EOF."""
     transport = FakeTransport(error("no"))
     with pytest.raises(error):
         await Exchange(transport).read(GET)
@@ -141,10 +143,10 @@ async def test_a_request_is_sent_eleven_times_at_most() -> None:
 
 
 async def test_a_date_in_retry_after_is_read_by_the_clock_that_wrote_it() -> None:
-    """The server's clock is five minutes ahead; its Date says so, and the wait is four seconds all the same."""
+    """The server's clock is five minutes ahead, as its Date header shows; the wait is still four seconds."""
     ahead = EPOCH + timedelta(minutes=5)
     date, later = (format_datetime(moment, usegmt=True) for moment in (ahead, ahead + timedelta(seconds=4)))
-    transport = FakeTransport(Answer(503, b"", {"Date": date, "Retry-After": later}), Answer())
+    transport = FakeTransport(FakeResponse(503, b"", {"Date": date, "Retry-After": later}), FakeResponse())
     await Exchange(transport).read(GET)
     assert gaps(transport) == [4.0]
 
@@ -152,9 +154,9 @@ async def test_a_date_in_retry_after_is_read_by_the_clock_that_wrote_it() -> Non
 @pytest.mark.parametrize(
     ("failure", "wait"), [(refusal(429, retry_after="2"), 2.0), (ConnectionLostError("reset"), 1.0)]
 )
-async def test_opening_a_watch_is_tried_again_like_a_get(failure: Answer | Exception, wait: float) -> None:
+async def test_opening_a_watch_is_tried_again_like_a_get(failure: FakeResponse | Exception, wait: float) -> None:
     """WR-06, request_test.go:TestRequestWatchWithRetry."""
-    transport = FakeTransport(failure, Answer(body=(b"line\n",)))
+    transport = FakeTransport(failure, FakeResponse(body=(b"line\n",)))
     response = await Exchange(transport).open(WATCH)
     assert [chunk async for chunk in response.chunks()] == [b"line\n"]
     assert gaps(transport) == [wait]
@@ -173,11 +175,11 @@ async def test_a_refused_watch_is_closed_before_its_error_is_raised() -> None:
 async def test_each_attempt_passes_the_rate_limit_but_a_watch_only_when_it_is_tried_again() -> None:
     """WR-06: retries are throttled too; WR-05: client-go does not hold back the opening of a watch."""
     books = Books()
-    transport = FakeTransport(refusal(503, retry_after="1"), Answer())
+    transport = FakeTransport(refusal(503, retry_after="1"), FakeResponse())
     exchange = Exchange(transport, limiter=books)
     await exchange.read(GET)
     assert books.waits == 2
-    transport.then(Answer(), refusal(503, retry_after="1"), Answer())
+    transport.then(FakeResponse(), refusal(503, retry_after="1"), FakeResponse())
     (await exchange.open(WATCH)).close()
     assert books.waits == 2
     (await exchange.open(WATCH)).close()
@@ -185,12 +187,12 @@ async def test_each_attempt_passes_the_rate_limit_but_a_watch_only_when_it_is_tr
 
 
 async def test_each_attempt_is_counted_with_its_outcome_time_and_sizes() -> None:
-    """A7: rest_client_* are made of these; code "<error>" where no answer came."""
+    """A7: the metrics rest_client_* come from these counts; the code is "<error>" if there was no response."""
     books = Books()
-    transport = FakeTransport(refusal(503, retry_after="1"), Answer(200, b"{123}", after_s=0.25))
+    transport = FakeTransport(refusal(503, retry_after="1"), FakeResponse(200, b"{123}", after_s=0.25))
     exchange = Exchange(transport, metrics=books)
     await exchange.read(POST)
-    transport.then(ConnectError("refused"), Answer())
+    transport.then(ConnectError("refused"), FakeResponse())
     with pytest.raises(ConnectError):
         await exchange.read(GET)
     (await exchange.open(WATCH)).close()
@@ -204,19 +206,19 @@ async def test_each_attempt_is_counted_with_its_outcome_time_and_sizes() -> None
 
 
 @pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "text/plain", ""])
-async def test_a_page_of_another_kind_is_no_answer_even_with_code_200(kind: str) -> None:
-    """The login page of a proxy before the API server must not pass for a pod that was created."""
-    transport = FakeTransport(Answer(200, b"<html>", {"Content-Type": kind}))
+async def test_a_page_of_another_kind_is_no_response_even_with_code_200(kind: str) -> None:
+    """A proxy's login page must not be taken for a created pod."""
+    transport = FakeTransport(FakeResponse(200, b"<html>", {"Content-Type": kind}))
     with pytest.raises(DecodeError, match="not JSON"):
         await Exchange(transport).read(POST)
-    transport.then(Answer(200, b"<html>", {"Content-Type": kind}))
+    transport.then(FakeResponse(200, b"<html>", {"Content-Type": kind}))
     with pytest.raises(DecodeError):
         await Exchange(transport).open(WATCH)
     assert transport.unclosed == 0
 
 
-async def test_a_cancelled_request_closes_its_answer() -> None:
-    transport = FakeTransport(Answer(body=(b"begun", 100.0)))
+async def test_a_cancelled_request_closes_its_response() -> None:
+    transport = FakeTransport(FakeResponse(body=(b"begun", 100.0)))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
             await Exchange(transport).read(GET)
@@ -224,7 +226,7 @@ async def test_a_cancelled_request_closes_its_answer() -> None:
 
 
 class Taker:
-    """Takes chunks, those of each attempt for themselves; fails with `error` after the first."""
+    """Collects chunks, separately for each attempt; fails with `error`, if given, after the first chunk."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.attempts: list[list[bytes]] = []
@@ -244,9 +246,9 @@ LIST = Request("GET", "/api/v1/pods", total_s=70.0, idle_s=70.0)
 
 
 async def test_a_list_that_breaks_under_way_is_read_anew_from_the_beginning() -> None:
-    """D9d, WR-06: as any other GET; what was taken of the first attempt is not part of the second."""
-    broken = Answer(body=(b'{"items":', b"[", ConnectionLostError("reset")))
-    transport = FakeTransport(broken, Answer(body=(b'{"items":', b"[]}")))
+    """D9d, WR-06: as any other GET; the second attempt begins without the chunks of the first."""
+    broken = FakeResponse(body=(b'{"items":', b"[", ConnectionLostError("reset")))
+    transport = FakeTransport(broken, FakeResponse(body=(b'{"items":', b"[]}")))
     taker = Taker()
     assert await Exchange(transport).read_while_it_arrives(LIST, taker) == b'{"items":[]}'
     assert taker.attempts == [[b'{"items":', b"["], [b'{"items":', b"[]}"]]
@@ -259,13 +261,13 @@ async def test_a_list_that_breaks_under_way_is_read_anew_from_the_beginning() ->
     [
         (refusal(403, "Forbidden"), StatusError),
         (refusal(410, "Expired"), StatusError),
-        (Answer(502, (b"<html>", b"</html>")), ServerError),
-        (Answer(200, b"<html>", {"Content-Type": "text/html"}), DecodeError),
-        (Answer(200, (b"{", RequestTimeoutError("silence"))), RequestTimeoutError),
+        (FakeResponse(502, (b"<html>", b"</html>")), ServerError),
+        (FakeResponse(200, b"<html>", {"Content-Type": "text/html"}), DecodeError),
+        (FakeResponse(200, (b"{", RequestTimeoutError("silence"))), RequestTimeoutError),
     ],
 )
-async def test_only_a_list_is_read_as_a_list(answer: Answer, error: type[ApiError]) -> None:
-    """D9d: a refusal is read to its end, and raised as of any request."""
+async def test_only_a_list_is_read_as_a_list(answer: FakeResponse, error: type[ApiError]) -> None:
+    """D9d: a refusal is read to its end, and raised as for any request."""
     transport, taker = FakeTransport(answer), Taker()
     with pytest.raises(error):
         await Exchange(transport).read_while_it_arrives(LIST, taker)
@@ -274,8 +276,8 @@ async def test_only_a_list_is_read_as_a_list(answer: Answer, error: type[ApiErro
 
 
 async def test_what_the_taker_raises_comes_out_and_the_stream_is_closed() -> None:
-    """D9d: garbage is garbage the next time too."""
-    transport, taker = FakeTransport(Answer(body=(b"{", b"}"))), Taker(DecodeError("garbage"))
+    """D9d: garbage is not retried, since it would be the same the next time."""
+    transport, taker = FakeTransport(FakeResponse(body=(b"{", b"}"))), Taker(DecodeError("garbage"))
     with pytest.raises(DecodeError, match="garbage"):
         await Exchange(transport).read_while_it_arrives(LIST, taker)
     assert taker.attempts == [[b"{"]]
@@ -283,24 +285,24 @@ async def test_what_the_taker_raises_comes_out_and_the_stream_is_closed() -> Non
 
 
 async def test_a_list_that_trickles_ends_at_its_limit() -> None:
-    """D9d: no silence is long enough to end it, and nothing may hang."""
-    transport = FakeTransport(Answer(body=(b"{", *[part for _ in range(100) for part in (1.0, b" ")])))
-    with pytest.raises(RequestTimeoutError, match="GET /api/v1/pods: no answer in time"):
+    """D9d: it is never silent for long enough to end by that, and must not hang."""
+    transport = FakeTransport(FakeResponse(body=(b"{", *[part for _ in range(100) for part in (1.0, b" ")])))
+    with pytest.raises(RequestTimeoutError, match="GET /api/v1/pods: no response in time"):
         await Exchange(transport).read_while_it_arrives(LIST, Taker())
     assert asyncio.get_running_loop().time() == 70.0
     assert transport.unclosed == 0
 
 
 async def test_a_timeout_of_the_takers_own_is_not_blamed_on_the_server() -> None:
-    transport = FakeTransport(Answer())
+    transport = FakeTransport(FakeResponse())
     with pytest.raises(TimeoutError, match="mine"):
         await Exchange(transport).read_while_it_arrives(LIST, Taker(TimeoutError("mine")))
 
 
 async def test_lists_pass_the_rate_limit_and_are_counted_as_other_requests() -> None:
-    """D9d, WR-05, A7: a stream is only how they are read."""
+    """D9d, WR-05, A7: though they are read as streams."""
     books = Books()
-    transport = FakeTransport(Answer(body=(b"123", 0.5, b"45")), Answer(body=(b"1", ConnectError("x"))))
+    transport = FakeTransport(FakeResponse(body=(b"123", 0.5, b"45")), FakeResponse(body=(b"1", ConnectError("x"))))
     exchange = Exchange(transport, limiter=books, metrics=books)
     assert await exchange.read_while_it_arrives(LIST, Taker()) == b"12345"
     with pytest.raises(ConnectError):

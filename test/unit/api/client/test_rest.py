@@ -1,4 +1,4 @@
-"""RestClient: each verb as the HTTP request that it is."""
+"""RestClient: the HTTP request of each verb."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 import pytest
 
-from fakes.transport import Answer, FakeTransport, refusal
+from fakes.transport import FakeResponse, FakeTransport, refusal
 from tfjob_operator.api.client.errors import BadRequestError, ConnectionLostError, DecodeError, RequestTimeoutError
 from tfjob_operator.api.client.options import (
     APPLY_PATCH,
@@ -26,7 +26,7 @@ PATH = "/api/v1/namespaces/ns/pods"
 
 
 class Found(msgspec.Struct):
-    """What a caller wants to know."""
+    """The fields that a caller wants decoded."""
 
     kind: str
 
@@ -77,7 +77,7 @@ async def test_each_verb_goes_where_the_api_server_expects_it(
     call: Callable[[RestClient], Awaitable[bytes]], expected: tuple[str, str, dict[str, str]]
 ) -> None:
     """WR-03: every write names its field manager; reads and deletes have none to name."""
-    transport = FakeTransport(Answer(body=b'{"kind":"Pod"}'))
+    transport = FakeTransport(FakeResponse(body=b'{"kind":"Pod"}'))
     assert await call(client_of(transport)) == b'{"kind":"Pod"}'
     request = transport.requests[0]
     assert (request.method, request.path, request.query) == expected
@@ -97,15 +97,15 @@ async def test_each_verb_goes_where_the_api_server_expects_it(
 async def test_each_verb_decodes_into_the_type_that_is_asked_for(
     call: Callable[[RestClient], Awaitable[Found]],
 ) -> None:
-    transport = FakeTransport(Answer(body=b'{"kind":"Pod","more":[]}'), Answer(body=b'{"kind":5}'))
+    transport = FakeTransport(FakeResponse(body=b'{"kind":"Pod","more":[]}'), FakeResponse(body=b'{"kind":5}'))
     assert await call(client_of(transport)) == Found("Pod")
     path = transport.requests[0].path
-    with pytest.raises(DecodeError, match=rf"^[A-Z]+ {path}: the answer can not be understood: Expected `str`"):
+    with pytest.raises(DecodeError, match=rf"^[A-Z]+ {path}: the response cannot be understood: Expected `str`"):
         await call(client_of(transport))
 
 
 async def test_a_collection_of_all_namespaces_is_never_deleted_by_a_name_that_was_forgotten() -> None:
-    transport = FakeTransport(Answer())
+    transport = FakeTransport(FakeResponse())
     with pytest.raises(ValueError, match="one namespace at a time"):
         await client_of(transport).delete_collection(PODS, ListOptions(label_selector="a=b"))
     assert transport.requests == []
@@ -120,8 +120,8 @@ async def test_a_collection_of_all_namespaces_is_never_deleted_by_a_name_that_wa
 
 
 async def test_a_table_is_asked_for_by_what_is_accepted() -> None:
-    """As kubectl does; who says nothing gets objects."""
-    transport = FakeTransport(Answer(), Answer(), Answer(), Answer(body=(b"1\n",)))
+    """By the Accept header, as kubectl does; by default the response has objects."""
+    transport = FakeTransport(FakeResponse(), FakeResponse(), FakeResponse(), FakeResponse(body=(b"1\n",)))
     client = client_of(transport)
     await client.get(PODS, "ns", "a")
     await client.get(PODS, "ns", "a", accept=TABLE)
@@ -132,7 +132,7 @@ async def test_a_table_is_asked_for_by_what_is_accepted() -> None:
 
 
 async def test_lists_may_come_compressed_where_that_is_asked_for() -> None:
-    transport = FakeTransport(Answer(), Answer(), Answer())
+    transport = FakeTransport(FakeResponse(), FakeResponse(), FakeResponse())
     client = client_of(transport)
 
     async def take(chunks: AsyncIterator[bytes]) -> bytes:
@@ -145,9 +145,11 @@ async def test_lists_may_come_compressed_where_that_is_asked_for() -> None:
 
 
 async def test_a_log_is_read_as_it_arrives() -> None:
-    """It is text, and need not end: but for a silence of hours it has no limit."""
+    """It is text and may be endless: the only limit is hours of silence."""
     text = {"Content-Type": "text/plain"}
-    transport = FakeTransport(Answer(body=(b"step 1\nst", 3600.0, b"ep 2\n"), headers=text), Answer(headers=text))
+    transport = FakeTransport(
+        FakeResponse(body=(b"step 1\nst", 3600.0, b"ep 2\n"), headers=text), FakeResponse(headers=text)
+    )
     client = client_of(transport)
     options = LogOptions(container="tensorflow", follow=True, tail_lines=0, since_s=60)
     async with client.logs(PODS, "ns", "a", options) as chunks:
@@ -162,8 +164,8 @@ async def test_a_log_is_read_as_it_arrives() -> None:
 
 
 async def test_a_log_that_is_not_there_is_an_error_and_a_page_is_no_log() -> None:
-    """The login page of a proxy is text, too, but not plain."""
-    page = Answer(body=b"<html>", headers={"Content-Type": "text/html"})
+    """A proxy's login page is text, too, but not text/plain."""
+    page = FakeResponse(body=b"<html>", headers={"Content-Type": "text/html"})
     transport = FakeTransport(refusal(400, "BadRequest", message='pod "a" does not have a host assigned'), page)
     for error in (BadRequestError, DecodeError):
         with pytest.raises(error):
@@ -173,7 +175,7 @@ async def test_a_log_that_is_not_there_is_an_error_and_a_page_is_no_log() -> Non
 
 
 def test_a_log_that_begins_at_a_time_does_not_begin_at_another() -> None:
-    """The API server takes one of the two."""
+    """The API server accepts only one of the two options."""
     assert LogOptions(since="2026-01-01T00:00:00Z", since_s=5).query() == {"sinceTime": "2026-01-01T00:00:00Z"}
     assert LogOptions(previous=True, timestamps=True, limit_bytes=10).query() == {
         "previous": "true",
@@ -183,14 +185,14 @@ def test_a_log_that_begins_at_a_time_does_not_begin_at_another() -> None:
 
 
 async def test_without_a_field_manager_none_is_named() -> None:
-    transport = FakeTransport(Answer())
+    transport = FakeTransport(FakeResponse())
     await RestClient(transport).create(PODS, "ns", {})
     assert transport.requests[0].query == {}
 
 
 @pytest.mark.parametrize("kind", [MERGE_PATCH, STRATEGIC_MERGE_PATCH, JSON_PATCH])
 async def test_a_patch_says_which_kind_it_is(kind: str) -> None:
-    transport = FakeTransport(Answer(), Answer())
+    transport = FakeTransport(FakeResponse(), FakeResponse())
     client = client_of(transport)
     await client.patch(PODS, "ns", "a", [{"op": "add"}], content_type=kind)
     await client.patch(PODS, "ns", "a", b"as it came")
@@ -202,7 +204,7 @@ async def test_a_patch_says_which_kind_it_is(kind: str) -> None:
 
 async def test_an_apply_names_its_manager_and_says_whether_it_insists() -> None:
     """WR-04: the body goes out as JSON, which is YAML"""
-    transport = FakeTransport(Answer(), Answer())
+    transport = FakeTransport(FakeResponse(), FakeResponse())
     client = client_of(transport)
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"x": "1"}}}
     await client.apply(PODS, "ns", "a", body)
@@ -216,14 +218,14 @@ async def test_an_apply_names_its_manager_and_says_whether_it_insists() -> None:
 
 
 async def test_an_apply_by_nobody_is_a_mistake() -> None:
-    """WR-04: the server knows fields by their manager"""
+    """WR-04: the server records the fields by their manager, so it needs a name"""
     with pytest.raises(ValueError, match="field manager"):
         await RestClient(FakeTransport()).apply(PODS, "ns", "a", {})
 
 
 async def test_a_delete_carries_its_preconditions_and_nothing_that_was_not_said() -> None:
-    """WR-08: with the UID a stale view can not delete an object that was created again. A grace of 0 is said, not left out."""
-    transport = FakeTransport(Answer(), Answer(), Answer())
+    """WR-08: with the UID a stale view cannot delete a recreated object. A grace of 0 is sent, not omitted."""
+    transport = FakeTransport(FakeResponse(), FakeResponse(), FakeResponse())
     client = client_of(transport)
     await client.delete(PODS, "ns", "a")
     await client.delete(PODS, "ns", "a", uid="u")
@@ -245,15 +247,15 @@ async def test_a_delete_carries_its_preconditions_and_nothing_that_was_not_said(
 
 
 async def test_an_empty_uid_protects_too() -> None:
-    """WR-08: a UID that was never filled in is a mistake, and must make the server refuse, not make it delete anything."""
-    transport = FakeTransport(Answer())
+    """WR-08: an empty UID is a bug of the caller; it must make the server refuse the deletion, not delete any object."""
+    transport = FakeTransport(FakeResponse())
     await client_of(transport).delete(PODS, "ns", "a", uid="")
     assert msgspec.json.decode(transport.requests[0].body or b"")["preconditions"] == {"uid": ""}
 
 
 async def test_every_request_has_limits_and_lists_have_longer_ones() -> None:
-    """The server gives up a write after 34 s and a list after 60 s; limits below those would hide its answers."""
-    transport = FakeTransport(Answer(), Answer())
+    """The server gives up a write after 34 s and a list after 60 s; limits below those would hide its responses."""
+    transport = FakeTransport(FakeResponse(), FakeResponse())
     client = client_of(transport)
     await client.get(PODS, "ns", "a")
     await client.list_page(PODS, ListOptions())
@@ -263,7 +265,7 @@ async def test_every_request_has_limits_and_lists_have_longer_ones() -> None:
 
 
 async def test_a_lease_can_have_shorter_limits() -> None:
-    transport = FakeTransport(Answer(), Answer())
+    transport = FakeTransport(FakeResponse(), FakeResponse())
     client = RestClient(transport, request_s=3.0, list_s=4.0)
     await client.update(PODS, "ns", "a", {})
     await client.list_page(PODS, ListOptions())
@@ -273,10 +275,10 @@ async def test_a_lease_can_have_shorter_limits() -> None:
 async def test_a_watch_is_a_stream_with_the_limit_of_a_dead_peer() -> None:
     """RF-29: 70 to 90 s, between the bookmarks (60 s) and the end of the server's event cache (75 s).
 
-    Before the head too, which some proxies keep back until there is a body.
+    The limit also applies before the headers, which some proxies hold back until there is a body.
     """
     assert 70 <= DEAD_PEER_S <= 90
-    transport = FakeTransport(Answer(body=(b"1\n2\n", b"3\n4")))
+    transport = FakeTransport(FakeResponse(body=(b"1\n2\n", b"3\n4")))
     options = ListOptions(namespace="ns", resource_version="7", timeout_s=300, allow_bookmarks=True)
     async with client_of(transport).watch(PODS, options) as lines:
         assert [batch async for batch in lines] == [[b"1", b"2"], [b"3"]]
@@ -294,7 +296,7 @@ async def test_a_watch_is_a_stream_with_the_limit_of_a_dead_peer() -> None:
 
 @pytest.mark.parametrize("error", [ConnectionLostError("reset"), RequestTimeoutError("silence")])
 async def test_a_watch_that_breaks_gives_first_what_it_had_and_then_its_error(error: Exception) -> None:
-    transport = FakeTransport(Answer(body=(b"1\n2", error)))
+    transport = FakeTransport(FakeResponse(body=(b"1\n2", error)))
     seen: list[list[bytes]] = []
 
     async def read() -> None:
@@ -307,7 +309,7 @@ async def test_a_watch_that_breaks_gives_first_what_it_had_and_then_its_error(er
 
 
 async def test_an_error_inside_the_block_of_a_watch_closes_it_and_is_not_changed() -> None:
-    transport = FakeTransport(Answer(body=(b"1\n", 1000.0)))
+    transport = FakeTransport(FakeResponse(body=(b"1\n", 1000.0)))
 
     async def read() -> None:
         async with client_of(transport).watch(PODS, ListOptions()) as lines:

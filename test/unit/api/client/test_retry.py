@@ -53,7 +53,7 @@ async def test_conflicts_are_retried_until_the_write_succeeds() -> None:
 
 @pytest.mark.parametrize(("attempts", "count"), [(FEW_WRITERS, 5), (BUSY_WRITER, 4)])
 async def test_the_last_conflict_is_raised_when_all_attempts_are_used(attempts: Attempts, count: int) -> None:
-    """WR-01: 5 or 4 tries; the error is the last one, not the first and not a timeout."""
+    """WR-01: after 5 or 4 tries the last error is raised, not the first and not a timeout."""
     write, calls = writer(*(error(ConflictError, f"number {number}") for number in range(1, 10)))
     with pytest.raises(ConflictError, match=f"number {count}"):
         await retry_on_conflict(write, attempts)
@@ -70,7 +70,7 @@ async def test_another_error_is_raised_at_once(kind: type[StatusError]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("attempts", "chance", "delays"),
+    ("attempts", "fraction", "delays"),
     [
         (FEW_WRITERS, 0.0, [0.01, 0.01, 0.01, 0.01]),
         (FEW_WRITERS, 0.5, [0.0105, 0.0105, 0.0105, 0.0105]),
@@ -78,9 +78,9 @@ async def test_another_error_is_raised_at_once(kind: type[StatusError]) -> None:
         (BUSY_WRITER, 1.0, [0.011, 0.055, 0.275]),
     ],
 )
-async def test_the_delays_are_those_of_client_go(attempts: Attempts, chance: float, delays: list[float]) -> None:
+async def test_the_delays_are_those_of_client_go(attempts: Attempts, fraction: float, delays: list[float]) -> None:
     """WR-01: 10 ms, factor 1 or 5, jitter 0.1 of the delay, which the factor does not accumulate."""
     write, calls = writer(*(error(ConflictError) for _ in range(9)))
     with pytest.raises(ConflictError):
-        await retry_on_conflict(write, attempts, chance=lambda: chance)
+        await retry_on_conflict(write, attempts, random=lambda: fraction)
     assert [later - earlier for earlier, later in pairwise(calls)] == pytest.approx(delays)

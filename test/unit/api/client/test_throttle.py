@@ -1,4 +1,4 @@
-"""Throttle: requests wait for the client-side limit, and long waits are spoken of (WR-05)."""
+"""Throttle: requests wait for the client-side limit, and long waits are logged (WR-05)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REQUEST = Request("POST", "/api/v1/namespaces/ns/pods")
 
 
 class Waits(RequestMetrics):
-    """A limiter that lets each request wait as long as the test says, and the metrics of it."""
+    """A limiter that makes each request wait as long as the test says, and its metrics."""
 
     def __init__(self, *seconds: float) -> None:
         super().__init__(NO_METRICS, "")
@@ -30,7 +30,7 @@ class Waits(RequestMetrics):
 
 
 async def levels(*seconds: float) -> list[str]:
-    """The levels of the lines that these waits, one after the other, leave behind."""
+    """The levels of the log lines that these waits cause, one after the other."""
     waits = Waits(*seconds)
     throttle = Throttle(waits, waits, LoopClock())
     with capture_logs() as lines:
@@ -41,17 +41,17 @@ async def levels(*seconds: float) -> list[str]:
 
 
 async def test_short_waits_are_counted_but_not_worth_a_line() -> None:
-    """WR-05, request_test.go:TestTryThrottleWithInfoContextDeadline: up to 50 ms nothing is said."""
+    """WR-05, request_test.go:TestTryThrottleWithInfoContextDeadline: up to 50 ms nothing is logged."""
     assert await levels(0.0, 0.04) == []
 
 
 async def test_a_wait_of_more_than_50_ms_is_logged_for_who_debugs() -> None:
-    """WR-05: > 50 ms."""
+    """WR-05: it is logged at level debug."""
     assert await levels(0.06, 1.0) == ["debug", "debug"]
 
 
 async def test_a_wait_of_more_than_a_second_is_logged_louder_but_not_for_each_request() -> None:
-    """WR-05: > 1 s; a backlog makes every request wait, so the loud line comes once in ten seconds."""
+    """WR-05: in a backlog every request waits, so the line at the higher level comes once in ten seconds."""
     assert await levels(1.1, 2.0, 3.0, 6.0) == ["warning", "debug", "debug", "warning"]
 
 

@@ -25,7 +25,7 @@ def test_the_newest_transition_stands_last() -> None:
     assert [condition.type for condition in found] == [ConditionType.CREATED, ConditionType.RUNNING]
 
 
-def test_setting_what_is_set_answers_the_same_tuple() -> None:
+def test_setting_what_is_set_returns_the_same_tuple() -> None:
     """So that a status that did not change is not written."""
     found = conditions.set_true((), ConditionType.CREATED, "r", "m", EPOCH)
     assert conditions.set_true(found, ConditionType.CREATED, "r", "m", LATER) is found
@@ -39,7 +39,7 @@ def test_a_new_message_moves_the_update_time_and_not_the_transition_time() -> No
 
 
 def test_running_and_restarting_replace_each_other() -> None:
-    """A job is the one or the other."""
+    """A job is either running or restarting."""
     found = conditions.set_true((), ConditionType.RUNNING, "r", "m", EPOCH)
     found = conditions.set_true(found, ConditionType.RESTARTING, "r", "m", EPOCH)
     assert [condition.type for condition in found] == [ConditionType.RESTARTING]
@@ -60,7 +60,7 @@ def test_an_ended_job_is_no_longer_running() -> None:
 def test_a_condition_that_a_stop_switches_off_says_why_in_the_stops_words(
     before: ConditionType, stop: ConditionType
 ) -> None:
-    """U14: training-operator's clients look for TFJobSuspended in Running=False; "is running" would be a lie there."""
+    """U14: training-operator's clients look for TFJobSuspended in Running=False; the message "is running" would be wrong."""
     found = conditions.set_true((), before, "TFJobRunning", "TFJob mnist is running.", EPOCH)
     off, on = conditions.set_true(found, stop, "TFJobStopped", "TFJob mnist has stopped.", LATER)
     assert (off.type, off.status, off.reason, off.message) == (before, "False", on.reason, on.message)
@@ -68,7 +68,7 @@ def test_a_condition_that_a_stop_switches_off_says_why_in_the_stops_words(
 
 
 def test_a_condition_that_is_switched_off_does_not_stand_last() -> None:
-    """B35: after a resumption the STATE column shows what is true, not Suspended."""
+    """B35: after a resumption the STATE column shows a condition that is True, not Suspended."""
     found: conditions.Conditions = ()
     for name in (ConditionType.CREATED, ConditionType.RUNNING, ConditionType.SUSPENDED):
         found = conditions.set_true(found, name, "r", "m", EPOCH)
@@ -113,7 +113,7 @@ def test_any_sequence_of_transitions_keeps_the_rules(sequence: list[ConditionTyp
 
 
 def test_no_message_of_a_condition_is_longer_than_4_kb_or_holds_a_control_character() -> None:
-    """D5: whoever wrote it; and a message that was cut does not count as a new one at each sync."""
+    """D5: whoever wrote it; and a message that was cut does not count as new at each sync."""
     long = "\x1b[31m" + "x" * 800_000
     first = conditions.set_true((), ConditionType.CREATED, "r", "m", EPOCH)
     failed = conditions.set_true(first, ConditionType.RUNNING, "r", long, EPOCH)

@@ -1,4 +1,4 @@
-"""What is told of a wrong specification: its bounds, its words, and its slips of the finger."""
+"""What is reported about a wrong specification: the limits of messages, their wording, and typing errors in field names."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.pod_fields import POD_TEMPLATE
 from tfjob_operator.api.v1.reader import MOST, Path, Reader
 from tfjob_operator.api.v1.shapes import TEXT, Fields, Kind, Leaf, ListOf, MapOf, check
+from tfjob_operator.api.v1.template_validation import MAX_DEPTH
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
-from tfjob_operator.api.v1.validation import MAX_DEPTH, read_spec
+from tfjob_operator.api.v1.validation import read_spec
 from tfjob_operator.controller.tfjob.decide.held import invalid_message
 from tfjob_operator.controller.tfjob.decide.plan import plan
 
@@ -56,7 +57,7 @@ def warnings(spec: dict[str, Any]) -> list[str]:
     ids=["empty", "wrong in every field", "wrong in every variable", "without tensorflow"],
 )
 def test_mistakes_without_number_make_a_short_message(containers: list[Any]) -> None:
-    """D1: twenty at most are told, and how many there are; the message fits into a status and an etcd."""
+    """D1: at most twenty are listed, with the number of all; the message fits into a status and into etcd."""
     message = invalid_message(invalid_spec(job(with_pod(containers=containers))))
     assert len(message.encode()) < MAX_BYTES
     assert message.startswith("Failed to marshal the object to TFJob; the spec is invalid: ")
@@ -75,7 +76,7 @@ def test_the_rest_is_counted() -> None:
 
 
 def test_keys_of_the_users_choice_are_cut_and_cleaned() -> None:
-    """D1: a key of a megabyte, or with an ESC in it, is a key all the same."""
+    """D1: a key may have a megabyte, or an ESC in it."""
     labels = {"\x1b[31mred" + "k" * 100_000: 5}
     spec = {"tfReplicaSpecs": {"Worker": {"template": template() | {"metadata": {"labels": labels}}}}}
     (found,) = mistakes(job(spec))
@@ -86,7 +87,7 @@ def test_keys_of_the_users_choice_are_cut_and_cleaned() -> None:
 
 
 def test_many_jobs_of_broken_containers_cost_little_memory() -> None:
-    """D1: six jobs of a megabyte took the operator from 67 MB to 1.3 GB, since each kept a message of a megabyte and a half."""
+    """D1: six jobs of 1 MB once took the operator from 67 MB to 1.3 GB, since each kept a message of 1.5 MB."""
     raws = [msgspec.json.encode(with_pod(containers=[{"n" * 20: number}] * 8_000)) for number in range(6)]
     size = len(raws[0])
     assert size > 200_000
@@ -112,7 +113,7 @@ def test_a_status_that_names_twenty_mistakes_stays_under_4_kb() -> None:
     assert message.endswith(" more")
 
 
-# Words.
+# Wording.
 
 
 @pytest.mark.parametrize(
@@ -179,8 +180,8 @@ def test_a_status_that_names_twenty_mistakes_stays_under_4_kb() -> None:
         ),
     ],
 )
-def test_a_wrong_type_is_told_in_our_words_and_its_value_is_not(spec: dict[str, Any], told: str) -> None:
-    """U5: what an API server would refuse to decode, with its place."""
+def test_a_wrong_type_is_reported_in_our_words_and_its_value_is_not(spec: dict[str, Any], told: str) -> None:
+    """U5: a value that an API server would refuse to decode is reported with its path."""
     text = invalid_message(invalid_spec(job(spec)))
     assert told in text
     assert SECRET not in text
@@ -191,7 +192,7 @@ def test_a_wrong_type_is_told_in_our_words_and_its_value_is_not(spec: dict[str, 
     st.sampled_from(["name", "value", "env", "spec", "containers", "template", "limits", "replicas", "command"]),
     inner, max_size=3), max_leaves=15))  # fmt: skip
 def test_no_value_is_ever_quoted(broken: Any) -> None:
-    """U5: wherever it stands."""
+    """U5: wherever in the specification it is."""
     for spec in (
         with_container(env=broken, args=broken, resources=broken),
         with_pod(containers=[TENSORFLOW, broken], volumes=broken),
@@ -227,11 +228,11 @@ def test_what_can_not_be_read_at_all_is_a_mistake(raw: bytes) -> None:
     """D20: a number of five thousand digits."""
     found = read_spec("job", raw)
     assert isinstance(found, InvalidSpec)
-    assert found.mistakes == (Mistake("spec", "holds a number or a character that can not be read"),)
+    assert found.mistakes == (Mistake("spec", "holds a number or a character that cannot be read"),)
 
 
 def test_no_field_that_is_known_lies_deeper_than_a_specification_may() -> None:
-    """D1: else a good job would be refused for its depth."""
+    """D1: otherwise a valid job would be refused for its depth."""
     level: list[Kind] = [POD_TEMPLATE]
     deepest = len(["spec", "tfReplicaSpecs", "Worker"])
     while level:
@@ -244,7 +245,7 @@ def _parts(kind: ListOf | MapOf | Fields) -> list[Kind]:
     return list(kind.known.values()) if isinstance(kind, Fields) else [kind.item]
 
 
-# Slips of the finger.
+# Typing errors.
 
 
 POD = "tfReplicaSpecs.Worker.template.spec."
@@ -270,13 +271,13 @@ POD = "tfReplicaSpecs.Worker.template.spec."
     ],
 )
 def test_a_slip_of_the_finger_is_a_warning_that_names_the_field(spec: dict[str, Any], field: str, like: str) -> None:
-    """U6: an API server drops it without a word; of TFJob's own objects every unknown field is told."""
+    """U6: an API server drops the field silently; in TFJob's own objects every unknown field is reported."""
     hint = f"; did you mean {like}?" if like else ""
     assert good_spec(job(spec)).warnings == ((EventReason.UNKNOWN_FIELD, f"spec.{field} is unknown and ignored{hint}"),)
 
 
 def test_at_most_twenty_unknown_fields_are_listed() -> None:
-    """U6: and comparing them takes a bounded time, whoever thought them up."""
+    """U6: and comparing them with known fields takes a bounded time, however many there are."""
     fields = {f"replica{number}": 1 for number in range(30_000)}
     told = warnings({"tfReplicaSpecs": {"Worker": replica() | fields}})
     assert len(told) == MOST + 1
@@ -285,7 +286,7 @@ def test_at_most_twenty_unknown_fields_are_listed() -> None:
 
 
 def test_a_job_without_any_replica_is_warned_of() -> None:
-    """U16: it would stay Created for ever without a hint."""
+    """U16: otherwise it would stay Created for ever without a hint."""
     spec = good_spec(job({"tfReplicaSpecs": {"Worker": replica(0), "PS": replica(0)}}))
     assert [reason for reason, _ in spec.warnings] == [EventReason.NO_REPLICAS]
     assert good_spec(job({"tfReplicaSpecs": {"Worker": replica(0), "PS": replica(1)}})).warnings == ()
@@ -301,8 +302,8 @@ def told(tfjob: Any) -> tuple[list[str], Any]:
 
 
 @pytest.mark.parametrize("policy", [{}, {"suspend": True}], ids=["running", "suspended"])
-def test_warnings_are_told_once_for_each_generation(policy: dict[str, Any]) -> None:
-    """U6, U16: not at each sync, not by the next life of the operator, but again after an edit."""
+def test_warnings_are_reported_once_for_each_generation(policy: dict[str, Any]) -> None:
+    """U6, U16: not at each sync, nor after a restart of the operator, but again after an edit."""
     tfjob = job({"tfReplicaSpecs": {"Worker": replica(0)}, "runPolicy": policy, "foo": 1})
     first, tfjob = told(tfjob)
     assert first == [EventReason.UNKNOWN_FIELD, EventReason.NO_REPLICAS]
@@ -313,7 +314,7 @@ def test_warnings_are_told_once_for_each_generation(policy: dict[str, Any]) -> N
 
 
 def test_a_path_is_written_as_users_write_it() -> None:
-    """Places in lists in brackets, keys after dots."""
+    """Indices of lists are in brackets, keys follow dots."""
     path = Path(Path(Path("spec", "containers"), 3), "env")
     assert str(path) == "spec.containers[3].env"
     reader = Reader()

@@ -13,8 +13,9 @@ from fakes.jobs import good_spec, invalid_spec, job, mistakes, replica, template
 from tfjob_operator.api.depth import levelled
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
+from tfjob_operator.api.v1.template_validation import MAX_DEPTH
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
-from tfjob_operator.api.v1.validation import MAX_DEPTH, read_spec
+from tfjob_operator.api.v1.validation import read_spec
 from tfjob_operator.controller.tfjob.decide.held import invalid_message
 
 
@@ -123,7 +124,7 @@ def test_a_mistake_is_named_with_its_place_and_what_to_mend(spec: Any, expected:
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH, 5000, 9999, 100_000])
 def test_what_is_nested_deeper_than_can_be_read_is_a_mistake(depth: int) -> None:
-    """B02: a thousand brackets are no crash, on any Python; in a template that would pass through, too."""
+    """B02: a thousand brackets cause no crash on any Python, not even in a template, which is otherwise not checked."""
     brackets = b"[" * depth + b"]" * depth
     deep = b'{"tfReplicaSpecs":' + brackets + b"}"
     in_template = msgspec.json.encode(workers(template=template(someField="@"))).replace(b'"@"', brackets)
@@ -132,7 +133,7 @@ def test_what_is_nested_deeper_than_can_be_read_is_a_mistake(depth: int) -> None
 
 
 def test_what_is_nested_less_deeply_is_read() -> None:
-    """B02: brackets beside each other, or in a string, are not deep."""
+    """B02: brackets side by side or in a string are not nested."""
     flat = workers(template=template(someField=[[] for _ in range(MAX_DEPTH)], other="[" * MAX_DEPTH * 2))
     deep: list[Any] = []
     for _ in range(MAX_DEPTH - 7):
@@ -142,7 +143,7 @@ def test_what_is_nested_less_deeply_is_read() -> None:
 
 
 def test_what_a_wrong_specification_says_of_limits_and_of_its_controller_is_read_all_the_same() -> None:
-    """U4, B44, B75: deadline, TTL, suspension and managedBy work on beside a mistake, in both places of the policies."""
+    """U4, B44, B75: deadline, TTL, suspension and managedBy still work beside a mistake, in both places for policies."""
     policy = {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue", "backoffLimit": -1, "cleanPodPolicy": "All"}
     wrong = workers() | {"activeDeadlineSeconds": 60, "ttlSecondsAfterFinished": 5, "runPolicy": policy}
     read = invalid_spec(job(wrong))
@@ -153,7 +154,7 @@ def test_what_a_wrong_specification_says_of_limits_and_of_its_controller_is_read
 
 @pytest.mark.parametrize("policy", [{"cleanPodPolicy": "Sometimes", "ttlSecondsAfterFinished": -1}, "x"])
 def test_a_policy_that_can_not_be_read_takes_nothing(policy: Any) -> None:
-    """U4: no default of ours may delete what the user's own word might have kept."""
+    """U4: it must delete nothing, since the user may have meant to keep everything."""
     read = invalid_spec(job(workers() | {"runPolicy": policy}))
     assert (read.clean_pod_policy, read.ttl_s, read.active_deadline_s, read.suspend) == (
         CleanPodPolicy.NONE,
@@ -164,24 +165,24 @@ def test_a_policy_that_can_not_be_read_takes_nothing(policy: Any) -> None:
 
 
 def test_a_wrong_specification_that_names_no_policy_is_cleaned_up_by_the_default() -> None:
-    """The mistake is elsewhere: Running, as for every job."""
+    """The mistake is elsewhere, so the default Running applies as for every job."""
     assert invalid_spec(job({"tfReplicaSpecs": {}})).clean_pod_policy == CleanPodPolicy.RUNNING
 
 
-def test_all_mistakes_are_told_at_once() -> None:
-    """A user mends three mistakes in one go."""
+def test_all_mistakes_are_reported_at_once() -> None:
+    """A user can mend three mistakes in one go."""
     spec = workers(replicas="two", restartPolicy="Sometimes") | {"runPolicy": "x"}
     assert len(mistakes(job(spec))) == 3
 
 
 @pytest.mark.parametrize("name", ["1abc", "a.b", "Abc", "a_b", "-a", "a-"])
 def test_a_name_that_can_not_name_services_is_refused(name: str) -> None:
-    """B05: names of services are DNS-1035 labels, which begin with a letter and hold no dot."""
+    """B05: names of services are DNS-1035 labels, which begin with a letter and have no dot."""
     assert mistakes(job(name=name))[0].startswith("metadata.name: ")
 
 
 def test_a_name_is_too_long_when_that_of_its_last_replica_is() -> None:
-    """B05: 63 characters are the end, counted with the type and the highest index."""
+    """B05: the limit is 63 characters, including the type and the highest index."""
     spec = {"tfReplicaSpecs": {"Worker": replica(101)}}
     fits = "a" * (63 - len("-worker-100"))
     good_spec(job(spec, name=fits))
@@ -196,7 +197,7 @@ SIZE = {"replicas": 5}
 
 @pytest.mark.parametrize("key", ["worker", "WORKER"])
 def test_the_scale_subresource_sizes_workers_of_another_spelling(key: str) -> None:
-    """U3: kubectl scale and autoscalers know `Worker` alone, and add it beside what the user wrote."""
+    """U3: kubectl scale and autoscalers know only `Worker`, and add it beside the user's spelling."""
     for entries in ({key: replica(2, "Always"), "Worker": SIZE}, {"Worker": SIZE, key: replica(2, "Always")}):
         worker = good_spec(job({"tfReplicaSpecs": entries})).replicas["Worker"]
         assert (worker.replicas, worker.restart_policy) == (5, RestartPolicy.ALWAYS)
@@ -218,7 +219,7 @@ def test_any_other_second_entry_of_a_type_is_a_mistake(entries: dict[str, Any], 
 
 
 def test_a_job_without_workers_can_not_be_scaled_and_suffers_nothing_by_it() -> None:
-    """U3: on a job that was good before a number of workers alone is a warning; on a new one a template is missing."""
+    """U3: an entry with only a number of workers is a warning if the job was valid before; in a new job it lacks a template."""
     raw = msgspec.json.encode({"tfReplicaSpecs": {"Chief": replica(1), "Worker": SIZE}})
     spec = read_spec("job", raw, was_good=True)
     assert isinstance(spec, TFJobSpec)
@@ -251,7 +252,7 @@ def test_replica_types_are_taken_in_any_letter_case(key: str) -> None:
 
 
 def test_the_restart_policy_of_the_pod_template_counts_when_the_replica_has_none() -> None:
-    """A document that has it in the template alone means it."""
+    """A user who sets it only in the template means it."""
     spec = good_spec(job(workers(template=template(restartPolicy="OnFailure"))))
     assert spec.replicas["Worker"].restart_policy == RestartPolicy.ON_FAILURE
     assert not spec.replicas["Worker"].overrides_template_policy
@@ -267,14 +268,14 @@ def test_the_restart_policy_of_the_pod_template_counts_when_the_replica_has_none
     ],
 )
 def test_the_replicas_restart_policy_wins_over_the_templates(own: str, in_template: str, overrides: bool) -> None:
-    """And it is remembered that the template asked for something else."""
+    """The result also says whether the template asked for another policy."""
     spec = good_spec(job(workers(restartPolicy=own, template=template(restartPolicy=in_template))))
     assert spec.replicas["Worker"].restart_policy == own
     assert spec.replicas["Worker"].overrides_template_policy is overrides
 
 
 def test_a_policy_in_the_spec_itself_counts_and_one_in_run_policy_wins() -> None:
-    """B08: both places of kubeflow.org/v1; when they differ, that is told."""
+    """B08: kubeflow.org/v1 has both places; if they differ, there is a warning."""
     inline = good_spec(job(workers() | {"cleanPodPolicy": "None"}))
     assert (inline.clean_pod_policy, inline.warnings) == (CleanPodPolicy.NONE, ())
     both = good_spec(job(workers() | {"cleanPodPolicy": "None", "runPolicy": {"cleanPodPolicy": "All"}}))
@@ -295,7 +296,7 @@ nested = st.recursive(json_values, lambda inner: st.dictionaries(known_keys, inn
 
 @given(st.dictionaries(known_keys, nested, max_size=4), nested)
 def test_no_specification_makes_the_reader_raise(spec: dict[str, Any], broken: Any) -> None:
-    """B02: whatever JSON a user writes, the answer is a specification or a list of mistakes."""
+    """B02: whatever JSON a user writes, the result is a specification or a list of mistakes."""
     for body in (spec, workers(template=broken), containers(TENSORFLOW, broken if isinstance(broken, dict) else {})):
         answer = read_spec("job", msgspec.Raw(msgspec.json.encode(body)))
         assert isinstance(answer, TFJobSpec) or len(answer.mistakes) > 0

@@ -1,4 +1,4 @@
-"""Events for tests, and a client and metrics that keep what comes."""
+"""Events for tests, and a client that records requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The waiting room of events: order, bounds, and who gives way to whom."""
+"""The buffer of events: its order, its bound, and which event is dropped when it is full."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_events_leave_in_the_order_in_which_they_came() -> None:
 
 
 def test_a_full_buffer_turns_a_normal_event_away() -> None:
-    """EV-01: dropped, and told so."""
+    """EV-01: the event is dropped, and `put` returns it."""
     buffer: EventBuffer[Event] = EventBuffer(2)
     buffer.put(normal("1"))
     buffer.put(warning("2"))
@@ -42,7 +42,7 @@ def test_a_full_buffer_turns_a_normal_event_away() -> None:
 
 
 def test_a_warning_drives_out_the_newest_normal_event() -> None:
-    """EV-01: ours. What went wrong is what people look for."""
+    """EV-01, our own rule: what went wrong is what people look for."""
     buffer: EventBuffer[Event] = EventBuffer(3)
     for event in (normal("1"), normal("2"), warning("3")):
         buffer.put(event)

@@ -1,4 +1,4 @@
-"""What becomes of an event: a record, a count, or nothing. Time is moved by hand."""
+"""What becomes of an event: it is created, counted or skipped. The tests move the clock."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_after_25_writes_an_object_may_write_once_in_five_minutes(bench: Bench) 
 
 
 def test_the_budget_never_grows_past_its_burst(bench: Bench) -> None:
-    """EV-05: a quiet day does not pay for a flood."""
+    """EV-05: after any quiet time, however long, no more than 25 writes pass at once."""
     bench.feed(make_event())
     bench.clock.step(1_000_000.0)
     actions = [bench.feed(make_event())[0] for _ in range(26)]
@@ -184,7 +184,7 @@ steps = st.tuples(
 
 @given(st.lists(steps, max_size=150))
 def test_no_count_is_ever_lost(history: list[tuple[str, str, int, float]]) -> None:
-    """EV-07: each event adds one to one record, written or not, and a record never counts back or changes hands."""
+    """EV-07: each event adds one to one record, written or not, and a record never counts back or changes its object."""
     bench = Bench()
     counts: Counter[str] = Counter()
     owners: dict[str, tuple[ObjectReference, str]] = {}

@@ -1,4 +1,4 @@
-"""The recorder on virtual time, against a client that answers as it is told."""
+"""The recorder on virtual time, against a client that responds as it is told."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Bench:
             host="node-1",
             clock=VirtualClock(),
             metrics=self.drops,
-            chance=lambda: 0.25,
+            random=lambda: 0.25,
         )
 
     def record(self, message: str = "tick", event_type: str = "Normal", about: str = "u-1") -> None:
@@ -111,7 +111,7 @@ async def test_recording_does_not_wait_for_a_server_that_hangs(bench: Bench) -> 
 
 
 async def test_a_warning_that_finds_the_buffer_full_takes_the_place_of_a_normal_event(bench: Bench) -> None:
-    """EV-01: no Warning is lost while there is something of less weight to lose."""
+    """EV-01: no Warning is dropped while the buffer holds a Normal event."""
     for number in range(BUFFER_SIZE):
         bench.record(str(number), about=f"u-{number}")
     bench.record("boiled dry", "Warning")
@@ -142,7 +142,7 @@ async def test_only_normal_and_warning_are_types(bench: Bench) -> None:
 
 
 async def test_events_of_one_moment_have_names_of_their_own(bench: Bench) -> None:
-    """EV-02, util_test.go:TestGenerateEventName: hex nanoseconds, which the clock does not really count."""
+    """EV-02, util_test.go:TestGenerateEventName: the time in nanoseconds, in hex; events of one moment count up."""
     for number in range(3):
         bench.record(str(number))
     await bench.run_to_the_end()
@@ -169,7 +169,7 @@ async def test_an_object_without_namespace_has_its_events_in_default(bench: Benc
 
 
 async def test_the_same_event_again_patches_count_time_and_message(bench: Bench) -> None:
-    """EV-04, events_cache_test.go:TestEventCorrelator: on the name of the first."""
+    """EV-04, events_cache_test.go:TestEventCorrelator: the patch has the name of the first."""
     running = bench.start()
     bench.record()
     await asyncio.sleep(5.0)
@@ -248,7 +248,7 @@ async def test_a_server_that_comes_back_gets_all_events_in_order(bench: Bench, e
 async def test_an_event_that_the_server_refuses_is_not_tried_again(
     bench: Bench, error: ApiError, counted: bool
 ) -> None:
-    """EV-08, event_test.go:TestWriteEventError: and of two refusals nobody needs to hear."""
+    """EV-08, event_test.go:TestWriteEventError: and two kinds of refusal are not counted as drops."""
     bench.client.answers = [error]
     bench.record("1", "Warning")
     bench.record("2", "Warning")
@@ -258,7 +258,7 @@ async def test_an_event_that_the_server_refuses_is_not_tried_again(
 
 
 async def test_a_bug_costs_one_event_and_not_the_recorder(bench: Bench) -> None:
-    """EV-08: say, a message that can not be encoded."""
+    """EV-08: say, a message that cannot be encoded."""
     bench.client.answers = [UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")]
     bench.record("1", "Warning")
     bench.record("2")
@@ -293,7 +293,7 @@ async def test_stopping_before_it_ran_and_without_events_ends_at_once(bench: Ben
 
 
 async def test_cancelling_counts_what_was_not_written(bench: Bench) -> None:
-    """EV-09, event_test.go:TestCancelEvent, TestNonRacyShutdown: the one in hand, those that wait, those that come later."""
+    """EV-09, event_test.go:TestCancelEvent, TestNonRacyShutdown: the one being written, those waiting, those to come."""
     bench.client.pause = asyncio.Event().wait  # type: ignore[assignment]
     running = bench.start()
     for number in range(3):

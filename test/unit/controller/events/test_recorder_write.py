@@ -1,4 +1,4 @@
-"""Events that must be on the server before anything rests on them."""
+"""Events that must be on the server before the operator does what depends on them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.events.correlator import SIMILAR_EVENTS, SPAM_BURST
-from tfjob_operator.controller.events.recorder import MAX_ANSWERS
+from tfjob_operator.controller.events.recorder import MAX_RESPONSES
 from unit.controller.events.making import KETTLE, EventClient
 
 
@@ -39,12 +39,12 @@ class Bench:
         )
 
     async def write(self, fact: str = "exit of p-1") -> None:
-        """Tell a fact."""
+        """Write the event of a fact."""
         await self.recorder.write(KETTLE, "Normal", "Exited", f"told: {fact}", fact=fact)
 
 
 async def test_neither_flood_control_nor_the_queue_holds_a_fact_back() -> None:
-    """U13: the filter lets 25 events about one object through and combines those that are alike; facts are not among them."""
+    """U13: the filter lets 25 events about one object through and combines those that are alike; facts bypass it."""
     bench = Bench()
     facts = [f"exit of p-{number}" for number in range(2 * SPAM_BURST + SIMILAR_EVENTS)]
     for fact in facts:
@@ -54,8 +54,8 @@ async def test_neither_flood_control_nor_the_queue_holds_a_fact_back() -> None:
     assert not bench.drops.count
 
 
-async def test_a_fact_that_is_told_again_is_the_same_event() -> None:
-    """U13: also by another process, after a kill between the event and what rested on it."""
+async def test_a_fact_that_is_reported_again_is_the_same_event() -> None:
+    """U13: also from another process, if the first was killed between the event and what depended on it."""
     before, after = Bench(), Bench()
     await before.write()
     await asyncio.sleep(1)
@@ -71,11 +71,11 @@ async def test_a_fact_that_is_told_again_is_the_same_event() -> None:
     [RequestTimeoutError("no answer"), ConnectError("refused"), status_error(UnauthorizedError, 401)],
     ids=["timeout", "refused", "unauthorized"],
 )
-async def test_without_an_answer_the_caller_hears_of_it_however_often(error: ApiError) -> None:
-    """U13: on a server that does not answer, nothing that rests on the event could be done either."""
+async def test_without_a_response_the_caller_hears_of_it_however_often(error: ApiError) -> None:
+    """U13: on a server that does not answer, nothing that depends on the event could be done either."""
     bench = Bench()
     bench.client.always = error
-    for _ in range(3 * MAX_ANSWERS):
+    for _ in range(3 * MAX_RESPONSES):
         with pytest.raises(type(error)):
             await bench.write()
     assert not bench.drops.count
@@ -83,10 +83,10 @@ async def test_without_an_answer_the_caller_hears_of_it_however_often(error: Api
 
 @pytest.mark.parametrize("error", [status_error(ServerError, 500), status_error(TooManyRequestsError, 429)], ids=str)
 async def test_a_server_that_always_says_later_costs_the_event_and_not_what_waits_for_it(error: ApiError) -> None:
-    """U13: an admission plugin that limits events, or a broken webhook for them, would else stop all restarts."""
+    """U13: an admission plugin that limits events, or a broken webhook for them, would otherwise stop all restarts."""
     bench = Bench()
     bench.client.always = error
-    for _ in range(MAX_ANSWERS - 1):
+    for _ in range(MAX_RESPONSES - 1):
         with pytest.raises(type(error)):
             await bench.write()
     await bench.write()

@@ -19,7 +19,7 @@ def states(events: list[Event]) -> list[tuple[str, int]]:
 
 
 def test_the_first_is_written_as_it_is_and_the_second_as_a_series_of_two() -> None:
-    """EV-10, eventseries_test.go:TestEventSeriesf: on the name, the time and the note of the first."""
+    """EV-10, eventseries_test.go:TestEventSeriesf: it keeps the name, the time and the note of the first."""
     cache = SeriesCache()
     first = make_series_event("a.1", "one", time="t1")
     assert cache.observe(first, 0.0) == [first]
@@ -29,7 +29,7 @@ def test_the_first_is_written_as_it_is_and_the_second_as_a_series_of_two() -> No
 
 
 def test_from_the_third_on_they_are_only_counted() -> None:
-    """EV-10, eventseries_test.go:TestEventSeriesf: a refresh, or the end, tells the server."""
+    """EV-10, eventseries_test.go:TestEventSeriesf: a refresh, or the end of the series, writes the count."""
     cache = SeriesCache()
     for number in range(50):
         event = make_series_event(f"a.{number}", time=f"t{number}")
@@ -101,7 +101,7 @@ def test_what_is_over_and_written_is_forgotten_without_another_write() -> None:
 
 
 def test_a_series_that_goes_on_while_its_end_is_written_is_not_forgotten() -> None:
-    """EV-10: client-go holds all that is recorded back by a lock; here it goes on."""
+    """EV-10: meanwhile client-go blocks recording with a lock; here recording goes on."""
     cache = SeriesCache()
     for number in range(3):
         cache.observe(make_series_event(f"a.{number}"), 0.0)
@@ -113,7 +113,7 @@ def test_a_series_that_goes_on_while_its_end_is_written_is_not_forgotten() -> No
     assert states(cache.unwritten()) == [("a.0", 4)]
 
 
-def test_a_late_answer_about_a_forgotten_event_does_not_concern_its_successor() -> None:
+def test_a_late_response_about_a_forgotten_event_does_not_concern_its_successor() -> None:
     """EV-10: the same key, another name."""
     cache = SeriesCache()
     (old,) = cache.observe(make_series_event("a.1"), 0.0)
@@ -126,7 +126,7 @@ def test_a_late_answer_about_a_forgotten_event_does_not_concern_its_successor() 
 
 
 def test_the_series_that_was_silent_for_longest_makes_room_and_leaves_its_last_state() -> None:
-    """EV-06, EV-10: client-go has no bound here; whoever records about ever new objects fills its memory."""
+    """EV-06, EV-10: client-go has no bound here; a recorder of events about ever new objects fills its memory."""
     cache = SeriesCache(2)
     for number in range(3):
         cache.observe(make_series_event(f"a.{number}"), 0.0)
@@ -160,7 +160,7 @@ def test_every_event_is_counted_once_by_one_record(steps: list[tuple[str, float,
 
 
 def test_names_are_kept_apart_by_namespace() -> None:
-    """EV-10: an answer about an event of another namespace is not taken for one about ours."""
+    """EV-10: a response about an event of another namespace is not taken for one about ours."""
     cache = SeriesCache()
     (event,) = cache.observe(make_series_event("a.1"), 0.0)
     elsewhere = replace(event, metadata=EventMeta(name="a.1", namespace="cellar"))

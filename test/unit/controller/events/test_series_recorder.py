@@ -1,4 +1,4 @@
-"""The recorder of events.k8s.io/v1 on virtual time, against a client that answers as it is told."""
+"""The recorder of events.k8s.io/v1 on virtual time, against a client that responds as it is told."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Bench:
             instance="kettle-operator-1",
             clock=VirtualClock(),
             metrics=self.drops,
-            chance=lambda: 0.2,
+            random=lambda: 0.2,
         )
 
     def record(self, note: str = "tick", event_type: str = "Normal", reason: str = "Boiled") -> None:
@@ -133,7 +133,7 @@ async def test_a_series_that_goes_on_is_written_every_half_hour(bench: Bench) ->
 
 
 async def test_a_refresh_that_fails_costs_nothing_but_itself(bench: Bench) -> None:
-    """EV-10, eventseries_test.go:TestRefreshExistingEventSeries: the series stays, and a person is told."""
+    """EV-10, eventseries_test.go:TestRefreshExistingEventSeries: the series stays, and the failure is logged."""
     running = bench.start()
     for _ in range(29):
         bench.record()
@@ -151,7 +151,7 @@ async def test_a_refresh_that_fails_costs_nothing_but_itself(bench: Bench) -> No
 
 
 async def test_a_series_that_fell_silent_has_its_last_state_written_and_a_new_one_begins(bench: Bench) -> None:
-    """EV-10, eventseries_test.go:TestFinishSeries: looked for every six minutes, as in client-go."""
+    """EV-10, eventseries_test.go:TestFinishSeries: silent series are looked for every six minutes, as in client-go."""
     running = bench.start()
     for _ in range(5):
         bench.record()
@@ -182,7 +182,7 @@ async def test_the_end_of_a_series_is_tried_again_while_the_server_is_away(bench
 
 
 async def test_the_end_of_a_series_that_is_refused_is_dropped_once(bench: Bench) -> None:
-    """EV-10: what the server will not have would be kept for ever."""
+    """EV-10: otherwise a series that the server refuses would be kept for ever."""
     running = bench.start()
     for _ in range(3):
         bench.record("boiled dry", "Warning")
@@ -220,7 +220,7 @@ async def test_a_series_whose_event_came_in_between_is_patched_after_all(bench: 
 
 
 async def test_a_server_that_is_away_is_asked_twelve_times_ten_seconds_and_a_bit_apart(bench: Bench) -> None:
-    """EV-10: 25 % of jitter, of which this chance takes a fifth."""
+    """EV-10: up to 25 % of jitter; with `random` at 0.2 that is 0.5 s."""
     bench.client.always = ConnectError("refused")
     running = bench.start()
     bench.record("boiled dry", "Warning")
@@ -232,7 +232,7 @@ async def test_a_server_that_is_away_is_asked_twelve_times_ten_seconds_and_a_bit
 
 
 async def test_an_event_that_could_not_be_created_comes_with_the_series_that_it_becomes(bench: Bench) -> None:
-    """EV-10: a server that is away for ten minutes costs no event that goes on happening."""
+    """EV-10: an event that keeps happening is not lost when the server is away for ten minutes."""
     bench.client.always = ConnectError("refused")
     running = bench.start()
     for _ in range(10):
@@ -260,7 +260,7 @@ async def test_an_event_that_could_not_be_created_comes_with_the_series_that_it_
 async def test_an_event_that_the_server_refuses_is_not_tried_again(
     bench: Bench, error: ApiError, counted: bool
 ) -> None:
-    """EV-10: an event alone that exists was written by an attempt whose answer was lost."""
+    """EV-10: an event without a series that exists already was written by an attempt whose response was lost."""
     bench.client.answers = [error]
     bench.record("1", "Warning")
     await bench.run_to_the_end()
@@ -269,7 +269,7 @@ async def test_an_event_that_the_server_refuses_is_not_tried_again(
 
 
 async def test_an_object_whose_write_hangs_keeps_only_itself_waiting(bench: Bench) -> None:
-    """EV-10: eight writers."""
+    """EV-10: there are eight writers."""
     hang = asyncio.Event()
 
     async def hang_once() -> None:
@@ -350,7 +350,7 @@ async def test_stopping_tries_each_write_once_and_counts_what_failed(bench: Benc
 
 
 async def test_stopping_takes_five_seconds_at_most(bench: Bench) -> None:
-    """EV-10: what hangs by then is given up: the series, the event in hand, and those that wait; each is counted once."""
+    """EV-10: what hangs by then is given up: the series, the event being written, and those that wait; each is counted once."""
     running = bench.start()
     for _ in range(3):
         bench.record()
@@ -365,7 +365,7 @@ async def test_stopping_takes_five_seconds_at_most(bench: Bench) -> None:
 
 
 async def test_a_bug_costs_one_event_and_not_the_recorder(bench: Bench) -> None:
-    """EV-08, EV-10: say, a note that can not be encoded."""
+    """EV-08, EV-10: say, a note that cannot be encoded."""
     bench.client.answers = [UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")]
     bench.record("1", "Warning")
     bench.record("2", reason="Other")
@@ -390,7 +390,7 @@ async def test_counts_on_the_server_never_fall(bench: Bench) -> None:
 
 
 async def test_a_series_that_happens_again_while_others_are_finished_goes_on(bench: Bench) -> None:
-    """EV-10, TestFinishSeries: client-go records nothing while it writes ends; here one may be out of date by its turn."""
+    """EV-10, TestFinishSeries: client-go records nothing while it writes ends; here a series may go on before that."""
     running = bench.start()
     for _ in range(3):
         bench.record(reason="Ends")
@@ -407,7 +407,7 @@ async def test_a_series_that_happens_again_while_others_are_finished_goes_on(ben
 
 
 async def test_a_refresh_writes_what_was_counted_by_its_turn(bench: Bench) -> None:
-    """EV-10, TestRefreshExistingEventSeries: while the one before is written, events are counted."""
+    """EV-10, TestRefreshExistingEventSeries: while another series is written, events are still counted."""
     running = bench.start()
     await asyncio.sleep(1795.0)
     for _ in range(3):
@@ -425,7 +425,7 @@ async def test_a_refresh_writes_what_was_counted_by_its_turn(bench: Bench) -> No
 
 
 async def test_a_note_is_no_longer_than_the_api_takes_it() -> None:
-    """D5: 1,024 bytes, in which control characters are shown."""
+    """D5: at most 1,024 bytes, with control characters escaped."""
     bench = Bench()
     bench.record("\x1b[31m" + "\u00e4" * 5000)
     await bench.run_to_the_end()

@@ -1,4 +1,4 @@
-"""A lock on a model server: one record with a version, and replies that are slow, lost, or refused when told so."""
+"""A lock on a model server: one record with a version, and responses that are slow, lost or refused when a test says so."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LockServer:
 
     @property
     def holders(self) -> list[str]:
-        """The holders in order, each once per reign."""
+        """The holders in order; one that writes several times in a row is there once."""
         names: list[str] = []
         for _, _, record in self.history:
             if names[-1:] != [record.holder_identity]:
@@ -44,9 +44,9 @@ async def _at_once() -> None:
 
 
 class ModelLock:
-    """`ResourceLock` on a `LockServer`. `before` and `after` are awaited on either side of the server's act.
+    """`ResourceLock` on a `LockServer`. `before` and `after` are awaited before and after the server acts.
 
-    What `before` raises is a request that was lost on its way, what `after` raises an answer that was.
+    An error from `before` stands for a lost request, one from `after` for a lost response.
     """
 
     def __init__(self, server: LockServer, identity: str) -> None:

@@ -48,13 +48,13 @@ class Bench:
 
     @property
     def calls(self) -> list[str]:
-        """The calls since this was asked last."""
+        """The calls since this property was last read."""
         calls, self.lock.calls = self.lock.calls, []
         return calls
 
 
 def slow(seconds: float) -> Callable[[], Awaitable[None]]:
-    """A network that takes its time."""
+    """A network that takes so long in each direction."""
     return lambda: asyncio.sleep(seconds)
 
 
@@ -112,7 +112,7 @@ async def test_a_foreign_record_that_changes_is_waited_for_anew(bench: Bench) ->
         await asyncio.sleep(14.0)
 
 
-async def test_the_wait_counts_from_after_the_answer(bench: Bench) -> None:
+async def test_the_wait_counts_from_after_the_response(bench: Bench) -> None:
     """LE-04: the record may have been renewed while our read was under way."""
     bench.server.put(FOREIGN)
     bench.lock.after = slow(4.0)
@@ -120,12 +120,12 @@ async def test_the_wait_counts_from_after_the_answer(bench: Bench) -> None:
     await asyncio.sleep(10.9)
     assert (
         await bench.attempt() is Outcome.THEIRS
-    )  # 14.9 s after the answer to the first; the answer to this is at 18.9
+    )  # 14.9 s after the response to the first; the response to this is at 18.9
     assert bench.claim.expires_at == 19.0
 
 
 async def test_a_record_without_duration_gets_as_long_as_ours(bench: Bench) -> None:
-    """LE-05: client-go takes it for over at once; whoever wrote it may live."""
+    """LE-05: client-go takes such a record for expired at once, though its writer may be alive."""
     bench.server.put(replace(FOREIGN, lease_duration_s=0))
     assert await bench.attempt() is Outcome.THEIRS
     await asyncio.sleep(15.0)
@@ -168,7 +168,7 @@ async def test_a_renewal_that_fails_reads_and_writes_again(bench: Bench) -> None
     assert bench.slowpath.count == 1
 
 
-async def test_a_renewal_whose_answer_was_lost_succeeds_from_the_server(bench: Bench) -> None:
+async def test_a_renewal_whose_response_was_lost_succeeds_from_the_server(bench: Bench) -> None:
     """LE-06, LE-09: our own write has moved the version; the record says that it was ours."""
     await bench.attempt()
     bench.fail(ConnectionLostError("reset"), answer=True)
@@ -176,8 +176,8 @@ async def test_a_renewal_whose_answer_was_lost_succeeds_from_the_server(bench: B
     assert bench.server.holders == ["me"]
 
 
-async def test_a_create_whose_answer_was_lost_is_recognised_as_ours(bench: Bench) -> None:
-    """LE-07: without waiting for our own lease to run out; the read is answered, the create is not."""
+async def test_a_create_whose_response_was_lost_is_recognised_as_ours(bench: Bench) -> None:
+    """LE-07: without waiting for our own lease to run out; the read gets its response, the create does not."""
     bench.fail(None, ConnectionLostError("reset"), answer=True)
     assert await bench.attempt() is Outcome.FAILED
     assert await bench.attempt() is Outcome.OURS
@@ -207,8 +207,8 @@ async def test_the_lease_counts_from_before_the_request(bench: Bench) -> None:
     assert bench.fence.remaining() == 17.0 - 2.5 - 4.0
 
 
-async def test_an_answer_that_comes_after_the_lease_it_confirms_makes_no_leader(bench: Bench) -> None:
-    """LE-04: we were frozen between the request and the answer. A timeout can not tell; the clock can."""
+async def test_a_response_that_comes_after_the_lease_it_confirms_makes_no_leader(bench: Bench) -> None:
+    """LE-04: the process was frozen between request and response. A timeout does not notice that; the clock does."""
     await bench.attempt()
     clock = bench.claim._clock
 

@@ -1,4 +1,4 @@
-"""The numbers of an election and the name that stands in it."""
+"""The durations of an election, and the identity of a candidate."""
 
 from __future__ import annotations
 

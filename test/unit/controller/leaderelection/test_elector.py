@@ -46,7 +46,7 @@ class Bench:
             config=LeaderElectionConfig(release=release),
             name="election",
             metrics=self.metrics,
-            chance=lambda: 0.5,
+            random=lambda: 0.5,
         )
 
     def note(self, what: str) -> None:
@@ -104,7 +104,7 @@ async def test_work_that_ends_gives_the_lease_back_and_ends_the_election(bench: 
 
 
 async def test_a_candidate_waits_between_one_and_2_2_retry_periods(bench: Bench) -> None:
-    """LE-03, TestTryAcquireOrRenewLeases: with chance at one half that is 3.2 s."""
+    """LE-03, TestTryAcquireOrRenewLeases: with `random` at one half that is 3.2 s."""
     bench.server.put(FOREIGN)
     running = bench.start()
     times: list[float] = []
@@ -119,11 +119,11 @@ async def test_a_candidate_waits_between_one_and_2_2_retry_periods(bench: Bench)
     assert bench.diary == [(0.0, "leader: other"), (14.0, "stopped")]
 
 
-@pytest.mark.parametrize(("chance", "pause"), [(0.0, 2.0), (0.999, 4.3976)])
-async def test_chance_spreads_the_candidates(chance: float, pause: float) -> None:
+@pytest.mark.parametrize(("fraction", "pause"), [(0.0, 2.0), (0.999, 4.3976)])
+async def test_random_waits_spread_the_candidates(fraction: float, pause: float) -> None:
     """LE-03: U[1, 2.2) of the retry period."""
     bench = Bench()
-    bench.elector._chance = lambda: chance
+    bench.elector._random = lambda: fraction
     bench.server.put(FOREIGN)
     running = bench.start()
     await asyncio.sleep(pause - 0.001)
@@ -193,7 +193,7 @@ async def test_a_hiccup_costs_nothing(bench: Bench) -> None:
     ids=["network", "timeout", "malformed", "bug", "hanging"],
 )
 async def test_stopped_is_told_whatever_ends_the_lead(bench: Bench, network: Callable[[], Awaitable[None]]) -> None:
-    """LE-10, B1: the official client lets a network error fly out of its elector while the work goes on."""
+    """LE-10, B1: the official client's elector raises a network error while the work goes on."""
     running = bench.start()
     await asyncio.sleep(3.0)
     bench.lock.before = network
@@ -204,7 +204,7 @@ async def test_stopped_is_told_whatever_ends_the_lead(bench: Bench, network: Cal
 
 
 @pytest.mark.parametrize("network", [failing(ConnectionLostError("reset")), for_ever, slow(0.1)])
-async def test_stopped_is_told_by_one_that_never_led(bench: Bench, network: Callable[[], Awaitable[None]]) -> None:
+async def test_stopped_is_reported_by_one_that_never_led(bench: Bench, network: Callable[[], Awaitable[None]]) -> None:
     """LE-10, TestReleaseOnCancellation_Leases: cancelled while it tried, slept, or hung."""
     bench.server.put(FOREIGN)
     bench.lock.before = network
@@ -216,8 +216,8 @@ async def test_stopped_is_told_by_one_that_never_led(bench: Bench, network: Call
     assert "working" not in bench.events
 
 
-async def test_stopped_is_told_when_a_bug_ends_the_candidate(bench: Bench) -> None:
-    """LE-10: what is no ApiError is a bug, and flies out."""
+async def test_stopped_is_reported_when_a_bug_ends_the_candidate(bench: Bench) -> None:
+    """LE-10: an exception other than ApiError is a bug, and `run` raises it."""
     bench.lock.before = failing(RuntimeError("a bug"))
     with pytest.raises(RuntimeError, match="a bug"):
         await bench.run()
@@ -310,7 +310,7 @@ async def test_being_cancelled_while_it_ends_is_not_forgotten(bench: Bench) -> N
 
 
 async def test_a_lost_lease_is_not_given_back(bench: Bench) -> None:
-    """LE-11: it is another's by now."""
+    """LE-11: another process holds it by now."""
     running = bench.start()
     await asyncio.sleep(3.0)
     bench.server.put(FOREIGN)
@@ -330,7 +330,7 @@ async def test_without_release_the_lease_is_left_to_run_out() -> None:
 
 
 async def test_work_that_fails_gives_the_lease_back_and_its_error_flies_out(bench: Bench) -> None:
-    """LE-10, LE-11: as it is, in no group."""
+    """LE-10, LE-11: as it is, not in an ExceptionGroup."""
     bench.work = failing(ZeroDivisionError("kettle"))
     with pytest.raises(ZeroDivisionError, match="kettle"):
         await bench.run()
@@ -363,7 +363,7 @@ async def test_an_error_of_work_that_is_cancelled_is_not_swallowed(bench: Bench)
 
 
 async def test_stopped_does_not_wait_for_work_that_will_not_end(bench: Bench) -> None:
-    """LE-10, LE-14: so that it may end the process; until then the fence keeps such work from writing."""
+    """LE-10, LE-14: so that the callback can end the process; until then the fence keeps such work from writing."""
     released = asyncio.Event()
 
     async def stubborn() -> None:
@@ -389,7 +389,7 @@ async def test_stopped_does_not_wait_for_work_that_will_not_end(bench: Bench) ->
 
 
 async def test_a_frozen_leader_is_fenced_before_it_knows_anything(bench: Bench) -> None:
-    """LE-04, LE-07: the loop stood still for 20 s; work that wakes before the elector can not write."""
+    """LE-04, LE-07: the loop stood still for 20 s; work that wakes before the elector cannot write."""
     refused: list[bool] = []
 
     async def freezes() -> None:
@@ -466,7 +466,7 @@ async def test_an_elector_can_run_again(bench: Bench) -> None:
 
 
 async def test_losing_the_race_for_a_lease_is_no_cause_for_alarm(bench: Bench) -> None:
-    """LE-09: a conflict is logged softly, an API server that is away loudly."""
+    """LE-09: a conflict is logged at the level debug, an API server that is away as a warning."""
 
     levels = []
     for error in (status_error(ConflictError, 409), ConnectionLostError("reset")):

@@ -19,7 +19,7 @@ WRITES = ["POST", "PUT", "PATCH", "DELETE", "BREW"]
 
 
 class Answer:
-    """An answer whose body takes `body_s` seconds."""
+    """A response whose body takes `body_s` seconds."""
 
     def __init__(self, status: int = 200, body_s: float = 0.0, headers: Mapping[str, str] | None = None) -> None:
         self.status = status
@@ -38,9 +38,7 @@ class Answer:
 
 
 class SlowTransport:
-    """Answers `delay_s` after it has sent, for which there is a wait of `line_s`; keeps what began, was answered, and was cut
-    off, with the time.
-    """
+    """Waits `line_s` before it sends, and responds `delay_s` later; records when requests began, ended or were cut off."""
 
     def __init__(self, delay_s: float = 0.0, line_s: float = 0.0) -> None:
         self.delay_s = delay_s
@@ -88,7 +86,7 @@ async def test_reads_always_pass(fence: Fence, method: str) -> None:
 
 
 async def test_writes_pass_up_to_the_end_and_not_at_it(fence: Fence) -> None:
-    """LE-04: the end itself is past the lease, as far as we may assume."""
+    """LE-04: at the end itself the lease must be taken for expired."""
     transport = FencedTransport(SlowTransport(), fence)
     fence.open_until(10.0)
     await asyncio.sleep(9.9)
@@ -101,13 +99,13 @@ async def test_writes_pass_up_to_the_end_and_not_at_it(fence: Fence) -> None:
 
 
 async def test_an_error_of_the_fence_says_that_the_server_has_not_acted(fence: Fence) -> None:
-    """LE-10: callers that know ConnectError need to learn nothing, and RestClient does not send it again."""
+    """LE-10: callers that handle ConnectError handle it too, and RestClient does not send the request again."""
     with pytest.raises(ConnectError):
         await RestClient(FencedTransport(SlowTransport(), fence)).create(PODS, "ns", {})
 
 
 async def test_a_write_under_way_is_cut_off_when_the_fence_shuts(fence: Fence) -> None:
-    """LE-10: its total timeout would let it live on for 30 s, into the reign of another."""
+    """LE-10: its total timeout would let it live on for 30 s, while another process leads."""
     wire = SlowTransport(20.0)
     fence.open_until(10.0)
     await asyncio.sleep(4.0)
@@ -131,7 +129,7 @@ async def test_the_server_is_told_how_long_it_has(fence: Fence) -> None:
 
 
 async def test_the_server_is_told_what_is_left_when_the_bytes_leave(fence: Fence) -> None:
-    """LE-10: a write that has waited for credentials or a connection has the less time in the server."""
+    """LE-10: a write that has waited for credentials or a connection has that much less time in the server."""
     wire = SlowTransport(line_s=7.0)
     fence.open_until(10.0)
     await FencedTransport(wire, fence).send(Request("POST", "/", {"dryRun": "All"}))
@@ -139,7 +137,7 @@ async def test_the_server_is_told_what_is_left_when_the_bytes_leave(fence: Fence
 
 
 async def test_a_write_that_waits_in_line_while_the_fence_is_shut_is_not_sent(fence: Fence) -> None:
-    """LE-10: also if it would have been let pass when it came; nothing needs settling."""
+    """LE-10: also if the fence was open when it came; it leaves nothing unsettled."""
     wire = SlowTransport(line_s=7.0)
     fence.open_until(10.0)
     sending = asyncio.create_task(FencedTransport(wire, fence).send(Request("POST", "/")))
@@ -151,16 +149,16 @@ async def test_a_write_that_waits_in_line_while_the_fence_is_shut_is_not_sent(fe
     assert fence.settled
 
 
-async def test_the_body_of_an_answer_may_come_after_the_end(fence: Fence) -> None:
-    """LE-10: the deed was done before the head of the answer was sent."""
+async def test_the_body_of_a_response_may_come_after_the_end(fence: Fence) -> None:
+    """LE-10: the server has acted before it sends the head of the response."""
     wire = SlowTransport()
     wire.answer = Answer(body_s=20.0)
     fence.open_until(10.0)
     assert await RestClient(FencedTransport(wire, fence)).create(PODS, "ns", {}) == b"{}"
 
 
-async def test_a_write_without_an_answer_is_unsettled_for_as_long_as_the_server_may_work_on_it(fence: Fence) -> None:
-    """LE-11: cancelled, lost, or timed out, which is all the same to those who wait for its effect."""
+async def test_a_write_without_a_response_is_unsettled_for_as_long_as_the_server_may_work_on_it(fence: Fence) -> None:
+    """LE-11: whether it was cancelled, lost or timed out, it may still take effect."""
     fence.open_until(10.0)
     sending = asyncio.create_task(FencedTransport(SlowTransport(20.0), fence).send(Request("POST", "/")))
     settled = [fence.settled]
@@ -179,7 +177,7 @@ async def test_a_write_without_an_answer_is_unsettled_for_as_long_as_the_server_
     ids=["lost", "refused"],
 )
 async def test_a_write_that_never_arrived_needs_no_settling(fence: Fence, error: ApiError, settled: bool) -> None:
-    """LE-11: where there was no connection there is no deed."""
+    """LE-11: without a connection the server cannot have acted."""
 
     class Failing(SlowTransport):
         async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
@@ -204,7 +202,7 @@ async def test_each_retry_asks_again(fence: Fence) -> None:
 
 
 async def test_cancelling_and_foreign_timeouts_pass_through(fence: Fence) -> None:
-    """LE-10: the fence blames the lease for nothing else."""
+    """LE-10: the fence turns only its own deadline into an error about the lease."""
     transport = FencedTransport(SlowTransport(20.0), fence)
     fence.open_until(100.0)
     with pytest.raises(TimeoutError) as caught:
@@ -227,7 +225,7 @@ async def test_cancelling_and_foreign_timeouts_pass_through(fence: Fence) -> Non
 
 
 class Line(SlowTransport):
-    """Has so many connections; who has none waits in line."""
+    """Has so many connections; a request that gets none waits in line."""
 
     def __init__(self, delay_s: float, connections: int = 32) -> None:
         super().__init__(delay_s)
@@ -247,7 +245,7 @@ async def renew(fence: Fence) -> None:
 
 @pytest.mark.parametrize("delay_s", [1.0, 2.0, 8.0])
 async def test_no_write_fails_in_a_long_line_while_the_lease_is_renewed(fence: Fence, delay_s: float) -> None:
-    """D8: each of a thousand was timed from when it came, so that at a second each a hundred failed, at two most of them."""
+    """D8: with a deadline that was set when each of a thousand came, a hundred failed at a second each, and most at two."""
     wire = Line(delay_s)
     transport = FencedTransport(wire, fence)
     renewing = asyncio.create_task(renew(fence))
@@ -265,7 +263,7 @@ async def test_no_write_fails_in_a_long_line_while_the_lease_is_renewed(fence: F
 
 @pytest.mark.parametrize("how", ["lost", "closed"])
 async def test_a_write_in_line_is_given_up_when_the_fence_shuts_at_last(fence: Fence, how: str) -> None:
-    """D8, LE-10: not at the end that was in sight when it came, and not later than the end there is. It was never sent."""
+    """D8, LE-10: not at the end of the lease that was known when it came, but at the real end. It was never sent."""
     loop = asyncio.get_running_loop()
     wire = Line(1.0, connections=1)
     fence.open_until(10.0)
@@ -283,7 +281,7 @@ async def test_a_write_in_line_is_given_up_when_the_fence_shuts_at_last(fence: F
 
 
 async def test_a_write_under_way_has_the_time_that_the_server_was_told(fence: Fence) -> None:
-    """D8, LE-10: a lease that is renewed meanwhile lends it no more, for the server has given it up by then."""
+    """D8, LE-10: a renewal meanwhile gives it no more, for the server will have given the request up by then."""
     wire = SlowTransport(30.0, line_s=3.0)
     fence.open_until(10.0)
     sending = asyncio.create_task(FencedTransport(wire, fence).send(Request("POST", "/")))

@@ -1,4 +1,4 @@
-"""The gate: what passes it before and after the end of the work was announced."""
+"""The gate: what passes it before and after `drain` is called."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def test_what_is_under_way_is_awaited() -> None:
 
 @pytest.mark.parametrize("method", WRITES)
 async def test_no_write_begins_after_the_drain_was_asked_for(method: str) -> None:
-    """D24: whoever wants to write waits until he is cancelled, and hears of no failure that he would tell of."""
+    """D24: a later write waits until it is cancelled; it does not fail, so its caller reports no failure."""
     wire = SlowTransport(delay_s=1.0)
     gate = GatedTransport(wire)
     first = asyncio.create_task(gate.send(Request("POST", "/first")))
@@ -43,7 +43,7 @@ async def test_no_write_begins_after_the_drain_was_asked_for(method: str) -> Non
 
 
 async def test_reads_pass_a_drained_gate() -> None:
-    """D24: the caches live on until the end."""
+    """D24: the caches are kept up to date until the end."""
     wire = SlowTransport()
     gate = GatedTransport(wire)
     await gate.drain()
@@ -51,7 +51,7 @@ async def test_reads_pass_a_drained_gate() -> None:
 
 
 async def test_a_write_that_fails_or_is_cancelled_is_not_waited_for() -> None:
-    """D24: what has ended has ended."""
+    """D24: it has ended, so it is no longer under way."""
     gate = GatedTransport(SlowTransport(delay_s=60.0))
     writing = asyncio.create_task(gate.send(Request("POST", "/")))
     await asyncio.sleep(1.0)
@@ -62,8 +62,8 @@ async def test_a_write_that_fails_or_is_cancelled_is_not_waited_for() -> None:
     assert asyncio.get_running_loop().time() == 2.0
 
 
-async def test_the_one_who_wrote_has_seen_the_answer_when_the_drain_ends() -> None:
-    """D24: else the event of a pod that was created would be lost though the pod is there."""
+async def test_the_one_who_wrote_has_seen_the_response_when_the_drain_ends() -> None:
+    """D24: otherwise the event of a pod's creation would be lost though the pod exists."""
     gate = GatedTransport(SlowTransport(delay_s=1.0))
     seen: list[str] = []
 

@@ -1,4 +1,4 @@
-"""The liveness answer of an elector."""
+"""What the liveness probe reports of an elector."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_a_leader_that_renews_and_a_candidate_are_healthy() -> None:
 async def test_work_that_will_not_end_makes_the_process_unhealthy_after_lease_and_tolerance() -> None:
     """LE-13, healthzadaptor_test.go:TestLeaderElectionHealthChecker: it lost the lease and should have died.
 
-    TestCheckMethodRace has no like here: one loop, no races.
+    TestCheckMethodRace has no counterpart here: one loop, no races.
     """
     lock, health = ModelLock(LockServer(), "a"), LeaderHealth(20.0)
     released = asyncio.Event()

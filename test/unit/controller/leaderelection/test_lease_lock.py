@@ -27,7 +27,7 @@ SPEC = {
 
 
 class LeaseClient(FakeClient):
-    """One lease on a model server with versions; `raw` overrides the next answer."""
+    """One lease on a model server with versions; `raw` overrides the next response."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ async def test_what_is_not_ours_goes_back_as_it_came(client: LeaseClient) -> Non
     assert client.lease["spec"] == {**SPEC, "strategy": "OldestEmulationVersion", "preferredHolder": "you"}
 
 
-async def test_each_answer_is_the_ground_for_the_next_write(client: LeaseClient, lock: LeaseLock) -> None:
+async def test_each_response_is_the_ground_for_the_next_write(client: LeaseClient, lock: LeaseLock) -> None:
     """LE-09: create, update and get all bring the version that the next update carries."""
     await lock.create(RECORD)
     await lock.update(RECORD)
@@ -173,12 +173,12 @@ async def test_a_lease_that_can_not_be_understood_is_an_error_of_ours(
     """LE-01, D19: an ApiError like any other, and what was known before stays known."""
     await lock.create(RECORD)
     client.raw = raw
-    with pytest.raises(DecodeError, match="lease ns/lock: the answer can not be understood"):
+    with pytest.raises(DecodeError, match="lease ns/lock: the response cannot be understood"):
         await lock.get()
     await lock.update(RECORD)
 
 
 async def test_an_update_needs_something_to_update(lock: LeaseLock) -> None:
-    """LE-09, leaselock_test.go:TestUpdateError: a bug of the caller, said so."""
+    """LE-09, leaselock_test.go:TestUpdateError: it is a bug of the caller, and reported as one."""
     with pytest.raises(RuntimeError, match="call get or create first"):
         await lock.update(RECORD)

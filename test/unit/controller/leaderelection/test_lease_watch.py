@@ -1,4 +1,4 @@
-"""The watch of a lease: when it tells that the lease is free, and what becomes of it where it may not or cannot watch."""
+"""The watch of a lease: when it reports that the lease is free, and what it does where it may not or cannot watch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Bench:
 
     @asynccontextmanager
     async def watching(self, transport: Transport | None = None) -> AsyncIterator[asyncio.Task[None]]:
-        """With the lease held, and a watch on it, by `transport` if one is given."""
+        """Hold the lease, and watch it inside the block, over `transport` if one is given."""
         await self.client.create(NAMESPACES, "", {"metadata": {"name": "team"}})
         await self.lock.create(HELD)
         watch = LeaseWatch(self.client_on(transport or ModelTransport(self.server, "candidate")), "team", "lease")
@@ -63,7 +63,7 @@ class Bench:
 
 
 async def test_a_lease_that_is_given_back_is_seen_at_once() -> None:
-    """D24: and a renewal is none of our business."""
+    """D24: and a renewal is not reported."""
     bench = Bench()
     async with bench.watching():
         await bench.lock.update(HELD)
@@ -96,7 +96,7 @@ async def test_another_lease_is_not_looked_at() -> None:
 
 
 class Failing:
-    """A way to the server on which the first watches fail."""
+    """A transport to the model server on which the first requests fail."""
 
     def __init__(self, server: ModelServer, *errors: Exception) -> None:
         self._inner = ModelTransport(server, "candidate")
@@ -111,7 +111,7 @@ class Failing:
 
 
 async def test_a_watch_that_breaks_is_opened_again() -> None:
-    """D24: it shows what the lease is by then."""
+    """D24: the new watch shows the lease as it is by then."""
     bench = Bench()
     transport = Failing(bench.server, status_error(StatusError, 500))
     async with bench.watching(transport):
@@ -123,7 +123,7 @@ async def test_a_watch_that_breaks_is_opened_again() -> None:
 
 
 async def test_whoever_may_not_watch_the_lease_asks_once_and_says_so() -> None:
-    """D24: under an older role the polls must do, and refused requests would be an alert."""
+    """D24: under an older Role the polls must suffice, and requests refused again and again would raise an alert."""
     bench = Bench()
     transport = Failing(bench.server, *[status_error(ForbiddenError, 403)] * 2)
     with capture_logs() as lines:

@@ -1,7 +1,7 @@
-"""Processes that fight for one lock in a world that does what it can: at no time do two of them write.
+"""Processes that compete for one lock while everything goes wrong that can: at no time do two of them write.
 
-Each world is drawn from a seed: how long requests and answers take, which are lost, how fast each machine's clock runs, when a
-process is frozen, killed, or told to stop. Every process has an event loop of its own, as it has in life: one that is frozen
+Each world is drawn from a seed: how long requests and responses take, which are lost, how fast each machine's clock runs, when
+a process is frozen, killed, or told to stop. Every process has an event loop of its own, as it has in life: one that is frozen
 stands still while the server and the others go on, and finds all its timers due when it wakes.
 
 What is checked is the server's view: once another has won the lock, no write of an old holder takes effect.
@@ -13,11 +13,11 @@ import asyncio
 import contextlib
 import heapq
 import math
-import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from random import Random
 from typing import Any, TypeVar
 
 import pytest
@@ -40,19 +40,19 @@ T = TypeVar("T")
 
 LIFE_S = 300.0
 RATE = 0.05
-"""By how much a machine's clock may be wrong: of 12.5 s that makes 1.3, which with `LATE_S` fits into the margin of 2.5 s."""
+"""By how much the rate of a clock may be wrong: between two machines 1.3 s in 12.5 s, which with `LATE_S` fits into 2.5 s."""
 LATE_S = 0.5
-"""How long after it should have given a request up the server may still carry it out."""
+"""For how long the server may still carry out a request after it should have given it up."""
 
 
 class ElectionWorld:
-    """Time, chance, the server, and the loops of the processes.
+    """Time, randomness, the server, and the loops of the processes.
 
     `reigns` are (time, holder) and `writes` (time, writer) as the server saw them.
     """
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.random = Random(seed)
         self.now = 0.0
         self.processes: list[Process] = []
         self.record: LeaderElectionRecord | None = None
@@ -63,15 +63,15 @@ class ElectionWorld:
         self._scheduled = 0
 
     def at(self, time: float, act: Callable[[], None]) -> None:
-        """Have something done outside all processes."""
+        """Call `act` at `time`, outside all processes."""
         self._scheduled += 1
         heapq.heappush(self._due, (time, self._scheduled, act))
 
     def delay(self) -> float:
         """Mostly milliseconds, sometimes longer than any limit."""
-        if self.chance.random() < 0.7:
+        if self.random.random() < 0.7:
             return 0.002
-        return self.chance.choice([0.01, 0.1, 1.0, 4.0, 9.0, 30.0]) * self.chance.random()
+        return self.random.choice([0.01, 0.1, 1.0, 4.0, 9.0, 30.0]) * self.random.random()
 
     def put(self, record: LeaderElectionRecord) -> None:
         self.record = record
@@ -79,7 +79,7 @@ class ElectionWorld:
         self.reigns.append((self.now, record.holder_identity))
 
     def run(self, until: float) -> None:
-        """Let whatever is due next happen next, wherever it is."""
+        """Run the server and the processes in the order in which they are due, until the time is `until`."""
         while True:
             server = self._due[0][0] if self._due else math.inf
             due, _, process = min((each.next_step(), number, each) for number, each in enumerate(self.processes))
@@ -135,7 +135,7 @@ class Process:
             asyncio.events._set_running_loop(None)
 
     def bury(self) -> None:
-        """Take the loop apart, so that nothing of it is left to complain."""
+        """Cancel the main task and close the loop, so that asyncio warns of nothing that is left."""
         self.frozen_until = 0.0
         while not self.main.done():
             self.main.cancel()  # again, if it then waits to give the lease back to a server that is no more
@@ -168,7 +168,7 @@ class Wire:
 
     async def ask(self, act: Callable[[], T], *, server_limit_s: float = math.inf) -> T:
         """Have the server `act`, and wait for its answer. Cancelling closes the connection."""
-        world, chance = self.world, self.world.chance
+        world, random = self.world, self.world.random
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         open_until = [math.inf]
 
@@ -180,7 +180,7 @@ class Wire:
             except ApiError as error:
                 world.at(world.now + world.delay(), lambda error=error: fail(error))  # type: ignore[misc]
             else:
-                lost = chance.random() < self.loss
+                lost = random.random() < self.loss
                 reply = (lambda: fail(ConnectionLostError("reset"))) if lost else (lambda: succeed(outcome))
                 world.at(world.now + world.delay(), reply)
 
@@ -194,19 +194,19 @@ class Wire:
 
         self._change()
         takes = world.delay()
-        if chance.random() < self.loss:
+        if random.random() < self.loss:
             world.at(world.now + takes, lambda: fail(ConnectionLostError("reset")))
-        elif takes <= server_limit_s + LATE_S * chance.random():
+        elif takes <= server_limit_s + LATE_S * random.random():
             world.at(world.now + takes, carry_out)
         try:
             return await answer
         finally:
-            open_until[0] = world.now + LATE_S * chance.random()
+            open_until[0] = world.now + LATE_S * random.random()
 
     def _change(self) -> None:
         if self.world.now >= self.changes_at:
-            self.changes_at = self.world.now + self.world.chance.uniform(1.0, 30.0)
-            self.loss = self.world.chance.choice([0.0, 0.0, 0.0, 0.2, 1.0])
+            self.changes_at = self.world.now + self.world.random.uniform(1.0, 30.0)
+            self.loss = self.world.random.choice([0.0, 0.0, 0.0, 0.2, 1.0])
 
 
 @dataclass
@@ -247,7 +247,7 @@ class _Created:
 
 @dataclass
 class WireTransport:
-    """`Transport` for writes over a wire; the server heeds the time that it is given."""
+    """`Transport` for writes over a wire; the server respects the `timeout` of a request."""
 
     wire: Wire
     name: str
@@ -268,11 +268,11 @@ class Operator:
 
     async def main(self, process: Process) -> None:
         world = process.world
-        chance = world.chance
+        random = world.random
         while True:
             identity = f"{self.name}-{len(self.seen)}"
             self.seen.append(identity)
-            clock = Machine(world, 1 + chance.uniform(-RATE, RATE))
+            clock = Machine(world, 1 + random.uniform(-RATE, RATE))
             fence = Fence(clock)
             transport = FencedTransport(WireTransport(Wire(world), identity), fence)
             elector = LeaderElector(
@@ -280,19 +280,19 @@ class Operator:
                 fence=fence,
                 name="lock",
                 clock=clock,
-                chance=chance.random,
+                random=random.random,
             )
             with contextlib.suppress(LeadershipLostError, TimeoutError):
-                async with asyncio.timeout(chance.uniform(10.0, 200.0)):
+                async with asyncio.timeout(random.uniform(10.0, 200.0)):
                     await elector.run(partial(self.work, world, transport))
-            await asyncio.sleep(chance.uniform(0.0, 5.0))
+            await asyncio.sleep(random.uniform(0.0, 5.0))
 
     async def work(self, world: ElectionWorld, transport: FencedTransport) -> None:
         async def write_for_ever() -> None:
             while True:
                 with contextlib.suppress(ApiError):
                     await transport.send(Request("POST", "/"))
-                await asyncio.sleep(world.chance.uniform(0.05, 1.0))
+                await asyncio.sleep(world.random.uniform(0.05, 1.0))
 
         await asyncio.gather(*[write_for_ever() for _ in range(3)])
 
@@ -300,21 +300,21 @@ class Operator:
 def history_of(seed: int, processes: int = 2) -> ElectionWorld:
     """Let a world run its course: every now and then a process is frozen for a while, or killed and started anew."""
     world = ElectionWorld(seed)
-    chance = world.chance
+    random = world.random
     for number in range(processes):
         world.processes.append(Process(world, Operator(f"p{number}").main))
 
     def trouble() -> None:
-        victim = chance.choice(world.processes)
-        if chance.random() < 0.2:
+        victim = random.choice(world.processes)
+        if random.random() < 0.2:
             victim.frozen_until = math.inf
             spare = Process(world, Operator(f"p{len(world.processes)}").main)
             world.processes.append(spare)
         elif victim.frozen_until <= world.now:
-            victim.frozen_until = world.now + chance.choice([0.5, 3.0, 11.0, 14.0, 18.0, 40.0])
-        world.at(world.now + chance.uniform(5.0, 60.0), trouble)
+            victim.frozen_until = world.now + random.choice([0.5, 3.0, 11.0, 14.0, 18.0, 40.0])
+        world.at(world.now + random.uniform(5.0, 60.0), trouble)
 
-    world.at(chance.uniform(5.0, 60.0), trouble)
+    world.at(random.uniform(5.0, 60.0), trouble)
     world.run(LIFE_S)
     for process in world.processes:
         process.bury()
@@ -329,7 +329,7 @@ def test_no_write_takes_effect_under_the_reign_of_another(seed: int, processes: 
 
 
 def test_the_worlds_are_not_so_bad_that_nothing_happens() -> None:
-    """LE-03: over some seeds there are many leaders, many hand-overs and many writes. Else the test above shows nothing."""
+    """LE-03: over some seeds there are many leaders, many hand-overs and many writes. If not, the test above shows nothing."""
     worlds = [history_of(seed) for seed in range(20)]
     reigns = [len({holder for _, holder in world.reigns}) for world in worlds]
     assert sum(reigns) > 60

@@ -12,17 +12,20 @@ import structlog
 from structlog.testing import capture_logs
 
 from fakes.metrics import FakeMetrics
+from fakes.source import FakeSource, expired, pod, running, settle
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client.errors import ConnectError
+from tfjob_operator.api.core import PODS
 from tfjob_operator.controller.manager import Controller, RequeueError
 from tfjob_operator.controller.manager.metrics import ERRORS, PANICS, RECONCILES
+from tfjob_operator.informers import SharedIndexInformer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 
 class Kettles:
-    """A sync that fails a number of times, by the key; it notes when it was called."""
+    """A sync that raises the errors listed for a key, one a call, and records when it was called."""
 
     def __init__(self) -> None:
         self.failures: dict[str, list[Exception]] = {}
@@ -69,7 +72,7 @@ async def test_what_fails_is_tried_again_later_and_later(kettles: Kettles) -> No
 
 
 async def test_a_stale_view_is_looked_at_again_and_is_no_failure(kettles: Kettles) -> None:
-    """The cache is behind; an operator need not know."""
+    """The cache is behind; an administrator need not know."""
     kettles.failures["a"] = [RequeueError("it has changed")]
     kettles.controller.queue.add("a")
     with capture_logs() as lines:
@@ -128,3 +131,29 @@ async def test_a_controller_does_first_what_is_to_be_done_when_it_starts() -> No
     assert done == ["a", "begun"]
     controller.queue.shut_down()
     await running
+
+
+async def test_what_changes_in_a_watched_informer_is_synced_by_its_key(kettles: Kettles) -> None:
+    """SI-01, SI-11: adds, changes and deletions, also one that no watch has seen; by the key that the controller chooses."""
+    source = FakeSource(pod("a"), pod("b"))
+    informer = SharedIndexInformer(source, PODS, random=lambda: 0.0)
+    kettles.controller.watch(informer, lambda item: f"of-{item.metadata.name}")
+    async with running(informer.run()), at_work(kettles):
+        await settle()
+        source.modify(pod("a"))
+        source.delete("ns/b", notify=False)
+        source.end_watches(expired())
+        await asyncio.sleep(60.0)
+    assert {key: len(times) for key, times in kettles.synced.items()} == {"of-a": 2, "of-b": 2}
+
+
+async def test_the_first_list_of_a_watched_informer_waits_for_what_changes(kettles: Kettles) -> None:
+    """PQ-04."""
+    source = FakeSource(pod("a"))
+    informer = SharedIndexInformer(source, PODS, random=lambda: 0.0)
+    kettles.controller.watch(informer, lambda item: item.metadata.name)
+    async with running(informer.run()):
+        await settle()
+        source.add(pod("b"))
+        await settle()
+        assert [await kettles.controller.queue.get(), await kettles.controller.queue.get()] == ["b", "a"]

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fakes.virtual_loop import VirtualClock
-from hack.examples.mirror import CONFIG_MAPS, ConfigMap, Mirror
+from hack.examples.mirror import ConfigMap, Mirror
 from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.core import CONFIG_MAPS
 from tfjob_operator.controller.manager import Controller, Manager
 from tfjob_operator.controller.manager.metrics import STUCK_S
 from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedInformerFactory
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Probes:
-    """In place of a page server: keeps the checks while they are served."""
+    """Stands in for the page server: holds the checks while they are served."""
 
     def __init__(self) -> None:
         self.healthz: Mapping[str, Check] = {}
@@ -92,7 +93,7 @@ async def test_two_controllers_share_informers_and_end_together(bench: Bench) ->
 
 
 async def test_one_controller_that_is_stuck_makes_the_process_unhealthy(bench: Bench) -> None:
-    """LE-13: the others may work on; the kubelet is told which number of workers hangs."""
+    """LE-13: the others may go on working; the probe reports how many workers hang."""
 
     async def hang(_: str) -> None:
         await asyncio.get_running_loop().create_future()
@@ -113,7 +114,7 @@ async def test_one_controller_that_is_stuck_makes_the_process_unhealthy(bench: B
 
 
 async def test_what_runs_beside_begins_before_the_caches_are_filled_and_ends_at_the_end(bench: Bench) -> None:
-    """A look at the CRD, the lag of the loop: they serve nobody who waits for them."""
+    """The check of the CRD, say, or the measurement of the loop's lag: nothing waits for them."""
     ended: list[str] = []
 
     async def look() -> None:

@@ -1,4 +1,4 @@
-"""The three pages and the conversations that carry them, without a socket; `test/integration/test_process.py` has one."""
+"""The three pages and the HTTP by which they are read, without a socket; `test/integration/test_process.py` uses one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Reply(NamedTuple):
-    """An answer as a client reads it."""
+    """A response as a client reads it."""
 
     status: int
     headers: dict[str, str]
@@ -26,7 +26,7 @@ class Reply(NamedTuple):
 
 
 class Line(asyncio.Transport):
-    """A connection whose other side notes what it reads."""
+    """A connection that records what is written to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,8 +80,8 @@ def test_metrics_come_in_the_format_that_they_claim() -> None:
     assert b"# TYPE process_cpu_seconds_total counter" in answer.body
 
 
-def test_a_bug_in_a_page_is_told_and_answered() -> None:
-    """D11: what strangers send is told nowhere, what is ours is."""
+def test_a_bug_in_a_page_is_logged_and_is_a_500() -> None:
+    """D11: malformed requests of strangers are not logged, the operator's own errors are."""
 
     def broken() -> str | None:
         raise ZeroDivisionError
@@ -96,21 +96,21 @@ def test_a_bug_in_a_page_is_told_and_answered() -> None:
     ("method", "path", "status"), [("POST", "/metrics", 405), ("DELETE", "/healthz", 405), ("GET", "/debug", 404)]
 )
 def test_there_is_nothing_else(method: str, path: str, status: int) -> None:
-    """No other method and no other page: nobody is asked who he is here."""
+    """There is no authentication, so there is no other method and no other page."""
     answer = ask(path, method=method)
     assert answer.status == status
     assert ("Allow" in answer.headers) == (status == 405)
 
 
 def test_a_head_request_gets_no_body() -> None:
-    """Its length is told all the same."""
+    """Its Content-Length is sent all the same."""
     answer = ask("/healthz", method="HEAD")
     assert (answer.status, answer.headers["Content-Length"], answer.body) == (200, "2", b"")
 
 
 @pytest.mark.parametrize("path", ["/healthz?verbose", "http://here:8443/healthz", "//healthz/../healthz"])
 def test_a_path_is_taken_out_of_what_is_around_it(path: str) -> None:
-    """A query is nobody's; a proxy sends the whole URL; nothing is resolved."""
+    """A query is ignored; a proxy sends the whole URL; `..` is not resolved."""
     assert ask(path).status == (404 if ".." in path else 200)
 
 
@@ -134,14 +134,14 @@ def test_what_is_no_request_for_a_page_is_refused_and_told_nowhere(text: bytes) 
 
 
 def test_a_request_may_come_in_pieces_and_carry_what_nobody_asked_for() -> None:
-    """Byte by byte, with a body, wanting another protocol: there is one answer, when it is there to the end."""
+    """Byte by byte, with a body, asking for another protocol: there is one response, once the request is complete."""
     text = b"GET /healthz HTTP/1.1\r\nHost: here\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 3\r\n\r\nabc"
     pieces = [text[at : at + 1] for at in range(len(text))]
     assert talk(*pieces[:-4]).sent == b""
     assert talk(*pieces).sent.count(b"HTTP/1.1 200 OK") == 1
 
 
-def test_one_connection_has_one_answer() -> None:
+def test_one_connection_has_one_response() -> None:
     """Whoever sends two requests at once must ask again for the second."""
     two = b"GET /healthz HTTP/1.1\r\nHost: here\r\n\r\n" * 2
     line = talk(two, two)

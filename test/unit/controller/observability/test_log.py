@@ -27,7 +27,7 @@ def _restored() -> Iterator[None]:
 
 
 def crash() -> None:
-    """Fail with a secret at hand."""
+    """Raise ValueError with a secret in a local variable."""
     token = "hush" + "-hush"
     raise ValueError(len(token))
 
@@ -97,7 +97,7 @@ def test_whatever_a_field_tells_is_cut_and_cleaned(json_format: bool, capsys: py
 
 
 def test_numbers_stay_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever reads the log reckons with them."""
+    """Programs that read the log calculate with them."""
     configure_logging(json_format=True)
     structlog.get_logger().info("handler_slow", seconds=0.5, delivered=3, sure=True, why=None)
     line = json.loads(capsys.readouterr().err)

@@ -12,7 +12,7 @@ from tfjob_operator.controller.observability.metrics import PrometheusMetrics, n
 
 
 class LateClock(VirtualClock):
-    """A clock on which so many seconds more have passed when a sleep is over."""
+    """A clock that is `late_s` seconds ahead of the loop."""
 
     def __init__(self) -> None:
         self.late_s = 0.0

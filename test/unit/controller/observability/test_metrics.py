@@ -18,11 +18,11 @@ from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.events import Drop
 from tfjob_operator.controller.events.drops import Drops
+from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.manager.metrics import STUCK_S, ReconcileMetrics
 from tfjob_operator.controller.observability.loop_lag import LoopLag
 from tfjob_operator.controller.observability.metrics import PrometheusMetrics, exposition, new_registry
 from tfjob_operator.controller.options import ElectionOptions, Options
-from tfjob_operator.controller.tfjob.metrics import JobMetrics
 from tfjob_operator.workqueue import NO_METRICS, Queue
 from tfjob_operator.workqueue import metrics as queue_names
 
@@ -110,7 +110,7 @@ def test_requests_are_there_at_zero_and_then_counted() -> None:
     metrics = RequestMetrics(PrometheusMetrics(registry), "api:6443")
     page = Page(registry)
     for method in METHODS:
-        for code in ("409", "500", request_names.NO_ANSWER):
+        for code in ("409", "500", request_names.NO_RESPONSE):
             assert page.value("rest_client_requests_total", method=method, code=code, host="api:6443") == 0.0
         for metric in request_names.HISTOGRAMS:
             assert page.value(f"{metric.name}_count", verb=method, host="api:6443") == 0.0
@@ -153,7 +153,7 @@ def test_jobs_are_counted_in_both_families() -> None:
 
 
 def test_reconciles_are_counted_by_how_they_ended() -> None:
-    """A12: a crash is an error, and counted as a crash besides."""
+    """A12: a crash counts as an error, and as a panic as well."""
     registry = new_registry()
     reconciles = ReconcileMetrics(PrometheusMetrics(registry), "tfjob", workers=3, clock=FakeClock())
     for result in ("success", "error", "requeue"):
@@ -214,7 +214,7 @@ def an_operator(registry: CollectorRegistry) -> Manager:
 
 
 async def test_the_leader_says_so() -> None:
-    """Asked at the scrape."""
+    """The gauge is read at the scrape."""
     registry = new_registry()
     manager = an_operator(registry)
     assert Page(registry)["tf_operator_is_leader"] == 0.0

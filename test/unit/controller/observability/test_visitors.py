@@ -1,4 +1,4 @@
-"""Who may stay how long, and how many, told to transports that are none."""
+"""How long a connection may last, and how many there may be, on fake transports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Line(asyncio.Transport):
 
 
 class Server(asyncio.Protocol):
-    """Notes what it is told."""
+    """A protocol that records its callbacks."""
 
     def __init__(self) -> None:
         self.told: list[object] = []
@@ -58,7 +58,7 @@ def visit(visitors: Visitors) -> tuple[asyncio.Protocol, Line]:
 
 
 async def test_the_server_is_told_all_that_a_connection_tells() -> None:
-    """D11: the limits are around it, and change nothing in between."""
+    """D11: the wrapper that enforces the limits passes every callback on unchanged."""
     server = Server()
     protocol, line = visit(Visitors(lambda: server))
     protocol.data_received(b"GET")
@@ -71,7 +71,7 @@ async def test_the_server_is_told_all_that_a_connection_tells() -> None:
 
 
 async def test_nobody_stays_longer_than_a_visit_takes() -> None:
-    """D11: whatever he sends or does not read meanwhile."""
+    """D11: whatever the client sends, or does not read, meanwhile."""
     protocol, line = visit(Visitors(Server))
     for _ in range(100):
         await asyncio.sleep(VISIT_S / 50)
@@ -80,7 +80,7 @@ async def test_nobody_stays_longer_than_a_visit_takes() -> None:
 
 
 async def test_a_visitor_that_has_left_is_not_closed_again() -> None:
-    """D11: nor does he count any more."""
+    """D11: nor is it counted any more."""
     visitors = Visitors(Server)
     for _ in range(3 * MOST):
         protocol, line = visit(visitors)
@@ -101,7 +101,7 @@ async def test_when_there_are_too_many_the_oldest_goes() -> None:
 
 
 async def test_who_is_being_answered_when_the_server_ends_has_a_moment_for_it() -> None:
-    """A scrape that was answered is not cut off; who has asked nothing yet is not waited for."""
+    """A scrape that was answered is not cut off; a client that has asked nothing yet is not waited for."""
     visitors = Visitors(Server)
     (_, idle), (quick, served), (_, stuck) = (visit(visitors) for _ in range(3))
     served.closing = stuck.closing = True

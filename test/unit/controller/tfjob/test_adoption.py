@@ -14,13 +14,13 @@ from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey, Service, index_orphans
+from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.tfjob.adoption import Adoptions, RefManager
 from tfjob_operator.controller.tfjob.build.labels import labels_of
-from tfjob_operator.controller.tfjob.children import ChildLabels, Pod, ReplicaKey, Service, index_orphans
 from tfjob_operator.controller.tfjob.confirmation import StaleViewError
 from tfjob_operator.controller.tfjob.decide.claims import claims
 from tfjob_operator.controller.tfjob.delays import FIRST_DELAY_S, LONGEST_DELAY_S, Delays
-from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.job_events import JobEvents
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ PREFIXED_JOB = c.LABEL_PREFIX + c.LABEL_JOB_NAME
 
 
 def read(labels: Mapping[str, str]) -> ChildLabels:
-    """What is decoded of these labels."""
+    """Decode these labels."""
     return msgspec.convert(labels, ChildLabels)
 
 
@@ -54,7 +54,7 @@ def labelled(child: Pod, **labels: str | None) -> Pod:
 
 
 def claim(owned: list[Pod], orphans: list[Pod]) -> tuple[Pod, ...]:
-    """What is claimed for the job."""
+    """Return the children that are claimed for the job."""
     return claims("mnist", owned, orphans)
 
 
@@ -80,7 +80,7 @@ def test_an_orphan_that_matches_is_adopted() -> None:
     ids=["group", "no group", "job", "prefixed job", "operator", "index", "type", "leaving", "no labels"],
 )
 def test_an_orphan_that_does_not_match_or_leaves_is_left_alone(orphan: Pod) -> None:
-    """RM-01: all labels must say so, and it must be going to stay."""
+    """RM-01: all its labels must match, and it must not be terminating."""
     assert claim([], [orphan]) == ()
 
 
@@ -114,7 +114,7 @@ def test_a_child_whose_labels_deny_the_job_still_holds_its_place(child: Pod) -> 
 
 
 def test_a_pod_that_has_ended_is_not_adopted() -> None:
-    """D15: what an earlier job's pods have come to is not the outcome of a new one."""
+    """D15: how the pods of an earlier job ended is not the outcome of a new one."""
     for phase, code in (("Succeeded", 0), ("Failed", 1), ("Running", 0)):
         meta = worker(0, orphan=True).metadata
         ended = msgspec.structs.replace(pod(c.WORKER, 0, phase, code), metadata=meta)
@@ -122,12 +122,12 @@ def test_a_pod_that_has_ended_is_not_adopted() -> None:
 
 
 def test_an_orphan_whose_name_is_that_of_another_replica_is_not_adopted() -> None:
-    """U9: it would not be what its labels say."""
+    """U9: its name and its labels would stand for different replicas."""
     assert claim([], [worker(0, orphan=True, name="mnist-worker-1")]) == ()
 
 
 def test_a_service_is_adopted_under_the_name_of_its_replica_alone() -> None:
-    """By no other is its pod looked for."""
+    """The job's pods look for each other under no other name."""
     meta = worker(0, orphan=True).metadata
     named = Service(metadata=meta)
     copy = Service(metadata=msgspec.structs.replace(meta, name="copy"))
@@ -136,14 +136,14 @@ def test_a_service_is_adopted_under_the_name_of_its_replica_alone() -> None:
 
 
 def test_children_with_one_family_of_labels_stay() -> None:
-    """Other operators for TFJob set but one of the two; taking over from them must not cost a job its pods."""
+    """Other operators for TFJob set only one of the two; taking over from them must not cost a job its pods."""
     short = labelled(worker(0), __job_name=None, __replica_type=None, __replica_index=None)
     prefixed = labelled(worker(1), job_name=None, replica_type=None, replica_index=None, group_name=None)
     assert claim([short, prefixed], []) == ()
 
 
 def test_the_index_holds_orphans_under_the_job_that_their_labels_name() -> None:
-    """And nothing that is controlled by anybody, so that it is empty in most clusters."""
+    """And nothing that has a controller, so it is empty in most clusters."""
     assert index_orphans(worker(0, orphan=True)) == ("ns/mnist",)
     assert index_orphans(worker(0)) == ()
     assert index_orphans(worker(0, orphan=True, labels=None)) == ()
@@ -162,7 +162,7 @@ class AdoptionHarness:
         self.refusal: ApiError | None = None
 
     async def adopt(self, *children: Pod | Service) -> Adoptions:
-        """Adopt."""
+        """Adopt these children for the job."""
         return await self.manager.adopt(JOB, children, self._confirm)
 
     async def _confirm(self) -> None:
@@ -219,9 +219,9 @@ async def test_an_adoption_is_expected_until_the_cache_has_seen_it() -> None:
 
 
 async def test_nothing_is_adopted_when_the_job_is_not_what_the_cache_shows() -> None:
-    """RM-02, TestGetPodsForJobNoAdoptIfBeingDeletedRace: deleted, or another of that name, while we looked.
+    """RM-02, TestGetPodsForJobNoAdoptIfBeingDeletedRace: it was deleted, or replaced by another of that name.
 
-    Invariant: "Nothing is adopted before the job itself was read from the server"
+    Invariant: "Nothing is adopted before the job itself was read from the API server"
     """
     world = AdoptionHarness()
     world.refusal = StaleViewError("the job is gone")
@@ -246,7 +246,7 @@ ADOPT = ("patch", "pods", "mnist-worker-0")
     ("error", "told"), [((InvalidError, 422), 1), ((ConflictError, 409), 1), ((ForbiddenError, 403), 2)]
 )
 async def test_an_adoption_that_fails_costs_an_event_and_is_tried_again_later(error: Any, told: int) -> None:
-    """D14, RM-03, TestPatchPodFails: the others are adopted. Another was faster, perhaps: no news at once."""
+    """D14, RM-03, TestPatchPodFails: the others are adopted. After a 409 or 422 no event at once: another may be faster."""
     world = AdoptionHarness()
     world.client.fail[ADOPT] = status_error(*error)
     both = worker(0, orphan=True), worker(1, orphan=True)
@@ -264,7 +264,7 @@ async def test_an_adoption_that_fails_costs_an_event_and_is_tried_again_later(er
 
 
 async def test_an_adoption_that_fails_for_ever_is_tried_every_five_minutes_at_last() -> None:
-    """D14: neither given up nor a load."""
+    """D14: it is not given up, and causes little load."""
     world = AdoptionHarness()
     world.client.fail[ADOPT] = status_error(ForbiddenError, 403)
     left = worker(0, orphan=True)

@@ -6,8 +6,9 @@ import pytest
 
 from fakes.clock import FakeClock
 from tfjob_operator.api.meta import ObjectMeta
-from tfjob_operator.controller.tfjob.blocked import TOLD_FOR_S, BlockedChildren
-from tfjob_operator.controller.tfjob.children import ReplicaKey, owner_key
+from tfjob_operator.api.owners import owner_key
+from tfjob_operator.controller.jobs.children import ReplicaKey
+from tfjob_operator.controller.tfjob.blocked import REPEAT_AFTER_S, BlockedChildren
 from tfjob_operator.controller.tfjob.decide.actions import Plan
 from tfjob_operator.controller.tfjob.delays import FIRST_DELAY_S, LONGEST_DELAY_S, Delays
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter
@@ -20,7 +21,7 @@ PLAN = Plan(create_services=(PS, *WORKERS), create_pods=(PS, *WORKERS))
 
 
 def names(plan: Plan) -> list[str]:
-    """Of which replicas something is to be created."""
+    """Return the names of the replicas for which something is to be created."""
     assert plan.create_services == plan.create_pods
     return [slot.name for slot in plan.create_pods]
 
@@ -45,7 +46,7 @@ def test_a_replica_that_was_refused_waits_longer_each_time_and_the_others_do_not
 
 
 def test_types_of_which_nothing_was_refused_come_first() -> None:
-    """U2: a policy that refuses parameter servers ends the batch; the workers are not to pay for it."""
+    """U2: a policy that refuses parameter servers ends the batch; it must not delay the workers."""
     clock = FakeClock()
     blocked = BlockedChildren(clock, Delays(clock))
     blocked.refused(META, "mnist-ps-0")
@@ -66,17 +67,17 @@ def test_a_name_that_becomes_free_is_taken_at_once() -> None:
     assert blocked.next_due_in_s(META) == pytest.approx(FIRST_DELAY_S)
 
 
-def test_the_same_news_of_a_child_is_told_once_in_ten_minutes() -> None:
-    """U2: it was told 13 times in 30 s."""
+def test_the_same_news_of_a_child_is_reported_once_in_ten_minutes() -> None:
+    """U2: it used to be reported 13 times in 30 s."""
     clock = FakeClock()
     blocked = BlockedChildren(clock, Delays(clock))
     assert blocked.is_news(META, "mnist-worker-0", "it is web's")
     assert blocked.is_news(META, "mnist-worker-1", "it is web's")
-    clock.step(TOLD_FOR_S - 1)
+    clock.step(REPEAT_AFTER_S - 1)
     assert not blocked.is_news(META, "mnist-worker-0", "it is web's")
     assert blocked.is_news(META, "mnist-worker-0", "it is mail's")
     assert not blocked.is_news(META, "mnist-worker-0", "it is mail's")
-    clock.step(TOLD_FOR_S)
+    clock.step(REPEAT_AFTER_S)
     assert blocked.is_news(META, "mnist-worker-0", "it is mail's")
 
 
@@ -92,7 +93,7 @@ def test_nothing_is_kept_of_what_is_created_or_gone() -> None:
     assert blocked.is_news(META, "mnist-worker-0", "taken")
     blocked.refused(AGAIN, "mnist-worker-2")
     assert "mnist-worker-1" in names(blocked.due(AGAIN, PLAN))
-    blocked.forget(META)  # of the earlier life; the news of its deletion may come late
+    blocked.forget(META)  # the earlier job of this name; the event of its deletion may come late
     assert "mnist-worker-2" not in names(blocked.due(AGAIN, PLAN))
     blocked.forget(AGAIN)
     assert all(not limiter.num_requeues((owner_key(meta), slot.name)) for meta in (META, AGAIN) for slot in WORKERS)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fakes.api import FakeClient, status_error
-from fakes.transport import Answer, FakeTransport, refusal
+from fakes.transport import FakeResponse, FakeTransport, refusal
 from tfjob_operator.api.client import Request, Response, RestClient
 from tfjob_operator.api.client.errors import NotFoundError
 from tfjob_operator.api.client.http import OnLeave, unchanged
@@ -28,7 +28,7 @@ async def test_a_pod_is_confirmed_by_its_uid(uid: str | None, there: bool) -> No
 
 
 class SlowServer:
-    """Has each pod that is asked for, but those in `missing`; takes a second for each."""
+    """Has every pod except those in `missing`; takes a second for each response."""
 
     def __init__(self, missing: frozenset[str] = frozenset()) -> None:
         self.missing = missing
@@ -43,12 +43,14 @@ class SlowServer:
         await asyncio.sleep(1.0)
         self.in_work -= 1
         found = name not in self.missing
-        answer = Answer(body=msgspec.json.encode({"metadata": {"uid": name}})) if found else refusal(404, "NotFound")
+        answer = (
+            FakeResponse(body=msgspec.json.encode({"metadata": {"uid": name}})) if found else refusal(404, "NotFound")
+        )
         return await FakeTransport(answer).send(request)
 
 
 async def test_five_hundred_restarts_are_confirmed_in_thirty_round_trips() -> None:
-    """D22: the status of a job whose nodes were restarted waited for five hundred; and sixteen at a time flood nobody."""
+    """D22: the status of a job whose nodes were restarted used to wait for five hundred. Sixteen at a time flood no server."""
     server = SlowServer()
     names = [f"mnist-worker-{index}" for index in range(500)]
     began = asyncio.get_running_loop().time()

@@ -21,11 +21,12 @@ from tfjob_operator.api.client.errors import (
     NotFoundError,
 )
 from tfjob_operator.api.core import PodCondition
+from tfjob_operator.api.owners import OWNER_INDEX
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus
+from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX
+from tfjob_operator.controller.jobs.window import COUNTER_WINDOW_S, START_WINDOW_S
 from tfjob_operator.controller.manager import Controller
-from tfjob_operator.controller.tfjob.children import CHILD_INDEXERS, ORPHAN_INDEX, OWNER_INDEX
 from tfjob_operator.controller.tfjob.confirmation import StaleViewError
-from tfjob_operator.controller.tfjob.window import COUNTER_WINDOW_S, START_WINDOW_S
 from tfjob_operator.informers import Indexer, Tombstone
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ async def test_a_first_sync_writes_the_status_and_then_creates_children() -> Non
 
 
 async def untouched_job_behind(others: int) -> ControllerHarness:
-    """A job that appeared in our time in office, and other jobs in the queue."""
+    """A job that appeared in this leadership term, and other jobs in the queue."""
     world = ControllerHarness(alone=True)
     assert world.leadership_term is not None
     world.client.list_version = "40"
@@ -63,7 +64,7 @@ async def untouched_job_behind(others: int) -> ControllerHarness:
 
 
 async def test_in_a_burst_of_jobs_pods_come_before_the_first_status() -> None:
-    """A status write costs the server as much as two pods; the pods come first, and Running is said along with it."""
+    """A status write costs the server as much as two pods; the pods come first, and the first status already says Running."""
     world = await untouched_job_behind(1)
     await world.sync()
     assert world.taken() == [("create", "services", "mnist-worker-0"), ("create", "pods", "mnist-worker-0")]
@@ -107,7 +108,7 @@ async def test_alone_in_the_queue_a_job_says_at_once_that_it_is_created() -> Non
 
 
 async def test_in_a_burst_the_status_of_an_end_a_restart_or_a_suspension_is_written_at_once() -> None:
-    """What rests on them must not happen before they are written."""
+    """What depends on such a status must not happen before it is written."""
     world = await untouched_job_behind(1)
     world.pods.put(pod("Worker", 0, "Succeeded", 0))
     world.services.put(service("Worker", 0))
@@ -116,7 +117,7 @@ async def test_in_a_burst_the_status_of_an_end_a_restart_or_a_suspension_is_writ
 
 
 async def test_only_the_first_act_on_an_untouched_job_needs_no_confirmation() -> None:
-    """Found by the small worlds ("in office, made again"): pods of a job that is gone were made as fast as they went.
+    """Found by the model checker ("in office, made again"): pods of a deleted job were made again as fast as they went.
 
     Invariant: "No child is created or deleted on a view that is not confirmed"
     """
@@ -133,8 +134,8 @@ async def test_only_the_first_act_on_an_untouched_job_needs_no_confirmation() ->
     assert [verb for verb, *_ in world.taken()] == ["patch status", "get"]
 
 
-async def test_after_a_write_whose_answer_was_lost_a_job_is_no_longer_untouched() -> None:
-    """It may bear a status by now, and somebody may have edited it on that ground."""
+async def test_after_a_write_whose_response_was_lost_a_job_is_no_longer_untouched() -> None:
+    """It may have a status by now, and somebody may have edited the job because of that."""
     world = await untouched_job_behind(0)
     world.client.fail[STATUS] = ConnectionLostError("reset")
     with pytest.raises(ConnectionLostError):
@@ -161,7 +162,7 @@ async def test_a_view_that_is_out_of_date_makes_no_pods() -> None:
 
 @pytest.mark.parametrize("version", ["2", "3", None])
 async def test_a_pod_is_made_again_only_on_a_view_that_was_looked_at(version: str | None) -> None:
-    """Where the status says all already there is no write to confirm the view, so the server is asked."""
+    """Where the status is up to date there is no write that confirms the view, so the job is read."""
     world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER))
     await world.sync()
@@ -217,9 +218,9 @@ async def test_a_sync_between_a_write_and_its_arrival_in_the_cache_writes_nothin
 
 
 async def test_the_end_of_a_job_is_cleaned_up_after_it_was_written() -> None:
-    """First the status, and only in a later sync the deletes that rest on it.
+    """First the status, and only in a later sync the deletes that depend on it.
 
-    Invariant: "What a delete destroys the evidence of is in the status before"
+    Invariant: "The status says what a delete destroys the evidence of, before the delete"
     """
     world = ControllerHarness()
     world.jobs.put(job({"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(1)}}))
@@ -259,7 +260,7 @@ async def test_counters_wait_for_each_other_and_conditions_wait_for_nothing() ->
 
 
 async def started_one_by_one() -> ControllerHarness:
-    """A job whose first worker runs, as its status says, and the second one just now."""
+    """A job whose first worker runs, as its status says, and whose second worker has just started."""
     world = ControllerHarness()
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(4)}, "successPolicy": "AllWorkers"}))
     for index in range(4):
@@ -276,7 +277,7 @@ async def started_one_by_one() -> ControllerHarness:
 
 
 async def test_the_counters_say_within_a_second_that_pods_have_started() -> None:
-    """U12: it took five, in which `kubectl get` showed one active worker of four."""
+    """U12: it used to take five, in which `kubectl get` showed one active worker of four."""
     world = await started_one_by_one()
     for index in (2, 3):
         await world.sync()
@@ -310,7 +311,7 @@ async def test_in_a_burst_pods_that_start_one_after_the_other_are_written_once()
 
 
 async def test_a_replica_whose_name_is_taken_waits_without_a_call_whatever_wakes_its_job() -> None:
-    """U2: FailedCreateService came 13 times in 30 s; pods that start wake the job, and are no reason to ask again."""
+    """U2: FailedCreateService came 13 times in 30 s; pods that start wake the job, and are no reason to try again."""
     world = ControllerHarness()
     create = ("create", "services", "mnist-worker-1")
     world.client.fail[create] = status_error(AlreadyExistsError, 409)
@@ -363,9 +364,9 @@ async def test_what_was_seen_counts_although_it_is_not_written_yet() -> None:
 
 
 async def test_what_waits_to_be_written_takes_nothing_back_that_the_server_knows() -> None:
-    """B42: a write whose answer was lost had told of a success more than what was still waiting; its pod is gone by now.
+    """B42: a write whose response was lost had one success more than what waits to be written; its pod is gone by now.
 
-    The simulated world found that the older memory won (seed 1008).
+    The simulation found that the older memory won (seed 1008).
     """
     world = ControllerHarness()
     spec = {"tfReplicaSpecs": {"Worker": replica(3, "OnFailure")}, "successPolicy": "AllWorkers"}
@@ -398,7 +399,7 @@ async def test_what_waits_to_be_written_takes_nothing_back_that_the_server_knows
 async def test_a_child_that_is_never_seen_holds_its_job_up_for_five_minutes_and_no_longer() -> None:
     """EX-02: a pod that was deleted again between two watches sends no event, so the job must wake by itself.
 
-    The simulated world found a job that stood still for ever (seed 44).
+    The simulation found a job that stood still for ever (seed 44).
     """
     world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER))
@@ -417,7 +418,7 @@ async def test_a_child_that_is_never_seen_holds_its_job_up_for_five_minutes_and_
 
 @pytest.mark.parametrize("uid", ["uid-mnist-worker-0", "the-next"])
 async def test_a_restart_is_counted_of_another_pod_only_when_that_is_there(uid: str) -> None:
-    """B36: on an old view of the pods it may be one whose restarts are on record already, as a part of the sum.
+    """B36: in an old view of the pods it may be one whose restarts are part of the recorded sum already.
 
     Invariant: "No restart is newly counted of a pod that the server does not have"
     """
@@ -437,7 +438,7 @@ async def test_a_restart_is_counted_of_another_pod_only_when_that_is_there(uid: 
 
 
 async def test_a_restart_in_place_is_written_though_no_counter_moved() -> None:
-    """B36: backoffLimit rests on it."""
+    """B36: backoffLimit depends on it."""
     world = ControllerHarness()
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1, "OnFailure")}}))
     world.pods.put(pod("Worker", 0))
@@ -454,7 +455,7 @@ async def test_a_restart_in_place_is_written_though_no_counter_moved() -> None:
 
 
 async def test_a_deadline_wakes_the_job_by_itself() -> None:
-    """B46: no pod says a word, and the job fails within two seconds of its deadline."""
+    """B46: without an event of any pod the job fails within two seconds of its deadline."""
     world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER | {"runPolicy": {"activeDeadlineSeconds": 30}}))
     workers = asyncio.create_task(world.workers.run())
@@ -472,7 +473,7 @@ async def test_a_deadline_wakes_the_job_by_itself() -> None:
 
 
 async def test_a_job_is_deleted_when_its_ttl_is_over() -> None:
-    """B45, B48: at the moment itself, by UID, and its children go with it."""
+    """B45, B48: at that moment, by UID, and its children are deleted with it."""
     world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER | {"runPolicy": {"ttlSecondsAfterFinished": 60}}))
     world.pods.put(pod("Worker", 0, "Succeeded", 0))
@@ -494,8 +495,8 @@ async def test_a_job_is_deleted_when_its_ttl_is_over() -> None:
     await workers
 
 
-async def test_a_success_whose_write_lost_its_answer_is_not_forgotten_again() -> None:
-    """B42: counters waited to be written; then an end was, but the answer was lost. What waited must not undo the end."""
+async def test_a_success_whose_write_lost_its_response_is_not_forgotten_again() -> None:
+    """B42: while counters waited to be written, an end was, but the response was lost. What waited must not undo the end."""
     world = ControllerHarness()
     world.jobs.put(job({"tfReplicaSpecs": {"Chief": replica(1), "Worker": replica(1)}}))
     for kind in ("Chief", "Worker"):
@@ -518,7 +519,7 @@ async def test_a_success_whose_write_lost_its_answer_is_not_forgotten_again() ->
 
 
 async def test_what_an_earlier_life_of_the_operator_has_written_is_not_undone() -> None:
-    """B42: a new life begins on an old view, and counters wait; then the view shows what the earlier one wrote at its end."""
+    """B42: a new process begins with an old view, and counters wait; then the view shows what the earlier one wrote last."""
     world = ControllerHarness()
     tfjob = job({"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"})
     for place in (0, 1):
@@ -582,7 +583,7 @@ async def test_a_deadline_in_centuries_is_waited_for_like_any_other() -> None:
 async def test_what_is_to_go_goes_also_when_nothing_can_be_created() -> None:
     """The surplus replicas may be what uses up the quota that the new one waits for.
 
-    Invariant: "A create that fails keeps no delete waiting"
+    Invariant: "A failed create delays no delete"
     """
     world = ControllerHarness()
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(1), "Evaluator": replica(1)}}))
@@ -614,7 +615,7 @@ async def test_a_job_whose_pod_is_refused_as_invalid_fails_and_keeps_no_children
 
 
 async def test_a_first_status_that_waits_is_not_lost_when_a_pod_is_refused() -> None:
-    """Found by the small worlds ("in office, with much to do"): the job had failed without ever having been created."""
+    """Found by the model checker ("in office, with much to do"): the job had failed without ever having been created."""
     world = await untouched_job_behind(1)
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(InvalidError, 422, "args: must be strings")
     await world.sync()
@@ -679,7 +680,7 @@ async def test_a_deletion_that_nobody_saw_counts_like_one_that_was_seen() -> Non
 
 
 async def test_a_child_that_changes_wakes_its_job() -> None:
-    """By name, also when it is an earlier job's: its going may be what the new one waits for (B12)."""
+    """By name, also when it is an earlier job's: its deletion may be what the new job waits for (B12)."""
     world = ControllerHarness()
     child = pod("Worker", 0)
     world.pods.put(child)
@@ -703,7 +704,7 @@ async def test_a_sync_that_fails_is_tried_again_and_harms_no_other_job() -> None
         del world.client.fail[STATUS]
         await asyncio.sleep(10)
         world.taken()
-        await asyncio.sleep(280)  # the children are never seen, which is borne for five minutes (EX-02)
+        await asyncio.sleep(280)  # the children are never seen, which is tolerated for five minutes (EX-02)
         assert world.taken() == []
         world.queue.shut_down()
         await workers
@@ -712,7 +713,7 @@ async def test_a_sync_that_fails_is_tried_again_and_harms_no_other_job() -> None
 async def test_a_job_that_keeps_changing_is_synced_by_one_worker_at_a_time(mocker: MockerFixture) -> None:
     """The others are idle meanwhile, and what has changed is seen by the sync that follows.
 
-    Invariant: "A key is in the hands of one worker at most"
+    Invariant: "A key is held by one worker at most"
     """
     world, patch = ControllerHarness(), FakeClient.patch
     at_once: list[int] = [0]
@@ -750,7 +751,7 @@ async def test_a_plan_is_carried_out_in_its_documented_order() -> None:
 
 
 async def test_a_first_status_that_waits_is_not_written_to_a_job_that_goes() -> None:
-    """Found by the simulated world: a status that held nothing but what is remembered, without a single condition."""
+    """Found by the simulation: a status was written with what is remembered and no condition at all."""
     world = await untouched_job_behind(1)
     await world.sync()
     world.taken()
@@ -761,7 +762,7 @@ async def test_a_first_status_that_waits_is_not_written_to_a_job_that_goes() -> 
 
 
 async def test_a_job_with_a_deletion_timestamp_is_left_alone() -> None:
-    """B14: the garbage collector has it."""
+    """B14: the garbage collector takes care of it."""
     world = ControllerHarness()
     world.jobs.put(job(ONE_WORKER, deletion_timestamp=EPOCH))
     await world.sync()
@@ -769,7 +770,7 @@ async def test_a_job_with_a_deletion_timestamp_is_left_alone() -> None:
 
 
 async def test_a_sync_reads_the_children_of_its_job_alone() -> None:
-    """B68: five thousand pods of others are never walked through; the indices by owner and of orphans are all that is asked."""
+    """B68: five thousand pods of other jobs are never iterated over; only the indices by owner and of orphans are read."""
 
     class Counting(Indexer[Any]):
         reads: ClassVar[list[str]] = []
@@ -819,7 +820,7 @@ async def test_a_job_that_another_controller_manages_is_not_written_to_even_when
 
 
 async def test_a_job_too_large_for_tf_config_fails_with_the_numbers_and_makes_nothing() -> None:
-    """U1: it would take the cluster down with pods that can not start."""
+    """U1: it would take the cluster down with pods that cannot start."""
     world = ControllerHarness()
     world.jobs.put(job({"tfReplicaSpecs": {"Worker": replica(9000)}}))
     await world.sync()

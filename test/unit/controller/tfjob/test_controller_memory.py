@@ -49,21 +49,21 @@ async def remembered(world: ControllerHarness, jobs: list[TFJob]) -> float:
 
 
 async def test_no_decoded_template_is_kept() -> None:
-    """D17: a job that lives costs less than its own specification beside the cache; decoded templates were 31 KB."""
+    """D17: beside the cache a running job costs less than the size of its specification; decoded templates were 31 KB."""
     jobs = [job(large_spec(), name=f"job-{number}", uid=f"uid-{number}") for number in range(JOBS)]
     assert len(jobs[0].spec) > 4500
     assert await remembered(ControllerHarness(), jobs) < 3000
 
 
 async def test_what_is_remembered_of_a_job_is_dropped_at_its_end() -> None:
-    """D17: a finished job costs no specification, and is cleaned up by the one that is read again."""
+    """D17: no specification is kept for a finished job; its clean-up decodes it again."""
     ended = JobStatus(conditions=(JobCondition(type=ConditionType.SUCCEEDED, status="True"),))
     jobs = [job(large_spec(), name=f"job-{number}", uid=f"uid-{number}", status=ended) for number in range(JOBS)]
     assert await remembered(ControllerHarness(), jobs) < 1500
 
 
 async def test_a_job_that_has_ended_is_still_known_as_ours() -> None:
-    """D17: its deletion is counted, and an edit of its clean-up policy is heeded, after its specification was dropped."""
+    """D17: its deletion is counted, and an edit of its clean-up policy takes effect, after its specification was dropped."""
     world = ControllerHarness()
     ended = JobStatus(conditions=(JobCondition(type=ConditionType.SUCCEEDED, status="True"),))
     spec = large_spec() | {"runPolicy": {"ttlSecondsAfterFinished": 100}}

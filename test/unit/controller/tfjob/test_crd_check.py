@@ -1,4 +1,4 @@
-"""The look at the CRD when the operator starts."""
+"""The check of the CRD when the operator starts."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from fakes.manifests import read_document
-from fakes.transport import Answer, FakeTransport, refusal
-from hack.crd_schema.__main__ import CRD
+from fakes.manifests import crd
+from fakes.transport import FakeResponse, FakeTransport, refusal
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectionLostError
+from tfjob_operator.api.v1.constants import OLDER_VERSIONS
 from tfjob_operator.controller.tfjob.crd_check import (
     AGAIN_S,
     OPENAPI_V2,
     OPENAPI_V3,
+    look_at_crd,
     missing_fields,
-    tell_of_missing_fields,
 )
 
-SCHEMA: dict[str, Any] = read_document(CRD)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+
+def status_schema() -> dict[str, Any]:
+    """What the CRD says of the status."""
+    found: dict[str, Any] = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    return found
+
+
 GO_OPERATORS: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -30,6 +36,19 @@ GO_OPERATORS: dict[str, Any] = {
     },
 }
 """The status of training-operator's CRD."""
+
+
+NOT_FOUND = FakeResponse(404, b"404 page not found")
+"""What an API server says of a path that it does not have."""
+
+
+def discovery(*resources: str) -> FakeResponse:
+    """What an API server says of a version of an API group."""
+    return FakeResponse(body=json.dumps({"resources": [{"name": name} for name in resources]}).encode())
+
+
+SERVED = [discovery("tfjobs", "tfjobs/status", "pytorchjobs")] * (1 + len(OLDER_VERSIONS))
+"""Responses by which all versions are served."""
 
 
 def document(status: dict[str, Any] | None, version: int = 3) -> bytes:
@@ -44,7 +63,7 @@ def document(status: dict[str, Any] | None, version: int = 3) -> bytes:
 
 def test_the_crd_of_this_version_lacks_nothing() -> None:
     """D3: also without the mark that it keeps unknown fields."""
-    status = SCHEMA["properties"]["status"]
+    status = status_schema()
     exact = {key: value for key, value in status.items() if not key.startswith("x-")}
     restarts = dict(exact["properties"]["restarts"]["items"])
     restarts.pop("x-kubernetes-preserve-unknown-fields")
@@ -64,7 +83,7 @@ def test_fields_that_another_operators_crd_lacks_are_named() -> None:
 
 def test_a_field_within_a_record_of_restarts_is_missed_too() -> None:
     """D3: an older CRD of ours lacked `stopped`."""
-    status = json.loads(json.dumps(SCHEMA["properties"]["status"]))
+    status = json.loads(json.dumps(status_schema()))
     for schema in (status, status["properties"]["restarts"]["items"]):
         del schema["x-kubernetes-preserve-unknown-fields"]
     del status["properties"]["restarts"]["items"]["properties"]["stopped"]
@@ -90,21 +109,24 @@ def test_a_document_without_tfjobs_says_nothing(body: bytes) -> None:
 async def test_an_old_api_server_is_asked_for_the_document_that_it_has() -> None:
     """D3: OpenAPI v3 came with Kubernetes 1.24."""
     transport = FakeTransport(
-        Answer(404, b"404 page not found"),  # what Kubernetes 1.20 says of a path that it does not have
-        Answer(body=document(GO_OPERATORS, version=2), headers={"Content-Type": "text/plain; charset=utf-8"}),
+        *SERVED,
+        NOT_FOUND,
+        FakeResponse(body=document(GO_OPERATORS, version=2), headers={"Content-Type": "text/plain; charset=utf-8"}),
     )
     with capture_logs() as logs:
-        await tell_of_missing_fields(RestClient(transport))
-    assert [request.path for request in transport.requests] == [OPENAPI_V3, OPENAPI_V2]
+        await look_at_crd(RestClient(transport))
+    assert [request.path for request in transport.requests][len(SERVED) :] == [OPENAPI_V3, OPENAPI_V2]
     (line,) = [line for line in logs if line["log_level"] == "error"]
     assert line["event"] == "crd_lacks_fields"
     assert "status.restarts" in line["fields"]
 
 
-@pytest.mark.parametrize("answer", [refusal(403, "Forbidden"), Answer(body=b"<h1>hello</h1>"), Answer(body=b"[]")])
-async def test_an_answer_that_tells_nothing_is_no_error(answer: Answer) -> None:
+@pytest.mark.parametrize(
+    "answer", [refusal(403, "Forbidden"), FakeResponse(body=b"<h1>hello</h1>"), FakeResponse(body=b"[]")]
+)
+async def test_a_response_that_tells_nothing_is_no_error(answer: FakeResponse) -> None:
     with capture_logs() as logs:
-        await tell_of_missing_fields(RestClient(FakeTransport(answer)))
+        await look_at_crd(RestClient(FakeTransport(answer)))
     assert [line["event"] for line in logs if line["log_level"] in {"warning", "error"}] == []
     assert [line["event"] for line in logs if line["log_level"] == "info"] == ["crd_not_checked"]
 
@@ -112,8 +134,34 @@ async def test_an_answer_that_tells_nothing_is_no_error(answer: Answer) -> None:
 async def test_an_api_server_that_is_away_is_asked_again_a_minute_later() -> None:
     """D3: the start does not wait for it."""
     lost = [ConnectionLostError("reset")] * 11  # a GET is tried again ten times
-    transport = FakeTransport(*lost, Answer(body=document(GO_OPERATORS)))
+    transport = FakeTransport(*lost, *SERVED, FakeResponse(body=document(GO_OPERATORS)))
     with capture_logs() as logs:
-        await tell_of_missing_fields(RestClient(transport))
+        await look_at_crd(RestClient(transport))
     assert [line["event"] for line in logs if line["log_level"] == "error"] == ["crd_lacks_fields"]
     assert transport.sent_at[-1] - transport.sent_at[0] >= AGAIN_S
+
+
+async def test_an_api_server_that_does_not_serve_tfjobs_is_an_error_with_the_command_that_mends_it() -> None:
+    """Also where it serves a group of that name, for the jobs of other frameworks."""
+    for first in (NOT_FOUND, discovery("pytorchjobs")):
+        with capture_logs() as logs:
+            await look_at_crd(RestClient(FakeTransport(first)))
+        (line,) = [line for line in logs if line["log_level"] == "error"]
+        assert line["event"] == "crd_missing"
+        assert "kubectl apply --server-side" in line["to_do"]
+
+
+async def test_versions_that_an_older_crd_does_not_serve_are_reported() -> None:
+    """Whoever creates such a job is told `no matches for kind`, and looks into the log."""
+    fields = FakeResponse(body=document(status_schema()))
+    there, others = discovery("tfjobs"), discovery("mpijobs")
+    transport = FakeTransport(there, NOT_FOUND, there, others, there, fields)
+    with capture_logs() as logs:
+        await look_at_crd(RestClient(transport))
+    (line,) = [line for line in logs if line["log_level"] in {"warning", "error"}]
+    assert (line["event"], line["versions"]) == ("crd_lacks_versions", ["v1alpha2", "v1beta2"])
+
+
+def test_the_versions_that_are_looked_for_are_those_of_the_crd() -> None:
+    served = [version["name"] for version in crd()["spec"]["versions"]]
+    assert sorted(served) == sorted(["v1", *OLDER_VERSIONS])

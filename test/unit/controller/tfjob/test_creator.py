@@ -20,13 +20,14 @@ from tfjob_operator.api.client.errors import (
     StatusError,
 )
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.tfjob.blocked import TOLD_FOR_S, BlockedChildren
+from tfjob_operator.controller.jobs.children import ReplicaKey
+from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.refusals import RefusedError
+from tfjob_operator.controller.tfjob.blocked import REPEAT_AFTER_S, BlockedChildren
 from tfjob_operator.controller.tfjob.build.labels import labels_of
-from tfjob_operator.controller.tfjob.children import ReplicaKey
-from tfjob_operator.controller.tfjob.creator import Creator, RefusedError
+from tfjob_operator.controller.tfjob.creator import Creator
 from tfjob_operator.controller.tfjob.decide.actions import Plan
 from tfjob_operator.controller.tfjob.delays import Delays
-from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.job_events import JobEvents
 
 JOB = job({"tfReplicaSpecs": {"Worker": replica(8)}})
@@ -50,9 +51,9 @@ class CreatorHarness:
 
 
 async def test_a_replicas_service_is_created_before_its_pod() -> None:
-    """B63: a pod must not start to look for names that nobody answers.
+    """B63: a pod must not start to look for names that cannot be resolved yet.
 
-    Invariant: "The PodGroup comes before all pods, and a replica's service before its pod"
+    Invariant: "The PodGroup is created before all pods, and a replica's service before its pod"
     """
     world = CreatorHarness()
     await world.create(SLOTS[:1])
@@ -64,9 +65,9 @@ async def test_a_replicas_service_is_created_before_its_pod() -> None:
 
 
 async def test_creations_are_expected_before_the_first_call_leaves() -> None:
-    """EX-04: an event that is faster than its answer must find the expectation there.
+    """EX-04: an event that is faster than its response must find the expectation there.
 
-    Invariant: "An expectation is set before its create leaves"
+    Invariant: "An expectation is set before its create is sent"
     """
     world = CreatorHarness()
     seen: list[bool] = []
@@ -98,7 +99,7 @@ async def test_after_a_failure_no_further_batch_is_begun_and_nothing_is_expected
     assert any("exceeded quota" in message for _, _, message in world.recorder.events)
 
 
-async def test_a_lost_answer_leaves_no_expectation() -> None:
+async def test_a_lost_response_leaves_no_expectation() -> None:
     """WR-07: whether the pod exists is unknown; the next attempt finds out."""
     world = CreatorHarness()
     world.client.fail["create", "pods", "mnist-worker-0"] = RequestTimeoutError("no answer")
@@ -109,7 +110,7 @@ async def test_a_lost_answer_leaves_no_expectation() -> None:
 
 
 def existing(**metadata: Any) -> dict[str, Any]:
-    """An object that stands in the way."""
+    """An object that has the name already."""
     labels = {c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME}
     return {"metadata": {"name": "mnist-worker-0", "namespace": "ns", "uid": "x", "labels": labels} | metadata}
 
@@ -120,7 +121,7 @@ def owned_by(uid: str) -> dict[str, Any]:
 
 
 async def test_what_exists_already_and_is_ours_counts_as_created() -> None:
-    """B12, B76: from an attempt whose answer was lost; no event, and nothing to wait for."""
+    """B12, B76: from an attempt whose response was lost; no event, and nothing to wait for."""
     world = CreatorHarness()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["pods", "mnist-worker-0"] = existing(**owned_by(OWNER))
@@ -157,7 +158,7 @@ async def test_what_exists_already_and_is_not_ours_is_left_alone(metadata: dict[
 async def test_a_replica_whose_name_is_taken_stops_no_other(kind: str) -> None:
     """U2: one taken service name stopped all creation of the job. B63: without its service a replica gets no pod either.
 
-    Invariant: "A replica whose name is taken waits by itself"
+    Invariant: "A replica whose name is taken waits alone"
     """
     world = CreatorHarness()
     for taken in (0, 3):
@@ -179,8 +180,10 @@ async def test_a_replica_whose_name_is_taken_stops_no_other(kind: str) -> None:
         ([{"kind": "ReplicaSet", "name": "web", "uid": "w", "controller": True}], "it belongs to ReplicaSet web"),
     ],
 )
-async def test_a_taken_name_is_told_with_its_holder_and_what_to_do(owners: list[dict[str, Any]], whose: str) -> None:
-    """U2: and once, however often it is tried, until there is something else to say."""
+async def test_a_taken_name_is_reported_with_its_holder_and_what_to_do(
+    owners: list[dict[str, Any]], whose: str
+) -> None:
+    """U2: and once in ten minutes, however often it is tried."""
     world = CreatorHarness()
     world.client.fail["create", "services", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.objects["services", "mnist-worker-0"] = existing(ownerReferences=owners)
@@ -191,7 +194,7 @@ async def test_a_taken_name_is_told_with_its_holder_and_what_to_do(owners: list[
         f"{whose}; delete it, or make the job anew under another name"
     )
     assert world.recorder.events == [("Warning", "FailedCreateService", told)]
-    world.clock.step(TOLD_FOR_S)
+    world.clock.step(REPEAT_AFTER_S)
     await world.create(SLOTS[:1])
     assert len(world.recorder.events) == 2
 
@@ -206,7 +209,7 @@ async def test_a_taken_name_is_told_with_its_holder_and_what_to_do(owners: list[
     ],
 )
 async def test_what_a_policy_refuses_waits_by_itself_and_a_quota_holds_all_up(message: str, waits: bool) -> None:
-    """U2, SB-01: a batch ends at either, so nothing is repeated for each of 500 pods; but others may go before the former."""
+    """U2, SB-01: either ends the batch, so nothing is repeated for 500 pods; what a policy refuses lets others go first."""
     world = CreatorHarness()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(ForbiddenError, 403, message)
     with pytest.raises(ForbiddenError):
@@ -232,8 +235,8 @@ async def test_a_child_of_ours_that_our_watch_can_not_see_gets_its_label_back() 
         assert f"{kind.lower()} mnist-worker-0" in message
 
 
-async def test_a_label_that_can_not_be_given_back_is_told() -> None:
-    """D13: the replica waits, and not in silence."""
+async def test_a_label_that_can_not_be_given_back_is_reported() -> None:
+    """D13: the replica waits, and an event says why."""
     world = CreatorHarness()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(AlreadyExistsError, 409)
     world.client.fail["patch", "pods", "mnist-worker-0"] = status_error(ForbiddenError, 403, "no patches today")
@@ -259,7 +262,7 @@ async def test_an_ended_orphan_that_stands_in_the_way_is_told_of() -> None:
 
 @pytest.mark.parametrize("error", [InvalidError, BadRequestError])
 async def test_a_pod_that_the_server_calls_invalid_is_a_mistake_in_the_specification(error: type[StatusError]) -> None:
-    """B01: `args` with a number is refused by the API server each time; it is told as the job's mistake, not retried."""
+    """B01: `args` with a number is refused by the API server each time; it is reported as the job's mistake, not retried."""
     world = CreatorHarness()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(error, 422, "args: must be strings")
     with pytest.raises(RefusedError, match="pod mnist-worker-0 was refused: args: must be strings"):
@@ -275,7 +278,7 @@ async def test_a_pod_that_the_server_calls_invalid_is_a_mistake_in_the_specifica
     ],
 )
 async def test_what_an_admission_webhook_denies_is_tried_again(error: type[StatusError], message: str) -> None:
-    """A webhook that names no code is answered for with 400; what it thinks may change, and the job is not wrong."""
+    """The API server responds with 400 for a webhook that gives no code; its verdict may change; the job is not wrong."""
     world = CreatorHarness()
     world.client.fail["create", "pods", "mnist-worker-0"] = status_error(error, 400, message)
     with pytest.raises(error, match="denied"):
@@ -285,7 +288,7 @@ async def test_what_an_admission_webhook_denies_is_tried_again(error: type[Statu
 
 @pytest.mark.parametrize("kind", ["services", "pods"])
 async def test_a_terminating_namespace_is_no_error_and_is_not_asked_again(kind: str) -> None:
-    """SB-03, controller_utils_test.go:TestCreatePods: the job is about to go too. D12: 784 refused creates in 15 s."""
+    """SB-03, controller_utils_test.go:TestCreatePods: the job is about to go too. D12: it used to be 784 creates in 15 s."""
     world = CreatorHarness()
     for slot in SLOTS:
         world.client.fail["create", kind, slot.name] = status_error(NamespaceTerminatingError, 403)

@@ -8,7 +8,7 @@ from tfjob_operator.controller.tfjob.delays import FIRST_DELAY_S, FORGIVEN_S, LO
 
 
 async def test_the_delays_of_what_is_tried_grow_and_are_forgiven() -> None:
-    """U9, D14: whoever edits a label again and again costs one patch in five minutes; an edit in a month is mended at once."""
+    """U9, D14: whoever edits a label again and again costs one patch in five minutes; one edit a month is mended at once."""
     clock = FakeClock()
     delays = Delays(clock)
     waits = []

@@ -9,9 +9,10 @@ from fakes.clock import FakeClock
 from fakes.jobs import OWNER, job, pod, service
 from fakes.recorder import FakeRecorder
 from tfjob_operator.api.client.errors import ApiError, ConflictError, NotFoundError, RequestTimeoutError
-from tfjob_operator.controller.tfjob.decide.actions import JobEvent, Plan, PodDeletion
+from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.job_event import JobEvent
+from tfjob_operator.controller.tfjob.decide.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.deleter import Deleter
-from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.job_events import JobEvents
 
 JOB = job()
@@ -28,9 +29,9 @@ class DeleterHarness:
 
 
 async def test_deletes_carry_the_uid_and_are_expected() -> None:
-    """WR-08: a stale view can not delete what was made anew under the name, nor a pod that has changed since.
+    """WR-08: a stale view cannot delete what was made anew under the name, nor a pod that has changed since.
 
-    Invariant: "A delete carries the UID of what it is about"
+    Invariant: "A delete carries the UID, so another object of the same name is not deleted"
     """
     world = DeleterHarness()
     exited = JobEvent("Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited with code 137")
@@ -61,7 +62,7 @@ async def test_what_is_gone_already_is_deleted(error: ApiError) -> None:
     assert world.expectations.satisfied(OWNER)
 
 
-async def test_a_delete_that_fails_stops_no_other_and_is_told() -> None:
+async def test_a_delete_that_fails_stops_no_other_and_is_reported() -> None:
     """Each is tried, the first error is raised, and the failed one is not awaited."""
     world = DeleterHarness()
     world.client.fail["delete", "pods", "mnist-worker-0"] = RequestTimeoutError("no answer")
@@ -78,16 +79,16 @@ EXITED = JobEvent("Normal", "ExitedWithCode", "Pod: ns.mnist-worker-0 exited wit
 
 
 def recorded_before(world: DeleterHarness) -> list[list[str]]:
-    """What had been told whenever something was sent, filled as the test goes on."""
+    """Return a list to which each request adds the reasons of the events that were recorded before it."""
     told: list[list[str]] = []
     world.client.before = lambda _action: told.append(list(world.recorder.reasons))
     return told
 
 
-async def test_what_a_pod_proves_is_told_before_it_is_deleted() -> None:
+async def test_what_a_pod_proves_is_reported_before_it_is_deleted() -> None:
     """U13: of 24 restarts six had no ExitedWithCode when the operator was killed between the delete and the event.
 
-    Invariant: "What only a pod proves is on the server before the pod is deleted"
+    Invariant: "The last event about a pod is on the API server before the pod is deleted"
     """
     world = DeleterHarness()
     told = recorded_before(world)
@@ -96,7 +97,7 @@ async def test_what_a_pod_proves_is_told_before_it_is_deleted() -> None:
 
 
 async def test_a_pod_whose_end_can_not_be_told_now_stays() -> None:
-    """U13: the sync is tried again, and nothing is awaited; pods that have nothing to tell go."""
+    """U13: the sync is tried again, and no deletion of it is expected; pods without such an event are deleted."""
     world = DeleterHarness()
     world.recorder.refuses = RequestTimeoutError("no answer")
     plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0), EXITED), PodDeletion(pod("Worker", 1))))

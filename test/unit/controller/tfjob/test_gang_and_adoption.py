@@ -21,9 +21,7 @@ from tfjob_operator.api.client.errors import (
 from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
-from tfjob_operator.controller.tfjob.build.gang_scheduler import gang_scheduler
-from tfjob_operator.controller.tfjob.build.labels import labels_of
-from tfjob_operator.controller.tfjob.children import (
+from tfjob_operator.controller.jobs.children import (
     ChildLabels,
     ChildMeta,
     PodGroup,
@@ -31,11 +29,13 @@ from tfjob_operator.controller.tfjob.children import (
     PodGroupStatus,
     ReplicaKey,
 )
+from tfjob_operator.controller.tfjob.build.gang_scheduler import gang_scheduler
+from tfjob_operator.controller.tfjob.build.labels import labels_of
 from tfjob_operator.controller.tfjob.confirmation import StaleViewError
 from tfjob_operator.controller.tfjob.name_conflicts import NameTakenError
 
 if TYPE_CHECKING:
-    from tfjob_operator.controller.tfjob.children import Pod
+    from tfjob_operator.controller.jobs.children import Pod
 
 ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
 CREATE_GROUP = ("create", "podgroups", "mnist")
@@ -72,7 +72,7 @@ async def test_a_job_waits_for_volcano_and_then_gets_its_pods() -> None:
 
 
 async def test_a_change_of_a_group_wakes_its_job() -> None:
-    """As any child's; a stranger's group wakes nobody."""
+    """As with any child; a group of another owner wakes no job."""
     world = ControllerHarness(VOLCANO)
     world.pod_groups.put(msgspec.structs.replace(group(), metadata=ChildMeta(name="other", namespace="ns")))
     assert len(world.queue) == 0
@@ -83,7 +83,7 @@ async def test_a_change_of_a_group_wakes_its_job() -> None:
 async def test_the_group_is_created_before_the_pods_also_where_both_come_at_once() -> None:
     """The coscheduling plugin rejects a pod whose group it does not know.
 
-    Invariant: "The PodGroup comes before all pods, and a replica's service before its pod"
+    Invariant: "The PodGroup is created before all pods, and a replica's service before its pod"
     """
     world = ControllerHarness(gang_scheduler("coscheduler"))
     world.jobs.put(job(ONE_WORKER))
@@ -109,7 +109,7 @@ async def test_the_group_of_another_owner_keeps_its_name_and_the_job_its_pods_ba
 
 
 async def test_a_group_whose_creation_was_not_answered_counts_as_created() -> None:
-    """WR-07: the second attempt finds it there, and ours."""
+    """WR-07: the second attempt finds it, controlled by the job."""
     world = ControllerHarness(gang_scheduler("coscheduler"))
     world.client.fail[CREATE_GROUP] = status_error(AlreadyExistsError, 409)
     reference = {"kind": "TFJob", "name": "mnist", "uid": JOB_UID, "controller": True}
@@ -121,7 +121,7 @@ async def test_a_group_whose_creation_was_not_answered_counts_as_created() -> No
 
 @pytest.mark.parametrize("error", [(ForbiddenError, 403), (BadRequestError, 400)])
 async def test_a_group_that_can_not_be_created_now_is_tried_again(error: Any) -> None:
-    """No right to, or a webhook that finds the queue closed: neither is the fault of the specification."""
+    """A missing right, or a webhook that finds the queue closed: neither is the fault of the specification."""
     world = ControllerHarness(VOLCANO)
     world.client.fail[CREATE_GROUP] = status_error(*error)
     world.jobs.put(job(ONE_WORKER))
@@ -223,7 +223,7 @@ SERVICE_OF_PS = [("create", "services", "mnist-ps-0")]
 
 
 async def test_an_orphan_is_adopted_and_runs_as_the_jobs_own() -> None:
-    """RM-01, RM-02, B13: one look at the job, one patch; when the cache shows it, its service is created, and no pod."""
+    """RM-01, RM-02, B13: one read of the job, one patch; once the cache shows it, its service is created, and no pod."""
     world = ControllerHarness()
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "1"}}
     world.jobs.put(job(ONE_WORKER))
@@ -236,7 +236,7 @@ async def test_an_orphan_is_adopted_and_runs_as_the_jobs_own() -> None:
 
 
 async def test_until_the_cache_shows_an_adoption_it_is_not_made_again() -> None:
-    """EX-09: the status is kept, nothing else is done."""
+    """EX-09: the status is kept up to date, nothing else is done."""
     world = ControllerHarness()
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "1"}}
     world.jobs.put(job(ONE_WORKER))
@@ -248,7 +248,7 @@ async def test_until_the_cache_shows_an_adoption_it_is_not_made_again() -> None:
 
 
 async def test_an_orphan_is_not_adopted_on_a_view_that_is_out_of_date() -> None:
-    """RM-02, TestDoNotAdoptOrCreateIfBeingDeletedRace: the job is another one by now, or goes."""
+    """RM-02, TestDoNotAdoptOrCreateIfBeingDeletedRace: the job was replaced, or is being deleted."""
     world = ControllerHarness()
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"uid": "new", "resourceVersion": "7"}}
     world.jobs.put(job(ONE_WORKER))
@@ -271,7 +271,7 @@ async def test_the_pod_of_another_owner_is_neither_adopted_nor_counted() -> None
 
 
 async def test_a_job_that_has_ended_adopts_nothing() -> None:
-    """Nor does one that goes, or that another controller manages (TestGetPodsForJobNoAdoptIfBeingDeleted)."""
+    """Nor does one that is being deleted, or that another controller manages (TestGetPodsForJobNoAdoptIfBeingDeleted)."""
     managed: dict[str, Any] = ONE_WORKER | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
     failed = JobStatus(conditions=(JobCondition(type=ConditionType.FAILED, status="True"),))
     for tfjob in (job(ONE_WORKER, deletion_timestamp=EPOCH), job(managed), job(ONE_WORKER, status=failed)):
@@ -292,7 +292,7 @@ async def test_an_orphan_wakes_the_job_that_its_labels_name() -> None:
 
 
 async def test_an_orphan_that_can_not_be_adopted_keeps_nothing_waiting() -> None:
-    """D14: worker 0 has succeeded, and so has its job, whatever becomes of the orphan; that costs an event."""
+    """D14: the status is written and all children are created; the failed adoption costs an event."""
     world = ControllerHarness()
     world.client.fail[ADOPT] = status_error(ForbiddenError, 403, "no patches today")
     world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "1"}}
@@ -305,7 +305,7 @@ async def test_an_orphan_that_can_not_be_adopted_keeps_nothing_waiting() -> None
 
 
 async def test_an_orphan_that_has_ended_is_not_the_outcome_of_a_new_job() -> None:
-    """D15: after `kubectl delete --cascade=orphan`; that it stands in the way is told, and when it goes the job hears of it."""
+    """D15: after `kubectl delete --cascade=orphan`; a Warning says that it is in the way, and its deletion wakes the job."""
     world = ControllerHarness()
     ended = msgspec.structs.replace(pod("Worker", 0, "Succeeded", 0), metadata=orphan().metadata)
     world.jobs.put(job(ONE_WORKER))
@@ -323,7 +323,7 @@ async def test_an_orphan_that_has_ended_is_not_the_outcome_of_a_new_job() -> Non
 
 
 async def test_a_child_that_changes_its_owner_wakes_the_old_one() -> None:
-    """TestUpdatePodChangeControllerRef: and is gone for it."""
+    """TestUpdatePodChangeControllerRef: and counts as deleted for it."""
     world = ControllerHarness()
     world.pods.put(pod("Worker", 0))
     world.queue.done(await world.queue.get())

@@ -1,4 +1,4 @@
-"""What is known to be of our time in office."""
+"""What is known to belong to this leadership term."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ CREATED = JobStatus(conditions=(JobCondition(type="Created", status="True"),))
 
 
 async def test_before_it_has_begun_nothing_is_of_our_time() -> None:
-    """Workers may be faster than the answer.
+    """Workers may begin before the response has come.
 
-    Invariant: "What happened before the lease was ours is never taken for something of our term"
+    Invariant: "A resourceVersion from before the lease was ours is never taken for one of our term"
     """
     assert not LeadershipTerm(FakeClient(), "").is_untouched(job(resource_version="999999999999"))
 
@@ -46,8 +46,8 @@ async def test_a_job_is_untouched_when_its_version_is_newer_than_our_time_and_be
 
 
 @pytest.mark.parametrize("error", [ConnectionLostError("reset"), status_error(ForbiddenError, 403)])
-async def test_without_an_answer_every_view_is_confirmed(error: Exception) -> None:
-    """It saves a call and is worth no retry."""
+async def test_without_a_response_every_view_is_confirmed(error: Exception) -> None:
+    """The leadership term only saves calls, so its read is worth no retry."""
     client = FakeClient()
     client.fail[LISTED] = error
     leadership_term = LeadershipTerm(client, "")
@@ -56,7 +56,7 @@ async def test_without_an_answer_every_view_is_confirmed(error: Exception) -> No
 
 
 async def test_a_server_whose_versions_are_no_numbers_is_no_help() -> None:
-    """KEP-5504 promises numbers; what has none is treated as before it."""
+    """KEP-5504 promises numbers; a server without them is treated like one from before it."""
     client = FakeClient()
     client.list_version = "v40"
     leadership_term = LeadershipTerm(client, "")

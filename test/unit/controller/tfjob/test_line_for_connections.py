@@ -9,17 +9,17 @@ from fakes.clock import FakeClock
 from fakes.controller import status_writer
 from fakes.jobs import good_spec, job, replica
 from fakes.recorder import FakeRecorder
-from fakes.transport import Answer, FakeTransport
+from fakes.transport import FakeResponse, FakeTransport
 from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.http import OnLeave, unchanged
+from tfjob_operator.controller.jobs.children import ReplicaKey
+from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.leaderelection import Fence, FencedTransport
 from tfjob_operator.controller.tfjob.blocked import BlockedChildren
-from tfjob_operator.controller.tfjob.children import ReplicaKey
 from tfjob_operator.controller.tfjob.creator import Creator
 from tfjob_operator.controller.tfjob.decide.actions import Plan
 from tfjob_operator.controller.tfjob.delays import Delays
-from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.job_events import JobEvents
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class SlowServer:
             await asyncio.sleep(1.0)
         self._at_once -= 1
         on_leave(request)
-        return await FakeTransport(Answer(body=b'{"metadata":{"resourceVersion":"2"}}')).send(request)
+        return await FakeTransport(FakeResponse(body=b'{"metadata":{"resourceVersion":"2"}}')).send(request)
 
 
 async def test_a_job_of_a_thousand_leaves_room_for_the_writes_of_others() -> None:

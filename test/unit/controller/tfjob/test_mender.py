@@ -1,4 +1,4 @@
-"""Labels and selectors that users have edited: what is seen of it, what is patched, and when."""
+"""Labels and selectors that users have edited: which edits are noticed, what is patched, and when."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fakes.jobs import good_spec, job, observed, pod, replica, service
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, ForbiddenError, NotFoundError
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey, Service, ServiceSpec
 from tfjob_operator.controller.tfjob.build.labels import labels_of
 from tfjob_operator.controller.tfjob.build.service import build_service
-from tfjob_operator.controller.tfjob.children import ChildLabels, Pod, ReplicaKey, Service, ServiceSpec
 from tfjob_operator.controller.tfjob.decide.actions import Mending, Plan
 from tfjob_operator.controller.tfjob.decide.mending import labels_wanted, relabellings, reselections
 from tfjob_operator.controller.tfjob.decide.plan import plan
@@ -50,13 +50,13 @@ def selecting(selector: Mapping[str, str] | None) -> Service:
 
 
 def test_the_labels_of_a_new_child_are_those_that_it_should_have() -> None:
-    """U9: by which it is found and told apart; else each would be patched once."""
+    """U9: those by which it is found and told apart; otherwise each child would be patched once."""
     made = labels_of(JOB.metadata, good_spec(JOB), WORKER_0)
     assert msgspec.convert(made, ChildLabels) == labels_wanted("mnist", WORKER_0)
 
 
 def test_the_selector_of_a_new_service_is_one_that_need_not_be_kept() -> None:
-    """U17: it is decoded away, since it says what the labels say."""
+    """U17: decoding drops it, since it says the same as the labels."""
     made = build_service(JOB.metadata, good_spec(JOB), WORKER_0)
     assert made["spec"]["selector"] == RIGHT
     assert msgspec.json.decode(msgspec.json.encode(made), type=Service).spec is None
@@ -83,7 +83,7 @@ def test_a_child_whose_labels_were_edited_is_to_be_relabelled(labels: dict[str, 
 
 
 def test_what_is_as_it_should_be_or_about_to_go_is_left_alone() -> None:
-    """U9: a restart policy on a pod is the pod's own (U15)."""
+    """U9: the label with the restart policy belongs to the pod alone (U15)."""
     going = labelled(pod("Worker", 0, terminating=True), replica_index="abc")
     for found in (POD, going, labelled(POD, restart_policy="Always")):
         assert [*relabellings("mnist", observed([found]), [])] == []
@@ -102,7 +102,7 @@ def test_what_is_as_it_should_be_or_about_to_go_is_left_alone() -> None:
     ids=["another replica", "one more", "another", "empty", "none"],
 )
 def test_a_service_whose_selector_was_edited_is_to_be_mended(selector: dict[str, str] | None) -> None:
-    """U17: else the replica is not found by its name any more."""
+    """U17: otherwise the replica is not found by its name any more."""
     edited = selecting(selector)
     assert [*reselections("mnist", [(WORKER_0, edited), (WORKER_0, SERVICE)])] == [Mending(edited, WORKER_0)]
 
@@ -115,7 +115,7 @@ def test_a_service_whose_labels_alone_were_edited_still_selects_its_pod() -> Non
 
 
 def test_nothing_is_mended_that_is_about_to_go() -> None:
-    """U9, U17: neither surplus, nor while the job is suspended."""
+    """U9, U17: neither a surplus child, nor any child of a suspended job."""
     surplus, stray = labelled(pod("Worker", 3), job_name="debug"), selecting({})
     for suspend in (True, False):
         tfjob = job(ONE_WORKER | {"runPolicy": {"suspend": suspend}})
@@ -172,9 +172,9 @@ async def test_an_edited_selector_is_restored_once_and_told() -> None:
 
 @pytest.mark.parametrize(("error", "told"), [((ForbiddenError, 403), ["FailedRelabelPod"]), ((ConflictError, 409), [])])
 async def test_what_can_not_be_mended_is_tried_again_and_keeps_nothing_waiting(error: Any, told: list[str]) -> None:
-    """U9, D14: the job goes on; a conflict at first is no news.
+    """U9, D14: the job goes on; a first conflict is not reported.
 
-    Invariant: "What the API server refuses to repair is told and not raised"
+    Invariant: "A refused repair becomes an event and is not raised"
     """
     world = await settled()
     world.client.fail[PATCH_POD] = status_error(*error)
@@ -187,7 +187,7 @@ async def test_what_can_not_be_mended_is_tried_again_and_keeps_nothing_waiting(e
 
 
 async def test_a_job_wakes_by_itself_to_try_again() -> None:
-    """U9: no event comes of a patch that was refused."""
+    """U9: a refused patch brings no watch event."""
     world = await settled()
     world.client.fail[PATCH_POD] = status_error(ForbiddenError, 403)
     world.pods.put(labelled(POD, replica_index="abc"))
@@ -200,7 +200,7 @@ async def test_a_job_wakes_by_itself_to_try_again() -> None:
 
 
 async def test_a_child_that_is_gone_needs_no_mending() -> None:
-    """U9: nor is that anybody's problem."""
+    """U9: and it is not reported."""
     world = await settled()
     world.client.fail[PATCH_POD] = status_error(NotFoundError, 404)
     world.pods.put(labelled(POD, replica_index="abc"))

@@ -1,4 +1,4 @@
-"""Writing a job's status and telling of it."""
+"""Writing a job's status, and counting and reporting what it says."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fakes.jobs import pod as a_pod
 from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, NotFoundError
+from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.tfjob.decide.plan import plan
-from tfjob_operator.controller.tfjob.metrics import JobMetrics
 
 PATCH = ("patch status", "tfjobs", "mnist")
 
 
 class CountingMetrics(JobMetrics):
-    """Counts as (what, namespace)."""
+    """Records each count as (what, namespace)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ async def test_a_status_replaces_the_old_one_and_carries_the_version_it_was_comp
 
 
 async def test_each_new_condition_is_counted_and_told_once() -> None:
-    """Counted once per transition, and not again for a condition that stood there before."""
+    """Counted once per transition, and not again for a condition that was there before."""
     world = StatusWriterHarness()
     written = await world.writer.write(world.job, world.status, world.events)
     assert world.metrics.counted == [("created", "ns"), ("succeeded", "ns")]
@@ -71,9 +71,9 @@ async def test_each_new_condition_is_counted_and_told_once() -> None:
 
 
 async def test_a_write_that_lost_a_race_tells_nothing() -> None:
-    """The sync is repeated on the newer version and will tell what is true then.
+    """The sync is repeated on the newer version and will report what is true then.
 
-    Invariant: "Nothing is told of a transition that is not on the server"
+    Invariant: "Only what is on the API server is counted, logged and recorded"
     """
     world = StatusWriterHarness()
     world.client.fail[PATCH] = status_error(ConflictError, 409)

@@ -1,4 +1,4 @@
-"""What becomes of a status of which the API server keeps a part only."""
+"""What happens when the API server keeps only a part of a status."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fakes.controller import STATUS, ControllerHarness
 from fakes.jobs import job, pod, replica
 from fakes.recorder import FakeRecorder
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
+from tfjob_operator.controller.jobs.window import COUNTER_WINDOW_S
 from tfjob_operator.controller.tfjob.unkept import UnkeptStatus
-from tfjob_operator.controller.tfjob.window import COUNTER_WINDOW_S
 
 SENT = JobStatus(
     conditions=(JobCondition("Running", "True"),),
@@ -39,7 +39,7 @@ class UnkeptHarness:
 
 
 def test_what_was_dropped_stands_in_as_it_was_sent() -> None:
-    """D3: else the status would be found wanting at every sync, and be written again once a second."""
+    """D3: otherwise the status would seem incomplete at every sync, and be written again once a second."""
     world = UnkeptHarness()
     world.unkept.compare(JOB, SENT, KEPT)
     shown = msgspec.structs.replace(JOB, status=KEPT)
@@ -62,7 +62,7 @@ def test_a_status_that_is_kept_whole_is_nothing_to_tell_of() -> None:
     assert world.unkept.as_sent(JOB) is JOB
 
 
-def test_the_log_is_told_once_and_each_job_once() -> None:
+def test_the_log_and_each_job_say_so_once() -> None:
     """D3: with the names of the fields as they stand in the CRD, and what to do."""
     world = UnkeptHarness()
     other = msgspec.structs.replace(JOB, metadata=msgspec.structs.replace(JOB.metadata, uid="other"))
@@ -91,7 +91,7 @@ def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:
 
 
 async def test_a_job_under_a_crd_that_lacks_our_fields_comes_to_rest() -> None:
-    """D3: it was rewritten once a second for ever, after its end too."""
+    """D3: it used to be rewritten once a second for ever, after its end too."""
     world = ControllerHarness()
     world.client.drops = UNKNOWN
     world.jobs.put(JOB)

@@ -10,7 +10,7 @@ from fakes.controller import KEY, ControllerHarness
 from fakes.jobs import OWNER, job
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
-from tfjob_operator.controller.tfjob.children import CHILD_INDEXERS
+from tfjob_operator.controller.jobs.children import CHILD_INDEXERS
 from tfjob_operator.controller.tfjob.confirmation import Confirmer, StaleViewError
 from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
 from tfjob_operator.controller.tfjob.unkept import UnkeptStatus
@@ -20,7 +20,7 @@ from tfjob_operator.informers import Indexer
 if TYPE_CHECKING:
     from pytest_mock import MockerFixture
 
-    from tfjob_operator.controller.tfjob.children import OwnerKey
+    from tfjob_operator.api.owners import OwnerKey
 
 LOOK = ("get", "tfjobs", "mnist")
 CREATED = JobStatus(conditions=(JobCondition(type="Created", status="True"),))
@@ -60,7 +60,7 @@ def opened(views: Views) -> View:
 async def test_a_view_says_whether_children_may_be_made_and_deleted_and_why(
     version: str, status: JobStatus, met: bool, expected: Permission
 ) -> None:
-    """Only of a view that may be old is the server asked."""
+    """The job is read again only for a view that may be old."""
     world = ControllerHarness()
     world.jobs.put(job(status=status, resource_version=version))
     if not met:
@@ -88,7 +88,7 @@ async def test_a_status_write_confirms_a_view_and_a_job_that_is_gone_does_not() 
 
 
 async def test_an_old_view_raises_before_anything_is_done_on_it() -> None:
-    """What it raises ends the sync; the newer version brings another one."""
+    """The error ends the sync; the newer version brings another one."""
     world = ControllerHarness()
     world.jobs.put(job(status=CREATED, resource_version=OLDER))
     view = opened(await views_of(world))
@@ -99,7 +99,7 @@ async def test_an_old_view_raises_before_anything_is_done_on_it() -> None:
 
 @pytest.mark.parametrize("what", ["acted", "tried to write"])
 async def test_the_first_act_is_the_only_one_that_needs_no_confirmation(what: str) -> None:
-    """Another sync of the same version may come after the job is gone, or bears a status."""
+    """Another sync of the same version may come when the job is gone, or has a status."""
     world = ControllerHarness()
     world.jobs.put(job(resource_version=NEWER))
     views = await views_of(world)
@@ -140,7 +140,7 @@ async def test_expectations_are_asked_before_the_caches(mocker: MockerFixture) -
 
 
 async def test_a_status_that_is_kept_is_part_of_the_next_view_unless_the_job_goes() -> None:
-    """B42: of a job that is about to go nothing more is written."""
+    """B42: nothing more is written for a job that is being deleted."""
     world = ControllerHarness()
     world.jobs.put(job(resource_version=NEWER))
     views = await views_of(world)

@@ -1,4 +1,4 @@
-"""RefreshedCredentials: read again beside the requests, which wait for it only while there is nothing good to send."""
+"""RefreshedCredentials: they are read again in the background; requests wait only while there are no valid ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfjob_operator.api.client.http import Credentials, FixedCredentials
 
 
 class Reads:
-    """Stands in for the thread: a read takes `takes_s` and then answers the next outcome."""
+    """Stands in for the thread: a read takes `takes_s` and then returns the next outcome."""
 
     def __init__(self, *outcomes: str | Exception, takes_s: float = 0.5, fresh_s: float = 60.0) -> None:
         self.outcomes = list(outcomes)
@@ -75,7 +75,7 @@ async def test_a_value_is_used_until_it_is_no_longer_fresh_and_then_while_the_ne
     assert reads.count == 1
 
 
-async def test_a_failed_read_leaves_the_last_good_value_and_is_told_without_its_secret() -> None:
+async def test_a_failed_read_leaves_the_last_good_value_and_is_reported_without_its_secret() -> None:
     reads = Reads(ValueError("s3cret"), CredentialsError("the file is gone"), "two")
     source = reads.source("one")
     await header(source)
@@ -90,7 +90,7 @@ async def test_a_failed_read_leaves_the_last_good_value_and_is_told_without_its_
 
 
 async def test_without_any_value_the_failure_is_raised_and_not_repeated_for_each_request() -> None:
-    """A plugin that is not there must not be started a thousand times a second by the requests that need it."""
+    """A plugin that does not exist must not be started a thousand times a second by the requests that need it."""
     reads = Reads(CredentialsError("no such plugin"), "one")
     source = reads.source()
     for _ in range(3):
@@ -125,7 +125,7 @@ async def test_a_cancelled_request_does_not_cancel_the_read_for_the_others() -> 
 
 
 async def test_after_a_refusal_the_next_request_waits_for_what_is_read_again() -> None:
-    """client-go: a 401 makes the plugin run again, also one whose answer has no expiry; the refused token is not sent twice."""
+    """client-go: after a 401 the plugin runs again, even if its token has no expiry; the refused token is not sent twice."""
     reads = Reads("two", fresh_s=1e9)
     source = reads.source("one")
     await header(source)
@@ -135,7 +135,7 @@ async def test_after_a_refusal_the_next_request_waits_for_what_is_read_again() -
 
 
 async def test_an_expired_token_is_never_sent_however_seldom_requests_are() -> None:
-    """client-go's caching token source reads before the request when its value is old; else each would get the one before."""
+    """As in client-go an old value is read again before the request; otherwise each request would send the previous one."""
     reads = Reads("two", "three", fresh_s=80)
     source = reads.source("one")
     await header(source)
@@ -146,7 +146,7 @@ async def test_an_expired_token_is_never_sent_however_seldom_requests_are() -> N
 
 
 async def test_a_plugin_that_hangs_is_waited_for_no_longer_than_for_the_first_value() -> None:
-    """The old token then goes out, and what the server says of it is what the user reads."""
+    """The old token is then sent, and the user gets the server's response to it."""
     reads = Reads("two", takes_s=1e6, fresh_s=80)
     source = reads.source("one")
     await header(source)
@@ -166,7 +166,7 @@ async def test_a_server_that_refuses_everything_does_not_start_a_plugin_per_requ
     assert reads.count == pytest.approx(100 / RETRY_S, abs=1)
 
 
-async def test_a_plugin_that_answers_expired_tokens_is_not_run_for_each_request() -> None:
+async def test_a_plugin_that_returns_expired_tokens_is_not_run_for_each_request() -> None:
     reads = Reads(*["expired"] * 100, takes_s=0.01, fresh_s=0.0)
     source = reads.source()
     for _ in range(1000):

@@ -1,4 +1,4 @@
-"""Plugins as real processes: what ends them, and what becomes of those that do not end by themselves."""
+"""Credential plugins as real processes: how they end, and what happens to those that do not end by themselves."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def plugin(folder: Path, script: str, limit_s: float = 20.0) -> Plugin:
 
 
 def ends(process: int) -> bool:
-    """Whether a process ends within a minute: one that was killed does when the system comes to it."""
+    """Whether a process ends within a minute: the system may take a moment to end one that was killed."""
     try:
         handle = os.pidfd_open(process)
     except ProcessLookupError:
@@ -64,7 +64,7 @@ def test_a_plugin_that_hangs_is_killed_with_all_that_it_has_started(tmp_path: Pa
 
 
 def test_a_plugin_whose_child_has_left_its_group_is_not_waited_for(tmp_path: Path) -> None:
-    """D21: what holds the pipe then can not be killed, and what it says is not wanted."""
+    """D21: that child keeps the pipe open and cannot be killed with the group; its output is not waited for."""
     daemon = plugin(tmp_path, "setsid sleep 30 & echo $! > child", limit_s=1.0)
     began = time.monotonic()
     with pytest.raises(CredentialsError, match="killed"):
@@ -74,11 +74,11 @@ def test_a_plugin_whose_child_has_left_its_group_is_not_waited_for(tmp_path: Pat
         os.kill(int((tmp_path / "child").read_text()), 9)
 
 
-async def test_a_request_is_told_of_a_plugin_that_hangs_and_a_later_one_gets_its_token(tmp_path: Path) -> None:
-    """D21: the read that hung was the last one ever, and all requests failed until the operator was restarted."""
+async def test_a_request_fails_when_a_plugin_hangs_and_a_later_one_gets_its_token(tmp_path: Path) -> None:
+    """D21: once, after a read that hung there was no other, and all requests failed until the operator was restarted."""
 
     def call(read: Callable[[], Credentials], _name: str) -> asyncio.Future[Credentials]:
-        # Real processes need real time, and the loop's is virtual: it stands still meanwhile.
+        # Real processes need real time; the loop's time is virtual and stands still meanwhile.
         future: asyncio.Future[Credentials] = asyncio.get_running_loop().create_future()
         try:
             future.set_result(read())
@@ -90,18 +90,18 @@ async def test_a_request_is_told_of_a_plugin_that_hangs_and_a_later_one_gets_its
     source = RefreshedCredentials(reader, call=call)
     with pytest.raises(CredentialsError, match="the credential plugin aws failed: it has not ended within 1 s"):
         await source.get()
-    with pytest.raises(CredentialsError):  # not at once
+    with pytest.raises(CredentialsError):  # not immediately
         await source.get()
     await asyncio.sleep(RETRY_S)
     assert (await source.get()).authorization == "Bearer t0ken"
 
 
 def test_whoever_waits_for_a_plugin_hears_of_its_end() -> None:
-    """D21: the limit of the wait would say no more than that there are no credentials."""
+    """D21: the error of the waiter's own time limit would only say that there are no credentials."""
     assert PLUGIN_LIMIT_S < READ_LIMIT_S
 
 
-def test_a_plugin_is_told_what_the_cluster_has_to_say_to_it(tmp_path: Path) -> None:
+def test_a_plugin_gets_the_configuration_that_the_cluster_has_for_it(tmp_path: Path) -> None:
     extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}
     cluster = {"server": "https://s", "extensions": [{"name": "other", "extension": 1}, extension]}
     told = Plugin(

@@ -1,4 +1,4 @@
-"""PluginReader: how long the answer of a credential plugin is good. Its other sides are in test_config, with a real plugin."""
+"""PluginReader: how long the output of a credential plugin is valid. Its other sides are in test_config, with a real plugin."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tfjob_operator.api.client.errors import CredentialsError
     ],
 )
 def test_a_plugin_is_asked_again_after_four_fifths_of_what_it_gave(expires: str | None, fresh_s: float) -> None:
-    """Early enough that a failing plugin has time to recover; without an expiry not before the server refuses."""
+    """That is early enough for a failing plugin to recover; without an expiry it runs again only after a 401."""
     status = {"token": "t"} | ({} if expires is None else {"expirationTimestamp": expires})
     assert PluginReader("plugin", lambda: status, None, None, now=lambda: EPOCH)().fresh_s == fresh_s
 
 
-def test_an_expiry_without_a_zone_is_a_bad_answer() -> None:
+def test_an_expiry_without_a_time_zone_is_refused() -> None:
     status = {"token": "t", "expirationTimestamp": "2026-01-01T01:00:00"}
-    with pytest.raises(CredentialsError, match="the credential plugin aws failed: a bad answer"):
+    with pytest.raises(CredentialsError, match="the credential plugin aws failed: a bad response"):
         PluginReader("aws", lambda: status, None, None)()
 
 
@@ -39,6 +39,6 @@ def test_what_a_plugin_said_when_it_failed_is_not_in_the_traceback_either() -> N
     def fail() -> Mapping[str, str]:
         raise ValueError("no JSON: s3cret")
 
-    with pytest.raises(CredentialsError, match=r"the credential plugin aws failed: a bad answer$") as raised:
+    with pytest.raises(CredentialsError, match=r"the credential plugin aws failed: a bad response$") as raised:
         PluginReader("aws", fail, None, None)()
     assert "s3cret" not in "".join(traceback.format_exception(raised.value))

@@ -1,4 +1,4 @@
-"""load_settings: kubeconfigs and service accounts of every kind, and what must never leave them."""
+"""load_settings: kubeconfigs and service accounts of every kind, and secrets that must not leak from them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECRET = "s3cret-s3cret-s3cret"
 
 @pytest.fixture(autouse=True)
 def outside(mocker: MockerFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No cluster, no kubeconfig and no proxy of the machine that runs the tests; temporary files where they are counted."""
+    """Hide the machine's cluster, kubeconfig and proxies from the tests, and put temporary files where they are counted."""
     for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "KUBECONFIG"):
         monkeypatch.delenv(name, raising=False)
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
@@ -104,7 +104,7 @@ def header_of(settings: Settings) -> str | None:
 
 
 def presented(settings: Settings, authority: Authority, *, name: str = "127.0.0.1") -> str | None:
-    """Shake hands in memory as a client with these settings; answer the common name of the certificate it presented."""
+    """Shake hands in memory as a client with these settings; return the common name of the certificate it presented."""
     client_context = credentials_of(settings).ssl_context
     assert client_context is not None
     server = authority.server("server", ["127.0.0.1"])
@@ -172,7 +172,7 @@ def test_a_token_file_wins_over_a_token_as_in_client_go(tmp_path: Path) -> None:
 
 
 async def get_later(settings: Settings, later_s: float = 61.0) -> Credentials:
-    """What is sent a minute later, once the thread that reads has ended."""
+    """The credentials that are sent a minute later, once the thread that reads them has ended."""
     await settings.credentials.get()
     loop = asyncio.get_running_loop()
     begin = loop.time()
@@ -195,7 +195,7 @@ def test_a_token_file_is_read_again_when_it_rotates(tmp_path: Path) -> None:
 
 
 def test_a_client_certificate_in_files_is_read_again_when_it_rotates(tmp_path: Path, authority: Authority) -> None:
-    """A new certificate is a new context, so that connections of the old one are not used again; else it is the same one."""
+    """A new certificate gets a new context, so that no connection of the old one is reused; otherwise the context is kept."""
     old, new = authority.client("old", "old"), authority.client("new", "new")
     for source, name in ((old.certificate, "tls.crt"), (old.key, "tls.key")):
         (tmp_path / name).write_bytes(source.read_bytes())
@@ -221,7 +221,7 @@ def test_a_plugin_is_run_by_the_first_request_and_not_again_while_its_token_live
     assert len((tmp_path / "runs").read_text().splitlines()) == 1
 
 
-def test_a_plugin_may_answer_a_certificate(tmp_path: Path, authority: Authority) -> None:
+def test_a_plugin_may_return_a_certificate(tmp_path: Path, authority: Authority) -> None:
     client = authority.client("grace", "grace")
     status = {"clientCertificateData": client.certificate.read_text(), "clientKeyData": client.key.read_text()}
     ca = {"certificate-authority-data": inline(authority.certificate)}
@@ -230,7 +230,7 @@ def test_a_plugin_may_answer_a_certificate(tmp_path: Path, authority: Authority)
     assert header_of(settings) is None
 
 
-def test_a_plugin_that_wants_to_know_the_cluster_is_told(tmp_path: Path) -> None:
+def test_a_plugin_that_asks_for_cluster_information_gets_it(tmp_path: Path) -> None:
     user = plugin(tmp_path, credential(token=SECRET))
     user["exec"]["provideClusterInfo"] = True
     header_of(load_settings(write(tmp_path / "config", user)))
@@ -242,13 +242,13 @@ def test_a_plugin_that_wants_to_know_the_cluster_is_told(tmp_path: Path) -> None
     ("answer", "fails", "message"),
     [
         ("", 3, "process returned 3"),
-        (SECRET, 0, "a bad answer"),
-        (f'["{SECRET}"]', 0, "a bad answer"),
-        (json.dumps({"apiVersion": "v0", "kind": "ExecCredential", "status": {"token": SECRET}}), 0, "a bad answer"),
-        (json.dumps(credential(token=SECRET, expirationTimestamp="soon")), 0, "a bad answer"),
+        (SECRET, 0, "a bad response"),
+        (f'["{SECRET}"]', 0, "a bad response"),
+        (json.dumps({"apiVersion": "v0", "kind": "ExecCredential", "status": {"token": SECRET}}), 0, "a bad response"),
+        (json.dumps(credential(token=SECRET, expirationTimestamp="soon")), 0, "a bad response"),
         (json.dumps(credential(clientCertificateData=SECRET)), 0, "neither a token nor a certificate"),
-        (json.dumps(credential(clientCertificateData=SECRET, clientKeyData=SECRET)), 0, "can not be used: [SSL]"),
-        (json.dumps(credential(token=f"{SECRET}\n{SECRET}")), 0, "can not be sent in a header"),
+        (json.dumps(credential(clientCertificateData=SECRET, clientKeyData=SECRET)), 0, "cannot be used: [SSL]"),
+        (json.dumps(credential(token=f"{SECRET}\n{SECRET}")), 0, "cannot be sent in a header"),
     ],
 )
 def test_a_plugin_that_fails_is_named_and_not_quoted(tmp_path: Path, answer: str, fails: int, message: str) -> None:
@@ -283,7 +283,7 @@ def test_a_server_under_another_name_is_refused(tmp_path: Path, authority: Autho
         presented(settings, authority, name="elsewhere.example")
 
 
-def test_insecure_skip_tls_verify_believes_everybody_and_says_so(tmp_path: Path, authority: Authority) -> None:
+def test_insecure_skip_tls_verify_accepts_any_certificate_and_warns(tmp_path: Path, authority: Authority) -> None:
     with capture_logs() as lines:
         settings = load_settings(write(tmp_path / "config", {}, **{"insecure-skip-tls-verify": True}))
     assert presented(settings, authority, name="elsewhere.example") is None
@@ -336,7 +336,7 @@ def test_proxies_of_the_environment_have_exceptions_and_those_of_a_kubeconfig_ha
     cluster: dict[str, str],
     expected: str | None,
 ) -> None:
-    """As in Go's clients: NO_PROXY with names and networks, never for loopback; proxy-url always."""
+    """As in Go's clients: NO_PROXY has names and networks, loopback never uses a proxy; proxy-url applies always."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert load_settings(write(tmp_path / "config", {}, server=server, **cluster)).proxy == expected
@@ -390,15 +390,15 @@ def test_in_a_cluster_a_token_that_is_gone_or_empty_leaves_the_last_one(service_
 
 def test_in_a_cluster_without_a_service_account_the_error_says_what_is_missing(service_account: Path) -> None:
     (service_account / "token").unlink()
-    with pytest.raises(ConfigError, match=f"service account of this pod can not be used: .*{service_account}/token"):
+    with pytest.raises(ConfigError, match=f"service account of this pod cannot be used: .*{service_account}/token"):
         load_settings()
     (service_account / "ca.crt").unlink()
-    with pytest.raises(ConfigError, match=f"service account of this pod can not be used: .*{service_account}/ca.crt"):
+    with pytest.raises(ConfigError, match=f"service account of this pod cannot be used: .*{service_account}/ca.crt"):
         load_settings()
 
 
 def test_in_a_cluster_an_authority_that_is_empty_does_not_mean_all_of_the_world(service_account: Path) -> None:
-    """Without an authority, OpenSSL would believe whom the system believes."""
+    """Without an authority, OpenSSL would trust those of the system."""
     (service_account / "ca.crt").write_text("\n")
     with pytest.raises(ConfigError, match=r"ca\.crt is empty"):
         load_settings()
@@ -485,7 +485,7 @@ def test_a_kubeconfig_that_can_not_be_read_is_one_error_without_secrets(
     ],
 )
 def test_a_user_that_can_not_be_used_is_not_quoted(tmp_path: Path, user: Any) -> None:
-    """The `kubernetes` package names the entry at fault by quoting it whole, with its token."""
+    """The `kubernetes` package quotes the whole entry at fault in its error, with the token."""
     with pytest.raises(ConfigError) as raised:
         load_settings(write(tmp_path / "config", user))
     assert SECRET not in "".join(traceback.format_exception(raised.value))
@@ -504,7 +504,7 @@ def test_settings_do_not_show_their_secrets(tmp_path: Path) -> None:
 
 
 def test_no_key_is_left_in_a_file(tmp_path: Path, authority: Authority) -> None:
-    """OpenSSL and the `kubernetes` package want files; they live while the settings are loaded, and not a moment longer."""
+    """OpenSSL and the `kubernetes` package need files; these exist only while the settings are loaded."""
     client = authority.client("ada", "ada")
     embedded = {"client-certificate-data": inline(client.certificate), "client-key-data": inline(client.key)}
     answered = {"clientCertificateData": client.certificate.read_text(), "clientKeyData": client.key.read_text()}
@@ -563,7 +563,7 @@ def test_the_kubernetes_package_is_not_imported_before_a_kubeconfig_is_read() ->
 
 
 def test_the_kubernetes_package_is_not_imported_in_a_pod(service_account: Path) -> None:
-    """It would be the half of what an idle operator weighs."""
+    """It would be half of an idle operator's memory."""
     code = f"""
 import sys
 from pathlib import Path

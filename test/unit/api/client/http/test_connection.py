@@ -1,4 +1,4 @@
-"""Connection: answers put together from what arrives, connections that may serve again, and every way to go wrong."""
+"""Connection: parsing of responses from any chunks, reuse of connections, and every kind of failure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPEN = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 @dataclass
 class Books:
-    """An owner that writes down what it is told."""
+    """An owner of connections that records its calls."""
 
     told: list[str] = field(default_factory=list)
 
@@ -60,7 +60,7 @@ class Line:
         return task
 
     async def opened(self) -> StreamResponse:
-        """A stream whose head has come."""
+        """A stream whose headers have arrived."""
         asked = await self.asked(WATCH)
         self.socket.say(OPEN)
         answer = await asked
@@ -77,12 +77,12 @@ CHUNKED = OPEN + b'3;note=x\r\n{"a\r\n4\r\n":1}\r\n0\r\nTrailer: x\r\n\r\n'
 AFTER_INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + LENGTH
 
 
-# Answers
+# Responses
 
 
 @given(answer=st.sampled_from([LENGTH, CHUNKED, AFTER_INTERIM]), cuts=st.sets(st.integers(1, 150)))
-def test_an_answer_is_the_same_however_it_is_cut(answer: bytes, cuts: set[int]) -> None:
-    """Lengths, chunks with extensions and trailers, and what precedes the answer: any cut, any number of them."""
+def test_a_response_is_the_same_however_it_is_cut(answer: bytes, cuts: set[int]) -> None:
+    """Lengths, chunks with extensions and trailers, interim responses: cut anywhere, any number of times."""
 
     async def run() -> None:
         line = Line()
@@ -102,7 +102,7 @@ def test_an_answer_is_the_same_however_it_is_cut(answer: bytes, cuts: set[int]) 
 
 
 async def test_a_request_goes_out_in_one_piece_and_headers_are_found_by_any_spelling() -> None:
-    """One write is one packet, mostly, and one record of TLS."""
+    """One write is usually one packet and one TLS record."""
     line = Line()
     asked = await line.asked()
     assert line.socket.written == [b"bytes"]
@@ -117,7 +117,7 @@ async def test_a_request_goes_out_in_one_piece_and_headers_are_found_by_any_spel
 
 
 @pytest.mark.parametrize("code", [204, 304])
-async def test_an_answer_that_has_no_body_by_its_code_ends_with_its_head(code: int) -> None:
+async def test_a_response_that_has_no_body_by_its_code_ends_with_its_head(code: int) -> None:
     line = Line()
     asked = await line.asked()
     line.socket.say(f"HTTP/1.1 {code} Nothing\r\n\r\n".encode())
@@ -125,7 +125,7 @@ async def test_an_answer_that_has_no_body_by_its_code_ends_with_its_head(code: i
     assert line.books.told == ["released"]
 
 
-async def test_an_answer_without_a_length_ends_with_its_connection() -> None:
+async def test_a_response_without_a_length_ends_with_its_connection() -> None:
     line = Line()
     asked = await line.asked()
     line.socket.say(b"HTTP/1.1 200 OK\r\n\r\n{")
@@ -135,7 +135,7 @@ async def test_an_answer_without_a_length_ends_with_its_connection() -> None:
     assert line.books.told[0] == "lost"
 
 
-async def test_one_connection_carries_one_answer_after_the_other() -> None:
+async def test_one_connection_carries_one_response_after_the_other() -> None:
     line = Line()
     for number in range(3):
         asked = await line.asked()
@@ -160,8 +160,8 @@ async def test_one_connection_carries_one_answer_after_the_other() -> None:
         pytest.param(OK + b"\x00nonsense", id="nonsense"),
     ],
 )
-async def test_a_connection_that_may_be_out_of_step_is_closed_after_its_answer(answer: bytes) -> None:
-    """What follows an answer must never be taken for the answer to the next request."""
+async def test_a_connection_that_may_be_out_of_step_is_closed_after_its_response(answer: bytes) -> None:
+    """What follows a response must never be taken for the response to the next request."""
     line = Line()
     asked = await line.asked()
     line.socket.say(answer)
@@ -202,10 +202,10 @@ async def test_an_idle_connection_that_the_server_closes_is_lost_at_once() -> No
 @pytest.mark.parametrize(
     ("arrives", "text"),
     [
-        (b"220 mail.example ESMTP\r\n", "the answer is not HTTP: "),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", "the answer is not HTTP: "),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n", "the answer is not HTTP: "),
-        (OPEN + b"xyz\r\n", "the answer is not HTTP: "),
+        (b"220 mail.example ESMTP\r\n", "the response is not HTTP: "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", "the response is not HTTP: "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n", "the response is not HTTP: "),
+        (OPEN + b"xyz\r\n", "the response is not HTTP: "),
         (b"HTTP/1.1 101 Go\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n", "goes over to another protocol"),
         (b"HTTP/1.1 200 OK\r\n" + b"X: " + b"x" * MAX_HEAD_BYTES, "head is longer than 65536 bytes"),
         (OPEN + chunk(b"{}") + b"0\r\n" + b"X: y\r\n" * MAX_HEAD_BYTES, "head is longer than 65536 bytes"),
@@ -213,7 +213,7 @@ async def test_an_idle_connection_that_the_server_closes_is_lost_at_once() -> No
     ],
 )
 async def test_nonsense_is_one_error_and_costs_the_connection(arrives: bytes, text: str) -> None:
-    """Two lengths in one answer are how answers are smuggled; a head without an end would fill the memory."""
+    """Two lengths in one response allow response smuggling; headers without an end would fill the memory."""
     line = Line()
     asked = await line.asked()
     for start in range(0, len(arrives), 4096):
@@ -226,7 +226,7 @@ async def test_nonsense_is_one_error_and_costs_the_connection(arrives: bytes, te
 
 @pytest.mark.parametrize("arrived", [b"", b"HTTP/1.1 200 OK\r\nContent-", OK[:-1], OPEN, OPEN + b"2\r\n{"])
 @pytest.mark.parametrize("error", [None, ConnectionResetError(104, "Connection reset by peer")])
-async def test_an_answer_that_breaks_off_is_a_lost_connection(arrived: bytes, error: Exception | None) -> None:
+async def test_a_response_that_breaks_off_is_a_lost_connection(arrived: bytes, error: Exception | None) -> None:
     line = Line()
     asked = await line.asked()
     line.socket.say(arrived)
@@ -237,7 +237,7 @@ async def test_an_answer_that_breaks_off_is_a_lost_connection(arrived: bytes, er
 
 
 async def test_only_a_connection_that_was_used_before_and_said_nothing_is_stale() -> None:
-    """WR-06: that is when a GET may go again unseen."""
+    """WR-06: only then may a GET be sent again silently."""
     line = Line()
     asked = await line.asked()
     line.socket.say(OK)
@@ -259,7 +259,7 @@ async def test_only_a_connection_that_was_used_before_and_said_nothing_is_stale(
     assert not line.connection.stale
 
 
-async def test_an_answer_that_is_not_whole_in_time_is_given_up() -> None:
+async def test_a_response_that_is_not_whole_in_time_is_given_up() -> None:
     """However much of it comes: a limit on silence alone would let a trickle go on for ever."""
     line = Line()
     asked = line.ask(until=5.0)
@@ -295,8 +295,8 @@ async def test_a_cancelled_exchange_closes_its_connection_at_once() -> None:
     assert line.books.told == ["lost", "closed"]
 
 
-async def test_a_cancellation_that_comes_with_the_answer_leaves_the_connection_to_whoever_is_next() -> None:
-    """In one turn of the loop: the answer is whole, its reader is cancelled, and the connection serves another."""
+async def test_a_cancellation_that_comes_with_the_response_leaves_the_connection_to_whoever_is_next() -> None:
+    """In one turn of the loop: the response is whole, its reader is cancelled, and the connection serves another."""
     line = Line()
     first = await line.asked()
     line.socket.say(OK)
@@ -309,7 +309,7 @@ async def test_a_cancellation_that_comes_with_the_answer_leaves_the_connection_t
     assert not line.socket.aborted
 
 
-async def test_a_cancellation_that_comes_before_the_answer_in_the_same_turn_takes_no_answer() -> None:
+async def test_a_cancellation_that_comes_before_the_response_in_the_same_turn_takes_no_response() -> None:
     line = Line()
     asked = await line.asked()
     asked.cancel()
@@ -329,7 +329,7 @@ async def test_a_stream_whose_reader_is_cancelled_before_it_sees_the_head_is_clo
 
 
 async def test_a_connection_that_is_given_up_before_it_is_made_closes_when_it_is() -> None:
-    """asyncio does not always notice that nobody waits for a handshake any more."""
+    """asyncio does not always notice that the task that waits for a handshake was cancelled."""
     connection = Connection(memoryview(bytearray(16)))
     connection.abort()
     assert FakeSocket(connection).aborted
@@ -363,7 +363,7 @@ async def test_what_arrives_together_is_read_together() -> None:
 
 @pytest.mark.parametrize("together", [True, False], ids=["with its head", "later"])
 async def test_a_body_with_a_length_can_be_read_while_it_arrives(together: bool) -> None:
-    """D9d: API servers send short lists so, and some proxies all of them."""
+    """D9d: API servers send short lists with a length, and some proxies all lists."""
     line = Line()
     asked = await line.asked(WATCH)
     line.socket.say(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n" + (b"{" if together else b""))
@@ -377,7 +377,7 @@ async def test_a_body_with_a_length_can_be_read_while_it_arrives(together: bool)
 
 
 async def test_a_body_that_is_shorter_than_its_length_breaks_off() -> None:
-    """D9d: a list that was cut is none."""
+    """D9d: a truncated list is an error."""
     line = Line()
     asked = await line.asked(WATCH)
     line.socket.say(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{}")
@@ -399,7 +399,7 @@ async def test_a_stream_that_was_read_to_its_end_can_not_close_the_connection_of
 
 
 async def test_each_byte_starts_the_wait_for_the_next_anew() -> None:
-    """RF-29: 80 s of silence, counted from the last byte; the limit on the head no longer counts."""
+    """RF-29: the limit is 80 s of silence since the last byte; that on the headers no longer applies."""
     line = Line()
     stream = await line.opened()
     for _ in range(3):
@@ -413,7 +413,7 @@ async def test_each_byte_starts_the_wait_for_the_next_anew() -> None:
 
 
 async def test_a_reader_that_lags_stops_the_reading_and_the_clock() -> None:
-    """While we do not read, silence is ours."""
+    """While we do not read, silence does not count against the server."""
     line = Line()
     stream = await line.opened()
     paused = []
@@ -464,7 +464,7 @@ async def test_leaving_a_stream_cuts_its_connection() -> None:
 
 
 async def test_the_refusal_of_a_stream_must_come_in_time_too() -> None:
-    """Its limit on silence alone would let it trickle for ever."""
+    """The stream's limit on silence alone would let a refusal trickle for ever."""
     line = Line()
     stream = await line.opened()
 
@@ -489,8 +489,8 @@ async def test_opening_a_stream_is_limited_by_the_limit_of_the_exchange() -> Non
     assert asyncio.get_running_loop().time() == 10
 
 
-async def test_the_short_answer_to_a_stream_is_read_like_any() -> None:
-    """A refused watch is a Status with a length, on a connection that goes on."""
+async def test_the_short_response_to_a_stream_is_read_like_any() -> None:
+    """The response to a refused watch is a Status with a length, and its connection is kept."""
     line = Line()
     asked = await line.asked(WATCH)
     line.socket.say(b"HTTP/1.1 410 Gone\r\nContent-Length: 2\r\n\r\n{}")
@@ -501,7 +501,7 @@ async def test_the_short_answer_to_a_stream_is_read_like_any() -> None:
 
 
 def test_an_error_names_the_request_once_it_is_known() -> None:
-    """A connection does not know whom it serves; the error that it raised is not made again for that."""
+    """A connection does not know the request; it is added to the error later, without creating a new one."""
     error: ApiError = ConnectionLostError("broke")
     assert str(error) == "broke"
     error.request = str(GET)

@@ -1,4 +1,4 @@
-"""What of an address people get to see."""
+"""Which parts of an address are shown to people."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfjob_operator.api.client.http.origin import Origin
     ],
 )
 def test_an_address_is_shown_without_what_may_be_secret(url: str, shown: str) -> None:
-    """D18: neither user nor password, nor what comes after the path; host and port are what somebody looks for."""
+    """D18: neither user nor password, nor query nor fragment; host and port are what people need."""
     assert str(Origin.of(url)) == shown
     for text in (repr(Origin.of(url)), repr(Settings(url)), repr(Settings("https://api.example", proxy=url))):
         assert "s3c" not in text
@@ -27,7 +27,7 @@ def test_an_address_is_shown_without_what_may_be_secret(url: str, shown: str) ->
     "url", ["ada:s3cret@api.example", "https://ada:s3cret@", "https://ada:s3cret@api.example:port"]
 )
 def test_what_is_no_address_is_not_quoted(url: str) -> None:
-    """D18: it may be one with a slip of the pen."""
+    """D18: it may be an address with a typing error, and a password in it."""
     with pytest.raises(ValueError, match="must be like https://host:port") as raised:
         Origin.of(url)
     assert "s3cret" not in str(raised.value)

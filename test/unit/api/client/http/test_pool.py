@@ -1,4 +1,4 @@
-"""Pool: whose turn it is, which connection is lent out, and that no place is ever lost."""
+"""Pool: which request is next, which connection it gets, and that no slot is ever lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAR = 1000.0
 
 
 class FakeConnection:
-    """What the pool knows of a connection."""
+    """The part of a connection that the pool uses."""
 
     def __init__(self, number: int, context: ssl.SSLContext | None) -> None:
         self.number = number
@@ -67,7 +67,7 @@ class Bench:
 
 
 async def test_the_connection_that_was_used_last_is_used_next() -> None:
-    """So those beyond what is needed grow old, and a server's limit on idle ones is met seldom."""
+    """So surplus connections stay idle and can be closed, and the used ones seldom hit a server's idle limit."""
     bench = Bench()
     first, second = await bench.get(), await bench.get()
     bench.give_back(first, second)
@@ -75,7 +75,7 @@ async def test_the_connection_that_was_used_last_is_used_next() -> None:
 
 
 async def test_a_place_goes_to_whoever_waited_longest() -> None:
-    """Nobody overtakes: neither another in line nor one who comes when a connection has just become free."""
+    """No request overtakes another: neither one in the queue nor a new one that comes when a connection becomes free."""
     bench = Bench(max_connections=1)
     connection = await bench.get()
     order: list[str] = []
@@ -114,7 +114,7 @@ async def test_no_more_connections_are_open_at_once_than_allowed() -> None:
 
 
 async def test_the_wait_for_a_place_and_a_connection_has_one_limit() -> None:
-    """A full pool is not the server's silence: the request was never sent, and the error says so."""
+    """With a full pool the request was never sent, and the error says so instead of blaming the server."""
     bench = Bench(max_connections=1, pool_s=20.0, dial_s=15.0)
     first = asyncio.create_task(bench.get())
     await asyncio.sleep(0)
@@ -134,7 +134,7 @@ async def test_the_limit_of_the_exchange_holds_in_line_too() -> None:
 
 @pytest.mark.parametrize("moment", ["in line", "with the place given", "while the connection is made"])
 async def test_whoever_gives_up_takes_no_place_along(moment: str) -> None:
-    """At whatever moment: the next request gets through."""
+    """At whichever moment it gives up, the next request gets a connection."""
     bench = Bench(max_connections=1)
     connection = await bench.get()
     waiting = asyncio.create_task(bench.get(fresh=True))
@@ -198,7 +198,7 @@ async def test_a_fresh_connection_is_a_new_one() -> None:
 
 
 async def test_what_was_made_with_other_credentials_is_closed_and_not_used() -> None:
-    """A new certificate proves who we are now; a connection that proves something else is of no use."""
+    """A connection authenticates with the certificate of its handshake, so one with the old certificate must not be used."""
     old, new = ssl.create_default_context(), ssl.create_default_context()
     bench = Bench()
     connections = [await bench.get(context=old) for _ in range(3)]
@@ -208,7 +208,7 @@ async def test_what_was_made_with_other_credentials_is_closed_and_not_used() -> 
 
 
 async def test_closing_ends_whatever_is_under_way() -> None:
-    """Idle and busy connections, waits in line and connections that are being made."""
+    """It ends idle and busy connections, queued requests, and connections that are being made."""
     bench = Bench(max_connections=3)
     idle, busy, _ = [await bench.get() for _ in range(3)]
     bench.give_back(idle)

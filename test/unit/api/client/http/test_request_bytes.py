@@ -1,4 +1,4 @@
-"""RequestWriter and Origin: what goes over the wire, and what is refused to go."""
+"""RequestWriter and Origin: the bytes on the wire, and requests that are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_request_is_a_head_and_perhaps_a_body() -> None:
 
 
 def test_a_request_says_what_it_accepts_whoever_came_before() -> None:
-    """The headers are made once for each kind of answer, and anew for new credentials."""
+    """The headers are built once for each accepted media type, and again for new credentials."""
     writer = RequestWriter(SERVER, user_agent="tests")
     plain, text, zipped = (
         Request("GET", "/x"),
@@ -49,7 +49,7 @@ def test_a_request_says_what_it_accepts_whoever_came_before() -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
 def test_what_is_expected_to_have_a_body_says_when_it_has_none(method: str) -> None:
-    """RFC 9110, 8.6: a server may wait for one otherwise."""
+    """RFC 9110, 8.6: a server may otherwise wait for a body."""
     assert written(Request(method, "/x")).endswith("\r\nContent-Length: 0\r\n\r\n")
 
 
@@ -65,7 +65,7 @@ def test_a_token_goes_along_and_a_new_one_replaces_it() -> None:
 
 @pytest.mark.parametrize("bad", ["\r\n", "\n", "\r", "\0", " ", "ü", "\u2028", "\x7f"])
 def test_nothing_can_break_out_of_the_line_it_stands_in(bad: str) -> None:
-    """A name with a line break in it must not become a header or a second request; it stays data, or is refused."""
+    """A name with a line break must not become a header or a second request; it is escaped or refused."""
     with pytest.raises(ValueError, match="must be quoted"):
         written(Request("GET", f"/x{bad}Evil: 1"))
     with pytest.raises(ValueError, match="must be quoted"):
@@ -84,7 +84,7 @@ def test_nothing_can_break_out_of_the_line_it_stands_in(bad: str) -> None:
 
 
 def test_a_refused_request_does_not_spoil_the_next_one() -> None:
-    """The refused credentials are refused again, and good ones written anew."""
+    """Invalid credentials are refused again, and valid ones are written afterwards."""
     writer = RequestWriter(SERVER, user_agent="tests")
     bad = Credentials("Bearer a\nb")
     for _ in range(2):
@@ -94,7 +94,7 @@ def test_a_refused_request_does_not_spoil_the_next_one() -> None:
 
 
 def test_a_proxy_is_told_what_it_needs_and_no_more() -> None:
-    """Without TLS it reads the whole request; with TLS it sees a tunnel's address."""
+    """Without TLS it gets the whole request; with TLS only the address of the tunnel."""
     proxy = Origin.of(f"http://ada:{SECRET}%21@proxy.example:3128")
     plain = Origin.of("http://api.example:8080")
     sent = RequestWriter(plain, proxy=proxy, user_agent="tests").write(Request("GET", "/x"), ANONYMOUS).decode()
@@ -139,3 +139,10 @@ def test_a_user_in_the_servers_url_is_who_we_are_unless_there_are_credentials() 
     writer = RequestWriter(Origin.of("http://ada:x@h"), user_agent="tests")
     assert b"\r\nAuthorization: Basic YWRhOng=\r\n" in writer.write(Request("GET", "/x"), ANONYMOUS)
     assert b"\r\nAuthorization: Bearer t\r\n" in writer.write(Request("GET", "/x"), Credentials("Bearer t"))
+
+
+def test_a_program_without_a_name_sends_none() -> None:
+    """This layer has no default for the name: the creator of the transport gives it."""
+    proxy = Origin.of("http://proxy.example:3128")
+    assert b"User-Agent" not in RequestWriter(SERVER, user_agent="").write(Request("GET", "/x"), ANONYMOUS)
+    assert b"User-Agent" not in tunnel_request(SERVER, proxy, "")

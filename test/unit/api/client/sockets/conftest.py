@@ -27,7 +27,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @pytest.fixture
 def server_tls(authority: Authority) -> ssl.SSLContext:
-    """A server for 127.0.0.1 that asks for a client certificate and takes none too."""
+    """The context of a server for 127.0.0.1 that asks for a client certificate and also accepts clients without one."""
     made = authority.server("server", ["127.0.0.1"])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(made.certificate, made.key)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def test_the_first_address_that_can_be_reached_is_taken(mocker: MockerFixture) -> None:
-    """A name has an address that refuses and one that swallows what is sent there: neither costs more than a moment."""
+    """A name has an address that refuses and one that drops packets: neither costs more than a moment."""
     with socket.socket() as refuses, socket.socket() as swallows:
         refuses.bind(("127.0.0.1", 0))
         swallows.bind(("127.0.0.1", 0))
@@ -78,7 +78,7 @@ async def test_a_server_that_does_not_accept_is_a_connect_error_in_time() -> Non
 
 
 async def test_the_wait_for_a_free_connection_has_its_own_limit() -> None:
-    """A full pool is not the server's silence: the request was never sent, and the error says so."""
+    """With a full pool the request was never sent, and the error says so instead of blaming the server."""
     async with serving(never_answers) as server:
         async with HttpTransport(Settings(server.url), max_connections=1, pool_s=0.2) as transport:
             first = asyncio.create_task(transport.send(get(total_s=1.0)))
@@ -91,7 +91,7 @@ async def test_the_wait_for_a_free_connection_has_its_own_limit() -> None:
 
 
 async def test_a_name_server_that_hangs_delays_neither_the_error_nor_the_stop(mocker: MockerFixture) -> None:
-    """The loop's own look-up would make the end of the process wait for its thread."""
+    """With the loop's own getaddrinfo the end of the process would wait for the thread."""
     hang = threading.Event()
     mocker.patch.object(socket, "getaddrinfo", side_effect=lambda *_args, **_more: hang.wait(10) and [])
     try:

@@ -1,4 +1,4 @@
-"""Connections are kept, lent in turn, and closed; what is cancelled or given up is gone at once."""
+"""Connections are kept, used in turn, and closed; requests that are cancelled or given up end at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tfjob_operator.api.client.http import Request
 
 
 async def test_a_request_that_waits_for_a_connection_is_written_when_it_leaves() -> None:
-    """LE-10: a request that waits in line is written when it leaves, and may be withdrawn then without harm to others."""
+    """LE-10: a queued request is written when it gets its connection; if it is withdrawn then, other requests are unharmed."""
     free = asyncio.Event()
 
     async def behave(peer: Peer) -> None:
@@ -62,7 +62,7 @@ async def test_a_request_that_waits_for_a_connection_is_written_when_it_leaves()
 
 
 async def test_a_request_that_was_given_up_does_not_arrive_later() -> None:
-    """LE-10: what a closed socket has left the kernel sends on for minutes, through a network that was cut, unless told."""
+    """LE-10: unless told otherwise, the kernel goes on sending a closed socket's data for minutes after a network outage."""
     heard: list[BaseException] = []
     given_up = asyncio.Event()
 

@@ -80,7 +80,7 @@ async def speaks_something_else(peer: Peer) -> None:
 async def test_a_server_that_misbehaves_costs_one_error_in_time_and_no_connection(
     behave: Behaviour, expected: type[ApiError], method: str
 ) -> None:
-    """C2 blackhole, slow, drop_answer, cut: nothing hangs, and nothing is left open."""
+    """C2 blackhole, slow, drop_answer, cut: no request hangs, and no connection is left open."""
     async with serving(behave) as server, HttpTransport(Settings(server.url)) as transport:
         started = time.monotonic()
         with pytest.raises(expected, match=f"^{method} /api/v1/pods: ") as raised:
@@ -92,8 +92,8 @@ async def test_a_server_that_misbehaves_costs_one_error_in_time_and_no_connectio
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 @pytest.mark.parametrize("behave", [closes_without_a_word, resets])
-async def test_what_changes_something_is_sent_once_even_if_its_answer_is_lost(behave: Behaviour, method: str) -> None:
-    """WR-06: many clients send a PUT or DELETE again; the second one would meet the first one's conflict."""
+async def test_what_changes_something_is_sent_once_even_if_its_response_is_lost(behave: Behaviour, method: str) -> None:
+    """WR-06: many clients resend a PUT or DELETE; the second one would then conflict with the first."""
 
     async def first_fine_then_not(peer: Peer) -> None:
         await peer.request()
@@ -120,7 +120,7 @@ async def test_a_get_on_a_connection_that_the_server_gave_up_is_sent_again_at_on
 
 
 async def test_a_get_is_sent_again_once_and_no_more() -> None:
-    """WR-06: a server that hangs up on a new connection too is left to the caller."""
+    """WR-06: if the server also hangs up on a new connection, the caller gets the error."""
 
     async def first_fine_then_never(peer: Peer) -> None:
         await peer.request()

@@ -1,4 +1,4 @@
-"""Through a proxy: by tunnel for TLS, by absolute form without; and proxies that refuse or talk nonsense."""
+"""Requests through a proxy: by a tunnel for TLS, in absolute form without; and proxies that refuse or send garbage."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_http_goes_through_a_proxy_in_absolute_form() -> None:
 
 
 async def test_a_proxy_may_be_reached_by_tls_itself(authority: Authority, server_tls: ssl.SSLContext) -> None:
-    """TLS inside TLS for a server with TLS."""
+    """For a server with TLS that is TLS inside TLS."""
     trust = trusting(authority)
     async with serving(tunnel, tls=server_tls) as proxy, serving(fine_for_ever, tls=server_tls) as server:
         async with HttpTransport(Settings(server.url, trust, proxy=proxy.url)) as transport:
@@ -127,7 +127,7 @@ async def test_a_proxy_that_refuses_is_a_connect_error_without_its_password() ->
         assert "authorization" not in proxy.heard[0].headers
 
 
-async def test_a_proxy_that_never_answers_is_a_connect_error_in_time() -> None:
+async def test_a_proxy_that_never_responds_is_a_connect_error_in_time() -> None:
     async with serving(never_answers) as proxy:
         async with HttpTransport(Settings("https://api.example", proxy=proxy.url), pool_s=0.2) as transport:
             with pytest.raises(ConnectError, match="no connection in time"):

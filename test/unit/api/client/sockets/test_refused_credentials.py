@@ -1,4 +1,4 @@
-"""Tokens that the server refuses, and credentials that are not to be had."""
+"""Tokens that the server refuses, and credentials that cannot be read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_a_server_that_refuses_our_token_makes_us_look_for_a_new_one() -> 
         with pytest.raises(UnauthorizedError):
             await client.get(CONFIG_MAPS, "ns", "a")
         with contextlib.suppress(UnauthorizedError):
-            await client.get(CONFIG_MAPS, "ns", "a")  # the new one is read beside this one
+            await client.get(CONFIG_MAPS, "ns", "a")  # the new token is read during this request
         await asyncio.sleep(0.05)
         assert await client.get(CONFIG_MAPS, "ns", "a") == b"{}"
 

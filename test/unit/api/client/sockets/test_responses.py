@@ -48,7 +48,7 @@ async def test_a_redirect_is_not_followed_with_our_token() -> None:
         assert thief.connections == 0
 
 
-async def test_a_login_page_is_not_an_answer() -> None:
+async def test_a_login_page_is_not_a_response() -> None:
     async def log_in(peer: Peer) -> None:
         await peer.request()
         await peer.answer(b"<html>please log in</html>", headers="Content-Type: text/html\r\n")
@@ -81,7 +81,10 @@ async def test_requests_are_sent_as_they_are_meant() -> None:
             await peer.answer()
 
     credentials = FixedCredentials(Credentials(f"Bearer {SECRET}"))
-    async with serving(fine) as server, HttpTransport(Settings(f"{server.url}/base", credentials)) as transport:
+    async with (
+        serving(fine) as server,
+        HttpTransport(Settings(f"{server.url}/base", credentials), user_agent="kettle/1") as transport,
+    ):
         client = RestClient(transport, field_manager="tfjob operator")
         await client.list_page(CONFIG_MAPS, ListOptions(label_selector="a=b,c in (d, e)", resource_version="0"))
         await client.patch(CONFIG_MAPS, "ns", "a/b", {"x": "ü"}, subresource="status")
@@ -91,15 +94,15 @@ async def test_requests_are_sent_as_they_are_meant() -> None:
     assert patched.body == '{"x":"ü"}'.encode()
     assert patched.headers["content-type"] == "application/merge-patch+json"
     assert patched.headers["authorization"] == f"Bearer {SECRET}"
-    assert patched.headers["user-agent"] == "tfjob-operator"
+    assert patched.headers["user-agent"] == "kettle/1"
     assert listed.headers["accept"] == "application/json"
     assert "content-type" not in listed.headers
     assert "cookie" not in listed.headers
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_answer_that_was_compressed_on_its_way_is_read_as_it_was(*, stream: bool) -> None:
-    """Whole or as it arrives; its connection serves others. A server that does not compress is understood, too."""
+async def test_a_response_that_was_compressed_on_its_way_is_read_as_it_was(*, stream: bool) -> None:
+    """As a whole or as it arrives; its connection is reused. A response that the server did not compress is read, too."""
     body = b'{"items":[' + b'{"kind":"Pod"},' * 10_000 + b"{}]}"
     zipped = gzip.compress(body)
 
@@ -118,7 +121,7 @@ async def test_an_answer_that_was_compressed_on_its_way_is_read_as_it_was(*, str
 
 
 async def test_a_log_is_followed_until_it_ends() -> None:
-    """As a kubelet sends it through an API server: chunks of text, whenever there is some."""
+    """As a kubelet sends it through an API server: chunks of text whenever there are some."""
     go_on = asyncio.Event()
 
     async def train(peer: Peer) -> None:

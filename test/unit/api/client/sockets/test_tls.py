@@ -1,4 +1,4 @@
-"""TLS: who is believed, and which certificate is shown to whom."""
+"""TLS: which servers are trusted, and which client certificate is presented to whom."""
 
 from __future__ import annotations
 

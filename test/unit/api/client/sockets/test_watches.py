@@ -32,7 +32,7 @@ async def test_lines_arrive_as_they_are_sent_however_they_are_cut() -> None:
 
 
 async def test_a_watch_that_falls_silent_ends_after_the_limit_of_a_dead_peer() -> None:
-    """RF-29, rest/connection_test.go:TestReconnectBrokenTCP_HTTP1: each byte starts the wait anew; 80 s in production."""
+    """RF-29, rest/connection_test.go:TestReconnectBrokenTCP_HTTP1: each byte restarts the timeout; it is 80 s in production."""
 
     async def speak_and_freeze(peer: Peer) -> None:
         await peer.request()
@@ -70,7 +70,7 @@ async def fail_inside(client: RestClient) -> None:
 async def test_leaving_a_watch_closes_its_stream_at_once_and_leaves_no_task(
     authority: Authority, server_tls: ssl.SSLContext, *, encrypted: bool
 ) -> None:
-    """RF-13: however it is left. A generator left half-way would be finished later, by a task of the loop's own."""
+    """RF-13: however the consumer leaves. The loop would close an abandoned async generator later, in a task of its own."""
 
     async def endless(peer: Peer) -> None:
         await peer.request()
@@ -102,7 +102,7 @@ async def test_leaving_a_watch_closes_its_stream_at_once_and_leaves_no_task(
 async def test_leaving_a_watch_does_not_wait_for_a_peer_that_is_frozen(
     authority: Authority, server_tls: ssl.SSLContext
 ) -> None:
-    """An orderly end of TLS would keep the connection for 30 s, waiting for an answer that never comes."""
+    """An orderly end of TLS would keep the connection for 30 s, waiting for a response that never comes."""
 
     async def one_line(peer: Peer) -> None:
         await peer.request()
@@ -146,7 +146,7 @@ async def test_a_watch_that_breaks_is_a_lost_connection() -> None:
 async def test_a_slow_reader_is_not_taken_for_a_dead_peer(
     authority: Authority, server_tls: ssl.SSLContext, *, encrypted: bool
 ) -> None:
-    """While we do not read, silence is ours. Nor is anything lost when the server is done and gone long before the reader."""
+    """While we do not read, silence does not count. Nothing is lost even if the server ends long before the reader."""
 
     async def flood(peer: Peer) -> None:
         await peer.request()

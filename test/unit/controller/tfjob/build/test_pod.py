@@ -7,9 +7,10 @@ from typing import Any
 
 from fakes.jobs import good_spec, job, replica
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.config.values import Accelerator, HostVolume, Variable
+from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
 from tfjob_operator.controller.tfjob.build.service import build_service
-from tfjob_operator.controller.tfjob.children import ReplicaKey
 
 WORKER_0 = ReplicaKey("Worker", 0, "mnist-worker-0")
 WORKER_1 = ReplicaKey("Worker", 1, "mnist-worker-1")
@@ -161,3 +162,20 @@ def test_a_service_is_headless_and_resolves_before_its_pod_is_ready() -> None:
         },
         "ports": [{"name": "metrics", "port": 9}, {"name": "tfjob-port", "port": 2222}],
     }
+
+
+def test_what_accelerators_need_is_in_the_pods_that_ask_for_them() -> None:
+    """Beside TF_CONFIG; how it is put in is tested in `config/test_accelerators.py`."""
+    gpu = Accelerator(
+        volumes=(HostVolume(name="lib", host_path="/usr/lib/nvidia-384", mount_path="/usr/lib/nvidia"),),
+        env_vars=(Variable(name="LD_LIBRARY_PATH", value="/usr/lib/nvidia"),),
+    )
+    asking = TENSORFLOW | {"resources": {"limits": {"nvidia.com/gpu": 1}}}
+    worker = replica(2) | {"template": {"spec": {"containers": [asking]}}}
+    tfjob = job({"tfReplicaSpecs": {"Worker": worker, "PS": replica(1)}})
+    builder = PodBuilder(tfjob, good_spec(tfjob), accelerators={"nvidia.com/gpu": gpu})
+    for key in (WORKER_0, WORKER_1):
+        spec = builder.build(key)["spec"]
+        assert spec["volumes"] == [{"name": "lib", "hostPath": {"path": "/usr/lib/nvidia-384"}}]
+        assert [each["name"] for each in spec["containers"][0]["env"]] == ["LD_LIBRARY_PATH", c.TF_CONFIG]
+    assert "volumes" not in builder.build(ReplicaKey("PS", 0, "mnist-ps-0"))["spec"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fakes.jobs import good_spec, job, replica
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec, too_long
+from tfjob_operator.controller.tfjob.build.tf_config import INLINE_BYTES, ClusterSpec, is_surely_short, too_long
 
 if TYPE_CHECKING:
     from tfjob_operator.api.v1.types import TFJob
@@ -33,7 +33,7 @@ def config(spec: dict[str, Any], replica_type: str, index: int = 0, domain: str 
 
 
 def test_every_replica_type_gets_the_whole_cluster_and_its_own_task() -> None:
-    """B58: goldens; cluster types alphabetical, evaluator included as in tf-operator 1.1."""
+    """B58: golden texts; cluster types in alphabetical order, evaluator included as in tf-operator 1.1."""
     for replica_type in (c.CHIEF, c.EVALUATOR, c.PS, c.WORKER):
         task = f'"task":{{"type":"{replica_type.lower()}","index":0}},"environment":"cloud"}}'
         assert config(ALL, replica_type) == CLUSTER + task
@@ -41,7 +41,7 @@ def test_every_replica_type_gets_the_whole_cluster_and_its_own_task() -> None:
 
 
 def test_a_job_of_one_replica_gets_none() -> None:
-    """B59: a cluster of one would wait for nobody, and breaks local training."""
+    """B59: TF_CONFIG for a cluster of one is of no use, and breaks local training."""
     assert config({"tfReplicaSpecs": {"Worker": replica(1)}}, c.WORKER) is None
     assert config({"tfReplicaSpecs": {"Chief": replica(1), "Worker": replica(1)}}, c.CHIEF) is not None
 
@@ -61,7 +61,7 @@ def test_the_cluster_domain_is_appended_to_host_names() -> None:
 
 
 def test_the_port_is_the_one_named_tfjob_port() -> None:
-    """Other named ports are kept in their order; an unnamed one is the user's own affair."""
+    """Other named ports are kept in their order; an unnamed one is left to the user."""
     ports = [
         {"name": "metrics", "containerPort": 9},
         {"containerPort": 7},
@@ -90,7 +90,7 @@ def test_a_worker_of_an_elastic_job_knows_itself_and_the_parameter_servers() -> 
 
 
 def test_a_parameter_server_of_an_elastic_job_knows_itself() -> None:
-    """B60: as the Go operators write it for server 0; the others say which index they are."""
+    """B60: as the Go operators write it for server 0; the others are listed under their index."""
     two = {"tfReplicaSpecs": {"PS": replica(2), "Worker": replica(2)}, "enableDynamicWorker": True}
     assert config(two, c.PS, 0) == (
         '{"cluster":{"ps":["mnist-ps-0.ns.svc:2222"],"worker":{}},"task":{"type":"ps","index":0}}'
@@ -114,7 +114,7 @@ NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
 def test_lengths_are_reckoned_as_the_texts_are_long(
     counts: dict[str, int], name: str, namespace: str, domain: str, elastic: bool
 ) -> None:
-    """U1: what is never made must be as long as it would be; JSON by another encoder says that the text is JSON."""
+    """U1: lengths are computed without making the texts, and must be right; another encoder confirms that they are JSON."""
     body = {"tfReplicaSpecs": {kind: replica(count) for kind, count in counts.items()}, "enableDynamicWorker": elastic}
     tfjob = job(body, name=name, namespace=namespace)
     cluster = ClusterSpec(tfjob.metadata, good_spec(tfjob), domain)
@@ -125,6 +125,26 @@ def test_lengths_are_reckoned_as_the_texts_are_long(
         assert msgspec.json.encode(msgspec.json.decode(text)).decode() == text
     longest = max((len(f"TF_CONFIG={text}".encode()) for text in configs), default=0)
     assert cluster.longest_variable == (0 if sum(counts.values()) == 1 else longest)
+
+
+@given(TYPES, NAMES, NAMES, st.sampled_from(["", "cluster.local"]), st.integers(-(2**31), 2**31 - 1))
+def test_a_job_that_is_surely_short_has_no_config_map(
+    counts: dict[str, int], name: str, namespace: str, domain: str, port: int
+) -> None:
+    """U1: a plan without ConfigMaps relies on this alone; otherwise a pod would wait for one that nobody creates."""
+    container = {"name": "tensorflow", "image": "i", "ports": [{"name": "tfjob-port", "containerPort": port}]}
+    template = {"spec": {"containers": [container]}}
+    body = {"tfReplicaSpecs": {kind: replica(count, template=template) for kind, count in counts.items()}}
+    tfjob = job(body, name=name, namespace=namespace)
+    spec = good_spec(tfjob)
+    is_long = ClusterSpec(tfjob.metadata, spec, domain).size > INLINE_BYTES
+    assert not (is_long and is_surely_short(tfjob.metadata, spec, domain))
+
+
+def test_a_small_job_is_surely_short() -> None:
+    """With five replicas and short names its plan needs no further check."""
+    tfjob = job(ALL)
+    assert is_surely_short(tfjob.metadata, good_spec(tfjob), "cluster.local")
 
 
 def workers(count: int, name: str = "mnist", *, env: list[dict[str, Any]] | None = None, **spec: Any) -> TFJob:
@@ -141,7 +161,7 @@ def verdict(tfjob: TFJob, domain: str = "") -> str:
 
 
 def test_a_tf_config_that_no_process_could_be_given_is_refused_with_both_numbers() -> None:
-    """U1, D9: one worker less is taken; the text says how long it is, what the bound is, and what helps."""
+    """U1, D9: with one worker fewer it is accepted; the text says how long it is, what the bound is, and what helps."""
     name = "resnet50-imagenet-sweep-17-attempt-4-of-the-team"
     most = next(count for count in range(1000, 3000) if verdict(workers(count, name))) - 1
     fits, found = workers(most, name), verdict(workers(most + 1, name))
@@ -163,7 +183,7 @@ def test_the_bound_is_the_kernels_own() -> None:
 
 
 def test_the_clusters_domain_counts_too() -> None:
-    """U1: it stands in every host name."""
+    """U1: it is part of every host name."""
     tfjob = workers(4000)
     assert not verdict(tfjob)
     assert verdict(tfjob, "cluster.of.the.research.department.example.com")

@@ -33,7 +33,7 @@ def with_condition(kind: ConditionType, status: str = "True") -> JobStatus:
 
 
 def test_a_job_has_begun_with_the_status_that_comes_before_its_first_pod() -> None:
-    """U4: so there is no moment in which a pod is there and the status does not say so, and no write more."""
+    """U4: so no pod exists while the status does not say so, and no further write is needed."""
     begun = status_of(job(SPEC, generation=3)).begun
     assert begun == Begun(generation=3, replicas={"PS": 1, "Worker": 2})
 
@@ -64,7 +64,7 @@ def test_the_generation_of_the_beginning_stays_and_the_sizes_follow_the_specific
     ],
 )
 def test_a_job_that_an_older_operator_ran_has_begun(status: JobStatus) -> None:
-    """U4: it noted nothing, but whatever is there only when a pod was there proves it."""
+    """U4: it recorded no `begun`, but what can exist only if there was a pod proves it."""
     assert has_begun(status, has_pods=False)
     assert not has_begun(with_condition(ConditionType.SUSPENDED), has_pods=False)
     assert has_begun(with_condition(ConditionType.SUSPENDED), has_pods=True)

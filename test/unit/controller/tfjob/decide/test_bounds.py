@@ -48,7 +48,7 @@ def in_bounds(tfjob: TFJob) -> TFJobSpec | InvalidSpec:
 
 @pytest.mark.parametrize(("name", "count"), [(LONG, 11), ("mnist", 10_001), ("mnist", 10**30)])
 def test_a_job_that_asks_for_too_much_from_the_start_is_wrong(name: str, count: int) -> None:
-    """B05, D16: it has never begun, so that its owner sees at once what to mend."""
+    """B05, D16: it has never begun, so it fails, and its owner sees at once what to mend."""
     found = in_bounds(job(workers(count), name=name))
     assert isinstance(found, InvalidSpec)
     assert len(found.mistakes) == 1
@@ -56,7 +56,7 @@ def test_a_job_that_asks_for_too_much_from_the_start_is_wrong(name: str, count: 
 
 @pytest.mark.parametrize(("name", "count"), [(LONG, 11), ("mnist", 10_001), ("mnist", 10**30)])
 def test_a_scale_up_beyond_a_bound_is_held_and_nothing_else(name: str, count: int) -> None:
-    """D16: the job keeps its size, and is looked after as ever; the condition and one Warning name the bound."""
+    """D16: the job keeps its size, and is synced as ever; the condition and one Warning name the bound."""
     tfjob = edited(begun(workers(3), name), workers(count))
     spec = in_bounds(tfjob)
     assert isinstance(spec, TFJobSpec)
@@ -95,7 +95,7 @@ def test_what_shrinks_beside_a_scale_up_that_is_held_shrinks() -> None:
 
 
 def test_a_bound_that_is_passed_already_takes_nothing_from_a_job() -> None:
-    """D16: a job of this size runs since before there was the bound; only to grow further is refused."""
+    """D16: a job of this size has run since before the bound existed; only further growth is refused."""
 
     def at_most_two(_job: ObjectMeta, spec: TFJobSpec) -> Mistake | None:
         return Mistake("", "too many") if spec.total_replicas > 2 else None

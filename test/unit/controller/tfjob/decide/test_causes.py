@@ -1,4 +1,4 @@
-"""What a job's last condition tells of why it failed."""
+"""What a job's last condition says about why it failed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfjob_operator.api.core import (
     PodSpec,
     PodStatus,
 )
-from tfjob_operator.controller.tfjob.children import Pod
+from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.decide.plan import plan
 
 
@@ -93,7 +93,7 @@ ONE = "TFJob ns/mnist has failed because 1 Worker replica(s) failed. "
     ],
 )
 def test_a_failed_job_says_which_pod_which_container_and_why(found: Pod, told: str) -> None:
-    """U8: after the beginning that clients match."""
+    """U8: after the words that clients match."""
     assert message_of([found]) == ONE + told
 
 
@@ -107,7 +107,7 @@ def test_the_first_of_several_failed_pods_is_named() -> None:
 
 
 def test_without_times_the_lowest_index_is_named() -> None:
-    """U8: what a kubelet does not tell decides nothing."""
+    """U8: what a kubelet does not report decides nothing."""
     pods = [failed(reason="NodeLost", index=2), failed(reason="NodeLost", index=1)]
     assert "The first was pod mnist-worker-1: NodeLost" in message_of(pods)
 
@@ -123,7 +123,7 @@ def restarted(index: int, times: int, last: ContainerStateTerminated | None = No
 
 
 def test_at_the_backoff_limit_the_replica_is_named_that_was_restarted_most() -> None:
-    """U8: and how it ended last, which its pod tells also of a container that runs again."""
+    """U8: with its last exit, which the pod reports also for a container that runs again."""
     last = ContainerStateTerminated(exit_code=137, reason="OOMKilled", message="allocating")
     pods = [restarted(0, 1), restarted(1, 4, last), pod("Worker", 2)]
     assert message_of(pods, "OnFailure", backoffLimit=3) == (
@@ -133,13 +133,13 @@ def test_at_the_backoff_limit_the_replica_is_named_that_was_restarted_most() -> 
 
 
 def test_a_last_exit_that_nobody_knows_is_not_told() -> None:
-    """U8: no pod, no word."""
+    """U8: without a last state the message says nothing about it."""
     message = message_of([restarted(0, 2)], "OnFailure", backoffLimit=1)
     assert message.endswith("Pod mnist-worker-0 was restarted most, 2 times")
 
 
 def test_a_message_stays_short_whatever_processes_and_nodes_say() -> None:
-    """U8, D5: termination messages have up to 4 KB each, and nobody bounds a node's words here."""
+    """U8, D5: termination messages have up to 4 KB each, and nothing bounds what a node says."""
     found = failed(
         ended("tensorflow", 1, reason="R" * 5000, message="m" * 90_000), reason="r" * 5000, message="e" * 90_000
     )
@@ -148,7 +148,7 @@ def test_a_message_stays_short_whatever_processes_and_nodes_say() -> None:
 
 @pytest.mark.parametrize("grace_s", [10**11, 10**15, 2**63 - 1])
 def test_an_absurd_grace_crashes_nothing(grace_s: int) -> None:
-    """D20: the API server takes a termination grace of thousands of years."""
+    """D20: the API server accepts a termination grace of thousands of years."""
     going = pod("Worker", 0, "Running", 0, terminating=True, grace_s=30, ended_s=-5)
     going = msgspec.structs.replace(
         going,
@@ -164,7 +164,7 @@ def test_an_absurd_grace_crashes_nothing(grace_s: int) -> None:
 @pytest.mark.parametrize("seconds", [10**11, 2**63 - 1, 10**400])
 @pytest.mark.parametrize("field", ["activeDeadlineSeconds", "ttlSecondsAfterFinished"])
 def test_absurd_limits_crash_nothing(field: str, seconds: int) -> None:
-    """D20: they only never come."""
+    """D20: such times just never come."""
     tfjob = job({"tfReplicaSpecs": {"Worker": replica(1, "Never")}, "runPolicy": {field: seconds}})
     for pods in ([pod("Worker", 0)], [pod("Worker", 0, "Succeeded", 0)]):
         status = plan(tfjob, good_spec(tfjob), pods, [], EPOCH).status

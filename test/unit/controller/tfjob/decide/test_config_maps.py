@@ -19,17 +19,17 @@ from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
+from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, ConfigMap, ReplicaKey
+from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.tfjob.blocked import BlockedChildren
 from tfjob_operator.controller.tfjob.build.config_map import build_config_map, config_map_name
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
 from tfjob_operator.controller.tfjob.build.tf_config import INLINE_BYTES, ClusterSpec
-from tfjob_operator.controller.tfjob.children import NO_LABELS, ChildMeta, ConfigMap, ReplicaKey
 from tfjob_operator.controller.tfjob.creator import Creator
 from tfjob_operator.controller.tfjob.decide.actions import NOTHING, Plan, PodDeletion
 from tfjob_operator.controller.tfjob.decide.config_maps import with_config_maps
 from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.controller.tfjob.delays import Delays
-from tfjob_operator.controller.tfjob.expectations import Expectations
 from tfjob_operator.controller.tfjob.job_events import JobEvents
 from tfjob_operator.controller.tfjob.name_conflicts import NameTakenError
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_mock import MockerFixture
 
     from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.tfjob.children import Pod
+    from tfjob_operator.controller.jobs.children import Pod
 
 LARGE = 200
 
@@ -52,12 +52,12 @@ def large(workers: int = LARGE, **fields: Any) -> TFJob:
 
 
 def cluster_of(tfjob: TFJob, domain: str = "") -> ClusterSpec:
-    """What its replicas are told."""
+    """The cluster specification of a job."""
     return ClusterSpec(tfjob.metadata, good_spec(tfjob), domain)
 
 
 def slot(index: int, kind: str = "Worker") -> ReplicaKey:
-    """A replica's place."""
+    """The key of a replica."""
     return ReplicaKey(kind, index, f"mnist-{kind.lower()}-{index}")
 
 
@@ -70,7 +70,7 @@ def variables(tfjob: TFJob, place: ReplicaKey) -> list[dict[str, Any]]:
 
 
 def seen_by_the_process(env: list[dict[str, Any]], config_map: dict[str, Any]) -> dict[str, str]:
-    """What a kubelet makes of an environment: in order, references first, `$(NAME)` of what stands above."""
+    """Resolve variables as a kubelet does: in order, references to the ConfigMap, and `$(NAME)` of variables above."""
     values: dict[str, str] = {}
     for variable in env:
         if "valueFrom" in variable:
@@ -105,7 +105,7 @@ def test_pods_of_a_large_job_do_not_grow_with_it() -> None:
 
 
 def test_a_short_cluster_stands_in_the_pod() -> None:
-    """U1: the bound itself too, and one replica more does not."""
+    """U1: also at the bound itself; with one replica more it does not."""
     most = next(count for count in range(10, LARGE) if cluster_of(large(count)).size > INLINE_BYTES) - 1
     for count, names in ((most, ["TF_CONFIG"]), (most + 1, ["TFJOB_CLUSTER_SPEC", "TF_CONFIG"])):
         tfjob = large(count)
@@ -148,7 +148,7 @@ def test_the_hash_is_of_the_content_and_of_the_job() -> None:
 
 
 def test_a_config_map_is_the_jobs_and_immutable() -> None:
-    """U1: it goes with the job, and nobody changes what pods were made for."""
+    """U1: it is deleted with the job, and nobody can change what its pods were made with."""
     cluster = cluster_of(large())
     body = build_config_map(large().metadata, cluster, cluster.digest)
     assert body["immutable"] is True
@@ -218,7 +218,7 @@ def test_one_that_a_pod_may_still_read_is_made_again_if_somebody_deletes_it() ->
 
 
 def test_the_one_of_before_a_scale_goes_when_no_pod_can_read_it() -> None:
-    """U1, D9: an autoscaler does not pile them up. A pod that goes may start once more before it has gone."""
+    """U1, D9: an autoscaler must not pile them up. A terminating pod may still start its container once more."""
     both = (config_map(OLD), config_map())
     assert changes(pods=(reader(0, OLD), reader(1)), held=both) == ([], [])
     assert changes(pods=(reader(0, OLD, terminating=True), reader(1)), held=both) == ([], [])
@@ -314,7 +314,7 @@ async def test_only_the_pods_that_read_a_refused_config_map_wait(error: ApiError
 
 
 async def test_a_strangers_config_map_of_that_name_is_left_alone() -> None:
-    """U1: the pods wait, with a Warning; our own, from an attempt whose answer was lost, is as good as made."""
+    """U1: the pods wait, with a Warning; our own, from an attempt whose response was lost, counts as made."""
     name = config_map_name("mnist", DIGEST)
     for owner, taken in (([], True), ([{"kind": "TFJob", "name": "mnist", "uid": JOB_UID, "controller": True}], False)):
         hands = Hands()
@@ -354,7 +354,7 @@ async def test_a_config_map_that_is_deleted_is_made_again_at_once() -> None:
 
 
 async def test_the_whole_cluster_is_put_together_once_for_all_pods(mocker: MockerFixture) -> None:
-    """U1: for each pod anew it would take the square of the job's size."""
+    """U1: to do so for each pod would take quadratic time in the size of the job."""
     hands, asked = Hands(), list[ClusterSpec]()
     hands.job = job({"tfReplicaSpecs": {"Worker": replica(50, template=template())}})
     text = ClusterSpec.__dict__["text"]

@@ -1,4 +1,4 @@
-"""What a plan becomes by gang scheduling, by tables and by properties."""
+"""How gang scheduling changes a plan, by tables and by properties."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tfjob_operator.api.meta import OwnerReference
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import JobStatus
+from tfjob_operator.controller.jobs.children import ChildMeta, PodGroup, PodGroupSpec, PodGroupStatus
 from tfjob_operator.controller.tfjob.build.gang_scheduler import gang_scheduler
-from tfjob_operator.controller.tfjob.children import ChildMeta, PodGroup, PodGroupSpec, PodGroupStatus
 from tfjob_operator.controller.tfjob.decide.gang import FIRST_LOOK_S, LOOK_AGAIN_S, Gang
 from tfjob_operator.controller.tfjob.decide.plan import plan
 
 if TYPE_CHECKING:
     from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.tfjob.children import Pod
+    from tfjob_operator.controller.jobs.children import Pod
     from tfjob_operator.controller.tfjob.decide.actions import Plan
 
 VOLCANO = gang_scheduler("volcano")
@@ -71,7 +71,7 @@ def policy(spec: dict[str, Any], **scheduling: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("phase", [None, "", "Pending"])
 def test_volcano_gets_a_group_and_no_pod_until_it_admits_the_group(phase: str | None) -> None:
-    """B65: pods that are there before are dealt with one by one, as if there were no group."""
+    """B65: pods that exist before would be scheduled one by one, as if there were no group."""
     seen = None if phase is None else group(phase=phase)
     decided = decide(job(TWO), Gang(VOLCANO, seen))
     assert names(decided) == HELD
@@ -117,7 +117,7 @@ def test_the_group_asks_for_all_replicas_or_for_as_many_as_are_enough(
 
 
 def test_a_job_of_no_replicas_has_no_group() -> None:
-    """A group of none can not be made."""
+    """A group of none cannot be made."""
     decided = decide(job({"tfReplicaSpecs": {"Worker": replica(0), "PS": replica(0)}}), Gang(VOLCANO))
     assert decided.create_pod_group is None
 
@@ -135,7 +135,7 @@ def test_a_job_that_is_scaled_has_its_group_resized_and_not_made_again() -> None
 
 
 def test_a_replica_that_succeeded_counts_as_long_as_its_pod_is_there() -> None:
-    """A group whose size changed with each success would be written to for nothing."""
+    """A group that shrank with each success would cost writes for nothing."""
     spec = {"tfReplicaSpecs": {"Worker": replica(2)}, "successPolicy": "AllWorkers"}
     pods = [pod("Worker", 0), pod("Worker", 1, "Succeeded", 0)]
     assert decide(begun(spec), Gang(VOLCANO, group()), pods).resize_pod_group is None
@@ -149,7 +149,7 @@ def test_a_resumed_job_does_not_wait_for_replicas_that_never_come_again() -> Non
 
 
 def test_the_group_goes_once_when_the_job_has_ended() -> None:
-    """B55: and after that fifty looks at the job change nothing."""
+    """B55: and after that fifty more plans change nothing."""
     tfjob = finished()
     decided = decide(tfjob, Gang(VOLCANO, group()))
     assert decided.delete_pod_group == group()
@@ -171,7 +171,7 @@ def test_the_plan_that_writes_a_jobs_end_leaves_its_group_alone() -> None:
 
 
 def test_a_suspended_job_has_no_group() -> None:
-    """Its places are free for others; when it is resumed it stands in line anew."""
+    """Its resources are free for others; when it is resumed it queues again."""
     spec = TWO | {"runPolicy": {"suspend": True}}
     assert decide(job(spec), Gang(VOLCANO, group())).delete_pod_group == group()
     decided = decide(job(spec), Gang(VOLCANO))
@@ -180,7 +180,7 @@ def test_a_suspended_job_has_no_group() -> None:
 
 
 def test_while_a_group_goes_nothing_is_created() -> None:
-    """Suspended and resumed at once: pods would belong to a group that is not there in a moment."""
+    """The job was suspended and resumed at once: pods would belong to a group that is about to be gone."""
     for scheduler in (VOLCANO, PLUGINS):
         decided = decide(begun(TWO), Gang(scheduler, group(going=True)))
         assert not decided.acts
@@ -214,7 +214,7 @@ def test_a_job_that_others_manage_has_nothing_done_to_its_group() -> None:
         assert not decide(tfjob, Gang(VOLCANO)).acts
 
 
-def test_where_groups_can_not_be_read_a_person_is_told_and_the_job_asks_again() -> None:
+def test_where_groups_can_not_be_read_a_warning_says_so_and_the_job_asks_again() -> None:
     """A cluster without the CRD: pods that are there go on, and none is created."""
     gang = Gang(VOLCANO, known=False, failure="404 no such resource")
     decided = decide(job(TWO), gang, [pod("Worker", 0)])
@@ -245,7 +245,7 @@ def test_a_deadline_that_comes_before_the_next_look_is_kept() -> None:
 
 
 def test_a_template_that_names_another_scheduler_keeps_it_and_is_warned_about_once() -> None:
-    """The text is that of the operators before."""
+    """The text is that of earlier operators."""
     own = {"tfReplicaSpecs": {"Worker": replica(2, template=template(schedulerName="own"))}}
     (event,) = decide(job(own), Gang(VOLCANO)).events
     assert (event.type, event.reason) == ("Warning", "SettedPodTemplateSchedulerName")
@@ -272,7 +272,7 @@ def test_no_pod_is_ever_created_without_a_group_that_is_there_or_created_first(
     places: list[tuple[int, str]],
     suspend: bool,
 ) -> None:
-    """B65; and of the three things that can be done to a group at most one is done, never to one that goes."""
+    """B65; and of creating, resizing and deleting a group at most one is done, and none to a group that is terminating."""
     spec = {"tfReplicaSpecs": {"Worker": replica(replicas, RestartPolicy.EXIT_CODE)}, "runPolicy": {"suspend": suspend}}
     pods = [pod("Worker", index, phase, {"Succeeded": 0, "Failed": 137}.get(phase)) for index, phase in places]
     decided = decide(begun(spec), gang, pods)
@@ -293,7 +293,7 @@ def test_no_pod_is_ever_created_without_a_group_that_is_there_or_created_first(
 
 
 def test_a_plan_without_gang_scheduling_is_what_it_was() -> None:
-    """Nothing of it shows where it is off."""
+    """Where it is off, it changes nothing."""
     decided = plan(job(TWO), good_spec(job(TWO)), [], [service("Worker", 0)], LATER)
     assert decided.create_pod_group is None
     assert len(decided.create_pods) == 2

@@ -1,4 +1,4 @@
-"""A job that has begun and whose specification is wrong since: it is held, and mended it goes on as if nothing had been."""
+"""A job that has begun and was then edited into a wrong one: it is held, and goes on when its specification is mended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, Conta
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import Begun, JobCondition, JobStatus, ReplicaStatus, TFJob
-from tfjob_operator.controller.tfjob.children import Pod, Service
+from tfjob_operator.controller.jobs.children import Pod, Service
 from tfjob_operator.controller.tfjob.decide.actions import Plan
 from tfjob_operator.controller.tfjob.decide.gang import Gang
 from tfjob_operator.controller.tfjob.decide.held import refused
@@ -42,7 +42,7 @@ RUNNING = [pod("Worker", 0), pod("Worker", 1)]
 def decide(
     tfjob: TFJob, *pods: Pod, services: tuple[Service, ...] = (), at_s: float = 60, gang: Gang | None = None
 ) -> Plan:
-    """The plan for a job, as the controller has it made."""
+    """The plan for a job, as the controller makes it."""
     return plan(tfjob, in_force(tfjob, read(tfjob)), pods, services, EPOCH + timedelta(seconds=at_s), gang=gang)
 
 
@@ -81,7 +81,7 @@ def told(tfjob: TFJob) -> list[str]:
 
 @pytest.mark.parametrize("wrong", [*MISTAKES.values()], ids=MISTAKES)
 def test_a_wrong_edit_of_a_job_that_runs_holds_it(wrong: dict[str, Any]) -> None:
-    """U4: not a pod and not a service is touched, and what clients read as its state is what it was."""
+    """U4: not a pod and not a service is touched, and the state that clients read stays as it was."""
     services = (service("Worker", 0), service("Worker", 1))
     decided = decide(edited(running(), wrong), *RUNNING, services=services)
     held = after(edited(running(), wrong), decided)
@@ -110,7 +110,7 @@ def test_the_condition_and_one_warning_name_every_mistake() -> None:
 
 @pytest.mark.parametrize("code", [1, 137])
 def test_what_has_ended_while_it_is_held_is_judged_when_it_is_mended(code: int) -> None:
-    """U4: a failure neither ends the job nor is its pod made again, until the specification is good."""
+    """U4: until the specification is good, a failure neither ends the job nor leads to a new pod."""
     ended = (pod("Worker", 0), pod("Worker", 1, "Failed", code))
     held = synced(edited(running(), MISTAKE), *RUNNING)
     decided = decide(held, *ended)
@@ -130,7 +130,7 @@ def test_what_has_ended_while_it_is_held_is_judged_when_it_is_mended(code: int) 
 
 
 def test_a_success_is_written_down_while_the_job_is_held_and_ends_it_when_it_is_mended() -> None:
-    """U4: its pod may be gone by then, and so may be what it proves."""
+    """U4: its pod may be gone by then, and the proof with it."""
     held = synced(edited(running(), MISTAKE), pod("Worker", 0, "Succeeded", 0), pod("Worker", 1, restarts=3))
     assert held.status.finished_indices == {"Worker": "0"}
     assert [record.total for record in held.status.restarts] == [3]
@@ -140,7 +140,7 @@ def test_a_success_is_written_down_while_the_job_is_held_and_ends_it_when_it_is_
 
 
 def test_a_pod_that_is_missing_is_made_when_the_specification_is_mended() -> None:
-    """U4: mended, the job goes on as if nothing had been."""
+    """U4: the job goes on as if nothing had happened."""
     held = synced(edited(running(), MISTAKE), *RUNNING)
     assert names(decide(held, pod("Worker", 0), services=(service("Worker", 0),))) == NO_CHILDREN
     decided = decide(edited(held, SPEC), pod("Worker", 0), services=(service("Worker", 0), service("Worker", 1)))
@@ -152,7 +152,7 @@ def test_a_pod_that_is_missing_is_made_when_the_specification_is_mended() -> Non
 
 
 def test_a_deadline_that_can_be_read_ends_a_job_that_is_held() -> None:
-    """U4: in the words of every job, and then what ran is cleaned up, since a limit leaves nothing running."""
+    """U4: with the message of any such job; then what ran is cleaned up, since a limit leaves nothing running."""
     limited = SPEC | {"runPolicy": {"activeDeadlineSeconds": 100}}
     wrong = SPEC | {"runPolicy": {"activeDeadlineSeconds": 100, "backoffLimit": -1, "cleanPodPolicy": "None"}}
     held = edited(running(limited), wrong)
@@ -165,7 +165,7 @@ def test_a_deadline_that_can_be_read_ends_a_job_that_is_held() -> None:
 
 
 def test_a_suspension_that_can_be_read_takes_the_pods_and_resuming_makes_none() -> None:
-    """U4: suspension is the user's explicit word; a wrong specification is no ground to make pods."""
+    """U4: suspension is the user's explicit request; a wrong specification is no reason to make pods."""
     wrong = SPEC | {"runPolicy": {"suspend": True, "backoffLimit": -1, "activeDeadlineSeconds": 10}}
     services = (service("Worker", 0),)
     decided = decide(edited(running(), wrong), *RUNNING, services=services)
@@ -187,7 +187,7 @@ def test_a_suspension_that_can_be_read_takes_the_pods_and_resuming_makes_none() 
 
 
 def test_what_a_job_left_running_is_not_taken_by_an_edit_after_its_end() -> None:
-    """U4: under None parameter servers may run on; a policy that can not be read is no ground to take them."""
+    """U4: under None parameter servers may run on; a policy that cannot be read is no reason to delete them."""
     kept = {"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(1)}, "runPolicy": {"cleanPodPolicy": "None"}}
     pods = (pod("PS", 0), pod("Worker", 0, "Succeeded", 0))
     ended = synced(synced(job(kept), at_s=0), *pods)
@@ -210,7 +210,7 @@ def test_a_job_that_has_never_begun_fails() -> None:
 
 
 def test_a_job_of_an_older_operator_is_held_too() -> None:
-    """U4: it noted no beginning, and not how many replicas there were; its pods are proof enough."""
+    """U4: it recorded neither `begun` nor how many replicas there were; its pods are proof enough."""
     bare = msgspec.structs.replace(running().status, begun=None)
     wrong = edited(msgspec.structs.replace(running(), status=bare), MISTAKE)
     held = synced(wrong, pod("Worker", 0), pod("Worker", 7, "Succeeded", 0))
@@ -228,7 +228,7 @@ def test_a_job_of_an_older_operator_is_held_too() -> None:
 
 
 def test_what_is_refused_after_an_edit_holds_the_job_until_the_next_one() -> None:
-    """U4: in the API server's words; nothing is tried again at the same generation, also after a restart of the operator."""
+    """U4: in the API server's words; nothing is tried again at the same generation, even after a restart of the operator."""
     larger = edited(running(), {"tfReplicaSpecs": {"Worker": replica(3)}})
     decided = plan(larger, refused(good_spec(larger), REFUSAL), RUNNING, [], EPOCH)
     held = after(larger, decided)
@@ -244,7 +244,7 @@ def test_what_is_refused_after_an_edit_holds_the_job_until_the_next_one() -> Non
 
 
 def test_what_is_refused_without_ever_having_been_edited_fails_the_job() -> None:
-    """B03: it would never have run, and some of its pods may not change that."""
+    """B03: it could never have all its pods, and those that it has do not change that."""
     tfjob = running()
     decided = plan(tfjob, refused(good_spec(tfjob), REFUSAL), RUNNING, [], EPOCH)
     assert told(after(tfjob, decided)) == [ConditionType.CREATED, ConditionType.FAILED]
@@ -252,7 +252,7 @@ def test_what_is_refused_without_ever_having_been_edited_fails_the_job() -> None
 
 
 def test_scaling_a_job_without_workers_is_a_warning_once_and_nothing_else() -> None:
-    """U3: kubectl scale on a job of a chief alone."""
+    """U3: kubectl scale on a job that has only a chief."""
     chief = {"tfReplicaSpecs": {"Chief": replica(1)}}
     tfjob = synced(synced(job(chief), at_s=0), pod("Chief", 0))
     scaled = edited(tfjob, {"tfReplicaSpecs": {"Chief": replica(1), "Worker": {"replicas": 2}}})
@@ -273,7 +273,7 @@ def test_what_keeps_a_pod_from_starting_is_told_of_a_held_job_too() -> None:
 
 
 def test_a_job_that_was_given_to_another_controller_is_not_held() -> None:
-    """B75: its mistakes are not ours to tell."""
+    """B75: its mistakes are for that controller to report."""
     policy = {"managedBy": "kueue.x-k8s.io/multikueue", "backoffLimit": -1}
     foreign = edited(running(), SPEC | {"runPolicy": policy})
     assert decide(foreign, *RUNNING) == Plan()
@@ -292,7 +292,7 @@ def fates(draw: st.DrawFn) -> list[Pod]:
 def test_whatever_becomes_of_its_pods_a_held_job_touches_nothing_and_forgets_nothing(
     wrong: dict[str, Any], first: list[Pod], then: list[Pod]
 ) -> None:
-    """U4: and it settles, so that it costs no call."""
+    """U4: and its status settles, so it costs no further call."""
     tfjob = edited(running(), wrong)
     for pods in (first, then):
         decided = decide(tfjob, *pods)

@@ -1,4 +1,4 @@
-"""What is decided about a job, by tables and by properties."""
+"""The plan for a job, by tables and by properties."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 
 from fakes.jobs import good_spec, invalid_spec, job, names, pod, replica, service, template
 from fakes.virtual_loop import EPOCH
+from support.cases import for_each
 from tfjob_operator.api import core
 from tfjob_operator.api.core import PodPhase
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionType, RestartPolicy, SuccessPolicy
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, Mistake, ReplicaStatus, TFJob
-from tfjob_operator.controller.tfjob.children import Pod, Service
-from tfjob_operator.controller.tfjob.decide.actions import NOTHING, JobEvent, Plan
+from tfjob_operator.controller.jobs.children import Pod, Service
+from tfjob_operator.controller.jobs.job_event import JobEvent
+from tfjob_operator.controller.tfjob.decide.actions import NOTHING, Plan
 from tfjob_operator.controller.tfjob.decide.plan import plan
 
 LATER = EPOCH + timedelta(seconds=60)
@@ -109,7 +111,7 @@ def test_a_deleted_running_pod_is_made_again() -> None:
 
 
 def test_zero_replicas_make_no_children() -> None:
-    """B51: the peers made index 0 all the same."""
+    """B51: earlier operators made index 0 all the same."""
     decided = decide(job({"tfReplicaSpecs": {"PS": replica(0), "Worker": replica(1)}}))
     assert names(decided)["create pods"] == ["mnist-worker-0"]
 
@@ -126,7 +128,7 @@ def test_zero_replicas_make_no_children() -> None:
     ids=["chief runs", "chief waits", "only the ps runs", "a worker runs", "a job of ps alone"],
 )
 def test_a_job_runs_when_the_replica_that_decides_runs(spec: dict[str, Any], pods: list[Pod], running: bool) -> None:
-    """Chief or master when there is one, else the workers, else anybody (B04: no worker entry is no crash)."""
+    """Chief or master when there is one, else the workers, else any replica (B04: no worker entry is no crash)."""
     assert (ConditionType.RUNNING in told(decide(job(spec), pods).status)) is running
 
 
@@ -205,7 +207,7 @@ def test_a_failed_replica_that_may_not_restart_fails_the_job() -> None:
 
 
 def test_success_and_failure_seen_at_once_are_success() -> None:
-    """The peer set both; a chief that has ended well has ended the job."""
+    """An earlier operator set both; a chief that has succeeded ends the job."""
     spec = chief(Worker=replica(1))
     decided = decide(begun(spec), [pod("Chief", 0, "Succeeded", 0), pod("Worker", 0, "Failed", 1)])
     assert told(decided.status) == [ConditionType.CREATED, ConditionType.SUCCEEDED]
@@ -279,7 +281,7 @@ def test_a_finished_job_makes_no_pod_for_one_that_vanished() -> None:
     assert decide(finished) == NOTHING
 
 
-@pytest.mark.parametrize("code", range(1, 256))
+@for_each("code", range(1, 256))
 def test_exit_codes_are_retried_or_final_by_the_table(code: int) -> None:
     """B40: 130, 137, 138 and 143 restart the replica; 128 and 139 and every other code fail the job."""
     spec = {"tfReplicaSpecs": {"Worker": replica(2, "ExitCode")}}
@@ -321,16 +323,17 @@ def test_a_restarting_job_runs_again_when_every_replica_has_its_pod_back() -> No
 def test_an_evicted_pod_is_made_again(policy: str) -> None:
     """B38, B39: the kubelet does not bring a Failed pod back; a disruption is not the training's failure."""
     spec = {"tfReplicaSpecs": {"Worker": replica(1, policy)}}
-    decided = decide(begun(spec), [pod("Worker", 0, "Failed", reason="Evicted")])
+    own = "Never" if policy == "ExitCode" else policy
+    decided = decide(begun(spec), [pod("Worker", 0, "Failed", reason="Evicted", policy=own)])
     assert names(decided)["delete pods"] == ["mnist-worker-0"]
     assert ConditionType.FAILED not in told(with_status(begun(spec), decided).status)
 
 
 @pytest.mark.parametrize("exit_code", [1, 143])
 def test_an_evicted_pod_is_made_again_however_its_container_took_it(exit_code: int) -> None:
-    """B38, B39: newer kubelets tell an exit code for evicted pods; that of a process that was told to go proves nothing.
+    """B38, B39: newer kubelets report an exit code for evicted pods; that of a process that got a SIGTERM proves nothing.
 
-    The simulated world found that such a job failed (seed 131).
+    The simulation found that such a job failed (seed 131).
     """
     spec = {"tfReplicaSpecs": {"Worker": replica(1, "ExitCode")}}
     decided = decide(begun(spec), [pod("Worker", 0, "Failed", exit_code, reason="Evicted")])
@@ -384,7 +387,7 @@ def test_a_job_that_is_being_deleted_is_left_to_the_garbage_collector() -> None:
 
 
 def test_an_invalid_job_is_removed_by_its_ttl_as_far_as_that_can_be_read() -> None:
-    """B44: every end is an end."""
+    """B44: a job that fails as invalid has ended like any other."""
     wrong = job({"tfReplicaSpecs": {}, "runPolicy": {"ttlSecondsAfterFinished": 60}})
     failed = with_status(wrong, plan(wrong, invalid_spec(wrong), [], [], LATER))
     assert plan(failed, invalid_spec(failed), [], [], LATER).requeue_after_s == 60
@@ -398,13 +401,13 @@ def test_a_job_that_another_controller_manages_is_left_alone() -> None:
 
 
 def test_the_mistakes_in_a_job_that_another_controller_manages_are_not_ours_to_tell() -> None:
-    """B75: not a single write for an invalid specification either. The simulated world found one (seed 82)."""
+    """B75: not a single write for an invalid specification either. The simulation found one (seed 82)."""
     spec = {"tfReplicaSpecs": {}, "runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}
     assert plan(job(spec), invalid_spec(job(spec)), [pod("Worker", 0)], [], LATER) == NOTHING
 
 
 def test_an_invalid_job_fails_with_one_warning_and_no_children() -> None:
-    """B02, B03: the condition and the event say the same; the second look finds nothing to do."""
+    """B02, B03: the condition and the event say the same; the second plan finds nothing to do."""
     invalid = job({"foo": 1})
     decided = plan(invalid, InvalidSpec((Mistake("spec.x", "is wrong"),)), [], [], LATER)
     text = "Failed to marshal the object to TFJob; the spec is invalid: spec.x: is wrong"

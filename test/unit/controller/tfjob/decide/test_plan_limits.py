@@ -1,4 +1,4 @@
-"""Limits, suspension and memory: what a plan decides from more than the pods of the moment."""
+"""Limits, suspension, and what the status remembers: what a plan decides from more than the current pods."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import ContainerState, ContainerStateTerminated
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob
-from tfjob_operator.controller.tfjob.children import Pod, Service
-from tfjob_operator.controller.tfjob.decide.actions import NOTHING, JobEvent, Plan
+from tfjob_operator.controller.jobs.children import Pod, Service
+from tfjob_operator.controller.jobs.job_event import JobEvent
+from tfjob_operator.controller.tfjob.decide.actions import NOTHING, Plan
 from tfjob_operator.controller.tfjob.decide.plan import plan
 
 
 def at(seconds: float) -> datetime:
-    """So many seconds after the beginning."""
+    """So many seconds after EPOCH."""
     return EPOCH + timedelta(seconds=seconds)
 
 
@@ -109,7 +110,7 @@ def test_disruptions_are_made_good_without_counting() -> None:
     """B38: evictions never use up the limit."""
     life = Life(workers(1, "OnFailure", backoffLimit=0))
     for number in range(5):
-        decided = life.sync([pod("Worker", 0, "Failed", reason="Evicted", uid=f"uid-{number}")])
+        decided = life.sync([pod("Worker", 0, "Failed", reason="Evicted", uid=f"uid-{number}", policy="OnFailure")])
         assert len(decided.delete_pods) == 1
     assert ConditionType.FAILED not in life.true
     assert life.status.restarts == ()
@@ -127,7 +128,7 @@ def test_a_disrupted_pod_is_made_again_whatever_its_process_answered_to_the_sigt
 def test_an_orderly_end_of_a_pod_that_the_cluster_took_away_is_no_success() -> None:
     """B38: whoever saves a checkpoint on SIGTERM and exits with 0 has not finished."""
     life = Life(workers(1, "OnFailure"))
-    decided = life.sync([pod("Worker", 0, "Failed", 0, reason="Evicted")])
+    decided = life.sync([pod("Worker", 0, "Failed", 0, reason="Evicted", policy="OnFailure")])
     assert len(decided.delete_pods) == 1
     assert life.status.finished_indices == {}
 
@@ -136,7 +137,7 @@ def test_an_orderly_end_of_a_pod_that_the_cluster_took_away_is_no_success() -> N
 def test_only_an_end_before_the_deletion_is_a_success_of_a_pod_that_goes(
     ended_s: float, finished: dict[str, str]
 ) -> None:
-    """B42, and features 4.1: a job that was suspended while it trained goes on when it is resumed, and is not done."""
+    """B42: a job that was suspended while it trained goes on when it is resumed, and is not done."""
     life = Life(workers(1, "Always"))
     life.sync([pod("Worker", 0)])
     life.edit(suspend=True)
@@ -159,7 +160,7 @@ def test_a_pod_that_its_node_turned_away_is_made_again_without_counting(reason: 
 
 
 def test_a_pod_that_has_run_was_not_turned_away() -> None:
-    """B39: whatever reason stands beside it, a permanent exit code is one."""
+    """B39: a permanent exit code is permanent, whatever reason stands beside it."""
     life = Life(workers(1, "ExitCode"))
     life.sync([pod("Worker", 0, "Failed", 1, reason="NodeAffinity")])
     assert ConditionType.FAILED in life.true
@@ -198,7 +199,7 @@ def test_a_lost_worker_of_an_elastic_job_does_not_fail_it(dynamic: bool, failed:
     assert [deletion.pod.metadata.name for deletion in decided.delete_pods] == ([] if failed else ["mnist-worker-1"])
 
 
-def test_what_a_pod_said_of_its_end_is_told_before_it_is_deleted() -> None:
+def test_what_a_pod_said_of_its_end_is_reported_before_it_is_deleted() -> None:
     """B57: its log goes with it."""
     lost = pod("Worker", 0, "Failed", 137)
     (status,) = lost.status.container_statuses or ()
@@ -252,7 +253,7 @@ def test_a_job_that_ran_into_a_limit_leaves_nothing_running(policy: str) -> None
 
 
 def test_a_finished_job_is_deleted_when_its_time_has_come() -> None:
-    """B45, B48: by a timer, exactly; also when nobody looked at the moment itself."""
+    """B45, B48: by a timer, on time; also when no sync came at the moment itself."""
     life = Life(workers(ttlSecondsAfterFinished=60))
     done = [pod("Worker", 0, "Succeeded", 0)]
     life.sync(done, 0)
@@ -286,7 +287,7 @@ def test_a_ttl_that_is_edited_after_the_end_is_honoured() -> None:
 def test_every_end_has_a_time_from_which_the_ttl_counts(
     pods: list[Pod], seconds: float, policy: dict[str, int]
 ) -> None:
-    """B44: the peers crashed where completionTime was missing."""
+    """B44: earlier operators crashed where completionTime was missing."""
     life = Life(workers(ttlSecondsAfterFinished=1, **policy))
     life.sync([], 0)
     life.sync(pods, seconds)
@@ -345,7 +346,7 @@ def test_a_resumed_job_starts_anew_and_its_last_condition_is_true() -> None:
 
 
 def test_a_suspended_job_that_is_suspended_again_tells_it_again() -> None:
-    """Each transition is one event; a look in between is none."""
+    """Each transition is one event; a sync in between is none."""
     life = Life(workers())
     told = []
     for second, suspended in enumerate([False, True, True, False, True]):
@@ -385,7 +386,7 @@ def test_a_replica_that_has_succeeded_is_never_run_again() -> None:
 
 
 def test_what_has_succeeded_stays_so_over_a_suspension() -> None:
-    """Its pod goes with the others, and is not made again."""
+    """Its pod is deleted with the others, and is not made again."""
     life = Life(all_workers(2))
     life.sync([pod("Worker", 0, "Succeeded", 0), pod("Worker", 1)], 0)
     life.edit(suspend=True)
@@ -395,7 +396,7 @@ def test_what_has_succeeded_stays_so_over_a_suspension() -> None:
 
 
 def test_a_chief_whose_pod_vanished_after_its_success_has_succeeded() -> None:
-    """The memory decides like the pod would."""
+    """`finishedIndices` counts as its pod would."""
     life = Life({"tfReplicaSpecs": {"Worker": replica(2)}})
     remembered = msgspec.structs.replace(life.status, finished_indices={"Worker": "0"})
     life.job = msgspec.structs.replace(life.job, status=remembered)

@@ -20,7 +20,7 @@ from tfjob_operator.controller.tfjob.decide.plan import plan
 
 if TYPE_CHECKING:
     from tfjob_operator.api.v1.types import TFJob, TFJobSpec
-    from tfjob_operator.controller.tfjob.children import Pod, Service
+    from tfjob_operator.controller.jobs.children import Pod, Service
     from tfjob_operator.controller.tfjob.decide.actions import Plan
 
 LATER = EPOCH + timedelta(seconds=60)
@@ -78,7 +78,7 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def some_pods(draw: st.DrawFn) -> list[Pod]:
-    """Pods in any state, at most one for each name, as the server sees to."""
+    """Pods in any state, at most one for each name, as on a server."""
     found = []
     for name, index in draw(st.lists(places, max_size=6, unique=True)):
         phase, code, policy, reason, restarts, terminating, grace_s, ended_s = draw(POD_STATES)
@@ -138,7 +138,7 @@ def is_ours_to_run(tfjob: TFJob, spec: TFJobSpec) -> bool:
 
 
 def has_succeeded(found: Pod, tfjob: TFJob) -> bool:
-    """Whether a pod's replica is done, read from the pod as the kubelet leaves it: by its own doing, not on a SIGTERM."""
+    """Return whether a replica has succeeded by itself, and not on a SIGTERM, by its pod as the kubelet leaves it."""
     if any(record.stopped and record.pod == found.metadata.uid for record in tfjob.status.restarts):
         return False
     ended = [each.state.terminated for each in found.status.container_statuses or () if each.state.terminated]

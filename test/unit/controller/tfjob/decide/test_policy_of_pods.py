@@ -1,4 +1,4 @@
-"""A pod lives by the restart policy that it was made with, whatever the specification says today."""
+"""A pod is judged by the restart policy that it was made with, whatever the specification says today."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fakes.jobs import good_spec, job, names, pod, replica
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import PodRestartPolicy
 from tfjob_operator.api.v1.constants import ConditionType, RestartPolicy
+from tfjob_operator.controller.jobs.children import ChildLabels, Pod
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
-from tfjob_operator.controller.tfjob.children import ChildLabels, Pod
 from tfjob_operator.controller.tfjob.decide.plan import plan
 
 
 def under(policy: str, exit_code: int, **fields: Any) -> Pod:
-    """Worker 0 as it was made under this policy, ended with this code; its kubelet has left it so."""
+    """Worker 0, made under this policy and ended with this code; its kubelet does not restart it."""
     in_pod = PodRestartPolicy.NEVER if policy == RestartPolicy.EXIT_CODE else policy
     made = pod("Worker", 0, "Failed", exit_code, policy=in_pod, **fields)
     labels = msgspec.structs.replace(made.metadata.labels or ChildLabels(), restart_policy=policy)
@@ -25,7 +25,7 @@ def under(policy: str, exit_code: int, **fields: Any) -> Pod:
 
 
 def decided(policy: str, *pods: Pod) -> tuple[list[str], list[str]]:
-    """What becomes of a job whose worker has this policy by now: the pods that go, and its conditions."""
+    """Return the pods that are deleted and the True conditions, for a job whose worker has this policy by now."""
     tfjob = job({"tfReplicaSpecs": {"Worker": replica(1, policy)}})
     found = plan(tfjob, good_spec(tfjob), pods, [], EPOCH)
     assert found.status is not None
@@ -49,7 +49,7 @@ LOST: tuple[list[str], list[str]] = [], [ConditionType.CREATED, ConditionType.FA
     ],
 )
 def test_a_pod_is_judged_by_the_policy_that_it_was_made_with(made: str, code: int, outcome: Any, today: str) -> None:
-    """U15: an edit of the policy is about the pods that are made from then on."""
+    """U15: an edit of the policy applies to the pods that are made after it."""
     assert decided(today, under(made, code)) == outcome
 
 
@@ -58,7 +58,7 @@ def test_a_pod_is_judged_by_the_policy_that_it_was_made_with(made: str, code: in
 def test_a_pod_that_bears_no_word_of_its_policy_is_judged_by_the_specification(
     word: str, today: str, outcome: Any
 ) -> None:
-    """U15: as those that older operators have made; in a pod itself Never and ExitCode look the same."""
+    """U15: such as those of older operators; in the restart policy of a pod Never and ExitCode look the same."""
     older = under(RestartPolicy.NEVER, 137)
     labels = msgspec.structs.replace(older.metadata.labels or ChildLabels(), restart_policy=word)
     older = msgspec.structs.replace(older, metadata=msgspec.structs.replace(older.metadata, labels=labels))
@@ -67,7 +67,7 @@ def test_a_pod_that_bears_no_word_of_its_policy_is_judged_by_the_specification(
 
 @pytest.mark.parametrize("policy", RestartPolicy)
 def test_a_pod_is_made_with_the_policy_of_its_replica_on_it(policy: str) -> None:
-    """U15: Never and ExitCode could not be told apart later."""
+    """U15: otherwise Never and ExitCode could not be told apart later."""
     tfjob = job({"tfReplicaSpecs": {"Worker": replica(1, policy)}})
     (slot,) = plan(tfjob, good_spec(tfjob), [], [], EPOCH).create_pods
     labels = PodBuilder(tfjob, good_spec(tfjob)).build(slot)["metadata"]["labels"]

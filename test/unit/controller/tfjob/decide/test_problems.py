@@ -1,4 +1,4 @@
-"""What keeps pods from starting is told, once."""
+"""What keeps pods from starting is reported, once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import pytest
 
 from fakes.jobs import observed, pod
 from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus, PodCondition
-from tfjob_operator.controller.tfjob.children import Pod
-from tfjob_operator.controller.tfjob.decide.actions import JobEvent
-from tfjob_operator.controller.tfjob.decide.problems import MOST_PER_REASON, problems_of, unreported
+from tfjob_operator.controller.jobs.children import Pod
+from tfjob_operator.controller.jobs.job_event import JobEvent
+from tfjob_operator.controller.jobs.told import MOST_PER_REASON, ReportedProblems
+from tfjob_operator.controller.tfjob.decide.problems import problems_of
 
 
 def unschedulable(index: int = 0) -> Pod:
@@ -29,8 +30,8 @@ def waiting(reason: str, *, init: bool = False) -> Pod:
 
 
 def events(*pods: Pod) -> list[JobEvent]:
-    """The events about these pods, none of which is told yet."""
-    return [problem.event for problem in unreported(problems_of(observed(pods)), set())]
+    """The events about these pods, if nothing was reported before."""
+    return ReportedProblems().news("uid", problems_of(observed(pods)))
 
 
 def test_a_pod_that_no_node_can_take_is_told_of() -> None:
@@ -40,7 +41,7 @@ def test_a_pod_that_no_node_can_take_is_told_of() -> None:
 
 
 @pytest.mark.parametrize("reason", ["SignatureValidationFailed", "ImageVolumeMountFailed"])
-def test_what_later_kubelets_have_to_say_of_images_is_told(reason: str) -> None:
+def test_what_later_kubelets_have_to_say_of_images_is_reported(reason: str) -> None:
     """M4: reasons of kubelets since Kubernetes 1.28 and 1.33."""
     assert [event.reason for event in events(waiting(reason))] == [reason]
 
@@ -58,19 +59,26 @@ def test_what_passes_by_itself_is_not_told_of(reason: str) -> None:
     assert events(waiting(reason)) == []
 
 
-def test_a_trouble_is_told_once() -> None:
+def test_a_trouble_is_reported_once() -> None:
     """The same pod for the same reason; another reason is another problem."""
-    told = {problem.key for problem in problems_of(observed([waiting("ErrImagePull")]))}
-    assert unreported(problems_of(observed([waiting("ErrImagePull")])), told) == []
-    assert len(unreported(problems_of(observed([waiting("ImagePullBackOff")])), told)) == 1
+    reported = ReportedProblems()
+
+    def news(reason: str) -> list[str]:
+        return [event.reason for event in reported.news("uid", problems_of(observed([waiting(reason)])))]
+
+    assert [news("ErrImagePull"), news("ErrImagePull")] == [["ErrImagePull"], []]
+    assert news("ImagePullBackOff") == ["ImagePullBackOff"]
+    reported.forget("uid")
+    assert news("ErrImagePull") == ["ErrImagePull"]
 
 
 def test_five_hundred_pods_without_a_place_are_one_story() -> None:
-    """Not five hundred events, neither at once nor one after the other."""
+    """They do not cause five hundred events, neither at once nor one after the other."""
     problems = problems_of(observed([unschedulable(index) for index in range(500)]))
-    news = unreported(problems, set())
-    assert len(news) == MOST_PER_REASON
-    assert unreported(problems, {problem.key for problem in news}) == []
+    reported = ReportedProblems()
+    assert len(reported.news("uid", problems)) == MOST_PER_REASON
+    assert reported.news("uid", problems) == []
+    assert len(reported.news("another", problems)) == MOST_PER_REASON
 
 
 def test_a_pod_on_its_way_out_has_no_troubles() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fakes.jobs import pod
 from tfjob_operator.api.core import ContainerStatus
 from tfjob_operator.api.v1.types import IndexRestarts
-from tfjob_operator.controller.tfjob.children import ReplicaKey
+from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.decide.replicas import Outcome, Replica
 from tfjob_operator.controller.tfjob.decide.restarts import account, in_place_restarts, merged, taken_over
 
@@ -70,7 +70,7 @@ def test_a_pod_that_was_taken_away_carries_its_restarts_over_and_adds_none() -> 
 
 
 def test_a_record_goes_over_to_another_pod_only_when_that_has_something_to_count() -> None:
-    """B36: so an old view of the pods, with the one on record in it, changes nothing; and what goes over can be checked."""
+    """B36: so an old view, which still has the recorded pod, changes nothing; `taken_over` lists the records to confirm."""
     first = account((), [replica("a")], {"a"})
     assert account(first, [replica("b")], ()) == first
     second = account(first, [replica("b")], {"b"})
@@ -101,7 +101,7 @@ def test_counts_never_fall_and_looking_twice_changes_nothing(history: list[tuple
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=8), st.data())
 def test_an_older_account_adds_nothing_to_a_newer_one(history: list[tuple[int, bool]], data: st.DataObject) -> None:
-    """B36: what one life of the operator remembers may be older than what another has written, or the other way round."""
+    """B36: what one process remembers may be older than what another has written, or the other way round."""
     records: tuple[IndexRestarts, ...] = ()
     accounts = [records]
     for number, (restarts, failed) in enumerate(history):

@@ -1,4 +1,4 @@
-"""Which of several pods is a replica's, and which replica a child is: names decide, for nobody can edit them."""
+"""Which of several pods stands for a replica, and whose child each is: names decide, for nobody can edit them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, JobStatus
-from tfjob_operator.controller.tfjob.children import ChildLabels, Pod, ReplicaKey
+from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey
 from tfjob_operator.controller.tfjob.decide.identity import key_of
 from tfjob_operator.controller.tfjob.decide.plan import plan
 from tfjob_operator.controller.tfjob.decide.replicas import replicas_of
@@ -31,7 +31,7 @@ def copy(name: str = "copy", *, age_s: float = 0.0, of: Pod = TRUE, **meta: Any)
 
 
 def chosen(*pods: Pod) -> list[str]:
-    """The names of the pods that are replicas."""
+    """The names of the pods that stand for replicas."""
     return [each.pod.metadata.name for each in replicas_of("mnist", pods)[0]]
 
 
@@ -81,17 +81,21 @@ def test_two_pods_of_a_replica_invent_no_restarts() -> None:
 
 @pytest.mark.parametrize("suspend", [True, False])
 def test_second_pods_go_with_all_others(suspend: bool) -> None:
-    """D7: when a job is suspended, and when it has ended; there what has ended is kept or taken as all others are."""
+    """D7: when a job is suspended, and when it has ended; after the end they are kept or deleted by the same rules."""
     tfjob = job(ONE | {"runPolicy": {"suspend": suspend}})
     if not suspend:
-        done = JobStatus(conditions=(JobCondition(type=ConditionType.SUCCEEDED, status="True"),), completion_time=EPOCH)
+        done = JobStatus(
+            conditions=(JobCondition(type=ConditionType.SUCCEEDED, status="True"),),
+            completion_time=EPOCH,
+            observed_generation=1,
+        )
         tfjob = msgspec.structs.replace(tfjob, status=done)
     decided = plan(tfjob, good_spec(tfjob), [copy(), TRUE], [], EPOCH)
     assert sorted(names(decided)["delete pods"]) == ["copy", "mnist-worker-0"]
 
 
 async def test_restarts_of_a_pod_under_another_name_are_counted() -> None:
-    """D7: the server is asked about the pod by its own name, or every sync would fail on its old view."""
+    """D7: the pod is read by its own name; otherwise every sync would fail with a stale view."""
     world = ControllerHarness()
     adopted = copy(of=pod("Worker", 0, "Failed", 137))
     counted = (IndexRestarts(type=c.WORKER, index=0, pod="uid-before", replaced=True),)
@@ -139,14 +143,14 @@ NO_NAMES = (
 
 @pytest.mark.parametrize("name", NO_NAMES)
 def test_only_the_very_name_of_a_replica_names_it(name: str) -> None:
-    """U9: all others have nothing but their labels to say what they are."""
+    """U9: of all others only their labels say what they are."""
     unlabelled = copy(name, labels=None)
     assert key_of("mnist", unlabelled.metadata) is None
     assert key_of("mnist", copy(name).metadata) == ReplicaKey.of("mnist", c.WORKER, 0)
 
 
 def test_a_pod_that_nothing_says_what_it_is_goes() -> None:
-    """U9: it stays the job's, and can not outlive it; nobody would judge what it comes to."""
+    """U9: it is the job's child but stands for no replica, so its end would count for nothing."""
     lost = copy(labels=msgspec.structs.replace(TRUE.metadata.labels or ChildLabels(), job_name="debug"))
     tfjob = job(ONE)
     decided = plan(tfjob, good_spec(tfjob), [lost, TRUE], [service("Worker", 0)], EPOCH)

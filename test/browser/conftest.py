@@ -1,0 +1,151 @@
+"""A page as its user starts it, and a real Chromium that opens it. Without Chromium these tests are skipped."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from browser.scene import fill
+from hack import browser as tools
+from hack.page_cluster import PageCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of these tests; pytest knows them when it is given a path in this folder."""
+    parser.addoption("--screenshots", action="store_true", help="write the pictures of docs/images anew")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip these tests if there is no browser."""
+    reason = tools.missing()
+    for item in items:
+        if reason and HERE in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """The browser. Its driver has an event loop of its own, which must have ended when tests of other modules need one."""
+    sys.path.insert(0, str(tools.playwright()))
+    driver = importlib.import_module("playwright.sync_api")
+    with driver.sync_playwright() as started:
+        shown = started.chromium.launch(executable_path=tools.chromium(), args=["--no-sandbox"])  # root has none
+        yield shown
+        shown.close()
+
+
+class Dashboard:
+    """A running `kubectl tfjob dashboard`. `cluster` is what it shows."""
+
+    def __init__(self, cluster: PageCluster, process: subprocess.Popen[str]) -> None:
+        self.cluster = cluster
+        self.process = process
+        self.address = self.next_address()
+        self.home = self.address.partition("/?")[0]
+
+    def next_address(self) -> str:
+        """The next address that is printed."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if "token=" in line:
+                return line.split()[-1]
+        raise AssertionError(f"no address: {self.process.communicate()}")
+
+
+@contextmanager
+def dashboard_of(cluster: PageCluster, folder: Path, *options: str) -> Iterator[Dashboard]:
+    """Run `kubectl tfjob dashboard` as a user of this cluster would."""
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "current-context": "team-cluster",
+                "contexts": [{"name": "team-cluster", "context": {"cluster": "c", "user": "u", "namespace": "vision"}}],
+                "clusters": [{"name": "c", "cluster": {"server": cluster.url}}],
+                "users": [{"name": "u", "user": {}}],
+            }
+        )
+    )
+    command = [sys.executable, "-m", "tfjob_operator.cli", "dashboard", "--no-browser", "--port=0", *options]
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield Dashboard(cluster, process)
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
+    """A page with all jobs of the scene, for the tests of a module; each has to undo its changes."""
+    with PageCluster().running() as cluster:
+        fill(cluster)
+        with dashboard_of(cluster, tmp_path_factory.mktemp("page")) as started:
+            yield started
+
+
+@pytest.fixture(scope="module")
+def session(chromium: Any, dashboard: Dashboard) -> Any:
+    """The storage state, with the cookie, of a browser that has used the token."""
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(dashboard.address)
+    page.wait_for_selector("tr[data-key]")
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+class Looking:
+    """A tab. `errors` is what the browser complained about, such as a script that the policy forbids."""
+
+    def __init__(self, page: Any, home: str) -> None:
+        self.page = page
+        self.home = home
+        self.errors: list[str] = []
+        page.on("console", self._heard)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def _heard(self, message: Any) -> None:
+        if message.type == "error":
+            self.errors.append(message.text)
+
+    def open(self, path: str) -> Any:
+        """Go to an address of the page."""
+        self.page.goto(self.home + path)
+        return self.page
+
+    def shows(self, selector: str, text: str = "") -> Any:
+        """Wait until a matching element is visible, and return it."""
+        found = self.page.locator(selector, has_text=text).first if text else self.page.locator(selector).first
+        found.wait_for(state="visible", timeout=20_000)
+        return found
+
+    def gone(self, selector: str) -> None:
+        """Wait until the first matching element is hidden or gone."""
+        self.page.locator(selector).first.wait_for(state="hidden", timeout=20_000)
+
+
+@pytest.fixture
+def tab(chromium: Any, dashboard: Dashboard, session: Any, request: pytest.FixtureRequest) -> Iterator[Looking]:
+    """A tab of a browser that has used the token; a parameter changes its width or its colour scheme."""
+    look = {"viewport": {"width": 1280, "height": 800}, **getattr(request, "param", {})}
+    context = chromium.new_context(storage_state=session, reduced_motion="reduce", **look)
+    looking = Looking(context.new_page(), dashboard.home)
+    yield looking
+    context.close()
+    assert looking.errors == []

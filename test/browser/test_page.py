@@ -1,0 +1,272 @@
+"""The page in a real Chromium: each view, live updates, hostile text, and access."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from browser.conftest import Looking, dashboard_of
+from browser.scene import SCRIPT, fill, job, pod, runs
+from hack import browser as tools
+from hack.page_cluster import PageCluster
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from browser.conftest import Dashboard
+
+RESNET = "/vision/resnet50-imagenet"
+VIEWS = {
+    "list": ("/", "tr[data-key]"),
+    "nothing": ("/?q=nothing-is-called-so", ".blank"),
+    "job": (RESNET, ".replicas td"),
+    "failed": ("/nlp/bert-finetune-2", ".why"),
+    "timeline": (f"{RESNET}?tab=timeline", ".gantt"),
+    "curves": (f"{RESNET}?tab=curves&with=vision/resnet50-small", ".chart"),
+    "logs": (f"{RESNET}?tab=logs", ".log div"),
+    "events": (f"{RESNET}?tab=events", ".events td"),
+    "manifest": (f"{RESNET}?tab=manifest", ".manifest .key"),
+    "missing": ("/vision/nothing", ".blank h1"),
+    "hostile": ("/evil/hostile", ".replicas td"),
+}
+DARK = {"color_scheme": "dark"}
+PHONE = {"viewport": {"width": 390, "height": 800}}
+
+
+def test_the_list_shows_states_and_can_be_filtered_and_sorted_by_address(tab: Looking) -> None:
+    """So a link shows the same to everybody who opens it."""
+    tab.open("/")
+    row = tab.shows("tr[data-key]", "resnet50-imagenet")
+    assert "Running" in row.inner_text()
+    assert "4/4" in row.inner_text()
+    tab.page.get_by_role("button", name="Failed").click()
+    tab.gone("tr[data-key='vision/resnet50-imagenet']")
+    assert "state=Failed" in tab.page.url
+    tab.open("/?q=ns:vision&sort=-restarts")
+    tab.shows("tr[data-key]")
+    names = tab.page.locator("tr[data-key] .name a").all_inner_texts()
+    assert names[0] == "resnet50-imagenet"
+    assert set(names) == {"resnet50-imagenet", "resnet50-small", "segmentation-unet"}
+
+
+def test_what_changes_in_the_cluster_is_on_the_screen_within_a_second(tab: Looking, dashboard: Dashboard) -> None:
+    """The fastest of five changes counts: the others may be late on a busy machine, but have to come, too."""
+    tab.open("/")
+    tab.shows("tr[data-key]")
+    took = []
+    for number in range(5):
+        begun = time.monotonic()
+        dashboard.cluster.put("tfjobs", job(f"live-{number}", "Created", 1, {"Worker": 1}))
+        tab.shows(f"tr[data-key='vision/live-{number}']")
+        took.append(time.monotonic() - begun)
+    for number in range(5):
+        dashboard.cluster.delete("tfjobs", "vision", f"live-{number}")
+    tab.gone("tr[data-key^='vision/live']")
+    assert min(took) < 1.0, took
+
+
+def test_a_job_goes_through_its_life_before_ones_eyes(tab: Looking, dashboard: Dashboard) -> None:
+    """Pods appear, the job ends and is deleted: its last state stays until there is another job of its name."""
+    put = dashboard.cluster.put
+    put("tfjobs", job("short", "Created", 1, {"Worker": 1}))
+    tab.open("/vision/short")
+    tab.shows(".replicas", "No pod")
+    put("pods", pod("short", "Worker", 0, 5, runs(5)))
+    put("tfjobs", job("short", "Running", 5, {"Worker": 1}))
+    tab.shows(".title .pill", "Running")
+    tab.shows(".replicas .pill", "Running")
+    put("tfjobs", job("short", "Succeeded", 9, {"Worker": 1}, over=1))
+    tab.shows(".title .pill", "Succeeded")
+    dashboard.cluster.delete("pods", "vision", "short-worker-0")
+    dashboard.cluster.delete("tfjobs", "vision", "short")
+    tab.shows(".lead", "was deleted")
+    put("tfjobs", job("short", "Created", 1, {"Worker": 1}))
+    tab.shows(".title .pill", "Created")
+    dashboard.cluster.delete("tfjobs", "vision", "short")
+
+
+def test_a_failed_job_says_why_on_top(tab: Looking) -> None:
+    """The page begins with the first lines of `kubectl tfjob explain`."""
+    tab.open("/nlp/bert-finetune-2")
+    tab.shows(".why h2", "the image has no Python module sentencepiece")
+    assert "Worker 0" in tab.shows(".replicas .bad").locator("xpath=ancestor::tr").inner_text()
+
+
+def test_every_tab_of_a_job_can_be_linked_to(tab: Looking) -> None:
+    """Each tab can be reached by its number as well."""
+    tab.open(f"{RESNET}?tab=timeline")
+    tab.shows(".gantt .name", "Worker 2")
+    tab.page.keyboard.press("3")
+    tab.shows(".chart polyline")
+    assert "tab=curves" in tab.page.url
+    tab.page.keyboard.press("5")
+    tab.shows(".events", "exited with code 137")
+    tab.page.keyboard.press("6")
+    tab.shows(".manifest", "tfReplicaSpecs:")
+    tab.page.keyboard.press("u")
+    tab.shows("tr[data-key]")
+
+
+def test_curves_of_several_runs_lie_over_each_other_and_go_on(tab: Looking, dashboard: Dashboard) -> None:
+    """There is one chart for the loss, one for the accuracy, and both grow with the log."""
+    tab.open(f"{RESNET}?tab=curves&with=vision/resnet50-small")
+
+    def count(selector: str) -> int:
+        return int(tab.page.locator(selector).count())
+
+    eventually(lambda: (count(".chart"), count(".chart polyline")) == (2, 4), "both runs are drawn")
+    dashboard.cluster.write_log("resnet50-small-worker-0", b"step 5000: loss = 0.0100\n")
+    eventually(lambda: count(".chart[aria-label*='0.01 at step 5000']"), "the curve goes on")
+
+
+def test_a_log_follows_the_replica(tab: Looking, dashboard: Dashboard) -> None:
+    """New lines appear at its end."""
+    tab.open(f"{RESNET}?tab=logs&replica=resnet50-imagenet-chief-0")
+    tab.shows(".log div", "step 1190")
+    dashboard.cluster.write_log("resnet50-imagenet-chief-0", b"one more line\n")
+    tab.shows(".log div", "one more line")
+
+
+def test_what_users_write_stays_text(tab: Looking) -> None:
+    """This holds for scripts in names of queues, nodes, events and logs, escape sequences, and a line of ten megabytes."""
+    tab.open("/?q=hostile")
+    tab.shows("tr[data-key]", "<script>")
+    tab.open("/evil/hostile")
+    tab.shows(".replicas", r"\x1b[31m\u202egnp.exe")
+    tab.open("/evil/hostile?tab=events")
+    tab.shows(".events", "<script>")
+    tab.open("/evil/hostile?tab=logs")
+    tab.shows(".log div", "the end")
+    lines = tab.page.locator(".log div").all_inner_texts()
+    assert lines[0] == SCRIPT
+    assert lines[1].startswith("xxxx")
+    assert lines[1].endswith("more bytes")
+    assert len(lines[1]) < 5_000
+    tab.open("/evil/hostile?tab=curves")
+    tab.shows(".chart, .grid .blank")
+    assert tab.page.evaluate("window.hacked") is None
+    assert tab.page.evaluate("document.scripts.length") == 1
+
+
+def test_the_keyboard_alone_leads_to_a_job(tab: Looking) -> None:
+    """Keys focus the filter, choose a job, and open it."""
+    tab.open("/")
+    tab.shows("tr[data-key]")
+    tab.page.keyboard.press("/")
+    tab.page.keyboard.type("bert")
+    tab.gone("tr[data-key='vision/resnet50-imagenet']")
+    tab.page.keyboard.press("Escape")
+    tab.page.keyboard.press("j")
+    tab.page.keyboard.press("Enter")
+    tab.shows("h1", "bert-finetune-2")
+    tab.page.keyboard.press("?")
+    tab.shows("dialog[open]")
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("tab", [PHONE], indirect=True, ids=["phone"])
+def test_nothing_is_wider_than_a_phone(tab: Looking, view: str) -> None:
+    """What is wide scrolls in a frame of its own."""
+    path, sign = VIEWS[view]
+    tab.open(path)
+    tab.shows(sign)
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.skipif(
+    not tools.axe().is_file(), reason="there is no axe-core: python -m hack.browser fetches it, with npm"
+)
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("tab", [{}, DARK], indirect=True, ids=["light", "dark"])
+def test_axe_finds_nothing_serious(tab: Looking, view: str) -> None:
+    """It checks names of controls, contrast, order of headings, and what screen readers announce."""
+    path, sign = VIEWS[view]
+    tab.open(path)
+    tab.shows(sign)
+    tab.page.evaluate(tools.axe().read_text("utf-8"))
+    found = tab.page.evaluate("axe.run()")["violations"]
+    serious = [each for each in found if each["impact"] in {"serious", "critical"}]
+    assert [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in serious] == []
+
+
+def test_a_used_or_wrong_token_is_refused_and_a_new_one_is_printed(
+    chromium: Any, dashboard: Dashboard, session: Any
+) -> None:
+    """Without a valid token no job is shown."""
+    context = chromium.new_context()
+    page = context.new_page()
+    for address in (dashboard.address, f"{dashboard.home}/?token=wrong", dashboard.home):
+        response = page.goto(address)
+        assert response.status == 401
+        assert "This browser was not let in" in page.inner_text("h1")
+    page.goto(dashboard.next_address())
+    page.wait_for_selector("tr[data-key]")
+    context.close()
+
+
+def test_a_lost_connection_is_said_and_so_is_what_to_do(chromium: Any, tmp_path: Path) -> None:
+    """This holds for the API server, which comes back, and for the page's own server, which does not."""
+    with PageCluster().running() as cluster:
+        fill(cluster)
+        with dashboard_of(cluster, tmp_path) as dashboard:
+            context = chromium.new_context()
+            looking = Looking(context.new_page(), dashboard.home)
+            looking.page.goto(dashboard.address)
+            looking.shows("tr[data-key]")
+            cluster.stop()
+            looking.shows(".banner.lost", "No connection to the API server")
+            cluster.start()
+            looking.gone(".banner.lost")
+            cluster.put("tfjobs", job("after", "Created", 1, {"Worker": 1}))
+            looking.shows("tr[data-key='vision/after']")
+            looking.page.evaluate("dispatchEvent(new Event('online'))")  # opens the stream anew
+            cluster.put("tfjobs", job("later", "Created", 1, {"Worker": 1}))
+            looking.shows("tr[data-key='vision/later']")
+            dashboard.process.kill()
+            looking.shows(".banner.lost", "Connection lost")
+            looking.shows("#live", "connection lost")
+            looking.shows("tr[data-key='vision/after']")
+            context.close()
+
+
+def test_a_user_without_rights_is_told_which_and_sees_jobs_when_they_are_granted(chromium: Any, tmp_path: Path) -> None:
+    """First a namespace may not be read at all; then only its pods and events may not."""
+    with PageCluster().running() as cluster:
+        fill(cluster)
+        cluster.forbidden |= {"tfjobs", "pods", "events"}
+        with dashboard_of(cluster, tmp_path, "--namespace=nlp") as dashboard:
+            context = chromium.new_context()
+            looking = Looking(context.new_page(), dashboard.home)
+            looking.page.goto(dashboard.address)
+            looking.shows(".blank h2", "You may not list TFJobs in the namespace nlp")
+            looking.shows(".blank", "kubectl create role tfjob-viewer -n nlp --verb=get,list,watch")
+            looking.open("/vision/resnet50-imagenet")
+            looking.shows(".blank", "You may not read this job")
+            cluster.forbidden -= {"tfjobs"}
+            looking.open("/")
+            looking.shows("tr[data-key='nlp/bert-finetune-2']")
+            looking.shows(".banner.missing", "You may not read pods")
+            looking.open("/vision/resnet50-imagenet")
+            looking.shows(".blank h1", "This page shows the namespace nlp alone")
+            context.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "view", "tab"), [("page-list", "list", {}), ("page-failed", "failed", DARK)], indirect=["tab"]
+)
+def test_the_pictures_of_the_docs_are_of_this_page(
+    tab: Looking, name: str, view: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """A screenshot of each can be taken; `--screenshots` writes those of the docs anew."""
+    path, sign = VIEWS[view]
+    tab.open(path)
+    tab.shows(sign)
+    folder = (
+        Path(__file__).parents[2] / "docs" / "images"
+        if request.config.getoption("--screenshots", default=False)
+        else tmp_path
+    )
+    folder.mkdir(exist_ok=True)
+    assert tab.page.screenshot(path=folder / f"{name}.png")

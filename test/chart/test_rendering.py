@@ -1,0 +1,406 @@
+"""The Helm chart as real helms render it: its objects are those of the kustomizations, and each value does what it says.
+
+The helms, and a kubectl, are in the cache once `make chart` has fetched them; without them these tests are skipped. Tests that
+need no helm are in `test/unit/test_chart.py`.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from fakes.manifests import read_document
+from hack.chart.__main__ import CHART, ROOT
+from hack.chart.documents import leaves
+from hack.chart.helm import Helm
+from hack.control_plane.build.commands import output_of
+from hack.control_plane.errors import ControlPlaneError
+from hack.matrix.releases import HELMS, cached
+from hack.yaml_text import documents as documents_of
+from tfjob_operator.controller.config.reading import parse
+from tfjob_operator.controller.options import parse_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hack.matrix.releases import Release
+
+MANIFESTS: Final = ROOT / "manifests"
+SCHEMA: Final = json.loads((CHART / "values.schema.json").read_text())
+HELMS_LABELS: Final = {
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/version",
+    "helm.sh/chart",
+}
+KEEP: Final = {"helm.sh/resource-policy": "keep"}
+
+Objects = dict[tuple[str, str, str], dict[str, Any]]
+"""By kind, namespace and name."""
+
+
+def objects_of(text: str) -> Objects:
+    """The objects of a manifest."""
+    return {
+        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
+        for each in documents_of(text)
+        if each is not None
+    }
+
+
+@functools.cache
+def kustomized(folder: str) -> Objects:
+    """The objects that kustomize makes from a folder of the manifests."""
+    kubectl = cached("kubectl", HELMS[-1].version)
+    if kubectl is None:
+        pytest.skip("kubectl is not in the cache: `make chart` fetches it")
+    return objects_of(output_of(str(kubectl), "kustomize", str(MANIFESTS / folder)))
+
+
+class Renderer:
+    """One helm, and the objects that it makes from the chart."""
+
+    def __init__(self, helm: Helm) -> None:
+        self.helm = helm
+        self._made: dict[tuple[str, ...], Objects] = {}
+
+    def __call__(
+        self, *settings: str, namespace: str = "kubeflow", flags: tuple[str, ...] = (), crd: bool = False
+    ) -> Objects:
+        """The chart's objects with these settings; without the CRD, which is slow, unless `crd` is true."""
+        sets = [f"--set={setting}" for setting in (*settings, *([] if crd else ["crds.install=false"]))]
+        options = (f"--namespace={namespace}", *sets, *flags)
+        if options not in self._made:
+            self._made[options] = objects_of(self.helm("template", "tf-job", str(CHART), *options))
+        return copy.deepcopy(self._made[options])
+
+    def pod(self, *settings: str) -> dict[str, Any]:
+        """The specification of the operator's pods with these settings."""
+        spec: dict[str, Any] = self(*settings)["Deployment", "kubeflow", "tf-job-operator"]["spec"]["template"]["spec"]
+        return spec
+
+
+def renderer(release: Release, folder: Path) -> Renderer:
+    """A helm from the cache; if it is not there, the test is skipped."""
+    program = cached("helm", release.helm)
+    if program is None:
+        pytest.skip(f"helm {release.helm} is not in the cache: `make chart` fetches it")
+    return Renderer(Helm(program, folder))
+
+
+@pytest.fixture(scope="module", params=HELMS, ids=lambda release: f"helm-{release.helm}")
+def each_helm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Renderer:
+    """Each helm that the chart is for."""
+    return renderer(request.param, tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> Renderer:
+    """The newest helm, for what does not differ between them."""
+    return renderer(HELMS[-1], tmp_path_factory.mktemp("helm"))
+
+
+def plain(found: Objects) -> Objects:
+    """The objects without what Helm adds: its labels, which each object has, and the annotation that keeps the CRD."""
+    for each in found.values():
+        labels = each["metadata"]["labels"]
+        assert labels.keys() >= HELMS_LABELS
+        each["metadata"]["labels"] = {key: value for key, value in labels.items() if key not in HELMS_LABELS}
+        if each["kind"] == "CustomResourceDefinition":
+            assert each["metadata"].pop("annotations") == KEEP
+    return found
+
+
+def test_lint_finds_nothing_wrong(each_helm: Renderer) -> None:
+    """There is not even a warning."""
+    each_helm.helm("lint", "--strict", str(CHART))
+
+
+@pytest.mark.parametrize(
+    ("folder", "settings"),
+    [
+        ("overlays/standalone", ()),
+        ("overlays/kubeflow", ("kubeflowLabels=true",)),
+        ("overlays/namespaced", ("namespaced=true",)),
+    ],
+)
+def test_an_installation_has_the_objects_of_its_kustomization(
+    each_helm: Renderer, folder: str, settings: tuple[str, ...]
+) -> None:
+    """All fields are equal; only the namespace is missing, which `--create-namespace` makes."""
+    expected = {key: each for key, each in kustomized(folder).items() if key[0] != "Namespace"}
+    assert plain(each_helm(*settings, crd=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("folder", "settings", "flags"),
+    [
+        (
+            "overlays/monitoring",
+            ("serviceMonitor.enabled=true", "prometheusRule.enabled=true", "grafanaDashboard.enabled=true"),
+            (),
+        ),
+        ("addons/gang-scheduling", ("gangScheduling.enabled=true",), ()),
+        ("addons/accelerators-azure", ("cloud=azure",), ()),
+        ("addons/accelerators-gke", ("cloud=gke",), ()),
+        ("addons/flow-control-v1beta1", ("flowControl.enabled=true",), ("--kube-version=1.22.17",)),
+        ("addons/flow-control-v1beta2", ("flowControl.enabled=true",), ("--kube-version=1.23.0-gke.1",)),
+        ("addons/flow-control-v1beta2", ("flowControl.enabled=true",), ("--kube-version=1.28.15",)),
+        ("addons/flow-control-v1", ("flowControl.enabled=true",), ("--kube-version=1.29.0-eks-1",)),
+    ],
+    ids=str,
+)
+def test_what_is_switched_on_adds_the_objects_of_its_folder(
+    each_helm: Renderer, folder: str, settings: tuple[str, ...], flags: tuple[str, ...]
+) -> None:
+    """It adds those and no others, and removes none."""
+    before, after = each_helm(), each_helm(*settings, flags=flags)
+    assert not [key for key in before if key[0] == "CustomResourceDefinition"]
+    assert before.keys() <= after.keys()
+    assert plain({key: each for key, each in after.items() if key not in before}) == kustomized(folder)
+
+
+EVERY_API: Final = "apis={kubeflow.org/v1,kubeflow.org/v1alpha1,tensorflow.org/v1alpha1}"
+ALPHA_CRD: Final = ("CustomResourceDefinition", "", "tfjobs.tensorflow.org")
+
+
+def test_every_api_adds_what_the_addon_of_the_alpha_dialect_adds(each_helm: Renderer) -> None:
+    """It adds the second CRD, which is kept like the other one, permissions, and roles for people."""
+    before, after = each_helm(crd=True), each_helm(EVERY_API, crd=True)
+    assert before.keys() <= after.keys()
+    assert plain({key: each for key, each in after.items() if key not in before}) == kustomized("addons/alpha")
+
+
+@pytest.mark.parametrize(
+    ("apis", "crds"),
+    [
+        ("kubeflow.org/v1alpha1", {"tfjobs.kubeflow.org"}),
+        ("tensorflow.org/v1alpha1", {"tfjobs.tensorflow.org"}),
+    ],
+)
+def test_only_the_crds_of_the_apis_are_installed(rendered: Renderer, apis: str, crds: set[str]) -> None:
+    """If only the CRD of tensorflow.org is installed, `kubectl get tfjob` means its jobs, as in guides of 2017."""
+    found = rendered(f"apis={{{apis}}}", crd=True)
+    assert {name for kind, _, name in found if kind == "CustomResourceDefinition"} == crds
+    assert ("ClusterRole", "", "tf-job-operator-alpha") in found
+    assert ALPHA_CRD not in rendered(EVERY_API)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [("namespaced=true", "gangScheduling.enabled=true", EVERY_API), ("flowControl.enabled=true",)],
+    ids=str,
+)
+def test_another_namespace_takes_the_place_of_kubeflow_everywhere(
+    rendered: Renderer, settings: tuple[str, ...]
+) -> None:
+    """Also in the subjects of role bindings and flow schemas."""
+    here = json.dumps(sorted(rendered(*settings).items()))
+    there = json.dumps(sorted(rendered(*settings, namespace="team-a").items()))
+    assert there == here.replace('"kubeflow"', '"team-a"')
+
+
+@pytest.mark.parametrize(("cloud", "mounts"), [("azure", 3), ("gke", 2)])
+def test_the_operator_finds_and_reads_what_a_cloud_needs(rendered: Renderer, cloud: str, mounts: int) -> None:
+    """The name of the ConfigMap, its key and the path in the pod fit together, and the operator can parse the text."""
+    config = rendered(f"cloud={cloud}")["ConfigMap", "kubeflow", "tf-job-operator-config"]
+    (key,) = config["data"]
+    pod = rendered.pod(f"cloud={cloud}")
+    (volume,) = [
+        volume["name"]
+        for volume in pod["volumes"]
+        if volume.get("configMap", {}).get("name") == config["metadata"]["name"]
+    ]
+    (path,) = [mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == volume]
+    assert f"--controller-config-file={path}/{key}" in pod["containers"][0]["args"]
+    accelerators = parse(config["data"][key].encode()).accelerators or {}
+    assert {name: len(found.volumes or ()) if found else 0 for name, found in accelerators.items()} == {
+        "alpha.kubernetes.io/nvidia-gpu": mounts
+    }
+
+
+def test_an_operator_of_one_namespace_has_no_right_outside_of_it(rendered: Renderer) -> None:
+    """Nor for pod groups and Jobs; the cluster roles that are left are for people, and bound to nobody."""
+    found = rendered("namespaced=true", "gangScheduling.enabled=true", EVERY_API)
+    assert not [key for key in found if key[0] == "ClusterRoleBinding"]
+    assert {name for kind, _, name in found if kind == "RoleBinding"} == {
+        "tf-job-operator",
+        "tf-job-operator-lease",
+        "tf-job-operator-deployment",
+        "tf-job-operator-gang-scheduling",
+        "tf-job-operator-alpha",
+    }
+
+
+FLAGS: Final = {
+    "namespaced": ("namespaced=true", ["--namespace=$(KUBEFLOW_NAMESPACE)"]),
+    "logLevel": ("logLevel=debug", ["--log-level=debug"]),
+    "qps": ("qps=1000000", ["--qps=1000000", "--burst=10"]),
+    "burst": ("qps=5,burst=1000000", ["--qps=5", "--burst=1000000"]),
+    "gangScheduling.enabled": ("gangScheduling.enabled=true", ["--enable-gang-scheduling"]),
+    "gangScheduling.schedulerName": (
+        "gangScheduling.enabled=true,gangScheduling.schedulerName=co",
+        ["--enable-gang-scheduling", "--gang-scheduler-name=co"],
+    ),
+    "apis": ("apis={kubeflow.org/v1,kubeflow.org/v1alpha1}", ["--apis=kubeflow.org/v1,kubeflow.org/v1alpha1"]),
+    "tensorboardImage": ("tensorboardImage=r.example.com/board:2", ["--tensorboard-image=r.example.com/board:2"]),
+    "leaderElection.enabled": ("leaderElection.enabled=false,replicas=1", ["--leader-elect=false"]),
+    "leaderElection.leaseDuration": ("leaderElection.leaseDuration=1m", ["--leader-elect-lease-duration=1m"]),
+    "leaderElection.renewDeadline": ("leaderElection.renewDeadline=5s", ["--leader-elect-renew-deadline=5s"]),
+    "leaderElection.retryPeriod": ("leaderElection.retryPeriod=500ms", ["--leader-elect-retry-period=500ms"]),
+    "extraArgs": ("extraArgs={--resync-period=0,--threadiness=4}", ["--resync-period=0", "--threadiness=4"]),
+}
+"""By value of the chart: the setting, and the flags that the operator gets for it."""
+
+
+@pytest.mark.parametrize("value", FLAGS)
+def test_a_value_becomes_flags_that_the_operator_knows(rendered: Renderer, value: str) -> None:
+    """They are added to those that it always gets, and it can parse all of them."""
+    settings, expected = FLAGS[value]
+    always = rendered.pod()["containers"][0]["args"]
+    arguments = rendered.pod(settings)["containers"][0]["args"]
+    assert arguments == [*always, *expected]
+    read = [
+        parse_options([flag.replace("$(KUBEFLOW_NAMESPACE)", "kubeflow") for flag in flags], {})
+        for flags in (always, arguments)
+    ]
+    assert read[0] != read[1]
+
+
+PODS: Final[dict[str, tuple[str, tuple[str | int, ...], Any]]] = {
+    "image.repository": ("image.repository=r.example.com/op", ("containers", 0, "image"), "r.example.com/op:0.1.0"),
+    "image.tag": ("image.tag=1@sha256:0", ("containers", 0, "image"), "tfjob-operator:1@sha256:0"),
+    "image.pullPolicy": ("image.pullPolicy=Always", ("containers", 0, "imagePullPolicy"), "Always"),
+    "imagePullSecrets": ("imagePullSecrets[0].name=registry", ("imagePullSecrets",), [{"name": "registry"}]),
+    "extraEnv": ("extraEnv[0].name=A,extraEnv[0].value=b", ("containers", 0, "env", -1), {"name": "A", "value": "b"}),
+    "resources": ("resources.limits.memory=1Gi", ("containers", 0, "resources", "limits"), {"memory": "1Gi"}),
+    "priorityClassName": ("priorityClassName=high", ("priorityClassName",), "high"),
+    "nodeSelector": ("nodeSelector.disk=ssd", ("nodeSelector",), {"disk": "ssd"}),
+    "tolerations": ("tolerations[0].operator=Exists", ("tolerations",), [{"operator": "Exists"}]),
+    "affinity": ("affinity.nodeAffinity.a=b", ("affinity",), {"nodeAffinity": {"a": "b"}}),
+}
+"""By value of the chart: the setting, the path in the pods' specification, and what is then there."""
+
+
+@pytest.mark.parametrize("value", PODS)
+def test_a_value_is_found_in_the_pods(rendered: Renderer, value: str) -> None:
+    """A value becomes the field of the pods' specification that it is named for."""
+    settings, path, expected = PODS[value]
+    found: Any = rendered.pod(settings)
+    for step in path:
+        found = found[step]
+    assert found == expected
+
+
+def test_labels_and_annotations_of_pods_are_added_to_those_that_they_have(rendered: Renderer) -> None:
+    """The selector's label, and the annotation that keeps a sidecar away, stay."""
+    settings = ("podLabels.team=a", "podAnnotations.note=b", "kubeflowLabels=true")
+    template = rendered(*settings)["Deployment", "kubeflow", "tf-job-operator"]["spec"]["template"]
+    assert template["metadata"] == {
+        "labels": {
+            "app.kubernetes.io/name": "tfjob-operator",
+            "app.kubernetes.io/component": "tfjob",
+            "app.kubernetes.io/part-of": "kubeflow",
+            "name": "tf-job-operator",
+            "team": "a",
+        },
+        "annotations": {"sidecar.istio.io/inject": "false", "note": "b"},
+    }
+
+
+def test_without_election_the_old_pod_is_gone_before_the_new_one_works(rendered: Renderer) -> None:
+    """Two pods that work at once would do everything twice; without election there is no role for the Lease."""
+    found = rendered("leaderElection.enabled=false", "replicas=1")
+    spec = found["Deployment", "kubeflow", "tf-job-operator"]["spec"]
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+    assert ("Role", "kubeflow", "tf-job-operator-lease") not in found
+
+
+@pytest.mark.parametrize(
+    ("setting", "missing"),
+    [
+        ("networkPolicy.enabled=false", {("NetworkPolicy", "tf-job-operator")}),
+        ("userRoles.create=false", {("ClusterRole", f"kubeflow-tfjobs-{role}") for role in ("admin", "edit", "view")}),
+    ],
+)
+def test_what_is_switched_off_is_left_out(rendered: Renderer, setting: str, missing: set[tuple[str, str]]) -> None:
+    """And nothing else."""
+    found = rendered().keys() - rendered(setting).keys()
+    assert {(kind, name) for kind, _, name in found} == missing
+
+
+def test_objects_for_the_prometheus_operator_can_be_found_by_labels_of_the_users(rendered: Renderer) -> None:
+    """A Prometheus selects monitors and rules by labels, which its owner chooses."""
+    switches = ("serviceMonitor.enabled=true", "prometheusRule.enabled=true", "serviceMonitor.interval=1m")
+    found = rendered(*switches, "serviceMonitor.labels.release=a", "prometheusRule.labels.release=b")
+    monitor = found["ServiceMonitor", "kubeflow", "tf-job-operator"]
+    assert monitor["spec"]["endpoints"][0]["interval"] == "1m"
+    assert monitor["metadata"]["labels"]["release"] == "a"
+    assert found["PrometheusRule", "kubeflow", "tf-job-operator"]["metadata"]["labels"]["release"] == "b"
+
+
+def test_no_alert_about_a_lost_replica_where_there_is_one_replica(rendered: Renderer) -> None:
+    """With one replica that alert would never end."""
+
+    def alerts(*settings: str) -> list[str]:
+        rule = rendered("prometheusRule.enabled=true", *settings)["PrometheusRule", "kubeflow", "tf-job-operator"]
+        return [alert["alert"] for group in rule["spec"]["groups"] for alert in group["rules"]]
+
+    assert [name for name in alerts() if name not in alerts("replicas=1")] == ["TFJobOperatorAlone"]
+
+
+def test_every_value_has_a_test_of_its_effect() -> None:
+    """Each value of the schema is set by some test in this file."""
+    elsewhere = {
+        *("replicas", "crds.install", "userRoles.create", "networkPolicy.enabled", "flowControl.enabled"),
+        *("serviceMonitor.enabled", "serviceMonitor.interval", "serviceMonitor.labels"),
+        *("prometheusRule.enabled", "prometheusRule.labels", "grafanaDashboard.enabled"),
+        *("cloud", "kubeflowLabels", "podLabels", "podAnnotations"),
+    }
+    assert {path for path, _ in leaves(SCHEMA)} == {*FLAGS, *PODS, *elsewhere}
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("replicas=-1", "replicas"),
+        ("replicas=two", "replicas"),
+        ("cloud=moon", "cloud"),
+        ("apis={batch/v1}", "apis"),
+        ("apis={}", "apis"),
+        ("tensorboardImage=", "tensorboardImage"),
+        ("leaderElection.enabled=false", "leaderElection.enabled"),
+        ("leaderElection.leaseDuration=soon", "leaseDuration"),
+        ("logLevel=loud", "logLevel"),
+        ("image.pullPolicy=Sometimes", "pullPolicy"),
+        ("imagePullPolicy=Always", "imagePullPolicy"),
+        ("podLabels.name=other", "name"),
+        ("extraArgs={debug}", "extraArgs"),
+        ("serviceMonitor=true", "serviceMonitor"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(rendered: Renderer, setting: str, named: str) -> None:
+    """The error names the value, and comes before anything reaches the cluster."""
+    with pytest.raises(ControlPlaneError, match=named):
+        rendered(setting)
+
+
+def test_the_chart_may_be_a_part_of_another_one(rendered: Renderer) -> None:
+    """As a subchart it gets the values under `global` as well, and accepts them."""
+    assert rendered("global.a=b") == rendered()
+
+
+def test_a_packed_chart_has_the_files_themselves_and_not_links(rendered: Renderer, tmp_path: Path) -> None:
+    """It makes the same objects without the kustomizations beside it."""
+    rendered.helm("package", str(CHART), f"--destination={tmp_path}")
+    (packed,) = tmp_path.glob("*.tgz")
+    assert packed.name == f"tf-job-operator-chart-{read_document(CHART / 'Chart.yaml')['version']}.tgz"
+    settings = ("grafanaDashboard.enabled=true", "flowControl.enabled=true", "gangScheduling.enabled=true")
+    sets = [f"--set={setting}" for setting in (*settings, "crds.install=false")]
+    assert objects_of(rendered.helm("template", "tf-job", str(packed), "--namespace=kubeflow", *sets)) == rendered(
+        *settings
+    )

@@ -1,0 +1,296 @@
+"""What the operators before this one wrote: jobs, pods and services as each of them left them in a cluster.
+
+Taken from their sources: the names of children are still the same; labels, owner references and the form of the status are not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tfjob_operator.api.v1.names import child_name
+
+STAMP: Final = "2024-05-01T10:00:00Z"
+
+
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """An operator, and how it wrote. `jobs`, `kind`, `index` and `role` are the names of its labels for these.
+
+    version: of the API that it served, which its owner references name.
+    group: labels that are the same on all its children.
+    spells_namespace: whether the namespace is in the messages of its conditions.
+    counters: where the status counts pods.
+    nests_policies: whether it read policies in `spec.runPolicy`, and not in `spec` itself.
+    stores_defaults: whether it wrote whole objects, with its defaults and with what Go makes of empty fields.
+    watched: whether its children have the label by which this operator's watch selects.
+    """
+
+    name: str
+    version: str
+    group: dict[str, str]
+    jobs: tuple[str, ...]
+    kind: str
+    index: str
+    role: str = ""
+    spells_namespace: bool = False
+    counters: str = "replicaStatuses"
+    nests_policies: bool = False
+    stores_defaults: bool = False
+    watched: bool = False
+    counts_selector: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    def labels(self, job: str, kind: str, index: int, *, master: bool = False) -> dict[str, str]:
+        """Return the labels of a replica's pod, and of its service."""
+        found = {**self.group, **dict.fromkeys(self.jobs, job), self.kind: kind.lower(), self.index: str(index)}
+        return found | ({self.role: "master"} if master and self.role else {})
+
+    def owner(self, job: str, uid: str) -> dict[str, Any]:
+        """Return the owner reference of all its children."""
+        return {
+            "apiVersion": f"kubeflow.org/{self.version}",
+            "kind": "TFJob",
+            "name": job,
+            "uid": uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+
+    def child(self, job: str, uid: str, kind: str, index: int, *, master: bool = False) -> dict[str, Any]:
+        """Return the metadata of a replica's pod or service."""
+        return {
+            "name": child_name(job, kind, index),
+            "labels": self.labels(job, kind, index, master=master),
+            "ownerReferences": [self.owner(job, uid)],
+        }
+
+    def pod(self, job: str, uid: str, kind: str, index: int, replica: dict[str, Any], *, master: bool = False) -> Any:
+        """Return a replica's pod. Without a policy of its own a replica had Never, whatever its template says."""
+        template = replica["template"]
+        policy = replica.get("restartPolicy", "Never")
+        meta = self.child(job, uid, kind, index, master=master)
+        own = template.get("metadata", {})
+        environment = {"name": "TF_CONFIG", "value": f'{{"task":{{"type":"{kind.lower()}","index":{index}}}}}'}
+        containers = [each | {"env": [environment]} for each in template["spec"]["containers"]]
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**own, **meta, "labels": own.get("labels", {}) | meta["labels"]},
+            "spec": template["spec"]
+            | {"restartPolicy": "Never" if policy == "ExitCode" else policy, "containers": containers},
+        }
+
+    def service(self, job: str, uid: str, kind: str, index: int) -> dict[str, Any]:
+        """Return a replica's service: headless, and selecting by the labels that it has itself."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": self.child(job, uid, kind, index),
+            "spec": {
+                "clusterIP": "None",
+                "selector": self.labels(job, kind, index),
+                "ports": [{"name": "tfjob-port", "port": 2222}],
+            },
+        }
+
+    def job(self, name: str, spec: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
+        """Return a job as it is stored."""
+        return {
+            "apiVersion": f"kubeflow.org/{self.version}",
+            "kind": "TFJob",
+            "metadata": {"name": name},
+            "spec": spec,
+            "status": status,
+        }
+
+    def spec(self, replicas: dict[str, Any], **policies: Any) -> dict[str, Any]:
+        """Return a specification of these replicas."""
+        if self.stores_defaults:
+            policies = {"cleanPodPolicy": "Running"} | policies
+            replicas = {kind: _as_go_stores(each) for kind, each in replicas.items()}
+        policy = {"runPolicy": policies} if self.nests_policies else policies
+        return {"tfReplicaSpecs": replicas, **policy}
+
+    def created(self, name: str) -> dict[str, Any]:
+        """Return the status of a job for which nothing was made yet. Most wrote null for a map that was missing."""
+        status: dict[str, Any] = {"conditions": [condition("Created", f"TFJob {name} is created.")]}
+        return status if self.counts_selector else status | {self.counters: None}
+
+    def running(self, namespace: str, name: str, **active: int) -> dict[str, Any]:
+        """Return the status of a job that runs so many replicas."""
+        who = f"{namespace}/{name}" if self.spells_namespace else name
+        return {
+            "conditions": [
+                condition("Created", f"TFJob {name} is created."),
+                condition("Running", f"TFJob {who} is running."),
+            ],
+            self.counters: {kind: self._count(name, kind, active=count) for kind, count in active.items()},
+            "startTime": STAMP,
+            "lastReconcileTime": STAMP,
+        }
+
+    def ended(self, namespace: str, name: str, end: str = "Succeeded", *, at: str = STAMP, **succeeded: int) -> Any:
+        """Return the status of a job that has ended."""
+        status = self.running(namespace, name)
+        created, runs = status["conditions"]
+        last = condition(end, f"TFJob {name} successfully completed.", at=at)
+        return status | {
+            "conditions": [created, runs | {"status": "False"}, last],
+            self.counters: {kind: self._count(name, kind, succeeded=count) for kind, count in succeeded.items()},
+            "completionTime": at,
+        }
+
+    def _count(self, name: str, kind: str, **counts: int) -> dict[str, Any]:
+        if not self.counts_selector:
+            return dict(counts)
+        labels = dict.fromkeys(self.jobs, name) | self.group | {self.kind: kind.lower()}
+        return counts | {"selector": ",".join(f"{key}={value}" for key, value in sorted(labels.items()))}
+
+
+def _as_go_stores(replica: dict[str, Any]) -> dict[str, Any]:
+    """Return a replica with defaults, and with what Go writes for fields that are empty."""
+    template = replica["template"]
+    containers = [
+        each | {"resources": {}, "ports": [{"name": "tfjob-port", "containerPort": 2222}]}
+        for each in template["spec"]["containers"]
+    ]
+    meta = template.get("metadata", {}) | {"creationTimestamp": None}
+    whole = {"metadata": meta, "spec": template["spec"] | {"containers": containers}}
+    return {"replicas": 1, "restartPolicy": "Never"} | replica | {"template": whole}
+
+
+def condition(kind: str, message: str, *, at: str = STAMP) -> dict[str, Any]:
+    """Return a condition that is True."""
+    return {
+        "type": kind,
+        "status": "True",
+        "reason": f"TFJob{kind}",
+        "message": message,
+        "lastUpdateTime": at,
+        "lastTransitionTime": at,
+    }
+
+
+_PREFIX: Final = "training.kubeflow.org/"
+PREDECESSORS: Final = (
+    Predecessor(
+        "tf-operator-0.3",
+        "v1alpha2",
+        {"group_name": "kubeflow.org"},
+        ("tf_job_name",),
+        "tf-replica-type",
+        "tf-replica-index",
+        counters="tfReplicaStatuses",
+        stores_defaults=True,
+    ),
+    Predecessor(
+        "tf-operator-0.5",
+        "v1beta2",
+        {"group-name": "kubeflow.org"},
+        ("tf-job-name",),
+        "tf-replica-type",
+        "tf-replica-index",
+        "tf-job-role",
+    ),
+    Predecessor(
+        "tf-operator-1.0",
+        "v1",
+        {"group-name": "kubeflow.org"},
+        ("tf-job-name",),
+        "tf-replica-type",
+        "tf-replica-index",
+        "tf-job-role",
+    ),
+    Predecessor(  # the branch from which the image of Kubeflow 1.1 was built
+        "tf-operator-1.1-branch",
+        "v1",
+        {"group-name": "kubeflow.org", "controller-name": "tf-operator"},
+        ("job-name", "tf-job-name"),
+        "tf-replica-type",
+        "tf-replica-index",
+        "job-role",
+    ),
+    Predecessor(  # the release, of another year
+        "tf-operator-1.1.0",
+        "v1",
+        {"group-name": "kubeflow.org"},
+        ("job-name",),
+        "replica-type",
+        "replica-index",
+        "job-role",
+        spells_namespace=True,
+        nests_policies=True,
+    ),
+    Predecessor(
+        "training-operator-1.9",
+        "v1",
+        {f"{_PREFIX}operator-name": "tfjob-controller"},
+        (f"{_PREFIX}job-name",),
+        f"{_PREFIX}replica-type",
+        f"{_PREFIX}replica-index",
+        f"{_PREFIX}job-role",
+        spells_namespace=True,
+        nests_policies=True,
+        watched=True,
+        counts_selector=True,
+    ),
+)
+
+
+class Alpha:
+    """tf-operator 0.3 as it worked on kubeflow.org/v1alpha1: pods of its own, and no conditions."""
+
+    VERSION: Final = "kubeflow.org/v1alpha1"
+
+    @staticmethod
+    def labels(job: str, runtime_id: str, kind: str, index: int) -> dict[str, str]:
+        """Return the labels of a replica's pod and service."""
+        return {
+            "kubeflow.org": "",
+            "job_type": kind,
+            "runtime_id": runtime_id,
+            "tf_job_name": job,
+            "task_index": str(index),
+        }
+
+    @classmethod
+    def child(cls, job: str, uid: str, runtime_id: str, kind: str, index: int) -> dict[str, Any]:
+        """Return the metadata of a replica's service; its pod has five characters more at the end of its name."""
+        owner = {"apiVersion": cls.VERSION, "kind": "TFJob", "name": job, "uid": uid}
+        return {
+            "name": f"{job[:40]}-{kind.lower()}-{runtime_id}-{index}",
+            "labels": cls.labels(job, runtime_id, kind, index),
+            "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
+        }
+
+    @classmethod
+    def pod(cls, meta: dict[str, Any], template: dict[str, Any]) -> Any:
+        """Return a replica's pod; `meta` is what `child` returns."""
+        annotations = template.get("metadata", {}).get("annotations", {})
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": meta | {"name": f"{meta['name']}-x7k2q", "annotations": annotations},
+            "spec": template["spec"],
+        }
+
+    @classmethod
+    def service(cls, job: str, uid: str, runtime_id: str, kind: str, index: int) -> dict[str, Any]:
+        """Return a replica's service."""
+        ports = [{"name": "tf-port", "port": 2222}]
+        selector = cls.labels(job, runtime_id, kind, index)
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": cls.child(job, uid, runtime_id, kind, index),
+            "spec": {"clusterIP": "None", "selector": selector, "ports": ports},
+        }
+
+    @staticmethod
+    def status(phase: str, state: str, *kinds: str) -> dict[str, Any]:
+        """Return a status: a list of replica states, which v1 has as a map."""
+        listed = [{"tf_replica_type": kind, "state": state, "ReplicasStates": {state: 1}} for kind in kinds]
+        return {"phase": phase, "reason": "", "state": state, "replicaStatuses": listed}

@@ -1,0 +1,285 @@
+"""Jobs of the alpha dialect on a real API server with the real Job controller; a hollow node runs their pods."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hack.control_plane import ControlPlane
+from hack.hollow_node.script import RUN
+from integration.cluster import ROOT, Cluster
+from support.waiting import eventually
+from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+APIS = "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1,tensorflow.org/v1alpha1"
+BOTH = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.label)
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane whose Job controller runs, with both CRDs."""
+    with ControlPlane.start("alpha", extra_controllers=["job"]) as plane:
+        plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
+        plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "addons" / "alpha" / "crd.yaml"))
+        for group in ("kubeflow.org", "tensorflow.org"):
+            plane.wait_for_crd(f"tfjobs.{group}")
+        plane.restart_controller_manager()  # its garbage collector knows both kinds now
+        yield plane
+
+
+class AlphaCluster(Cluster):
+    """A namespace with jobs of one dialect."""
+
+    dialect: Dialect = KUBEFLOW
+
+    @property
+    def kind(self) -> str:
+        """The resource, as kubectl takes it."""
+        return str(self.dialect.resource)
+
+    def create_alpha(self, name: str, spec: dict[str, Any]) -> None:
+        """Create a job, as a user would."""
+        resource = self.dialect.resource
+        version = f"{resource.group}/v1alpha1"
+        job = {"apiVersion": version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
+        self.kubectl("create", "-f", "-", stdin=json.dumps(job))
+
+    def status(self, name: str) -> dict[str, Any]:
+        """The status of a job."""
+        found: dict[str, Any] = json.loads(self.kubectl("get", self.kind, name, "--output=json")).get("status", {})
+        return found
+
+    def wait_for_phase(self, name: str, phase: str) -> dict[str, Any]:
+        """Wait until a job is in that phase; return its status."""
+        eventually(lambda: self.status(name).get("phase") == phase, f"{name} is {phase}", yet=lambda: self.status(name))
+        return self.status(name)
+
+    def wait_until_running(self, *pods: str) -> None:
+        """Wait until a pod of each of these Jobs runs."""
+
+        def running() -> set[str]:
+            return {
+                item["metadata"]["labels"]["job-name"]
+                for item in self.items("pods")
+                if item["status"]["phase"] == "Running"
+            }
+
+        eventually(lambda: running() >= set(pods), f"{pods} run", yet=running)
+
+
+@pytest.fixture
+def world(plane: ControlPlane, tmp_path: Path) -> Iterator[AlphaCluster]:
+    """A namespace with an operator that serves all three APIs, and a hollow node."""
+    namespace = f"test-{secrets.token_hex(4)}"
+    plane.create_namespace(namespace)
+    cluster = AlphaCluster(plane, namespace, tmp_path)
+    with cluster.operator(APIS, "--leader-elect=false"), cluster.node():
+        yield cluster
+    plane.run_kubectl("delete", "namespace", namespace, "--wait=false", check=False)
+
+
+def entry(kind: str | None, run: str, replicas: int = 1, **pod: Any) -> dict[str, Any]:
+    """One entry of replicaSpecs, whose containers do what the script `run` says."""
+    spec = {"containers": [{"name": "tensorflow", "image": "train:1"}], "restartPolicy": "OnFailure", **pod}
+    found: dict[str, Any] = {
+        "replicas": replicas,
+        "template": {"metadata": {"annotations": {RUN: run}}, "spec": spec},
+    }
+    return found if kind is None else found | {"tfReplicaType": kind}
+
+
+@BOTH
+def test_the_example_of_the_time_runs_as_its_document_shows(world: AlphaCluster, dialect: Dialect) -> None:
+    """Jobs and services have the names that people type; parameter servers get their program; the status has both forms."""
+    world.dialect = dialect
+    servers = {"replicas": 2, "tfReplicaType": "PS", "template": {"metadata": {"annotations": {RUN: "forever"}}}}
+    spec = {
+        "RuntimeId": "76no",
+        "replicaSpecs": [entry("MASTER", "forever"), entry("WORKER", "forever"), servers],
+    }
+    world.create_alpha("example-job", spec)
+    names = ["master-76no-0", "ps-76no-0", "ps-76no-1", "worker-76no-0"]
+    world.wait_until_running("master-76no-0", "worker-76no-0", "ps-76no-0", "ps-76no-1")
+    assert world.names("jobs") == names
+    assert world.names("services") == names
+    pods = {item["metadata"]["labels"]["job-name"]: item["spec"]["containers"][0] for item in world.items("pods")}
+    assert sorted(pods) == names
+    config = json.loads(next(each["value"] for each in pods["worker-76no-0"]["env"] if each["name"] == "TF_CONFIG"))
+    assert config["cluster"]["ps"] == ["ps-76no-0:2222", "ps-76no-1:2222"]
+    assert config["task"] == {"type": "worker", "index": 0}
+    assert pods["ps-76no-1"]["command"][-1] == "1"
+    program = json.loads(world.kubectl("get", "configmap", "cm-ps-76no", "--output=json"))
+    assert program["metadata"]["ownerReferences"][0]["kind"] == dialect.resource.kind
+    assert "grpc_tensorflow_server.py" in program["data"]
+    master = next(item for item in world.items("pods") if item["metadata"]["labels"]["job-name"] == "master-76no-0")
+    world.kubectl("annotate", "pod", master["metadata"]["name"], f"{RUN}=0s:0", "--overwrite")
+    world.kubectl("wait", f"{world.kind}/example-job", "--for=condition=Succeeded", "--timeout=60s")
+    status = world.wait_for_phase("example-job", "Done")
+    assert (status["state"], status["reason"], status["controlPaused"]) == ("Succeeded", "", False)
+    array = status["alphaReplicaStatuses" if dialect is KUBEFLOW else "replicaStatuses"]
+    assert array == [
+        {"tf_replica_type": "MASTER", "state": "Succeeded", "ReplicasStates": {"Succeeded": 1}},
+        {"tf_replica_type": "WORKER", "state": "Running", "ReplicasStates": {"Running": 1}},
+        {"tf_replica_type": "PS", "state": "Running", "ReplicasStates": {"Running": 2}},
+    ]
+    if dialect is KUBEFLOW:
+        assert status["replicaStatuses"]["Master"] == {"active": 0, "succeeded": 1, "failed": 0}
+    # What still ran is deleted; what has ended can still be looked at.
+    eventually(lambda: world.names("jobs") == ["master-76no-0"], "the others are gone")
+    eventually(lambda: len(world.items("pods")) == 1, "their pods too")
+    world.kubectl("delete", world.kind, "example-job")
+    eventually(lambda: not (world.names("jobs") + world.names("services") + world.names("pods")), "all is collected")
+
+
+@BOTH
+def test_a_chief_that_is_killed_starts_again_and_one_that_fails_ends_the_job(
+    world: AlphaCluster, dialect: Dialect
+) -> None:
+    """Under OnFailure in place, under Never as a new pod of the Job controller. Either would also restart one that failed."""
+    world.dialect = dialect
+    world.create_alpha("killed", {"replicaSpecs": [entry(None, "1s:137, 1s:143, 1s:0")]})
+    again = {"replicaSpecs": [entry(None, "1s:143", restartPolicy="Never")], "RuntimeId": "again"}
+    world.create_alpha("killed-for-good", again)
+    world.create_alpha("fails", {"replicaSpecs": [entry(None, "1s:1, forever")]})
+    world.create_alpha("fails-for-good", {"replicaSpecs": [entry(None, "1s:3, forever", restartPolicy="Never")]})
+    world.create_alpha("has-no-memory", {"replicaSpecs": [entry(None, "1s:oom-killed, forever")]})
+    for name, code in (("fails", 1), ("fails-for-good", 3), ("has-no-memory", 137)):
+        status = world.wait_for_phase(name, "Done")
+        assert status["state"] == "Failed"
+        assert f"exited with code {code}" in status["reason"]
+    assert world.wait_for_phase("killed", "Done")["state"] == "Succeeded"
+
+    def pods() -> list[str]:
+        return [name for name in world.names("pods") if name.startswith("master-again-0-")]
+
+    eventually(lambda: len(pods()) > 1, "the Job controller makes another pod", yet=pods)
+    assert world.status("killed-for-good")["state"] == "Running"
+
+
+def test_workers_that_fail_are_started_again_and_fail_nothing(world: AlphaCluster) -> None:
+    spec = {"replicaSpecs": [entry("MASTER", "6s:0"), entry("WORKER", "1s:1, 1s:2, forever", 2)], "RuntimeId": "w"}
+    world.create_alpha("example-job", spec)
+
+    def restarts() -> list[int]:
+        workers = [item for item in world.items("pods") if item["metadata"]["labels"]["job_type"] == "WORKER"]
+        return [each["status"].get("containerStatuses", [{}])[0].get("restartCount", 0) for each in workers]
+
+    eventually(lambda: len(restarts()) == 2 and min(restarts()) >= 1, "workers are started again", yet=restarts)
+    assert world.status("example-job")["state"] == "Running"
+    assert world.wait_for_phase("example-job", "Done")["state"] == "Succeeded"
+
+
+def test_another_replica_can_be_the_chief(world: AlphaCluster) -> None:
+    chief = {"chief": {"replicaName": "WORKER", "replicaIndex": 1}}
+    spec = {
+        "RuntimeId": "c",
+        "terminationPolicy": chief,
+        "cleanupPodPolicy": "None",
+        "replicaSpecs": [entry("MASTER", "forever"), entry("WORKER", "2s:0", 2)],
+    }
+    world.create_alpha("example-job", spec)
+    assert world.wait_for_phase("example-job", "Done")["state"] == "Succeeded"
+    assert world.names("jobs") == ["master-c-0", "worker-c-0", "worker-c-1"]
+
+
+@BOTH
+def test_a_wrong_specification_is_reported_in_the_jobs_own_words_and_harms_no_other(
+    world: AlphaCluster, dialect: Dialect
+) -> None:
+    """Two masters, an entry with two masters, an unknown type, no chief, both forms; a template that the API server refuses."""
+    world.dialect = dialect
+    wrong: dict[str, tuple[dict[str, Any], str]] = {
+        "two": ({"replicaSpecs": [entry(None, "1s:0"), entry("MASTER", "1s:0")]}, "is a second MASTER"),
+        "many": ({"replicaSpecs": [entry("MASTER", "1s:0", 2)]}, "The MASTER must have Replicas = 1"),
+        "unknown": ({"replicaSpecs": [entry("BOSS", "1s:0")]}, "must be one of MASTER, WORKER, PS"),
+        "chief": ({"replicaSpecs": [entry("WORKER", "1s:0")]}, "Missing ReplicaSpec for chief: MASTER"),
+        "both": ({"replicaSpecs": [entry(None, "1s:0")], "tfReplicaSpecs": {}}, "two forms of one thing"),
+        "refused": ({"replicaSpecs": [entry(None, "1s:0", hostname="No_Name")]}, "was refused"),
+    }
+    for name, (spec, _) in wrong.items():
+        world.create_alpha(name, spec)
+    world.create_alpha("good", {"replicaSpecs": [entry(None, "1s:0")]})
+    for name, (_, words) in wrong.items():
+        status = world.wait_for_phase(name, "Failed")
+        assert status["state"] == "Failed"
+        assert words in status["reason"]
+        assert status["conditions"][-1]["type"] == "Failed"
+    assert world.wait_for_phase("good", "Done")["state"] == "Succeeded"
+
+
+def test_a_job_stays_with_the_controller_that_began_it_and_is_held_when_it_is_edited_into_the_other_form(
+    world: AlphaCluster,
+) -> None:
+    """Once the specifications are mended, each job goes on as if nothing had happened."""
+    alpha = {"replicaSpecs": [entry(None, "forever")], "RuntimeId": "h"}
+    v1 = {"tfReplicaSpecs": {"Worker": {"template": entry(None, "forever")["template"]}}}
+    world.create_alpha("alpha", alpha)
+    world.create("v1", v1)
+    world.wait_until_running("master-h-0")
+    world.wait_for("v1", "Running")
+    edits = {"alpha": {**v1, "replicaSpecs": None, "RuntimeId": None}, "v1": {**alpha, "tfReplicaSpecs": None}}
+    before = {name: sorted(world.names("pods")) for name in edits}
+    for name, spec in edits.items():
+        world.kubectl("patch", world.kind, name, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+    def is_held(name: str, status: str = "True") -> bool:
+        return any(
+            each["type"] == "Held" and each["status"] == status for each in world.status(name).get("conditions", [])
+        )
+
+    for name in edits:
+        eventually(lambda name=name: is_held(name), f"{name} is held")  # type: ignore[misc]
+    assert sorted(world.names("pods")) == before["alpha"]
+    mended = {"alpha": {**alpha, "tfReplicaSpecs": None}, "v1": {**v1, "replicaSpecs": None, "RuntimeId": None}}
+    for name, spec in mended.items():
+        world.kubectl("patch", world.kind, name, "--type=merge", "-p", json.dumps({"spec": spec}))
+    for name in edits:
+        eventually(lambda name=name: is_held(name, "False"), f"{name} goes on")  # type: ignore[misc]
+    assert sorted(world.names("pods")) == before["alpha"]
+
+
+def test_jobs_that_want_the_same_runtime_id(world: AlphaCluster) -> None:
+    """The first job has the names; an event on the second says so, and the second runs once they are free."""
+    spec = {"replicaSpecs": [entry(None, "forever")], "RuntimeId": "same"}
+    world.create_alpha("first", spec)
+    world.wait_until_running("master-same-0")
+    world.create_alpha("second", spec)
+    words = "Service master-same-0 exists already and belongs to TFJob first"
+    eventually(lambda: any(words in message for _, _, message in world.events("second")), "the second is told")
+    world.kubectl("delete", world.kind, "first")
+    eventually(lambda: world.status("second").get("phase") == "Running", "the second runs")
+
+
+def test_an_operator_that_is_killed_again_and_again_makes_each_job_once(plane: ControlPlane, tmp_path: Path) -> None:
+    """Whatever the operator had written when it was killed."""
+    namespace = f"test-{secrets.token_hex(4)}"
+    plane.create_namespace(namespace)
+    world = AlphaCluster(plane, namespace, tmp_path)
+    world.dialect = TENSORFLOW
+    spec = {"replicaSpecs": [entry("MASTER", "2s:0"), entry("WORKER", "forever", 3), {"tfReplicaType": "PS"}]}
+    for number in range(3):
+        world.create_alpha(f"job-{number}", spec)
+    with world.node():
+        for _ in range(4):
+            with world.operator(APIS, "--leader-elect=false") as operator:
+                eventually(lambda: bool(world.names("services")), "it works")
+                operator.kill()
+                operator.wait()
+        with world.operator(APIS, "--leader-elect=false"):
+            ids = set()
+            for number in range(3):
+                status = world.wait_for_phase(f"job-{number}", "Done")
+                assert status["state"] == "Succeeded"
+                ids.add(status["runtimeId"])
+            assert len(ids) == 3
+            eventually(lambda: "worker-" not in "".join(world.names("jobs")), "what has not ended is gone")
+    # Each master has had one pod.
+    masters = [item for item in world.items("pods") if item["metadata"]["labels"]["job_type"] == "MASTER"]
+    assert len(masters) == 3

@@ -1,0 +1,104 @@
+"""`kubectl tfjob dashboard` on a real API server, as a user of the cluster starts it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from http.cookiejar import CookieJar
+from typing import TYPE_CHECKING, Any, Final
+
+from integration.cluster import replica, specs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hack.control_plane import ControlPlane
+    from integration.cluster import Cluster
+
+LIMIT_S: Final = 60.0
+
+
+class Page:
+    """The dashboard in a browser's place: opened by the address with the token, with the cookies that it sets."""
+
+    def __init__(self, address: str) -> None:
+        self._home = address.partition("/?")[0]
+        self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+        self.get(address.removeprefix(self._home))
+
+    def get(self, path: str) -> str:
+        """Return the body of the page at a path."""
+        with self._opener.open(self._home + path, timeout=LIMIT_S) as response:
+            body: str = response.read().decode()
+            return body
+
+    def news(self, job: str = "") -> Iterator[tuple[str, Any]]:
+        """Yield the kind and the data of each event of the stream."""
+        deadline = time.monotonic() + LIMIT_S
+        with self._opener.open(f"{self._home}/-/stream?job={job}", timeout=LIMIT_S) as response:
+            kind = ""
+            for line in response:  # at least one line comes every ten seconds
+                assert time.monotonic() < deadline, "what was waited for was not told"
+                name, _, value = line.decode().strip().partition(": ")
+                kind = value if name == "event" else kind
+                if name == "data" and value:
+                    yield kind, json.loads(value)
+
+
+@contextlib.contextmanager
+def dashboard(kubeconfig: Path, *options: str) -> Iterator[Page]:
+    """Run `kubectl tfjob dashboard`, and open the page at the address that it prints."""
+    command = [sys.executable, "-m", "tfjob_operator.cli", "dashboard", "--no-browser", "--port=0", *options]
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield Page(next(line.split()[-1] for line in process.stdout if "token=" in line))
+        finally:
+            process.kill()
+
+
+def test_the_page_shows_what_the_operator_does(control_plane: ControlPlane, cluster: Cluster) -> None:
+    """Pods that become ready, events, a timeline, and the end, all by themselves."""
+    with cluster.operator(), cluster.node(), dashboard(control_plane.kubeconfig, "-n", cluster.namespace) as page:
+        key = f"{cluster.namespace}/mnist"
+        cluster.create("mnist", specs(Worker=replica(2, run="3s:0")) | {"successPolicy": "AllWorkers"})
+        states: list[str] = []
+        for kind, data in page.news(key):
+            if kind != "job" or data is None:
+                continue
+            states.append(data["row"]["state"])
+            if states[-1] == "Succeeded" and [each["state"] for each in data["replicas"]] == ["Succeeded"] * 2:
+                break
+        assert {"Running", "Succeeded"} <= set(states)
+        assert data["row"]["replicas"] == [{"type": "Worker", "wanted": 2, "ready": 0, "succeeded": 2, "failed": 0}]
+        assert {"SuccessfulCreatePod", "TFJobSucceeded"} <= {each["reason"] for each in data["events"]}
+        assert [lane["lives"][0]["ending"] for lane in data["timeline"]["lanes"]] == ["succeeded"] * 2
+        assert "tfReplicaSpecs:" in page.get(f"/-/manifest/{key}")
+
+
+def test_a_user_who_may_read_jobs_alone_sees_them_and_is_told_what_is_missing(
+    control_plane: ControlPlane, cluster: Cluster
+) -> None:
+    """What is missing is told in the API server's words."""
+    user = f"reader-of-{cluster.namespace}"
+    cluster.kubectl("create", "role", "tfjobs", "--verb=get,list,watch", "--resource=tfjobs.kubeflow.org")
+    cluster.kubectl("create", "rolebinding", "tfjobs", "--role=tfjobs", f"--user={user}")
+    cluster.create("mnist", specs(Worker=replica()))
+    with dashboard(control_plane.kubeconfig_for(user), "-n", cluster.namespace) as page:
+        rows: dict[str, Any] = {}
+        for kind, data in page.news():
+            if kind == "rows":
+                rows |= {row["key"]: row for row in data["rows"]}
+                troubles = {each["what"]: each for each in (data["state"] or {}).get("troubles", ())}
+                if rows and {"pods", "events"} <= troubles.keys():
+                    break
+        assert [*rows] == [f"{cluster.namespace}/mnist"]
+        assert all(each["forbidden"] for each in troubles.values())
+        assert f'User "{user}" cannot list resource "pods"' in troubles["pods"]["message"]

@@ -1,0 +1,41 @@
+"""`make demo-page`: the page of `kubectl tfjob dashboard`, over the examples' jobs."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import subprocess
+import sys
+from typing import Final
+from urllib.parse import urlsplit
+
+from support.pages import ROOT
+
+LIMIT_S: Final = 90
+
+
+def test_the_demo_keeps_a_page_up_until_ctrl_c() -> None:
+    """It shows the jobs to whoever has the printed address, and leaves nothing behind."""
+    # A shell makes its background jobs ignore SIGINT, and tests that run as one pass that on to their child processes.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "hack.demo", "--page"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = urlsplit(next(line.strip() for line in process.stdout if "?token=" in line))
+            connection = http.client.HTTPConnection(address.netloc, timeout=LIMIT_S)
+            connection.request("GET", f"/?{address.query}")
+            entered = connection.getresponse()
+            entered.read()
+            cookie = str(entered.headers["Set-Cookie"]).partition(";")[0]
+            connection.request("GET", "/-/stream", headers={"Cookie": cookie})
+            seen = b""
+            with connection.getresponse() as stream:
+                while b'"name":"runs-on"' not in seen:
+                    seen += stream.readline()
+            connection.close()
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=LIMIT_S)
+        finally:
+            process.kill()
+    assert process.returncode == 130, errors
+    assert "everything that ran has been stopped" in errors

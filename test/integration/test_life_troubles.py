@@ -1,0 +1,129 @@
+"""Dozens of troubles of running jobs, on a real API server with a hollow node: bad ends, last log lines, lost nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from integration.cluster import with_policy
+from integration.stage import (
+    FOREVER,
+    MERGE,
+    POD,
+    STRATEGIC,
+    Trouble,
+    judge,
+    one,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from integration.stage import Stage, Then
+
+
+def edit(change: Callable[[dict[str, Any]], object]) -> Then:
+    """Edit the job's entry for workers once the job runs."""
+
+    def then(stage: Stage, job: str) -> None:
+        stage.cluster.wait_for(job, "Running")
+        spec = stage.api("GET", stage.path("tfjobs", job))["spec"]
+        change(spec["tfReplicaSpecs"]["Worker"])
+        stage.api("PATCH", stage.path("tfjobs", job), {"spec": spec}, MERGE)
+
+    return then
+
+
+def mistaken(worker: dict[str, Any]) -> None:
+    """One more replica, and a mount without its volume."""
+    worker["replicas"] = 2
+    worker["template"]["spec"]["containers"][0]["volumeMounts"] = [{"name": "none", "mountPath": "/x"}]
+
+
+def held_back(stage: Stage, job: str) -> None:
+    """Delete a pod whose finalizer keeps it."""
+    name = POD.format(job)
+    stage.cluster.wait_for(job, "Running")
+    stage.api("PATCH", f"pods/{name}", {"metadata": {"finalizers": ["example.com/keep"]}}, MERGE)
+    stage.api("DELETE", f"pods/{name}")
+
+
+def relabelled(stage: Stage, job: str) -> None:
+    """Change the label of the pod with the index of its replica."""
+    stage.cluster.wait_for(job, "Running")
+    labels = {"training.kubeflow.org/replica-index": "7"}
+    stage.api("PATCH", f"pods/{POD.format(job)}", {"metadata": {"labels": labels}}, MERGE)
+
+
+def says(log: str) -> tuple[dict[str, Any], Then]:
+    """A job that fails after its pod has logged this."""
+    return one("0s:1"), lambda stage, job: stage.logs.update({POD.format(job): log})
+
+
+LAST_WORDS = {
+    "peer-name-unresolved": says("E socket_utils: getaddrinfo: Name or service not known"),
+    "gpu-out-of-memory": says("E cuda_driver.cc:802] failed to alloc: CUDA_ERROR_OUT_OF_MEMORY: out of memory"),
+    "gpu-not-visible": says(
+        "E cuda_driver.cc:271] failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device"
+    ),
+    "python-module-missing": says("Traceback:\nModuleNotFoundError: No module named 'horovod'"),
+    "disk-full": says("ResourceExhaustedError: /ckpt/model.tmp; No space left on device"),
+    "port-in-use": says('E grpc server_chttp2.cc:40] {"description":"Address already in use"}'),
+    "data-access-denied": says("PermissionError: [Errno 13] Permission denied: '/data/train'"),
+    "file-not-found": says("FileNotFoundError: [Errno 2] No such file or directory: '/data/train.tfrecord'"),
+    "arguments-unknown": says("train.py: error: unrecognized arguments: --stepz 5"),
+    "tf-config-misread": says('ValueError: If "cluster" is set in TF_CONFIG, it must have one "chief" node.'),
+    "peer-unreachable": says("UnavailableError: failed to connect to all addresses"),
+    "loss-not-a-number": says("NanLossDuringTrainingError: NaN loss during training."),
+    "python-out-of-memory": says("Traceback:\nMemoryError"),
+    "shared-memory-full": says(
+        "ERROR: Unexpected bus error: this might be caused by insufficient shared memory (shm)."
+    ),
+}
+FETCH: dict[str, Any] = {"initContainers": [{"name": "fetch", "image": "fetch:1"}]}
+RUNS_FETCH = "hollow.tfjob.kubeflow.org/run.fetch"
+LIVES = [
+    Trouble("out-of-memory", one("1s:oom-killed")),
+    Trouble("evicted", one("1s:evicted")),
+    Trouble("illegal-instruction", one("1s:132")),
+    Trouble("aborted", one("1s:134")),
+    Trouble("command-not-found", one("1s:127")),
+    Trouble("command-not-executable", one("1s:126")),
+    Trouble("usage-error", one("1s:2")),
+    Trouble("killed", one("1s:137")),
+    Trouble("terminated", one("1s:143")),
+    Trouble("crash-loop", one("0s:1", "Always")),
+    Trouble("init-container-failed", one(notes={RUNS_FETCH: "0s:1"}, **FETCH)),
+    Trouble("init-container-runs", one(notes={RUNS_FETCH: FOREVER}, **FETCH), later_s=400),
+    Trouble("was-restarted", one("0s:1, forever", "OnFailure")),
+    Trouble("restarts-for-ever", one("0s:1, 0s:1, 0s:1, 0s:1, 0s:1, forever", "OnFailure")),
+    Trouble("backoff-limit-near", with_policy(one("0s:1, forever", "OnFailure"), backoffLimit=1)),
+    Trouble("deadline-near", with_policy(one(), activeDeadlineSeconds=3600), later_s=3400),
+    Trouble("finished-and-kept", with_policy(one("0s:0"), cleanPodPolicy="None")),
+    Trouble("held-refused", one(), edit(mistaken)),
+    Trouble("held-too-large", one(), edit(lambda worker: worker.update(replicas=20_000))),
+    Trouble("stuck-terminating", one(policy="OnFailure"), held_back, later_s=600),
+    Trouble("children-edited", one(), relabelled),
+    *(Trouble(id_, spec, then) for id_, (spec, then) in LAST_WORDS.items()),
+]
+
+
+def lose(stage: Stage, job: str) -> None:
+    """Write the hollow node's condition as the node controller would after the kubelet fell silent."""
+    stage.cluster.wait_for(job, "Running")
+    lost = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped"}
+    path = f"/api/v1/nodes/node-{stage.cluster.namespace}/status"
+    stage.api("PATCH", path, {"status": {"conditions": [lost]}}, STRATEGIC)
+
+
+NODE_LOST = Trouble("node-not-ready", one(), lose)
+
+
+def test_how_jobs_fail_and_what_befalls_them_is_on_line_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a hollow node, which ends processes as told; and then that node is lost."""
+    with stage.cluster.operator(), stage.cluster.node():
+        judge(capsys, stage, LIVES)
+        path = f"pods/{POD.format('stuck-terminating')}"
+        stage.api("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
+        judge(capsys, stage, [NODE_LOST])

@@ -1,0 +1,239 @@
+"""The commands of the pages for people, run as written, in the order in which a reader comes to them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pytest
+
+from hack.control_plane import ControlPlane
+from integration.cluster import replica, specs
+from support.pages import ROOT, Command, blocks, pages
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from integration.cluster import Cluster
+
+LIMIT_S: Final = 120
+STORY: Final = ("README.md", "docs/tfjob.md", "docs/training.md", "docs/write-a-controller.md", "docs/install.md")
+"""The pages whose commands run here, one after the other, on one cluster: the last commands of the last page remove all."""
+PLUGIN_PAGE: Final = "docs/kubectl-tfjob.md"
+"""Its commands run here, too, each on the job that it is about."""
+SERVER: Final = "tfjob-operator --kubeconfig"
+"""The command that does not end: it runs until all pages are done."""
+KNOWS_A_CRD: Final = 21
+"""The minor version of kubectl from which on its kustomize sets images beside a CRD that has `containers`, as the page says."""
+PLACEHOLDERS: Final = {"NAME": "mnist"}
+"""What a reader puts in for the words in capitals."""
+
+
+class Elsewhere(NamedTuple):
+    """Commands that are not run here, by what they begin with, and why not."""
+
+    page: str
+    start: str
+    why: str
+
+
+NO_PROGRAMS = "the programs of pods run on a real node only"
+ELSEWHERE: Final = (
+    Elsewhere("README.md", "make demo", ".ci/run runs it"),
+    Elsewhere("README.md", "make test", ".ci/run runs it"),
+    Elsewhere("README.md", "pip install", "test_wheel.py installs the same into an environment of its own"),
+    Elsewhere("docs/install.md", "docker", "it needs Docker and a registry; `make image` builds the same"),
+    Elsewhere("docs/install.md", "kubectl -n kubeflow rollout", "the operator's pods need a node: e2e/cluster.py waits so"),
+    Elsewhere("docs/install.md", "helm install", "test/chart and e2e/test_chart.py do it, with each Helm"),
+    Elsewhere("docs/install.md", "kubectl -n kubeflow logs", NO_PROGRAMS),
+    Elsewhere("docs/runbooks.md", "kubectl -n kubeflow logs", NO_PROGRAMS),
+    Elsewhere("docs/tfjob.md", "kubectl logs", NO_PROGRAMS),
+    Elsewhere("docs/tfjob.md", "kubectl port-forward", f"{NO_PROGRAMS}: e2e/test_versions.py asks TensorBoard for its page"),
+    Elsewhere("docs/training.md", "kubectl logs", "`make e2e-tensorflow` compares what they print"),
+    Elsewhere("docs/training.md", "kubectl get events", "of the run of `make e2e-tensorflow`"),
+    Elsewhere("docs/training.md", "kubectl port-forward", f"{NO_PROGRAMS}: `make e2e-tensorflow` asks for the page"),
+    Elsewhere("docs/write-a-controller.md", "make control-plane", "test_control_plane.py; here is a cluster already"),
+    Elsewhere("docs/write-a-controller.md", "eval", "test_control_plane.py"),
+    Elsewhere("docs/write-a-controller.md", ".venv/bin/python -m hack.control_plane down", "test_control_plane.py"),
+    Elsewhere(PLUGIN_PAGE, "pipx install", "test_wheel.py installs the same into an environment of its own"),
+    Elsewhere(PLUGIN_PAGE, "kubectl tfjob logs", f"{NO_PROGRAMS}: test_plugin_logs.py plays a kubelet, e2e has one"),
+    Elsewhere(PLUGIN_PAGE, "kubectl tfjob top", "test_plugin_pods.py: it needs metrics-server"),
+    Elsewhere(PLUGIN_PAGE, "kubectl tfjob dashboard", "it does not end: test_dashboard.py, test/browser"),
+    Elsewhere(PLUGIN_PAGE, "kubectl tfjob completion", "it writes beside the plugin: unit/cli/test_complete.py"),
+    Elsewhere("hack/hollow_node/README.md", "python -m hack.hollow_node", "a synopsis; test_hollow_node.py"),
+    Elsewhere("manifests/chart/README.md", "helm install", "test/chart and e2e/test_chart.py do it, with each Helm"),
+)  # fmt: skip
+
+
+def is_elsewhere(command: Command) -> bool:
+    """Whether a command is one of those that are not run here."""
+    return any(command.page == each.page and command.text.startswith(each.start) for each in ELSEWHERE)
+
+
+def test_every_command_of_every_page_is_run_or_it_is_said_why_not() -> None:
+    """A page that gets commands is put into the story, or each of them into the table."""
+    left = [
+        command
+        for page in pages()
+        for block in blocks(page)
+        for command in block
+        if page not in {*STORY, PLUGIN_PAGE} and not is_elsewhere(command)
+    ]
+    assert left == []
+
+
+def test_no_reason_is_left_of_a_command_that_is_gone() -> None:
+    """The table says nothing that no page says."""
+    shown = [command for page in pages() for block in blocks(page) for command in block]
+    stale = [
+        each
+        for each in ELSEWHERE
+        if not any(command.page == each.page and command.text.startswith(each.start) for command in shown)
+    ]
+    assert stale == []
+
+
+class Reader:
+    """A person in a clone of the project, with a cluster, who types what the pages say."""
+
+    def __init__(self, plane: ControlPlane, home: Path) -> None:
+        self._home = home
+        self._clone = home / "clone"
+        self._environment = self._at_home(plane)
+        self._servers = ExitStack()
+        self.minor = plane.version.minor
+
+    def _at_home(self, plane: ControlPlane) -> dict[str, str]:
+        """A clone, a kubeconfig where kubectl looks for it, and the programs in the PATH."""
+        self._clone.mkdir()
+        for entry in ROOT.iterdir():
+            (self._clone / entry.name).symlink_to(entry)
+        job = (ROOT / "manifests" / "examples" / "01-mnist.yaml").read_text()
+        (self._clone / "job.yaml").write_text(job.replace("  namespace: kubeflow\n", ""))
+        (self._home / ".kube").mkdir()
+        (self._home / ".kube" / "config").write_bytes(plane.kubeconfig.read_bytes())
+        programs = self._home / "bin"
+        programs.mkdir()
+        (programs / "kubectl").symlink_to(plane.kubectl)
+        path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return {**os.environ, "HOME": str(self._home), "PATH": path, "KUBECONFIG": str(self._home / ".kube" / "config")}
+
+    def has(self, file: str, text: str) -> None:
+        """Write a file that a page says to write."""
+        (self._clone / file).write_text(text)
+
+    def runs(self, block: list[Command], code: int = 0) -> None:
+        """Type the commands of a block into one shell; the first that fails ends it, with the exit code that is expected."""
+        here = [command for command in block if not is_elsewhere(command)]
+        typed = [command for command in here if not command.text.startswith(SERVER)]
+        script = "\n".join(["set -e", *(self._filled(command.text) for command in typed)])
+        done = subprocess.run(
+            ["bash", "-c", script],
+            cwd=self._clone,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+        )
+        where = f"{block[0].page}, line {block[0].line}"
+        assert done.returncode == code, f"{where}:\n{script}\n{done.stdout}{done.stderr}"
+        for server in here[len(typed) :]:  # a command that does not end is the last of its block
+            self._servers.enter_context(self._serving(server))
+
+    def is_done(self) -> None:
+        """End what still runs, and look how it ended."""
+        self._servers.close()
+
+    @contextmanager
+    def _serving(self, command: Command) -> Iterator[None]:
+        log = self._home / "server.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                ["bash", "-c", f"exec {command.text} --monitoring-port=0"],  # not 8443, which others may have
+                cwd=self._clone,
+                env=self._environment,
+                stdout=output,
+                stderr=output,
+            )
+        with process:
+            try:
+                eventually(
+                    lambda: "operator_ready" in log.read_text() or process.poll() is not None, "the operator runs"
+                )
+                yield
+            finally:
+                process.send_signal(signal.SIGTERM)
+                code = process.wait(LIMIT_S)
+        assert code == 0, log.read_text()
+        assert "Traceback" not in log.read_text()
+
+    @staticmethod
+    def _filled(text: str) -> str:
+        for word, meaning in PLACEHOLDERS.items():
+            text = text.replace(word, meaning)
+        return text
+
+
+def kustomization(minor: int) -> str:
+    """What docs/install.md has people write, who have a kubectl of this minor version."""
+    page = (ROOT / "docs" / "install.md").read_text().partition("Name your image in a `kustomization.yaml`")[2]
+    text = page.split("```yaml\n")[1].split("```")[0].replace("PATH/TO/", "")
+    return text if minor >= KNOWS_A_CRD else text.partition("images:\n")[0]
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    """On a cluster of their own: the pages create namespaces, and remove the CRD."""
+    with ControlPlane.start("pages") as plane:
+        yield Reader(plane, tmp_path)
+
+
+def test_the_commands_of_the_pages_work_as_written(reader: Reader) -> None:
+    """From the first lines of the README to the removal of everything."""
+    reader.has("kustomization.yaml", kustomization(reader.minor))
+    for page in STORY:
+        for block in blocks(page):
+            reader.runs(block)
+    reader.is_done()
+
+
+RUNS: Final = {"submit": None, "watch": "3s:0", "wait": "3s:0"}
+"""How long the replicas of the job `mnist` run for a verb; None: there is no such job yet. For all others they run on."""
+FAIL: Final = {"kubectl tfjob submit Mnist": 1, "kubectl tfjob validate": 1}
+"""Commands that the page shows because they fail, and their exit codes."""
+
+
+def test_the_commands_of_the_plugin_s_page_work_as_written(
+    cluster: Cluster, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """Each verb in the situation that the page shows it in."""
+    reader = Reader(control_plane, tmp_path)
+    here = Command(PLUGIN_PAGE, 1, f"kubectl config set-context --current --namespace={cluster.namespace}")
+    reader.runs([here])
+    unknown = specs(Worker=replica(2))
+    unknown["tfReplicaSpecs"]["Worker"]["template"]["spec"]["serviceAccountName"] = "nobody"
+    with cluster.operator(), cluster.node():
+        cluster.create("why", unknown)
+        for command in (each for block in blocks(PLUGIN_PAGE) for each in block if not is_elsewhere(each)):
+            words = command.text.split()
+            if "mnist" in words:
+                begin(cluster, RUNS.get(words[2], "600s:0"))
+            reader.runs([command], next((code for start, code in FAIL.items() if command.text.startswith(start)), 0))
+
+
+def begin(cluster: Cluster, run: str | None) -> None:
+    """Have a job `mnist` that has just begun, and whose replicas run as told; None: have none."""
+    cluster.kubectl("delete", "tfjob", "mnist", "--ignore-not-found")
+    eventually(lambda: not any(name.startswith("mnist-") for name in cluster.names("pods")), "its pods are gone")
+    if run is not None:
+        cluster.create("mnist", specs(Chief=replica(run=run), Worker=replica(2, run=run)))
+        eventually(
+            lambda: len([name for name in cluster.names("pods") if name.startswith("mnist-")]) == 3, "it has pods"
+        )

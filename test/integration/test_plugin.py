@@ -1,0 +1,110 @@
+"""`kubectl tfjob` on a real API server: the same columns as kubectl's, and changes that the operator takes up."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from integration.cluster import replica, specs, with_policy
+from integration.plugin import Plugin
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hack.control_plane import ControlPlane
+    from integration.cluster import Cluster
+
+
+@pytest.mark.parametrize("output", ["", "--output=wide", "--output=name", "--output=json", "--output=yaml"])
+def test_list_prints_what_kubectl_prints(cluster: Cluster, plugin: Plugin, output: str) -> None:
+    """Columns come from the server's Table; whole objects are the same objects."""
+    cluster.create("mnist", specs(Worker=replica(2)))
+    cluster.create("a-much-longer-name", with_policy(specs(Worker=replica()), suspend=True))
+    arguments = [output] if output else []
+    if output not in {"--output=json", "--output=yaml"}:
+        eventually(
+            lambda: plugin("list", *arguments) == cluster.kubectl("get", "tfjobs", *arguments),
+            "both print the same",
+            yet=lambda: plugin("list", *arguments) + cluster.kubectl("get", "tfjobs", *arguments),
+        )  # an age may change between the two
+        return
+    ours, theirs = (yaml.safe_load(text) for text in (plugin("list", output), cluster.kubectl("get", "tfjobs", output)))
+    theirs["metadata"].pop("selfLink", None)  # of kubectl before 1.21
+    assert ours == theirs
+
+
+def test_a_watch_prints_a_job_that_is_created_later(cluster: Cluster, plugin: Plugin) -> None:
+    """And Ctrl-C ends it silently, with exit code 130 as shells have it."""
+    cluster.create("first", specs(Worker=replica()))
+    with plugin.started("list", "--watch") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().split()[0] == "NAME"
+        assert process.stdout.readline().split()[0] == "first"
+        cluster.create("second", specs(Worker=replica()))
+        assert process.stdout.readline().split()[0] == "second"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors.strip()) == (130, "")
+
+
+def test_a_job_is_scaled_suspended_resumed_and_waited_for(cluster: Cluster, plugin: Plugin) -> None:
+    """What the operator does with it is what it does after a `kubectl patch`."""
+    with cluster.operator(), cluster.node():
+        cluster.create("mnist", specs(Worker=replica(2, run="600s:0")))
+        plugin("scale", "mnist", "worker=3")
+        eventually(lambda: len(cluster.names("pods")) == 3, "the third worker is there")
+        assert plugin("suspend", "mnist") == "tfjob.kubeflow.org/mnist suspended\n"
+        eventually(lambda: cluster.names("pods") == [], "its pods are gone")
+        assert plugin("wait", "mnist", "--timeout=1s", code=124).endswith("has not ended in time\n")
+        assert plugin("resume", "mnist") == "tfjob.kubeflow.org/mnist resumed\n"
+        eventually(lambda: len(cluster.names("pods")) == 3, "its pods are back")
+        cluster.create("short", specs(Worker=replica(run="1s:0")))
+        assert plugin("wait", "short").startswith("tfjob.kubeflow.org/short Succeeded: ")
+
+
+def test_what_validate_calls_a_mistake_is_what_the_operator_says(
+    cluster: Cluster, plugin: Plugin, tmp_path: Path
+) -> None:
+    """Word for word: the condition has the same sentences."""
+    wrong = specs(Worker=replica(policy="Sometimes"), Trainer=replica())
+    body = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": "wrong"}, "spec": wrong}
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps(body))
+    with cluster.operator():
+        cluster.create("wrong", wrong)
+        condition = plugin("wait", "wrong", "--timeout=60s", code=1)
+    said = [line.partition(":1: ")[2] for line in plugin("validate", str(file), code=1).splitlines()[:-1]]
+    assert len(said) == 2
+    for mistake in said:
+        assert mistake in condition
+
+
+def test_explain_tells_a_user_of_one_namespace_what_it_may_not_see(
+    control_plane: ControlPlane, cluster: Cluster
+) -> None:
+    """The cause is on line one even so: it is the API server's refusal, in an event on the job."""
+    user = f"reader-of-{cluster.namespace}"
+    cluster.kubectl("create", "rolebinding", "reader", "--clusterrole=view", f"--user={user}")
+    rule = ("--verb=get,list,watch", "--resource=tfjobs.kubeflow.org")
+    cluster.kubectl("create", "role", "tfjobs", *rule)
+    cluster.kubectl("create", "rolebinding", "tfjobs", "--role=tfjobs", f"--user={user}")
+    plugin = Plugin(str(control_plane.kubeconfig_for(user)), cluster.namespace)
+    spec = specs(Worker=replica(2))
+    spec["tfReplicaSpecs"]["Worker"]["template"]["spec"]["serviceAccountName"] = "nobody"
+    with cluster.operator():
+        cluster.create("why", spec)
+        eventually(
+            lambda: "[error: service-account-missing]" in one_line(plugin("explain", "why")), "the cause is told"
+        )
+    told = one_line(plugin("explain", "why"))
+    assert " 1. The service account nobody of why-worker-0 and 1 more does not exist" in told
+    assert "Not looked at, since you may not read them: CRDs, leases" in told
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())

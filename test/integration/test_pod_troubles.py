@@ -1,0 +1,314 @@
+"""Dozens of troubles of pods on a real API server: no node, no start, a bad end. The right cause stands on line one.
+
+Nodes, claims and pods are real objects. The test writes what a scheduler or a kubelet would, where no hollow node does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from integration.stage import (
+    MERGE,
+    NEVER_STARTS,
+    POD,
+    STRATEGIC,
+    TRAINING,
+    Trouble,
+    asks,
+    judge,
+    one,
+)
+
+if TYPE_CHECKING:
+    import pytest
+
+    from integration.stage import Stage, Then
+
+# What the scheduler and the volume controller say
+
+
+def node(name: str, *taints: str, pods: str = "110", ready: str = "True", cordoned: bool = False) -> Then:
+    """A node of 8 CPUs and one GPU, with `pool` as a label, and a pod on it that takes 6 and the GPU."""
+    has = {"cpu": "8", "memory": "32Gi", "pods": pods, "example.com/gpu": "1"}
+    ready_one = {"type": "Ready", "status": ready, "reason": "Test", "message": "Kubelet stopped posting node status."}
+    spec = {"unschedulable": cordoned, "taints": [{"key": each, "effect": "NoSchedule"} for each in taints]}
+
+    def then(stage: Stage, _: str) -> None:
+        head = {"metadata": {"name": name, "labels": {"pool": name, "kubernetes.io/hostname": name}}}
+        body = head | {"status": {"allocatable": has, "capacity": has, "conditions": [ready_one]}}
+        stage.api("POST", "/api/v1/nodes", body)
+        # This replaces the taint of a new node that the server has set, which a node controller would remove.
+        stage.api("PATCH", f"/api/v1/nodes/{name}", {"spec": spec}, MERGE)
+        load = asks(cpu="6", example_gpu="1") | {"nodeName": name}
+        stage.api("POST", "pods", {"metadata": {"name": f"load-{name}"}, "spec": load})
+
+    return then
+
+
+NODES: dict[str, Then] = {
+    "busy": node("busy"),
+    "tainted": node("tainted", "dedicated"),
+    "pressed": node("pressed", "node.kubernetes.io/memory-pressure"),
+    "cordoned": node("cordoned", "node.kubernetes.io/unschedulable", cordoned=True),
+    "gone": node("gone", "node.kubernetes.io/unreachable", ready="Unknown"),
+    "small": node("small", pods="1"),
+}
+
+
+def unscheduled(old: str, new: str = "") -> Then:
+    """What the scheduler writes when it finds no node, in the words of 1.20 or of today's version."""
+
+    def then(stage: Stage, job: str) -> None:
+        pod, total = stage.pod(POD.format(job)), len(NODES)
+        text = old if stage.minor < 24 else new or old
+        message = f"0/{total} nodes are available: {text}."
+        if stage.minor >= 24:
+            message += f" preemption: 0/{total} nodes are available: {total} Preemption is not helpful for scheduling."
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        name = pod["metadata"]["name"]
+        stage.api("PATCH", f"pods/{name}/status", {"status": {"conditions": [condition]}}, STRATEGIC)
+        stage.tell(pod, "Pod", "FailedScheduling", message)
+
+    return then
+
+
+def claims(reason: str = "", message: str = "", phase: str = "Pending", **spec: str) -> Then:
+    """A claim with the job's name, and what the volume controller writes about it; the pod waits for the claim."""
+
+    def then(stage: Stage, job: str) -> None:
+        room = {"requests": {"storage": "1Gi"}}
+        body = {"metadata": {"name": job}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": room} | spec}
+        claim = stage.api("POST", "persistentvolumeclaims", body)
+        stage.api("PATCH", f"persistentvolumeclaims/{job}/status", {"status": {"phase": phase}}, MERGE)
+        if reason:
+            stage.tell(claim, "PersistentVolumeClaim", reason, message)
+        unscheduled("6 pod has unbound immediate PersistentVolumeClaims")(stage, job)
+
+    return then
+
+
+def mounts(job: str) -> dict[str, Any]:
+    """A job that mounts the claim of its name."""
+    return one(volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": job}}])
+
+
+def near(pool: str, **resources: str) -> dict[str, Any]:
+    """A job whose pod may only run on this node."""
+    return one(nodeSelector={"pool": pool}, **asks(**resources))
+
+
+ELSEWHERE = "5 node(s) didn't match Pod's node affinity"
+NO_CPU = unscheduled("6 Insufficient cpu")
+TERM = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [TERM]}}}
+BESIDE = {
+    "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "none"}}}
+        ]
+    }
+}
+PORTS: dict[str, Any] = {"containers": [TRAINING | {"ports": [{"containerPort": 80, "hostPort": 80}]}]}
+UNSCHEDULED = [
+    Trouble("insufficient-resource", near("busy", cpu="4"), unscheduled(f"1 Insufficient cpu, {ELSEWHERE}")),
+    Trouble("pod-too-large", one(**asks(cpu="64")), NO_CPU),
+    Trouble("resource-not-offered", one(**asks(example_fpga="1")), unscheduled("6 Insufficient example.com/fpga")),
+    Trouble("node-selector", near("none", cpu="1"), unscheduled("6 node(s) didn't match Pod's node affinity")),
+    Trouble("too-many-pods", near("small", cpu="1"), unscheduled(f"1 Too many pods, {ELSEWHERE}")),
+    Trouble(
+        "node-selector",
+        one(affinity=AFFINITY, **asks(cpu="4")),
+        unscheduled(
+            "6 node(s) didn't match Pod's node affinity", "6 node(s) didn't match Pod's node affinity/selector"
+        ),
+        name="affinity",
+    ),
+    Trouble(
+        "insufficient-resource",
+        near("busy", cpu="1", example_gpu="1"),
+        unscheduled(f"1 Insufficient example.com/gpu, {ELSEWHERE}"),
+        name="no-gpu-free",
+    ),
+    Trouble(
+        "taint-not-tolerated",
+        near("tainted", cpu="1"),
+        unscheduled(
+            f"1 node(s) had taint {{dedicated: }}, that the pod didn't tolerate, {ELSEWHERE}",
+            f"1 node(s) had untolerated taint(s), {ELSEWHERE}/selector",
+        ),
+    ),
+    Trouble(
+        "node-pressure",
+        near("pressed", cpu="1"),
+        unscheduled(
+            f"1 node(s) had taint {{node.kubernetes.io/memory-pressure: }}, that the pod didn't tolerate, {ELSEWHERE}",
+            f"1 node(s) had untolerated taint(s), {ELSEWHERE}/selector",
+        ),
+    ),
+    Trouble("nodes-cordoned", near("cordoned", cpu="1"), unscheduled(f"1 node(s) were unschedulable, {ELSEWHERE}")),
+    Trouble(
+        "nodes-not-ready",
+        near("gone", cpu="1"),
+        unscheduled(
+            f"1 node(s) had taint {{node.kubernetes.io/unreachable: }}, that the pod didn't tolerate, {ELSEWHERE}",
+            f"1 node(s) had untolerated taint(s), {ELSEWHERE}/selector",
+        ),
+    ),
+    Trouble(
+        "pod-affinity",
+        one(affinity=BESIDE, **asks(cpu="1")),
+        unscheduled(
+            "6 node(s) didn't match pod affinity/anti-affinity rules", "6 node(s) didn't match pod affinity rules"
+        ),
+    ),
+    Trouble("topology-spread", one(), unscheduled("6 node(s) didn't match pod topology spread constraints")),
+    Trouble(
+        "host-port-taken", one(**PORTS), unscheduled("6 node(s) didn't have free ports for the requested pod ports")
+    ),
+    Trouble("volume-elsewhere", one(), unscheduled("6 node(s) had volume node affinity conflict")),
+    Trouble("volume-limit", one(), unscheduled("6 node(s) exceed max volume count")),
+    Trouble("unschedulable", one(), unscheduled("6 node(s) are reserved for somebody by a plugin of ours")),
+    Trouble("claim-unbound", one(), unscheduled("6 pod has unbound immediate PersistentVolumeClaims")),
+    Trouble(
+        "preempting",
+        one(**asks(cpu="4")),
+        lambda stage, job: (
+            NO_CPU(stage, job),
+            stage.api("PATCH", f"pods/{POD.format(job)}/status", {"status": {"nominatedNodeName": "busy"}}, MERGE),
+        ),
+    ),
+    Trouble("scheduler-missing", one(schedulerName="volcanoo"), later_s=120),
+    Trouble("scheduling-gated", one(schedulingGates=[{"name": "example.com/quota"}]), since=27),
+    Trouble("claim-missing", mounts("claim-missing"), unscheduled('persistentvolumeclaim "claim-missing" not found')),
+    Trouble(
+        "storage-class-missing",
+        mounts("storage-class-missing"),
+        claims("ProvisioningFailed", 'storageclass.storage.k8s.io "fast" not found', storageClassName="fast"),
+    ),
+    Trouble(
+        "claim-without-class",
+        mounts("claim-without-class"),
+        claims("FailedBinding", "no persistent volumes available for this claim and no storage class is set"),
+    ),
+    Trouble(
+        "provisioning-failed",
+        mounts("provisioning-failed"),
+        claims("ProvisioningFailed", 'failed to provision volume with StorageClass "ssd": rpc error: code = Internal'),
+    ),
+    Trouble("claim-lost", mounts("claim-lost"), claims(phase="Lost", storageClassName="", volumeName="pv-1")),
+    Trouble("claim-pending", mounts("claim-pending"), claims(storageClassName="slow")),
+]
+
+
+NO_NODES = Trouble("no-nodes", one(), unscheduled("no nodes available to schedule pods"))
+
+
+def test_why_pods_have_no_node_is_on_line_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nodes, their pods and claims are real objects; the arithmetic adds them up as they are."""
+    try:
+        with stage.cluster.operator():
+            judge(capsys, stage, [NO_NODES])
+            for make in NODES.values():
+                make(stage, "")
+            judge(capsys, stage, UNSCHEDULED)
+    finally:
+        for name in NODES:
+            stage.api("DELETE", f"/api/v1/nodes/{name}")
+        for claim in stage.api("GET", "persistentvolumeclaims")["items"]:
+            path = f"persistentvolumeclaims/{claim['metadata']['name']}"
+            stage.api("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)  # their controller does not run here
+
+
+# What the kubelet says
+
+
+def happens(reason: str, message: str) -> Then:
+    """An event of the kubelet's about the pod."""
+    return lambda stage, job: stage.tell(stage.pod(POD.format(job), bound=True), "Pod", reason, message)
+
+
+def pulls(error: str) -> tuple[dict[str, Any], Then]:
+    """A job whose image cannot be pulled: the hollow node reports that, and the event the reason."""
+    return one("image-pull-back-off"), happens("Failed", f'Failed to pull image "train:1": {error}')
+
+
+def stays(reason: str, message: str) -> tuple[dict[str, Any], Then]:
+    """A job whose container waits for this reason."""
+
+    def then(stage: Stage, job: str) -> None:
+        pod = stage.pod(POD.format(job), bound=True)
+        status = pod["status"]["containerStatuses"][0] | {"state": {"waiting": {"reason": reason, "message": message}}}
+        stage.api("PATCH", f"pods/{POD.format(job)}/status", {"status": {"containerStatuses": [status]}}, MERGE)
+
+    return one(NEVER_STARTS), then
+
+
+def volume(message: str, reason: str = "FailedMount") -> tuple[dict[str, Any], Then]:
+    """A job with a volume that cannot be mounted."""
+    return one(NEVER_STARTS), happens(reason, message)
+
+
+SETUP = "MountVolume.SetUp failed for volume"
+HUB = 'rpc error: code = Unknown desc = failed to pull and unpack image "docker.io/library/train:1"'
+RUNC = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+EXEC = f"{RUNC}unable to start container process: "
+STARTING = {
+    "image-rate-limit": pulls(f"{HUB}: failed to copy: 429 Too Many Requests - Server message: toomanyrequests: limit"),
+    "image-no-right": pulls(
+        f"{HUB}: failed to resolve: pull access denied, repository does not exist or may require x"
+    ),
+    "image-not-found": pulls(f'{HUB}: failed to resolve reference "docker.io/library/train:1": not found'),
+    "image-wrong-platform": pulls(f"{HUB}: no match for platform in manifest: not found"),
+    "image-registry-untrusted": pulls(f"{HUB}: tls: failed to verify certificate: x509: unknown authority"),
+    "image-no-space": pulls(f"{HUB}: failed to extract layer: write /var/lib/x: no space left on device"),
+    "image-registry-unreachable": pulls(f"{HUB}: failed to do request: dial tcp: lookup docker.io: no such host"),
+    "image-pull-failed": pulls("rpc error: code = Internal desc = something is wrong in the snapshotter"),
+    "image-name-invalid": (one("waiting:InvalidImageName"), None),
+    "image-never-pulled": (one("waiting:ErrImageNeverPull"), None),
+    "image-signature": (one("waiting:SignatureValidationFailed"), None),
+    "image-pull-secret-missing": (
+        one(NEVER_STARTS),
+        happens(
+            "FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (key); attempting to pull"
+        ),
+    ),
+    "config-map-missing": stays("CreateContainerConfigError", 'configmap "settings" not found'),
+    "secret-missing": stays("CreateContainerConfigError", 'secret "keys" not found'),
+    "config-key-missing": stays("CreateContainerConfigError", "couldn't find key token in Secret team/keys"),
+    "runs-as-root": stays("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"),
+    "program-missing": stays("RunContainerError", f'{EXEC}exec: "/train": stat /train: no such file or directory'),
+    "program-not-executable": stays("RunContainerError", f'{EXEC}exec: "/train": permission denied: unknown'),
+    "program-wrong-format": stays("RunContainerError", f"{EXEC}exec /train: exec format error: unknown"),
+    "device-runtime": stays(
+        "RunContainerError", f"{RUNC}error running hook #0: nvidia-container-cli: driver rpc error"
+    ),
+    "container-cannot-start": (one("waiting:CreateContainerError"), None),
+    "sandbox-failed": (
+        one(NEVER_STARTS),
+        happens("FailedCreatePodSandBox", 'Failed to create pod sandbox: rpc error: plugin type="calico" failed (add)'),
+    ),
+    "config-map-volume-missing": volume(f'{SETUP} "config" : configmap "settings" not found'),
+    "secret-volume-missing": volume(f'{SETUP} "keys" : secret "keys" not found'),
+    "volume-key-missing": volume(f'{SETUP} "config" : references non-existent config key: train.yaml'),
+    "host-path-missing": volume(f'{SETUP} "data" : hostPath type check failed: /data is not a directory'),
+    "mount-refused": volume(f'{SETUP} "nfs" : mount failed: exit status 32 Output: mount.nfs: access denied by server'),
+    "mount-failed": volume('MountVolume.WaitForAttach failed for volume "pvc-1" : attachment is being deleted'),
+    "volume-in-use": volume('Multi-Attach error for volume "pvc-1" Volume is already used', "FailedAttachVolume"),
+    "csi-driver-missing": volume(
+        'MountVolume.MountDevice failed for volume "pvc-1" : kubernetes.io/csi: attacher.MountDevice failed to create '
+        "newCsiDriverClient: driver name fuse.example.com not found in the list of registered CSI drivers"
+    ),
+}
+
+
+NOT_STARTED = [
+    *(Trouble(id_, spec, then or (lambda *_: None)) for id_, (spec, then) in STARTING.items()),
+    Trouble("rejected-by-node", one("rejected", "OnFailure")),
+    Trouble("starts-slowly", one(NEVER_STARTS), later_s=400),
+]
+
+
+def test_why_pods_do_not_start_is_on_line_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a hollow node, which binds pods and lets containers wait; the test adds the events of a kubelet."""
+    with stage.cluster.operator(), stage.cluster.node():
+        judge(capsys, stage, NOT_STARTED)

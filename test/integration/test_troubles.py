@@ -1,0 +1,272 @@
+"""Dozens of troubles on a real API server, one namespace for each kind: the right cause stands on line one of `explain`.
+
+More, each in a namespace of its own, are in test_diagnosis.py; those of pods that exist are in test_pod_troubles.py.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from integration.cluster import ROOT, replica, specs, with_policy
+from integration.stage import MERGE, POD, TRAINING, Trouble, judge, one
+from integration.test_diagnosis import ENDS, REFUSED
+from integration.test_life_troubles import LIVES, NODE_LOST
+from integration.test_pod_troubles import NO_NODES, NOT_STARTED, UNSCHEDULED
+from support.waiting import eventually
+from tfjob_operator.cli.diagnosis.table import TROUBLES
+
+if TYPE_CHECKING:
+    import pytest
+
+    from hack.control_plane import ControlPlane
+    from integration.stage import Stage, Then
+
+
+# What the operator says of a specification
+
+
+def scaled(stage: Stage, job: str) -> None:
+    """Scale the job once it has begun, as kubectl and autoscalers do."""
+    path = stage.path("tfjobs", job)
+    eventually(lambda: stage.api("GET", path).get("status", {}).get("begun"), f"{job} has begun")
+    stage.cluster.kubectl("scale", "tfjob", job, "--replicas=5")
+
+
+SPECIFICATIONS = [
+    Trouble("tf-config-too-long", specs(Worker=replica(9000))),
+    Trouble("name-too-long", one(), name="n" * 60),
+    Trouble("name-invalid", one(), name="9mnist"),
+    Trouble("replica-specs-missing", {}),
+    Trouble("replica-type-unknown", specs(Helper=replica())),
+    Trouble("run-policy-conflict", with_policy(one(), backoffLimit=3) | {"backoffLimit": 4}),
+    Trouble("no-workers-to-scale", specs(Chief=replica()), scaled),
+    Trouble("restart-policy-overridden", one(policy="OnFailure", restartPolicy="Always")),
+    Trouble("tensorboard-invalid", one() | {"tensorBoard": {"image": "board:1"}}),
+    Trouble("kueue-absent", with_policy(one(), suspend=True), meta={"labels": {"kueue.x-k8s.io/queue-name": "q"}}),
+    Trouble(
+        "job-being-deleted",
+        one(),
+        lambda stage, job: stage.api("DELETE", stage.path("tfjobs", job)),
+        meta={"finalizers": ["example.com/backup"]},
+    ),
+]
+
+
+def test_what_the_operator_finds_in_a_specification_is_on_line_one(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The operator's messages are read from the job's conditions, and found by validating the specification again."""
+    with stage.cluster.operator():
+        judge(capsys, stage, SPECIFICATIONS)
+        stage.api("PATCH", stage.path("tfjobs", "job-being-deleted"), {"metadata": {"finalizers": None}}, MERGE)
+
+
+# What Kueue says
+
+
+WORKLOADS = "workloads.kueue.x-k8s.io"
+WORKLOAD_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": WORKLOADS},
+    "spec": {
+        "group": "kueue.x-k8s.io",
+        "scope": "Namespaced",
+        "names": {"plural": "workloads", "singular": "workload", "kind": "Workload"},
+        "versions": [
+            {
+                "name": "v1beta1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+def waits_in_kueue(*conditions: dict[str, str], active: bool = True, check: str = "") -> Then:
+    """Write what Kueue would for the job: a Workload in this state."""
+
+    def then(stage: Stage, job: str) -> None:
+        uid = stage.api("GET", stage.path("tfjobs", job))["metadata"]["uid"]
+        owner = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": job, "uid": uid, "controller": True}
+        checks = [{"name": "provisioning", "state": check, "message": "no capacity in zone a"}] if check else []
+        body = {
+            "apiVersion": "kueue.x-k8s.io/v1beta1",
+            "kind": "Workload",
+            "metadata": {"name": f"tfjob-{job}", "ownerReferences": [owner]},
+            "spec": {"queueName": "research", "active": active},
+            "status": {"conditions": list(conditions), "admissionChecks": checks},
+        }
+        stage.api("POST", f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{stage.cluster.namespace}/workloads", body)
+
+    return then
+
+
+def unadmitted(message: str, reason: str = "Pending", status: str = "False") -> dict[str, str]:
+    """The condition that says whether a Workload has quota."""
+    return {"type": "QuotaReserved", "status": status, "reason": reason, "message": message}
+
+
+def evicted(reason: str, message: str) -> dict[str, str]:
+    """The condition of a Workload that was evicted."""
+    return {"type": "Evicted", "status": "True", "reason": reason, "message": message}
+
+
+RESERVED = unadmitted("Quota reserved in ClusterQueue shared", "QuotaReserved", "True")
+FLAVORS = "couldn't assign flavors to pod set worker: "
+QUEUED = {
+    "kueue-deactivated": waits_in_kueue(active=False),
+    "kueue-check-rejected": waits_in_kueue(RESERVED, check="Rejected"),
+    "kueue-check": waits_in_kueue(RESERVED, check="Pending"),
+    "kueue-queue-missing": waits_in_kueue(unadmitted("LocalQueue research doesn't exist", "Inadmissible")),
+    "kueue-queue-stopped": waits_in_kueue(unadmitted("ClusterQueue shared is inactive", "Inadmissible")),
+    "kueue-namespace": waits_in_kueue(unadmitted("Workload namespace doesn't match ClusterQueue selector")),
+    "kueue-too-large": waits_in_kueue(
+        unadmitted(f"{FLAVORS}insufficient quota for cpu in flavor a, request > maximum capacity (24 > 16)")
+    ),
+    "kueue-quota": waits_in_kueue(unadmitted(f"{FLAVORS}insufficient unused quota for cpu in flavor a, 3 more needed")),
+    "kueue-preempted": waits_in_kueue(
+        unadmitted("Preempted to accommodate a workload (UID: 1) due to prioritization in the ClusterQueue"),
+        evicted("Preempted", "Preempted to accommodate a workload (UID: 1) due to prioritization in the ClusterQueue"),
+    ),
+    "kueue-pods-ready-timeout": waits_in_kueue(
+        unadmitted("Exceeded the PodsReady timeout"), evicted("PodsReadyTimeout", "Exceeded the PodsReady timeout")
+    ),
+    "kueue-waits": waits_in_kueue(unadmitted("The workload is backing off")),
+}
+
+
+def test_what_a_job_waits_for_in_kueue_is_on_line_one(
+    stage: Stage, control_plane: ControlPlane, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its Workload is a real object that belongs to the job; the test writes what Kueue would."""
+    stage.api("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", WORKLOAD_CRD)
+    try:
+        control_plane.wait_for_crd(WORKLOADS)
+        label = {"labels": {"kueue.x-k8s.io/queue-name": "research"}}
+        with stage.cluster.operator():
+            spec = with_policy(one(), suspend=True)
+            judge(capsys, stage, [Trouble(id_, spec, then, meta=label) for id_, then in QUEUED.items()])
+    finally:
+        stage.api("DELETE", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{WORKLOADS}")
+
+
+# What keeps pods from being created
+
+
+def webhook(name: str) -> dict[str, Any]:
+    """A webhook about pods with a label of its name, at an address where nobody listens."""
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": [
+            {
+                "name": f"{name}.example.com",
+                "clientConfig": {"url": "https://127.0.0.1:1/"},
+                "failurePolicy": "Fail",
+                "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+                "timeoutSeconds": 2,
+                "objectSelector": {"matchLabels": {"webhook": name}},
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
+            }
+        ],
+    }
+
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
+
+def policy(name: str) -> list[tuple[str, dict[str, Any]]]:
+    """A ValidatingAdmissionPolicy about pods with a label of its name, and its binding."""
+    about = {
+        "objectSelector": {"matchLabels": {"webhook": name}},
+        "resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
+    }
+    meta = {"name": name}
+    rules = [{"expression": "false", "message": "images must have a digest"}]
+    spec = {"failurePolicy": "Fail", "matchConstraints": about, "validations": rules}
+    binding = {"policyName": name, "validationActions": ["Deny"]}
+    return [
+        (f"{ADMISSION}/validatingadmissionpolicies", {"metadata": meta, "spec": spec}),
+        (f"{ADMISSION}/validatingadmissionpolicybindings", {"metadata": meta, "spec": binding}),
+    ]
+
+
+def labelled(label: str) -> dict[str, Any]:
+    """A job whose pod the webhook or policy of this name applies to."""
+    spec = one()
+    spec["tfReplicaSpecs"]["Worker"]["template"]["metadata"]["labels"] = {"webhook": label}
+    return spec
+
+
+def namespace_labels(labels: dict[str, str | None]) -> Then:
+    """Label the namespace."""
+    return lambda stage, _: stage.api(
+        "PATCH", f"/api/v1/namespaces/{stage.cluster.namespace}", {"metadata": {"labels": labels}}, MERGE
+    )
+
+
+ENFORCE = "pod-security.kubernetes.io/enforce"
+DENIED = [
+    Trouble("webhook-unreachable", labelled("nowhere")),
+    Trouble("admission-policy-denied", labelled("digests"), since=30),
+    Trouble("ended-pod-in-the-way", one()),
+]
+
+
+RESTRICTED_PODS = Trouble("pod-security", one(), since=25)
+UNCOUNTED = Trouble("quota-status-unknown", one())
+ONE_BY_ONE = [RESTRICTED_PODS, UNCOUNTED]
+"""Troubles that concern the whole namespace, so they come one by one, after the others."""
+
+
+def test_what_the_api_server_denies_is_on_line_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """An unreachable webhook, a policy, Pod Security, a quota without counted usage, an ended pod that has the name."""
+    name = f"nowhere-{stage.cluster.namespace}"
+    made = [(f"{ADMISSION}/validatingwebhookconfigurations", webhook("nowhere") | {"metadata": {"name": name}})]
+    made += policy("digests") if stage.minor >= 30 else []
+    orphan: dict[str, Any] = {
+        "metadata": {"name": POD.format("ended-pod-in-the-way")},
+        "spec": {"containers": [TRAINING]},
+    }
+    stage.api("POST", "pods", orphan)
+    stage.api("PATCH", f"pods/{orphan['metadata']['name']}/status", {"status": {"phase": "Failed"}}, MERGE)
+    for path, body in made:
+        stage.api("POST", path, body)
+    try:
+        with stage.cluster.operator():
+            judge(capsys, stage, DENIED)
+            namespace_labels({ENFORCE: "restricted"})(stage, "")
+            judge(capsys, stage, [RESTRICTED_PODS])
+            namespace_labels({ENFORCE: None})(stage, "")
+            hard = {"hard": {"pods": "9"}}
+            stage.api("POST", "resourcequotas", {"metadata": {"name": "new"}, "spec": hard})
+            stage.api("PATCH", "resourcequotas/new/status", {"status": hard}, MERGE)  # without `used`
+            eventually(stage.refuses_pods, "the quota is in force")
+            judge(capsys, stage, [UNCOUNTED])
+    finally:
+        for path, body in made:
+            stage.api("DELETE", f"{path}/{body['metadata']['name']}")
+
+
+# The list
+
+
+PAGE = ROOT / "docs" / "design" / "diagnosis.md"
+BY_THEMSELVES = {"operator-not-acting", "operator-not-running", "scheduler-missing", "held-invalid"}
+"""Troubles with tests of their own in test_diagnosis.py."""
+
+
+def test_the_page_says_which_troubles_are_made_for_real() -> None:
+    """Each that is in a table of these tests, and no other."""
+    text = PAGE.read_text().partition("## Made for real")[2].partition("\n## ")[0]
+    several = (*SPECIFICATIONS, *DENIED, *ONE_BY_ONE, *LIVES, NODE_LOST, NO_NODES, *UNSCHEDULED, *NOT_STARTED)
+    made = {each.id for each in several} | QUEUED.keys() | BY_THEMSELVES
+    made |= REFUSED.keys() | ENDS.keys()
+    assert set(re.findall(r"`([a-z]+(?:-[a-z]+)+|[a-z]+)`", text)) == made
+    assert made <= TROUBLES.keys()

@@ -1,0 +1,143 @@
+"""The wheel in a user's site-packages: built as pip builds it, beside a package with the names of our folders."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import site
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from hack.image.build import SOURCES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ROOT: Final = Path(__file__).parents[2]
+FOLDERS: Final = ("api", "cli", "controller", "informers", "workqueue")
+NEIGHBOUR: Final = {
+    "api/__init__.py": "WHOSE = 'theirs'\n",
+    "controller/__init__.py": "from api import WHOSE\n",
+    "neighbour-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: neighbour\nVersion: 1.0\n",
+    "neighbour-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    "neighbour-1.0.dist-info/RECORD": "",
+}
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """What a command prints; it must succeed."""
+    # Without PYTHONDONTWRITEBYTECODE, or each of these commands would compile everything again.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(list(map(str, command)), cwd=cwd, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def built(kind: str, sources: Path, into: Path) -> Path:
+    """Build a distribution of these sources with setuptools, which writes folders beside them: so not in the checkout."""
+    call = f"import setuptools.build_meta as backend; backend.build_{kind}({str(into)!r})"
+    run(sys.executable, "-c", call, cwd=sources)
+    (made,) = into.glob("tfjob_operator-*.whl" if kind == "wheel" else "tfjob[-_]operator-*.tar.gz")
+    return made
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution, made from the files that the image is made from."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in SOURCES:
+        path = ROOT / name
+        if path.is_dir():
+            shutil.copytree(path, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(path, folder / name)
+    return built("sdist", folder, tmp_path_factory.mktemp("sdist"))
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, made of the source distribution alone."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (sources,) = folder.iterdir()
+    return built("wheel", sources, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with only the wheel and its neighbour; third-party packages are those of this environment."""
+    folder = tmp_path_factory.mktemp("environment")
+    neighbour = folder / "neighbour-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(neighbour, "w") as archive:
+        for name, text in NEIGHBOUR.items():
+            archive.writestr(name, text)
+    venv.create(folder, with_pip=True, symlinks=True)  # the environment of these tests need not have pip
+    options = ("--quiet", "--no-index", "--no-deps", "--no-compile", "--disable-pip-version-check")
+    run(folder / "bin/python", "-m", "pip", "install", *options, wheel, neighbour, cwd=folder)
+    # Only the path is added: *.pth files in it, such as that of an editable install, are not read.
+    (packages(folder) / "third-parties.pth").write_text("\n".join(site.getsitepackages()))
+    return folder
+
+
+def packages(environment: Path) -> Path:
+    """The site-packages of an environment."""
+    (found,) = environment.glob("lib/python3.*/site-packages")
+    return found
+
+
+def names_in(wheel: Path) -> Sequence[str]:
+    """All files of a wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+def test_the_wheel_has_one_name_at_its_top(wheel: Path) -> None:
+    """It overwrites nobody's package `api`, and nobody's is taken for ours."""
+    assert {name.partition("/")[0] for name in names_in(wheel)} == {"tfjob_operator", "tfjob_operator-0.1.0.dist-info"}
+
+
+def test_the_wheel_has_every_module_of_the_checkout(wheel: Path) -> None:
+    """A folder without an __init__.py, or one that nobody listed, would be missed at the first import in a cluster."""
+    ours = {
+        f"tfjob_operator/{path.relative_to(ROOT)}"
+        for folder in FOLDERS
+        for pattern in ("*.py", "py.typed", "static/*")
+        for path in (ROOT / folder).rglob(pattern)
+    } | {"tfjob_operator/__init__.py", "tfjob_operator/py.typed"}
+    assert {name for name in names_in(wheel) if name.startswith("tfjob_operator/")} == ours
+
+
+def test_the_source_distribution_has_no_links(sdist: Path) -> None:
+    """It may be unpacked on systems without symbolic links."""
+    with tarfile.open(sdist) as archive:
+        assert [member.name for member in archive if not (member.isfile() or member.isdir())] == []
+
+
+def test_the_command_runs_beside_a_package_with_the_names_of_our_folders(environment: Path) -> None:
+    """`tfjob-operator`, as the image and `pip install` provide it, with all that it imports."""
+    command = environment / "bin/tfjob-operator"
+    assert run(command, "--version", cwd=environment) == "tfjob-operator 0.1.0\n"
+    assert "--leader-elect" in run(command, "--help", cwd=environment)
+
+
+def test_both_packages_are_imported_as_what_they_are(environment: Path) -> None:
+    """`api` is the neighbour's package, and all modules of ours can be imported."""
+    script = """
+import importlib, pkgutil, sys, api, controller, tfjob_operator
+assert (api.WHOSE, controller.WHOSE) == ("theirs", "theirs")
+for module in pkgutil.walk_packages(tfjob_operator.__path__, "tfjob_operator."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+assert sys.modules["tfjob_operator.api"] is not api
+print(tfjob_operator.__file__)
+"""
+    place = run(environment / "bin/python", "-c", script, cwd=environment).strip()
+    assert Path(place).is_relative_to(packages(environment)), "the checkout was imported"

@@ -1,0 +1,184 @@
+"""The world at rest: each job of the alpha dialect must be in the state that follows from its specification and its pods."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from simulation.alpha.users import STRANGER
+from simulation.alpha.verdicts import form_mistakes
+from simulation.alpha.wishes import NEVER_BEGAN, WATCHED, fails_for_good, runtime_id_of, wish_of
+from simulation.lives import End
+from simulation.meddlers import is_marked
+from simulation.model.job_controller import is_over
+from simulation.slots import replica_of
+from simulation.wishes import ending_of, finished_of, has_begun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from simulation.alpha.records import Records
+    from simulation.alpha.wishes import Wish
+    from simulation.lives import Fate
+    from simulation.model.job_controller import JobController
+    from simulation.model.storage import Body
+    from simulation.slots import Slot
+    from simulation.world import World
+
+PLURALS = ("jobs", "services", "configmaps")
+
+
+def complaints(world: World, records: Records, controller: JobController) -> list[str]:
+    """What is wrong once nothing happens any more."""
+    if not (records.kubelet.is_at_rest and controller.is_at_rest):
+        return ["the nodes, or the Job controller, are at work"]
+    collections = world.server.storage.collections
+    jobs = {version.body["metadata"]["uid"]: version.body for version in collections["tfjobs"].objects.values()}
+    children: dict[str, dict[str, list[Body]]] = {uid: {plural: [] for plural in PLURALS} for uid in jobs}
+    batch_jobs = {version.body["metadata"]["uid"] for version in collections["jobs"].objects.values()}
+    found: list[str] = []
+    for plural in (*PLURALS, "pods"):
+        for version in collections[plural].objects.values():
+            meta = version.body["metadata"]
+            if is_marked(version.body, STRANGER):
+                continue
+            owner = meta["ownerReferences"][0]["uid"]
+            if "deletionTimestamp" in meta:
+                found.append(f"{meta['name']} of {plural} has not gone yet")
+            elif owner not in (batch_jobs if plural == "pods" else jobs):
+                found.append(f"{meta['name']} of {plural} has outlived its owner")
+            elif plural != "pods":
+                children[owner][plural].append(version.body)
+    for uid, job in jobs.items():
+        meta = job["metadata"]
+        case = _Case(records, job, children[uid])
+        found += [f"{meta['namespace']}/{meta['name']} ({uid}): {complaint}" for complaint in case.complaints()]
+    return found
+
+
+class _Case:
+    """One job with its children. The operator notices a child without its label only when it needs the child's name."""
+
+    def __init__(self, records: Records, job: Body, children: dict[str, list[Body]]) -> None:
+        self._records = records
+        self._uid = job["metadata"]["uid"]
+        self._job = job
+        self._wish: Wish = wish_of(job)
+        self._status: dict[str, Any] = job.get("status") or {}
+        self._runtime_id = runtime_id_of(job)
+        self._ending = ending_of(job)
+        self._all = children
+        shown = {
+            plural: [body for body in bodies if WATCHED in (body["metadata"].get("labels") or {})]
+            for plural, bodies in children.items()
+        }
+        self._jobs: dict[str, Body] = {body["metadata"]["name"]: body for body in shown["jobs"]}
+        self._services = {body["metadata"]["name"] for body in shown["services"]}
+        self._config_maps = {body["metadata"]["name"] for body in shown["configmaps"]}
+
+    def complaints(self) -> Iterator[str]:
+        """What is wrong with it."""
+        if "deletionTimestamp" in self._job["metadata"]:
+            yield "is being deleted, and is still there"
+        elif self._wish.foreign:
+            if self._status or any(self._all.values()):
+                yield "is somebody else's, and was touched"
+        elif not self._status:
+            yield "nobody has looked at it"
+        elif self._status.get("observedGeneration") != self._job["metadata"]["generation"]:
+            yield "its last edit was not looked at"
+        else:
+            yield from form_mistakes(self._job)
+            if self._ending is not None:
+                yield from self._when_ended()
+            elif not self._wish.invalid:
+                yield from self._when_alive()
+            elif not has_begun(self._job):
+                yield "its specification is wrong, and it goes on"
+            elif "Held" not in self._true():
+                yield f"its specification is wrong, and its conditions are {self._true()}"
+
+    def _when_ended(self) -> Iterator[str]:
+        assert self._ending is not None
+        never_began = self._ending["reason"] == NEVER_BEGAN
+        if self._status["phase"] != ("Failed" if never_began else "Done"):
+            yield f"has ended, and its phase is {self._status['phase']}"
+        if self._wish.invalid and not never_began:
+            return  # nobody knows what it says about clean-up
+        policy = "Running" if never_began else self._wish.clean_up
+        if policy == "None":
+            return
+        staying = set() if policy == "All" else {name for name, body in self._jobs.items() if self._has_ended(body)}
+        if left := self._jobs.keys() - staying:
+            yield f"has ended, and under {policy} keeps the Jobs {sorted(left)}"
+        if left := self._services - staying:
+            yield f"has ended, and under {policy} keeps the services {sorted(left)}"
+        if self._config_maps:
+            yield f"has ended, and under {policy} keeps {sorted(self._config_maps)}"
+
+    def _has_ended(self, batch_job: Body) -> bool:
+        """Whether nothing of a Job runs or will run again."""
+        fates = self._fates_of(batch_job)
+        return is_over(batch_job) or (
+            any(each.end is End.SUCCEEDED for each in fates) and all(each.over for each in fates)
+        )
+
+    def _when_alive(self) -> Iterator[str]:
+        wish, finished = self._wish, finished_of(self._job)
+        if not has_begun(self._job):
+            yield "has not begun"
+        if "Held" in self._true():
+            yield f"its specification is right, and its conditions are {self._true()}"
+        if wish.runtime_id and not self._runtime_id:
+            yield "has no RuntimeId"
+        names = {slot: f"{slot[0].lower()}-{self._runtime_id}-{slot[1]}" for slot in wish.slots}
+        needed = {names[slot] for slot in wish.slots - finished}
+        if missing := needed - self._jobs.keys():
+            yield f"has no Jobs {sorted(missing)}"
+        if surplus := self._jobs.keys() - set(names.values()):
+            yield f"has the Jobs {sorted(surplus)}, which are not asked for"
+        if set(names.values()) != self._services:
+            yield f"has the services {sorted(self._services)}, and should have {sorted(names.values())}"
+        program = {f"cm-ps-{self._runtime_id}"} if wish.program else set()
+        if program != self._config_maps:
+            yield f"has the ConfigMaps {sorted(self._config_maps)}, and should have {sorted(program)}"
+        yield from self._wrong_end(finished)
+        yield from self._wrong_counts(finished)
+
+    def _wrong_end(self, finished: set[Slot]) -> Iterator[str]:
+        """Ends that the operator has not acted on. Those of Jobs and pods that others have deleted do not count."""
+        if self._wish.chief in finished:
+            yield "has not ended, though its chief has succeeded"
+        for name, body in self._jobs.items():
+            slot = replica_of(name)[0]
+            fates = self._fates_of(body)
+            done = is_over(body) or any(fate.end is End.SUCCEEDED and not fate.leaving for fate in fates)
+            if done and slot not in finished:
+                yield f"does not know that {slot} has succeeded"
+            lost = [fate.exits[-1] for fate in fates if fate.exits and fate.end is not End.DISRUPTED]
+            if slot == self._wish.chief and any(map(fails_for_good, lost)):
+                yield f"goes on though its chief has failed for good: {lost}"
+
+    def _wrong_counts(self, finished: set[Slot]) -> Iterator[str]:
+        running = {
+            slot
+            for name, body in self._jobs.items()
+            if (slot := replica_of(name)[0]) not in finished and any(fate.runs for fate in self._fates_of(body))
+        }
+        if self._wish.chief in running and "Running" not in self._true():
+            yield f"its chief runs, and its conditions are {self._true()}"
+        counts = self._status.get("replicaStatuses")
+        if not isinstance(counts, dict):
+            return
+        for name in self._wish.replicas:
+            active = sum(slot[0] == name for slot in running & self._wish.slots)
+            succeeded = sum(slot[0] == name for slot in finished & self._wish.slots)
+            if (counts[name]["active"], counts[name]["succeeded"]) != (active, succeeded):
+                yield f"{active} {name} replicas run, {succeeded} have succeeded, and it counts {counts[name]}"
+
+    def _fates_of(self, batch_job: Body) -> list[Fate]:
+        """What has become of the pods of a Job that are still there."""
+        records = self._records
+        return [fate for fate in records.fates_of(batch_job["metadata"]["uid"]) if records.kubelet.knows(fate.uid)]
+
+    def _true(self) -> list[str]:
+        return sorted(each["type"] for each in self._status["conditions"] if each["status"] == "True")

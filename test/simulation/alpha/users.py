@@ -1,0 +1,241 @@
+"""Users of the alpha dialect: jobs of every kind, and what people do to them and to their children, drawn from a seed.
+
+Everything is a timer that talks to the server as any client does; no fault of the network reaches it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from simulation import scripts
+from simulation.alpha.wishes import WATCHED
+from simulation.model.job_controller import JOBS
+from simulation.model.kinds import CONFIG_MAPS
+from simulation.person import Person
+from simulation.wishes import FOREIGN, INVALID
+from tfjob_operator.api.core import PODS, SERVICES
+from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
+from tfjob_operator.controller.alpha.decide.runtime_id import derived
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from simulation.model.storage import Body
+    from simulation.world import World
+    from tfjob_operator.api.meta import Resource
+    from tfjob_operator.api.v1alpha1.constants import Dialect
+
+NAMESPACES: Final = ("team", "lab")
+FIRST_DAY_S: Final = 45.0
+"""Users are through with creating jobs by then, and with editing them a little later."""
+STRANGER: Final = "simulation/stranger"
+"""The annotation of an object that has the name of a child and belongs to no job."""
+
+SHAPES: Final[tuple[dict[str, tuple[int, int]], ...]] = (
+    {"MASTER": (1, 1)},
+    {"MASTER": (1, 1), "WORKER": (1, 2)},
+    {"MASTER": (1, 1), "WORKER": (1, 2), "PS": (1, 2)},
+    {"MASTER": (1, 1), "PS": (1, 2)},
+    {"WORKER": (2, 3)},
+    {"WORKER": (1, 2), "PS": (1, 1)},
+)
+"""How many replicas of which types, at least and at most. Without a MASTER a WORKER is the chief."""
+
+MISTAKES: Final[tuple[dict[str, Any], ...]] = (
+    {"replicaSpecs": None},
+    {"replicaSpecs": []},
+    {"replicaSpecs": "many"},
+    {"terminationPolicy": {"chief": {"replicaName": "WORKER", "replicaIndex": 99}}},
+    {"cleanupPodPolicy": "Sometimes"},
+    {"tfReplicaSpecs": {"Worker": {"replicas": 1}}},
+    {"schedulerName": 7},
+)
+"""Patches that make a valid specification wrong."""
+_SHAPELESS: Final = {"replicaSpecs": None}
+"""Not a mistake in kubeflow.org: it stores all versions alike, so without this field nothing shows a job's dialect."""
+
+
+class Users(Person):
+    """Create `jobs` jobs and, if `busy`, edit, scale, break and delete them and their children."""
+
+    def __init__(self, world: World, random: Random, dialect: Dialect, *, jobs: int, busy: bool) -> None:
+        super().__init__(world, dialect.resource)
+        self._random = random
+        self._dialect = dialect
+        self._busy = busy
+        for number in range(jobs):
+            self._at(random.random() * FIRST_DAY_S, self._create, (random.choice(NAMESPACES), f"job-{number // 2}"))
+
+    def _create(self, place: tuple[str, str]) -> None:
+        namespace, name = place
+        job = a_job(self._random, self._dialect, name)
+        if self._send("POST", self._jobs.path(namespace), job) >= 300:
+            return
+        if self._random.random() < 0.1:
+            self._obstruct(place, self._random.choice((SERVICES, SERVICES, JOBS)))
+        if not self._busy:
+            return
+        acts = (self._scale, self._tidy, self._delete, self._break, self._delete_child, self._delete_child, self._hide)
+        for _ in range(self._random.choice((0, 0, 1, 1, 2, 4))):
+            self._at(self._random.uniform(0.0, 40.0), self._random.choice((*acts, self._delete_pod)), place)
+
+    def _obstruct(self, place: tuple[str, str], resource: Resource) -> None:
+        """Create an object with the name that a child is likely to get; a service stays, a Job is deleted after a while."""
+        job = self._job(place)
+        if job is None or job["spec"].get("RuntimeId"):
+            return
+        entries = job["spec"].get("replicaSpecs")
+        kind = entries[0]["tfReplicaType"] if isinstance(entries, list) and entries else "MASTER"
+        name = f"{kind.lower()}-{derived(job['metadata']['uid'])}-0"
+        body = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": name, "annotations": {STRANGER: "yes"}, "finalizers": [STRANGER]},
+            "spec": {"template": {}, "suspend": True} if resource == JOBS else {"ports": [{"port": 1}]},
+        }
+        self._send("POST", resource.path(place[0]), body)
+        if resource == JOBS:
+            self._at(self._random.uniform(5.0, 60.0), self._clear, resource.path(place[0], name))
+
+    def _clear(self, path: str) -> None:
+        self._send("PATCH", path, {"metadata": {"finalizers": None}})
+        self._send("DELETE", path, {})
+
+    def _scale(self, place: tuple[str, str]) -> None:
+        """Ask for another number of replicas, but keep the chief."""
+        job = self._good_job(place)
+        if job is None:
+            return
+        chief = ((job["spec"].get("terminationPolicy") or {}).get("chief") or {}).get("replicaIndex", 0)
+        entries = [dict(each) for each in job["spec"]["replicaSpecs"]]
+        entry = self._random.choice(entries)
+        if entry["tfReplicaType"] != "MASTER":
+            entry["replicas"] = self._random.randint(chief + 1, chief + 3)
+            self._patch(place, {"spec": {"replicaSpecs": entries}})
+
+    def _tidy(self, place: tuple[str, str]) -> None:
+        """Change the clean-up policy, perhaps after the end."""
+        if self._good_job(place) is not None:
+            self._patch(place, {"spec": {"cleanupPodPolicy": self._random.choice(("All", "Running", "None"))}})
+
+    def _break(self, place: tuple[str, str]) -> None:
+        """Edit a mistake into a specification; mostly it is mended later."""
+        job = self._good_job(place)
+        if job is None:
+            return
+        mistake = _broken(self._random, self._dialect)
+        mend = {
+            "metadata": {"annotations": {INVALID: None}},
+            "spec": {name: job["spec"].get(name) for name in mistake["spec"]},
+        }
+        self._patch(place, mistake)
+        if self._random.random() < 0.7:
+            self._at(self._random.uniform(0.0, 25.0), self._mend, place, job["metadata"]["uid"], mend)
+
+    def _mend(self, place: tuple[str, str], uid: str, change: dict[str, Any]) -> None:
+        job = self._job(place)
+        if job is not None and job["metadata"]["uid"] == uid:
+            self._patch(place, change)
+
+    def _delete(self, place: tuple[str, str]) -> None:
+        """Delete a job, and mostly make another of that name, at once or a little later."""
+        options = {"propagationPolicy": self._random.choice(("Background", "Background", "Foreground"))}
+        self._send("DELETE", self._jobs.path(*place), options)
+        if self._random.random() < 0.6:
+            self._at(self._random.choice((0.0, 0.5, 8.0)), self._create, place)
+
+    def _delete_child(self, place: tuple[str, str]) -> None:
+        """Delete a Job, a service or the ConfigMap of a job."""
+        resource = self._random.choice((JOBS, JOBS, SERVICES, CONFIG_MAPS))
+        if (child := self._pick(place, resource)) is not None:
+            options = {"propagationPolicy": self._random.choice(("Background", "Foreground"))}
+            self._send("DELETE", resource.path(place[0], child["metadata"]["name"]), options)
+
+    def _delete_pod(self, place: tuple[str, str]) -> None:
+        """Delete a pod of a Job, whatever state it is in."""
+        if (batch_job := self._pick(place, JOBS)) is not None:
+            own = self._owned(place[0], PODS, batch_job["metadata"]["uid"])
+            if own:
+                grace = self._random.choice(({}, {}, {"gracePeriodSeconds": 0}, {"gracePeriodSeconds": 60}))
+                self._send("DELETE", PODS.path(place[0], self._random.choice(own)["metadata"]["name"]), grace)
+
+    def _hide(self, place: tuple[str, str]) -> None:
+        """Remove the label of a child by which the operator watches it."""
+        resource = self._random.choice((JOBS, SERVICES, CONFIG_MAPS))
+        if (child := self._pick(place, resource)) is not None:
+            path = resource.path(place[0], child["metadata"]["name"])
+            self._send("PATCH", path, {"metadata": {"labels": {WATCHED: None}}})
+
+    def _pick(self, place: tuple[str, str], resource: Resource) -> Body | None:
+        job = self._job(place)
+        own = self._owned(place[0], resource, job["metadata"]["uid"]) if job is not None else []
+        return self._random.choice(own) if own else None
+
+    def _owned(self, namespace: str, resource: Resource, uid: str) -> list[Body]:
+        return [
+            version.body
+            for key, version in self._world.server.storage.collections[resource.plural].objects.items()
+            if key[0] == namespace
+            and any(owner["uid"] == uid for owner in version.body["metadata"].get("ownerReferences", ()))
+        ]
+
+    def _patch(self, place: tuple[str, str], change: dict[str, Any]) -> None:
+        self._send("PATCH", self._jobs.path(*place), change)
+
+    def _good_job(self, place: tuple[str, str]) -> Body | None:
+        job = self._job(place)
+        return job if job is not None and INVALID not in job["metadata"].get("annotations", {}) else None
+
+
+def a_job(random: Random, dialect: Dialect, name: str) -> dict[str, Any]:
+    """A job of some kind."""
+    shape = random.choice(SHAPES)
+    entries = [_entry(random, kind, random.randint(*sizes)) for kind, sizes in shape.items()]
+    spec: dict[str, Any] = {"replicaSpecs": entries}
+    if "MASTER" not in shape or random.random() < 0.2:
+        worker = next((each for each in entries if each["tfReplicaType"] == "WORKER"), None)
+        if worker is not None:
+            index = random.randrange(worker["replicas"])
+            spec["terminationPolicy"] = {"chief": {"replicaName": "WORKER", "replicaIndex": index}}
+    if random.random() < 0.3:
+        spec["RuntimeId"] = f"{name[-1]}-{random.choice('xyz')}"
+    if random.random() < 0.6:
+        spec["cleanupPodPolicy"] = random.choice(("All", "Running", "None"))
+    if random.random() < 0.06:
+        spec["runPolicy"] = {"managedBy": FOREIGN}
+    resource = dialect.resource
+    job = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
+    if random.random() < 0.05:
+        mistake = _broken(random, dialect)
+        job["metadata"] = {"name": name, **mistake["metadata"]}
+        job["spec"] = {key: value for key, value in (spec | mistake["spec"]).items() if value is not None}
+    return job
+
+
+def _broken(random: Random, dialect: Dialect) -> dict[str, Any]:
+    mistakes = [each for each in MISTAKES if each != _SHAPELESS or dialect is TENSORFLOW]
+    return {"metadata": {"annotations": {INVALID: "yes"}}, "spec": random.choice(mistakes)}
+
+
+def _entry(random: Random, kind: str, replicas: int) -> dict[str, Any]:
+    """One entry of `replicaSpecs`; half of the parameter servers have no template, or one without a container."""
+    entry: dict[str, Any] = {"tfReplicaType": kind, "replicas": replicas}
+    if kind == "PS" and random.random() < 0.5:
+        return entry if random.random() < 0.7 else entry | {"template": {"spec": {"containers": []}}}
+    tempers = [scripts.STEADY, scripts.STEADY, scripts.RETRYING, scripts.FLAKY, scripts.FLAKY, scripts.ENDLESS]
+    if kind == "PS":
+        tempers += [scripts.ENDLESS] * 6
+    annotations = {scripts.TEMPER: random.choice(tempers)}
+    containers: list[dict[str, Any]] = [{"name": "tensorflow", "image": "train"}]
+    policy = random.choice((None, "Never", "Never", "OnFailure", "OnFailure", "Always"))
+    if random.random() < 0.1:
+        containers.append({"name": "sidecar", "image": "proxy"})
+        # A container that is restarted whenever it ends would never come to rest.
+        ends = [scripts.ENDING] if policy == "Never" else []
+        annotations[scripts.SIDECAR] = random.choice([scripts.STAYING, *ends])
+    spec: dict[str, Any] = {"containers": containers}
+    if policy is not None:
+        spec["restartPolicy"] = policy
+    if random.random() < 0.3:
+        spec["terminationGracePeriodSeconds"] = random.choice((1, 5, 60))
+    return entry | {"template": {"metadata": {"annotations": annotations}, "spec": spec}}

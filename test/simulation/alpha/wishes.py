@@ -1,0 +1,73 @@
+"""What a job of the alpha dialect asks for, read without the code under test: only what the simulated users write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from simulation.wishes import FOREIGN, INVALID, RETRYABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from simulation.lives import Exit
+    from simulation.model.storage import Body
+    from simulation.slots import Slot
+
+TYPES: Final = {"MASTER": "Master", "WORKER": "Worker", "PS": "PS"}
+"""The name of each type in the v1 status."""
+WATCHED: Final = "training.kubeflow.org/operator-name"
+"""The label by which the operator watches children."""
+NEVER_BEGAN: Final = "InvalidTFJobSpec"
+"""The reason in the Failed condition of a job whose specification was wrong from the beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A specification. `replicas`: how many of which type. `program`: some servers run the operator's own."""
+
+    replicas: Mapping[str, int]
+    chief: Slot
+    clean_up: str
+    runtime_id: str
+    program: bool
+    foreign: bool
+    invalid: bool
+
+    @property
+    def slots(self) -> set[Slot]:
+        """All replicas that are asked for."""
+        return {(name, index) for name, count in self.replicas.items() for index in range(count)}
+
+
+def wish_of(job: Body) -> Wish:
+    """Read a job. From a wrong specification only its owner is read."""
+    meta, spec = job["metadata"], job["spec"]
+    foreign = (spec.get("runPolicy") or {}).get("managedBy") == FOREIGN
+    if INVALID in (meta.get("annotations") or {}):
+        return Wish({}, ("", 0), "", "", program=False, foreign=foreign, invalid=True)
+    entries: list[dict[str, Any]] = spec["replicaSpecs"]
+    chief = (spec.get("terminationPolicy") or {}).get("chief") or {}
+    return Wish(
+        replicas={TYPES[each.get("tfReplicaType", "MASTER")]: each.get("replicas", 1) for each in entries},
+        chief=(TYPES[chief.get("replicaName", "MASTER")], chief.get("replicaIndex", 0)),
+        clean_up=spec.get("cleanupPodPolicy", "Running"),
+        runtime_id=spec.get("RuntimeId", ""),
+        program=any(not _has_container(each) and each.get("replicas", 1) for each in entries),
+        foreign=foreign,
+        invalid=False,
+    )
+
+
+def _has_container(entry: dict[str, Any]) -> bool:
+    return bool(((entry.get("template") or {}).get("spec") or {}).get("containers"))
+
+
+def runtime_id_of(job: Body) -> str:
+    """The RuntimeId that a job's status names."""
+    return str((job.get("status") or {}).get("runtimeId", ""))
+
+
+def fails_for_good(end: Exit) -> bool:
+    """Whether a chief that ends like this by itself has failed for good, by tf-operator 0.x's table of exit codes."""
+    return end.own and end.code != 0 and (end.reason == "OOMKilled" or end.code not in RETRYABLE)

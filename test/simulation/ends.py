@@ -1,0 +1,32 @@
+"""Whether a container will be restarted, by what Kubernetes documents about restart policies: for oracles.
+
+The kubelet's model has this in `hack.hollow_node.restarts`. An oracle that used the model would accept the results of a wrong
+model, so this is a second, independent implementation. The table of versions is common to both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hack.kubernetes_versions import CONTAINER_RESTART_RULES
+
+if TYPE_CHECKING:
+    from hack.hollow_node.objects import ContainerStatus, HollowPod
+    from hack.kubernetes_versions import Kubernetes
+
+
+def is_last(pod: HollowPod, status: ContainerStatus, kubernetes: Kubernetes) -> bool:
+    """Whether a container, none of the init containers, has ended and will not be started again."""
+    if status.state.running is not None:
+        return False
+    end = status.state.terminated or status.last_state.terminated
+    if end is None or end.reason == "RestartingAllContainers":
+        return False
+    (spec,) = (each for each in pod.spec.containers if each.name == status.name)
+    policy = pod.spec.restart_policy
+    if kubernetes.has(CONTAINER_RESTART_RULES):
+        named = [rule.exit_codes for rule in spec.restart_policy_rules]
+        if any((codes.operator == "NotIn") != (end.exit_code in codes.values) for codes in named):
+            return False  # the only action of a rule is to restart something
+        policy = spec.restart_policy or policy
+    return policy == "Never" or (policy == "OnFailure" and end.exit_code == 0)

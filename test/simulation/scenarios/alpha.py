@@ -1,0 +1,63 @@
+"""Two operators that run jobs of the alpha dialect, users, nodes, the Job controller, and bad weather.
+
+As in `scenarios.operators` the judges look at every write and at the state at rest. Each world has one of the two APIs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from simulation.alpha.oracle import complaints
+from simulation.alpha.scripts import AlphaScript
+from simulation.alpha.users import NAMESPACES, Users
+from simulation.alpha.watchman import Watchman
+from simulation.kubelet import Kubelet
+from simulation.model.controllers import GarbageCollector
+from simulation.model.job_controller import JobController
+from simulation.model.kinds import Kind
+from simulation.processes import OperatorProcess
+from simulation.stage import ELECTIONS, SETTLED_S, come_to_rest, haunt, stay_at_rest, trouble_nodes
+from simulation.watchman import LEASE
+from tfjob_operator.api.v1alpha1.constants import DIALECTS, TENSORFLOW
+from tfjob_operator.controller.options import ALPHA_APIS, V1
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+SIZES: Final = (1, 1, 2, 2, 3, 4)
+LONGEST_PAUSE_S: Final = 90.0
+"""How long the Job controller waits at most after three failures of a pod, all waits together."""
+
+
+async def alpha_jobs_keep_their_promises(world: World) -> None:
+    """Everything at once, then quiet."""
+    random = world.random
+    dialect = random.choice(DIALECTS)
+    await world.create_namespaces(LEASE[0], *NAMESPACES)
+    controller = JobController(world.server, Random(f"jobs {world.seed}"))
+    if dialect is TENSORFLOW:  # it is the only one whose CRD is installed
+        world.server.define(Kind(dialect.resource, status=True, custom=True, unconditional=False))
+    GarbageCollector(world.server, Random(f"garbage {world.seed}"))
+    kubelet = Kubelet(world, Random(f"kubelet {world.seed}"), script=AlphaScript())
+    watchman = Watchman(world, kubelet, dialect)
+    users = Users(world, Random(f"users {world.seed}"), dialect, jobs=random.choice(SIZES), busy=random.random() < 0.8)
+    apis: tuple[str, ...] = (ALPHA_APIS[DIALECTS.index(dialect)],)
+    if dialect is not TENSORFLOW and random.random() < 0.5:
+        apis = (V1, *apis)
+    election, workers = random.choice(ELECTIONS), random.choice((1, 4, 16))
+    replicas = [OperatorProcess(world, number, election=election, workers=workers, apis=apis) for number in range(2)]
+    for replica in replicas:
+        replica.start()
+    async with asyncio.TaskGroup() as group:
+        trouble_nodes(world, kubelet)
+        for replica in replicas:
+            group.create_task(haunt(world, replica), name="fate")
+    find = partial(complaints, world, watchman.records, controller)
+    settled_s = SETTLED_S + LONGEST_PAUSE_S
+    await come_to_rest(world, watchman, find, replicas, done_at=users.done_at, settled_s=settled_s)
+    await stay_at_rest(world, watchman, find, replicas)
+    for replica in replicas:
+        await replica.stop()

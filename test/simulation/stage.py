@@ -1,0 +1,136 @@
+"""The course of a world with two operators, whatever its jobs are: faults of nodes and processes, and then rest."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Protocol
+
+from simulation.watchman import OPERATOR
+from simulation.world import require
+from tfjob_operator.controller.leaderelection import LeaderElectionConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from simulation.kubelet import Kubelet
+    from simulation.nodes import Nodes
+    from simulation.processes import OperatorProcess
+    from simulation.world import World
+
+ELECTIONS: Final = (
+    LeaderElectionConfig(),
+    LeaderElectionConfig(60.0, 40.0, 8.0),
+    LeaderElectionConfig(60.0, 40.0, 8.0),
+)
+"""The default, in which most requests are renewals, and one with fewer renewals."""
+
+SETTLED_S: Final = 480.0
+"""Seconds after the faults' end: an expectation that is never met delays a job by 300 s (EX-02), a retry by a minute, and
+pods need time to run."""
+QUIET_S: Final = (60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 60.0, 700.0)
+"""How long to watch the world at rest; the last is longer than a watch lives, so that all watches are reopened."""
+LATEST_TROUBLE_S: Final = 60.0
+"""Seconds after the faults' end; a node that shuts down and is lost then takes another minute."""
+CALM_S: Final = 12.0
+"""After this long without a write, and under one leader, the world may be at rest: events are retried after ten seconds."""
+LOST_S: Final = 140.0
+"""How long the last fault may have effects: a watch that froze then is given up after 90 s, and up to 40 s later if its
+process was stalled."""
+
+
+class Judge(Protocol):
+    """What a world needs of a watchman."""
+
+    @property
+    def violations(self) -> Sequence[str]:
+        """The writes that should never have been made."""
+
+    def holder(self) -> str:
+        """The holder that the lease names."""
+
+
+def trouble_nodes(world: World, kubelet: Kubelet) -> None:
+    """Schedule drains, shutdowns and losses of nodes, or none."""
+    loop, random = asyncio.get_running_loop(), world.random
+    nodes = kubelet.nodes
+    kinds = (nodes.lose, nodes.drain, nodes.shut_down)
+    for trouble in random.choice(((), (), *((kind,) for kind in kinds), kinds, (nodes.lose,) * 2)):
+        loop.call_at(random.uniform(5.0, world.calm_at), _strike, world, nodes, trouble)
+
+
+def _strike(world: World, nodes: Nodes, trouble: Callable[[], None]) -> None:
+    """Cause `trouble` as soon as there is work on a node, unless it is too late for that."""
+    if nodes.are_busy:
+        trouble()
+    elif world.time < world.calm_at + LATEST_TROUBLE_S:
+        asyncio.get_running_loop().call_later(1.0, _strike, world, nodes, trouble)
+
+
+async def haunt(world: World, replica: OperatorProcess) -> None:
+    """Stall, kill and restart one replica until the faults end."""
+    random = world.random
+    pause = random.choice((8.0, 25.0, 100.0))
+    while world.time < world.calm_at:
+        await asyncio.sleep(min(random.expovariate(1 / pause), world.calm_at))
+        if replica.has_ended:
+            replica.start()
+            continue
+        match random.choice(("stall", "kill", "kill", "stop")):
+            case "stall":
+                replica.stall(random.choice((0.5, 3.0, 12.0, 16.0, 40.0)))
+            case "kill":
+                await replica.kill()
+            case _:
+                await replica.stop()
+        await asyncio.sleep(random.choice((0.0, 1.0, 10.0)))
+
+
+async def come_to_rest(
+    world: World,
+    judge: Judge,
+    complaints: Callable[[], list[str]],
+    replicas: list[OperatorProcess],
+    *,
+    done_at: float,
+    settled_s: float = SETTLED_S,
+) -> None:
+    """Wait until there are no complaints; users are done at `done_at`. Raises OracleError if it takes too long."""
+    leader, led_since = "", world.time
+    while True:
+        for replica in replicas:
+            if replica.has_ended:
+                replica.start()
+        require(not judge.violations, "\n".join(judge.violations))
+        if judge.holder() != leader:
+            leader, led_since = judge.holder(), world.time
+        due = max(world.calm_at + LOST_S, done_at)
+        writes = world.server.writes
+        last = next((each.at for each in reversed(writes) if not each.client.startswith("lease-of-")), 0.0)
+        if world.time > max(due, last + CALM_S, led_since + CALM_S):
+            found = complaints()
+            if leader not in {replica.name for replica in replicas}:
+                found.append(f"nobody leads: the lease names {leader!r}")
+            if not found:
+                return
+            require(world.time < due + settled_s, "\n".join(found))
+        await asyncio.sleep(3.0)
+
+
+async def stay_at_rest(
+    world: World, judge: Judge, complaints: Callable[[], list[str]], replicas: list[OperatorProcess]
+) -> None:
+    """Check that nothing more is written, under this leader or the next, and that all stays right. Raises OracleError."""
+    written = len(_writes(world))
+    if world.random.random() < 0.5:
+        leader = next(replica for replica in replicas if replica.name == judge.holder())
+        await leader.kill()
+        leader.start()
+    await asyncio.sleep(world.random.choice(QUIET_S))
+    require(len(_writes(world)) == written, f"at rest, but: {_writes(world)[written:]}")
+    require(not judge.violations, "\n".join(judge.violations))
+    found = complaints()
+    require(not found, "\n".join(found))
+
+
+def _writes(world: World) -> list[str]:
+    return [f"{each.method} {each.path}" for each in world.server.writes if each.client.startswith(OPERATOR)]

@@ -1,0 +1,66 @@
+"""The parts of the operator in a simulated cluster, under faults drawn from a seed. See `conftest.py` for how to replay one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulation.scenarios.alpha import alpha_jobs_keep_their_promises
+from simulation.scenarios.boards import tensorboards_end_as_their_jobs_say
+from simulation.scenarios.events import no_event_is_lost_silently
+from simulation.scenarios.informers import informers_converge
+from simulation.scenarios.leaders import one_leader_writes
+from simulation.scenarios.mirrors import no_key_is_lost
+from simulation.scenarios.operators import operators_are_in_time, operators_keep_their_promises
+from simulation.scenarios.upgrades import nothing_of_another_operator_runs_twice
+from simulation.weather import CALM
+
+if TYPE_CHECKING:
+    from simulation.conftest import Seeds
+
+
+def test_caches_indices_and_handlers_end_with_the_truth_of_the_server(seeds: Seeds) -> None:
+    """RF-01 to RF-24, SI-01 to SI-11: no fault leaves a cache wrong, and no handler hears anything out of order."""
+    seeds.play(informers_converge)
+
+
+def test_no_key_is_lost_or_in_two_hands_when_a_controller_is_killed_and_started_again(seeds: Seeds) -> None:
+    """WQ-01 to WQ-03, RL-06: a level-triggered controller reaches its desired state whatever happens, and then rests."""
+    seeds.play(no_key_is_lost, share=0.7)
+
+
+def test_tensorboards_end_as_their_jobs_say_whatever_is_killed_lost_or_edited(seeds: Seeds) -> None:
+    """TB-06, TB-07, TB-08: also for jobs that were deleted and recreated; then there are no more writes."""
+    seeds.play(tensorboards_end_as_their_jobs_say, share=0.4)
+
+
+def test_events_are_on_the_server_or_counted_as_dropped_and_never_twice(seeds: Seeds) -> None:
+    """EV-01, EV-04, EV-08, EV-09: no event is lost silently, and none is counted twice."""
+    seeds.play(no_event_is_lost_silently)
+
+
+def test_writes_of_two_leaders_never_overlap_and_somebody_leads_in_the_end(seeds: Seeds) -> None:
+    """LE-04 to LE-11: whatever stalls, dies or is lost, the server accepts no write of one while another holds the lease."""
+    seeds.play(one_leader_writes, share=0.4, may_log={"lease_lost"})
+
+
+def test_two_operators_keep_every_promise_whatever_stalls_dies_is_lost_or_edited(seeds: Seeds) -> None:
+    """Level-triggered from end to end: each write was justified, each job ends as it must, and then there are no more writes.
+
+    B11, B19, B32, B33, B36, B38, B39, B41, B42, B43, B47, B54, B55, B74, B75: in the jobs of a seed, all at once.
+    """
+    seeds.play(operators_keep_their_promises, share=1.5, may_log={"lease_lost"})
+
+
+def test_in_calm_weather_everything_happens_within_two_seconds(seeds: Seeds) -> None:
+    """B12, B29, B45, B46: pods are made, jobs end and are deleted on time, whatever users do."""
+    seeds.play(operators_are_in_time, share=0.2, weather=CALM)
+
+
+def test_two_operators_run_jobs_of_the_alpha_dialect_whatever_stalls_dies_is_lost_or_edited(seeds: Seeds) -> None:
+    """Each write was justified, and each job ends as its chief does, with the Job controller of old and new versions."""
+    seeds.play(alpha_jobs_keep_their_promises, share=0.03, may_log={"lease_lost"})
+
+
+def test_what_another_operator_began_goes_on_whatever_is_killed_or_lost_and_nothing_runs_twice(seeds: Seeds) -> None:
+    """B13, B72: each of its pods keeps its UID, each missing one is created once, and jobs that it ended stay as they are."""
+    seeds.play(nothing_of_another_operator_runs_twice, share=0.1, may_log={"lease_lost"})

@@ -1,0 +1,80 @@
+"""The commands that the documentation shows, as its readers would type them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[2]
+PROGRAMS: Final = (
+    "kubectl", "make", "helm", "pip", "pipx", "docker", "tfjob-operator", "python", ".venv/bin/python", "eval", "kill", "git",
+    "cd", "curl", "sh", "bash", "source", "export", "npm",
+)  # fmt: skip
+"""What a block of commands begins with; all other blocks are settings, output, or another language."""
+PROMPT: Final = "$ "
+"""The mark before each command in a block that also shows output."""
+_FENCE: Final = re.compile(r"```(.*)")
+_SHELL: Final = frozenset({"", "sh", "bash", "shell", "console"})
+
+
+class Command(NamedTuple):
+    """One command of a page."""
+
+    page: str
+    line: int
+    text: str
+    """With its continuation lines, as one line."""
+
+
+def pages() -> list[str]:
+    """Every page of the project, by its path from the top."""
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return listed.stdout.splitlines()
+
+
+def blocks(page: str) -> list[list[Command]]:
+    """The commands of a page, block by block."""
+    found = [_commands(page, line, lines) for line, lines in _code((ROOT / page).read_text().splitlines())]
+    return [commands for commands in found if commands]
+
+
+def _code(lines: list[str]) -> list[tuple[int, list[str]]]:
+    """The blocks of code of a page that may be for a shell, with the number of their first line."""
+    found: list[tuple[int, list[str]]] = []
+    language: str | None = None  # that of the fenced block that we are in
+    is_open = False  # whether the next line may belong to the block that was found last
+    for number, line in enumerate(lines, 1):
+        fence = _FENCE.match(line)
+        if fence:
+            language = None if language is not None else fence[1]
+            is_open = False
+            continue
+        indented = language is None and line.startswith("    ") and (is_open or not lines[number - 2].strip())
+        if not indented and language not in _SHELL:
+            is_open = False
+        elif is_open:
+            found[-1][1].append(line[4:] if indented else line)
+        else:
+            found.append((number, [line[4:] if indented else line]))
+            is_open = True
+    return found
+
+
+def _commands(page: str, first: int, lines: list[str]) -> list[Command]:
+    start = lines[0]
+    if start.startswith(PROMPT):
+        return [Command(page, first + at, line[2:]) for at, line in enumerate(lines) if line.startswith(PROMPT)]
+    if start.split(" ")[0] not in PROGRAMS:
+        return []
+    found: list[Command] = []
+    goes_on = False
+    for at, line in enumerate(lines):
+        text = line.strip().removesuffix("\\").strip()
+        if goes_on or line.startswith(" "):
+            found[-1] = found[-1]._replace(text=f"{found[-1].text} {text}")
+        elif text:
+            found.append(Command(page, first + at, text))
+        goes_on = line.endswith("\\")
+    return found

@@ -1,0 +1,67 @@
+"""The resources that a pod requests, as the scheduler computes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tfjob_operator.api.pod_requests import pod_requests
+from tfjob_operator.api.quantities import format_quantity
+
+
+def container(cpu: Any = None, restart_policy: str | None = None, **resources: Any) -> dict[str, Any]:
+    """A container that requests this much CPU, or has these resources."""
+    found = {"resources": {"requests": {"cpu": cpu}} if cpu is not None else resources}
+    return found if restart_policy is None else found | {"restartPolicy": restart_policy}
+
+
+def cpu(init: list[Any] | None = None, **spec: Any) -> str:
+    """The CPU that a pod requests whose two containers request 100m each."""
+    containers = [container("100m"), container("100m")]
+    found = pod_requests({"spec": {"containers": containers, "initContainers": init, **spec}})
+    return format_quantity(found["cpu"])
+
+
+def test_containers_run_together_and_init_containers_one_after_the_other() -> None:
+    """Upstream: TestPodRequestsAndLimits, the larger of both."""
+    assert cpu([container("150m"), container("50m")]) == "200m"
+    assert cpu([container("150m"), container("300m")]) == "300m"
+
+
+def test_native_sidecars_run_beside_the_containers() -> None:
+    """M6, KEP-753: their requests are added."""
+    assert cpu([container("50m", "Always"), container("20m", "Always")]) == "270m"
+
+
+def test_an_init_container_runs_beside_the_sidecars_that_stand_before_it() -> None:
+    """M6, KEP-753: `InitContainerUse(i)` in the KEP."""
+    sidecar = container("100m", "Always")
+    assert cpu([sidecar, container("500m")]) == "600m"
+    assert cpu([container("500m"), sidecar]) == "500m"
+
+
+def test_what_the_pod_itself_requests_replaces_the_sum() -> None:
+    """M6, KEP-2837: for CPU, memory and huge pages, other resources stay with the containers."""
+    resources = {"requests": {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "4"}}
+    found = pod_requests({"spec": {"containers": [container("100m")], "resources": resources}})
+    assert {name: format_quantity(number) for name, number in found.items()} == {"cpu": "1", "memory": str(2**30)}
+
+
+@pytest.mark.parametrize(("requests", "total"), [({"cpu": "100m"}, "100m"), ({}, "2")])
+def test_a_limit_of_the_pod_counts_where_no_container_asks(requests: dict[str, str], total: str) -> None:
+    """M6, KEP-2837: the API server then takes it as the request."""
+    spec = {"containers": [container(requests=requests)], "resources": {"limits": {"cpu": "2"}}}
+    assert format_quantity(pod_requests({"spec": spec})["cpu"]) == total
+
+
+def test_the_overhead_comes_on_top() -> None:
+    """M6, KEP-688: what the runtime class costs."""
+    assert cpu(overhead={"cpu": "250m"}) == "450m"
+    assert cpu([container("500m")], overhead={"cpu": "250m"}) == "750m"
+
+
+@pytest.mark.parametrize("spec", [None, [], {"containers": 3}, {"containers": ["x"]}, {"initContainers": {"a": 1}}])
+def test_a_template_of_another_shape_asks_for_nothing(spec: Any) -> None:
+    """The API server says what is wrong with it when it sees the pod."""
+    assert pod_requests({"spec": spec}) == {}

@@ -1,0 +1,193 @@
+"""From the alpha dialect to v1: both controllers create the same replicas, and the same exits end the job alike."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from fakes import alpha
+from fakes.alpha import entry, pod_of, template
+from fakes.jobs import good_spec, pod
+from fakes.jobs import job as v1_job
+from fakes.virtual_loop import EPOCH
+from support.cases import for_each
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1.constants import ConditionType
+from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW, V1_TYPES, Dialect
+from tfjob_operator.api.v1alpha1.conversion import SERVER, Conversion, to_v1
+from tfjob_operator.controller.alpha.build.batch_job import JobBuilder
+from tfjob_operator.controller.alpha.children import Children
+from tfjob_operator.controller.alpha.decide.plan import plan as alpha_plan
+from tfjob_operator.controller.alpha.decide.running import keys_of
+from tfjob_operator.controller.jobs.children import ReplicaKey
+from tfjob_operator.controller.tfjob.build.pod import PodBuilder
+from tfjob_operator.controller.tfjob.decide.plan import plan as v1_plan
+
+Found = dict[tuple[str, int], dict[str, Any]]
+"""The facts about a job's pods, by v1 type and index."""
+
+
+def converted(given: dict[str, Any], dialect: Dialect = KUBEFLOW) -> Conversion:
+    """The conversion of a specification that must be valid."""
+    found = to_v1(dialect, "mnist", msgspec.json.encode(given))
+    assert isinstance(found, Conversion), found
+    return found
+
+
+def facts(pod_spec: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same in both pods; the command of servers without a container of their own differs on purpose."""
+    containers = [
+        (each["name"], each["image"], each.get("command") if "python" not in (each.get("command") or []) else "server")
+        for each in pod_spec["containers"]
+    ]
+    own = next(each for each in pod_spec["containers"] if each["name"] == "tensorflow")
+    config = next((json.loads(each["value"]) for each in own.get("env", []) if each["name"] == "TF_CONFIG"), None)
+    return {"containers": containers, "config": config, "scheduler": pod_spec.get("schedulerName")}
+
+
+def of_alpha(given: dict[str, Any]) -> Found:
+    """The pods that the controller of the alpha dialect lets the Job controller make."""
+    read_as = alpha.good(given)
+    builder = JobBuilder(KUBEFLOW, alpha.job(given), read_as, "76no")
+    types = {kind.value: name for kind, name in V1_TYPES.items()}
+    return {
+        (types[key.type], key.index): facts(builder.build(key)["spec"]["template"]["spec"])
+        for key in keys_of(read_as, "76no")
+    }
+
+
+def of_v1(given: dict[str, Any]) -> Found:
+    """The pods that the v1 controller makes from the conversion."""
+    found = v1_job(dict(converted(given).spec))
+    spec = good_spec(found)
+    builder = PodBuilder(found, spec)
+    return {
+        (name, index): facts(builder.build(ReplicaKey.of("mnist", name, index))["spec"])
+        for name, size in spec.sizes.items()
+        for index in range(size)
+    }
+
+
+def ports(config: dict[str, Any]) -> dict[str, list[str]]:
+    """The ports of a cluster, by type and index."""
+    return {kind: [host.rpartition(":")[2] for host in hosts] for kind, hosts in config["cluster"].items()}
+
+
+@st.composite
+def templates(draw: st.DrawFn) -> dict[str, Any]:
+    """A template with a training container, and perhaps another."""
+    training: dict[str, Any] = {"name": "tensorflow", "image": draw(st.sampled_from(["a:1", "b:2"]))}
+    if draw(st.booleans()):
+        training["command"] = ["train", draw(st.sampled_from(["--fast", "--slow"]))]
+    if draw(st.booleans()):
+        training["ports"] = [{"name": draw(st.sampled_from(["tfjob-port", "web"])), "containerPort": 8080}]
+    others = [{"name": "logger", "image": "l:1"}] if draw(st.booleans()) else []
+    policy = draw(st.sampled_from([{}, {"restartPolicy": "OnFailure"}, {"restartPolicy": "Never"}]))
+    return {"spec": {"containers": [*others, training], **policy}}
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> dict[str, Any]:
+    """A valid specification of more than one replica."""
+    found = []
+    for kind in draw(st.permutations(["MASTER", "WORKER", "PS"])):
+        own: dict[str, Any] = {"tfReplicaType": kind}
+        if kind != "PS" or draw(st.booleans()):
+            own["template"] = draw(templates())
+        if kind != "MASTER":
+            own["replicas"] = draw(st.integers(1, 3))
+        if draw(st.booleans()):
+            own["tfPort"] = draw(st.sampled_from([2222, 3000]))
+        found.append(own)
+    given: dict[str, Any] = {"replicaSpecs": found}
+    if draw(st.booleans()):
+        given["schedulerName"] = "other"
+    if draw(st.booleans()):
+        given["tfImage"] = "tf:2"
+    return given
+
+
+@settings(deadline=None)
+@drawn(specs())
+def test_both_make_replicas_of_the_same_images_commands_and_addresses_by_type_and_index(given: dict[str, Any]) -> None:
+    """Host names come from the job's name in v1, from the RuntimeId in the alpha dialect; everything else is the same."""
+    before, after = of_alpha(given), of_v1(given)
+    assert before.keys() == after.keys()
+    for place, one in before.items():
+        other = after[place]
+        assert one["containers"] == other["containers"]
+        assert one["scheduler"] == other["scheduler"]
+        assert one["config"]["task"] == other["config"]["task"]
+        assert ports(one["config"]) == ports(other["config"])
+
+
+@for_each("code", range(256))
+def test_both_end_alike_for_the_same_exit_of_the_chief(code: int) -> None:
+    given = alpha.spec(entry("MASTER", template=template(restartPolicy="Never")), entry("WORKER", 1), RuntimeId="76no")
+    read_as = alpha.good(given)
+    there = alpha.children(read_as, "76no")
+    phase = "Failed" if code else "Succeeded"
+    pods = [pod_of(there.jobs[0], phase, code, policy="Never"), pod_of(there.jobs[1])]
+    one = alpha_plan(KUBEFLOW, alpha.job(given), read_as, Children(there.jobs, there.services, (), pods), EPOCH)
+    found = v1_job(dict(converted(given).spec))
+    other = v1_plan(found, good_spec(found), [pod("Master", 0, phase, code), pod("Worker", 0)], (), EPOCH)
+    assert one.status is not None
+    assert other.status is not None
+    for end in (ConditionType.SUCCEEDED, ConditionType.FAILED):
+        before = conditions.find(one.status.conditions or (), end)
+        assert (before is not None) == (conditions.find(other.status.conditions, end) is not None)
+
+
+@pytest.mark.parametrize("code", [1, 137])
+def test_workers_that_fail_are_started_again_by_both(code: int) -> None:
+    given = alpha.spec(entry("MASTER"), entry("WORKER", 1))
+    found = v1_job(dict(converted(given).spec))
+    pods = [pod("Master", 0), pod("Worker", 0, "Failed", code, policy="OnFailure")]
+    decided = v1_plan(found, good_spec(found), pods, (), EPOCH)
+    assert decided.status is not None
+    assert conditions.find(decided.status.conditions, ConditionType.FAILED) is None
+    assert [each.pod.metadata.name for each in decided.delete_pods] == ["mnist-worker-0"]
+
+
+def test_what_goes_with_the_end_and_who_manages_a_job_are_said_in_v1s_words() -> None:
+    given = alpha.spec(cleanupPodPolicy="All", runPolicy={"managedBy": "somebody.io/else"})
+    policy = converted(given).spec["runPolicy"]
+    assert policy == {"cleanPodPolicy": "All", "managedBy": "somebody.io/else"}
+    assert converted(alpha.spec()).spec["runPolicy"] == {"cleanPodPolicy": "Running"}
+
+
+def test_a_tensorboard_goes_along_with_its_image() -> None:
+    given = {"ReplicaSpecs": [entry()], "TensorBoard": {"LogDir": "/logs"}, "tfImage": "tf:1"}
+    assert converted(given, TENSORFLOW).spec["tensorBoard"] == {"image": "tf:1", "logDir": "/logs"}
+
+
+def test_servers_of_their_own_find_their_place_in_tf_config() -> None:
+    """In v1 a template cannot have a replica's index."""
+    replicas: Any = converted(alpha.spec(entry(), entry("PS", 2))).spec["tfReplicaSpecs"]
+    (server,) = replicas["PS"]["template"]["spec"]["containers"]
+    assert server["command"] == ["python", "-c", SERVER]
+    compile(SERVER, "server", "exec")
+
+
+def test_what_v1_can_not_express_is_reported() -> None:
+    chief = {"chief": {"replicaName": "WORKER", "replicaIndex": 1}}
+    two = alpha.spec(entry("WORKER", 2), terminationPolicy=chief, RuntimeId="76no")
+    told = " | ".join(converted(two).differences)
+    assert "worker 0 decides when the job has ended, not worker 1" in told
+    assert "any Worker that fails for good fails the job" in told
+    assert "named by the job, not by its RuntimeId" in told
+    both = alpha.spec(entry(), entry("WORKER", 2), terminationPolicy=chief)
+    assert "the Master decides" in converted(both).differences[0]
+    assert any("alone gets no TF_CONFIG" in each for each in converted(alpha.spec()).differences)
+
+
+def test_a_wrong_specification_is_not_converted() -> None:
+    found = to_v1(KUBEFLOW, "mnist", msgspec.json.encode(alpha.spec(entry("MASTER", 2))))
+    assert not isinstance(found, Conversion)
+    assert [each.message for each in found] == ["The MASTER must have Replicas = 1"]

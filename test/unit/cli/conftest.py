@@ -1,0 +1,100 @@
+"""What the tests of the plugin share: a server that answers as it is told, and a kubeconfig that leads there."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from tfjob_operator.cli.app import app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from click.testing import Result
+
+
+@dataclass
+class Server:
+    """A local server. `responses` are codes and bodies, by path with or without the query."""
+
+    url: str
+    responses: dict[str, list[tuple[int, bytes]]] = field(default_factory=dict)
+    asked: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
+
+    def answers(self, path: str, *bodies: Any, code: int = 200) -> None:
+        """Send these, one after the other, the last one again and again. What is no bytes is sent as JSON."""
+        sent = [body if isinstance(body, bytes) else json.dumps(body).encode() for body in bodies]
+        self.responses[path] = [(code, body) for body in sent]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server that answers 404 where no response was set."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            told.asked.append((self.command, self.path, dict(self.headers), body))
+            kept = told.responses.get(self.path) or told.responses.get(self.path.partition("?")[0])
+            code, answer = (404, b"404 page not found") if not kept else kept.pop(0) if len(kept) > 1 else kept[0]
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        do_GET = do_PATCH = do_POST = do_DELETE = answer  # noqa: N815 - the names of http.server
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    told = Server(f"http://127.0.0.1:{listening.server_port}")
+    thread = threading.Thread(target=listening.serve_forever, args=[0.01])
+    thread.start()
+    yield told
+    listening.shutdown()
+    thread.join()
+    listening.server_close()
+
+
+@pytest.fixture
+def kubeconfig(server: Server, tmp_path: Path) -> Path:
+    """A kubeconfig whose current context is that server, namespace `team`."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(kubeconfig_of(server.url)))
+    return path
+
+
+def kubeconfig_of(url: str, **user: Any) -> dict[str, Any]:
+    """The smallest whole kubeconfig."""
+    return {
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": user}],
+    }
+
+
+def run(*arguments: str, stdin: str = "") -> Result:
+    """Run the plugin as the command line would."""
+    return CliRunner().invoke(app, list(arguments), input=stdin, prog_name="kubectl tfjob")
+
+
+def job(name: str = "mnist", *, conditions: tuple[str, ...] = (), spec: Any = None, uid: str = "u1") -> dict[str, Any]:
+    """A TFJob as the server sends it."""
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": name, "namespace": "team", "uid": uid, "resourceVersion": "7"},
+        "spec": spec or {"tfReplicaSpecs": {"Worker": {"replicas": 2}}},
+        "status": {"conditions": [{"type": each, "status": "True", "message": f"is {each}"} for each in conditions]},
+    }

@@ -1,0 +1,166 @@
+"""Whatever objects, messages and logs contain: a diagnosis never raises, and nothing harmful reaches a terminal or a shell."""
+
+from __future__ import annotations
+
+import json
+from time import process_time
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support.cases import for_each
+from tfjob_operator.cli.diagnosis import objects
+from tfjob_operator.cli.diagnosis.causes import fill
+from tfjob_operator.cli.diagnosis.diagnose import diagnose
+from tfjob_operator.cli.diagnosis.render import render
+from unit.cli.diagnosis.cases import CASES
+from unit.cli.diagnosis.world import World
+
+HOSTILE = "\x1b[31m$(rm -rf ~)\u202e`id`\n\r\x00\ud800"
+
+
+def _spoiled(value: Any, replace: str) -> Any:
+    """Add hostile text to all strings that people write; what the server checks (times, kinds, names) stays."""
+    if isinstance(value, dict):
+        kept = {"kind", "apiVersion", "name", "namespace", "uid", "phase", "type", "status", "reason"}
+        return {
+            key: each
+            if (key in kept and isinstance(each, str)) or key.endswith(("Timestamp", "Time", "At"))
+            else _spoiled(each, replace)
+            for key, each in value.items()
+        }
+    if isinstance(value, list):
+        return [_spoiled(each, replace) for each in value]
+    return f"{value}{replace}" if isinstance(value, str) else value
+
+
+@for_each("id_", CASES)
+def test_hostile_words_are_cleaned(id_: str) -> None:
+    """No control character, no newline, nothing that turns the direction of text."""
+    world = World()
+    CASES[id_](world)
+    world.pods = {name: _spoiled(pod, HOSTILE[:-1]) for name, pod in world.pods.items()}
+    world.events = [_spoiled(event, HOSTILE[:-1]) for event in world.events]
+    world.job["status"] = _spoiled(world.status, HOSTILE[:-1])
+    world.workload = _spoiled(world.workload, HOSTILE[:-1])
+    world.pod_group = _spoiled(world.pod_group, HOSTILE[:-1])
+    world.logs = {key: log + HOSTILE for key, log in world.logs.items()}
+    for line in render(diagnose(world.evidence()), 100):
+        assert line.isprintable(), line
+        command = line.partition("kubectl ")
+        assert "$(" not in command[2].partition("   # ")[0] or not command[1], line
+
+
+@given(st.text(max_size=30))
+def test_a_value_that_a_shell_would_read_is_not_put_into_a_command(text: str) -> None:
+    """Its name stands there instead."""
+    filled = fill("kubectl get pod {pod} -n x", {"pod": text}, command=True)
+    assert filled.count(" ") == 5
+    assert not set(filled) & set("$`;&|<>()'\"\\*?[]#~!\n")
+
+
+_JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 2**63 - 1),
+    st.text(max_size=20),
+    st.lists(st.text(max_size=5), max_size=2),
+    st.just({}),
+)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.sampled_from(sorted(CASES)), st.data())
+def test_odd_objects_never_raise(id_: str, data: st.DataObject) -> None:
+    """Any field may be missing, null or of another kind; an object that the client cannot decode is never evidence."""
+    world = World()
+    CASES[id_](world)
+    targets: list[Any] = [
+        *world.pods.values(),
+        *world.nodes.values(),
+        *world.events,
+        *world.claims,
+        world.workload,
+        world.pod_group,
+    ]
+    target = data.draw(st.sampled_from([each for each in targets if each] or [world.job["spec"]]))
+    place = target
+    while True:
+        key: Any = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+        if not (isinstance(place[key], (dict, list)) and place[key]) or data.draw(st.booleans()):
+            break
+        place = place[key]
+    place[key] = data.draw(_JUNK)
+    try:
+        evidence = world.evidence()
+    except msgspec.ValidationError:
+        return
+    diagnose(evidence)
+
+
+@given(
+    st.sampled_from(sorted(CASES)),
+    st.recursive(
+        _JUNK,
+        lambda inner: st.dictionaries(
+            st.sampled_from(["tfReplicaSpecs", "Worker", "replicas", "runPolicy", "suspend"]), inner, max_size=3
+        ),
+        max_leaves=6,
+    ),
+)
+@settings(max_examples=200, deadline=None)
+def test_odd_specifications_never_raise(id_: str, spec: Any) -> None:
+    """They are read by the operator's own reader, which takes anything."""
+    world = World()
+    CASES[id_](world)
+    world.job["spec"] = spec
+    diagnose(world.evidence())
+
+
+@given(st.text(max_size=3000))
+@settings(max_examples=100, deadline=None)
+def test_any_log_and_any_message_may_come(text: str) -> None:
+    """Also halves of characters, as `json` lets them through."""
+    world = World()
+    world.exited(1, message="x", log=text)
+    world.refuse("x", "mnist-worker-0")
+    world.events[-1]["message"] = json.loads(json.dumps(text.encode("utf-8", "ignore").decode()))
+    diagnose(world.evidence())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["mount: " * 5000, "TF_CONFIG" * 3000, "requested: , used: " * 3000, "pods a" * 5000, "a" * 2**20, "a " * 2**17],
+)
+def test_no_message_costs_seconds(text: str) -> None:
+    """Only the first kilobytes are searched, and no pattern backtracks far."""
+    world = World()
+    world.exited(1, message=text[:4096], log=text)
+    world.refuse(f"exceeded quota: q, {text}", "mnist-worker-0")
+    world.creating("mnist-ps-0")
+    world.event("Pod", "mnist-ps-0", "FailedMount", text)
+    evidence = world.evidence()
+    begun = process_time()
+    diagnose(evidence)
+    assert process_time() - begun < 1.0
+
+
+def test_the_slices_know_events_of_both_apis() -> None:
+    """Those of events.k8s.io are core/v1 events with only `eventTime` and `series`."""
+    new = {
+        "metadata": {"name": "e"},
+        "eventTime": "2026-11-22T11:00:00.123456Z",
+        "firstTimestamp": None,
+        "lastTimestamp": None,
+        "reportingComponent": "default-scheduler",
+    }
+    event = msgspec.json.decode(json.dumps(new), type=objects.Event)
+    assert event.at is not None
+    assert event.at.minute == 0
+    series = new | {"series": {"count": 4, "lastObservedTime": "2026-11-22T11:07:00.000000Z"}}
+    later = msgspec.json.decode(json.dumps(series), type=objects.Event)
+    assert later.at is not None
+    assert later.at.minute == 7

@@ -1,0 +1,67 @@
+"""A diagnosis as lines of text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tfjob_operator.cli.diagnosis.diagnose import diagnose
+from tfjob_operator.cli.diagnosis.render import NARROWEST, render
+from tfjob_operator.cli.diagnosis.table import markdown
+from unit.cli.diagnosis.cases import CASES
+from unit.cli.diagnosis.world import World
+
+PAGE = Path(__file__).parents[4] / "docs" / "design" / "diagnosis.md"
+
+
+def lines_of(id_: str, width: int = 80) -> list[str]:
+    """The diagnosis of a case, as text."""
+    world = World()
+    CASES[id_](world)
+    return render(diagnose(world.evidence()), width)
+
+
+def commands_of(id_: str, width: int) -> list[str]:
+    """The commands in the text of a case."""
+    return [line[line.index("kubectl ") :] for line in lines_of(id_, width) if "kubectl " in line]
+
+
+def test_a_healthy_job_is_two_lines() -> None:
+    """How it stands, and that nothing is wrong."""
+    assert render(diagnose(World().evidence()), 80) == [
+        "mnist is Running for 60 min: PS 1 of 1 running; Worker 2 of 2 running",
+        "Nothing wrong was found.",
+    ]
+
+
+def test_a_cause_has_its_title_what_was_seen_and_what_to_do() -> None:
+    """In this order, and each on lines of its own."""
+    assert lines_of("service-account-missing", 100) == [
+        "mnist is Running for 60 min: PS 1 of 1 running; Worker 1 of 2 running",
+        "",
+        "1. The service account trainer of mnist-worker-1 does not exist [error: service-account-missing]",
+        '   - event of tfjob mnist, 3 min ago: FailedCreatePod: Error creating: pods "mnist-worker-1" is',
+        '     forbidden: error looking up service account team/trainer: serviceaccount "trainer" not found',
+        "   > kubectl -n team create serviceaccount trainer",
+        "   > or name another one in the template's serviceAccountName",
+    ]
+
+
+@pytest.mark.parametrize("width", [1, NARROWEST, 40, 80, 200])
+def test_prose_keeps_to_the_width_and_a_command_stays_whole(width: int) -> None:
+    """Commands are never broken, since people copy them; in prose even a word that is too long is."""
+    for id_ in CASES:
+        for line in lines_of(id_, width):
+            assert len(line) <= max(width, NARROWEST) or "kubectl " in line, line
+            assert line == line.rstrip()
+        assert commands_of(id_, width) == commands_of(id_, 1000)
+
+
+def test_the_docs_have_the_table_of_all_troubles() -> None:
+    """To renew it: `.venv/bin/python -c "from tfjob_operator.cli.diagnosis.table import markdown; print(markdown())"`."""
+    text = PAGE.read_text()
+    table = re.search(r"<!-- troubles -->\n\n(.*?)\n*<!-- end of troubles -->", text, re.DOTALL)
+    assert table is not None
+    assert table[1].strip() == markdown().strip()

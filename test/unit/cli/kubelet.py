@@ -1,0 +1,298 @@
+"""An API server with jobs, pods and the logs that their kubelets keep: streams, restarts, new pods, lost connections."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from unit.cli.conftest import job as a_job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LIMIT_S = 30.0
+"""How long a test waits for anything."""
+
+
+@dataclass
+class Run:
+    """One start of a container: bytes with the time of each line, and how it ended."""
+
+    written: list[tuple[str, bytes]] = field(default_factory=list)
+    exit_code: int | None = None
+
+
+@dataclass
+class FakePod:
+    """A pod of a replica, with one container. `tells` is how many of its runs are in its status: kubelets are slow."""
+
+    name: str
+    uid: str
+    runs: list[Run] = field(default_factory=list)
+    phase: str = "Pending"
+    tells: int | None = None
+    gone: bool = False
+
+    def body(self) -> dict[str, Any]:
+        kind, index = self.name.rsplit("-", 2)[1:]
+        prefix = "training.kubeflow.org"
+        labels = {f"{prefix}/job-name": "mnist", f"{prefix}/replica-type": kind, f"{prefix}/replica-index": index}
+        meta: dict[str, Any] = {"name": self.name, "uid": self.uid, "namespace": "team", "labels": labels}
+        meta["ownerReferences"] = [{"uid": "u1", "controller": True, "kind": "TFJob", "name": "mnist"}]
+        told = self.runs[: self.tells]
+        status: dict[str, Any] = {"phase": self.phase}
+        if told:
+            states = [{"terminated": {"exitCode": each.exit_code}} for each in told]
+            if told[-1].exit_code is None:
+                states[-1] = {"running": {}}
+            here = {"name": "tensorflow", "restartCount": len(told) - 1, "state": states[-1]}
+            status["containerStatuses"] = [here | ({"lastState": states[-2]} if len(states) > 1 else {})]
+        return {"metadata": meta, "spec": {"containers": [{"name": "tensorflow"}]}, "status": status}
+
+
+class Cluster:
+    """What the server serves. Tests change it inside `changed`, which sends events to the watches."""
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.job: dict[str, Any] | None = a_job()
+        self.job_version = 7
+        self.pods: dict[str, FakePod] = {}
+        self.events: list[dict[str, Any]] = []
+        self.opened: dict[str, int] = {}
+        """How many log streams of a pod were asked for."""
+        self.cuts: list[int] = []
+        """The next streams break off after so many bytes."""
+        self.refusals: list[tuple[int, str]] = []
+        """What the next requests of logs are refused with."""
+        self.asked: list[str] = []
+        self.closed = False
+
+    @contextmanager
+    def changed(self) -> Iterator[None]:
+        with self.condition:
+            before = {pod.uid: json.dumps(pod.body()) for pod in self.pods.values()}
+            kept = {pod.uid: pod for pod in self.pods.values()}
+            yield
+            now = {pod.uid: pod.body() for pod in self.pods.values()}
+            gone = [kept[uid].body() for uid in before if uid not in now]
+            self.events += [{"type": "DELETED", "object": each} for each in gone]
+            for uid, body in now.items():
+                if before.get(uid) != json.dumps(body):
+                    self.events.append({"type": "MODIFIED" if uid in before else "ADDED", "object": body})
+            self.condition.notify_all()
+
+    def pod(self, name: str, uid: str = "") -> FakePod:
+        """Create a running pod; it replaces one of the same name."""
+        with self.changed():
+            if name in self.pods:
+                self.pods[name].gone = True
+            self.pods[name] = FakePod(name, uid or name, [Run()], "Running")
+            return self.pods[name]
+
+    def delete(self, name: str) -> None:
+        with self.changed():
+            self.pods.pop(name).gone = True
+
+    def write(self, name: str, *lines: str, at: str = "", ended: bool = True) -> None:
+        """Let the container write lines, all in the same second, or at a time."""
+        with self.changed():
+            run = self.pods[name].runs[-1]
+            for place, line in enumerate(lines):
+                stamp = at or f"2026-01-01T00:00:00.{len(run.written):03}000000Z"
+                end = b"\n" if ended or place < len(lines) - 1 else b""
+                run.written.append((stamp, line.encode("utf-8", "surrogateescape") + end))
+
+    def exit(self, name: str, code: int, *, phase: str = "") -> None:
+        """Let the container end, and with a phase the pod."""
+        with self.changed():
+            self.pods[name].runs[-1].exit_code = code
+            self.pods[name].phase = phase or self.pods[name].phase
+
+    def start_again(self, name: str) -> None:
+        with self.changed():
+            self.pods[name].runs.append(Run())
+
+    def end_job(self, condition: str = "Succeeded") -> None:
+        with self.changed():
+            self.job = a_job(conditions=(condition,))
+            self.job_version += 1
+
+    def delete_job(self) -> None:
+        with self.changed():
+            self.job = None
+            self.job_version += 1
+
+    def wait(self, ready: Callable[[], bool]) -> None:
+        """Wait until `ready` returns True."""
+        with self.condition:
+            assert self.condition.wait_for(ready, LIMIT_S)
+
+    def wait_for_stream(self, name: str, count: int = 1) -> None:
+        """Wait until the log of a pod was asked for so many times."""
+        self.wait(lambda: self.opened.get(name, 0) >= count)
+
+    def wait_for_lines(self, name: str) -> None:
+        """Wait until the plugin has lines of a pod: it then reads the pod, to see whether it is still the same."""
+        self.wait(lambda: any(each.endswith(f"/pods/{name}") for each in self.asked))
+
+
+@contextmanager
+def serving(cluster: Cluster) -> Iterator[str]:
+    """Serve a cluster; yield the address."""
+
+    class Handler(_Handler):
+        pass
+
+    Handler.cluster = cluster
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listening.daemon_threads = True
+    listening.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients may go away at any time
+    thread = threading.Thread(target=listening.serve_forever, args=[0.01])
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.server_port}"
+    finally:
+        with cluster.changed():
+            cluster.closed = True
+        listening.shutdown()
+        thread.join()
+        listening.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    cluster: Cluster
+
+    def do_GET(self) -> None:
+        where = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(where.query).items()}
+        cluster, parts = self.cluster, where.path.split("/")
+        with cluster.condition:
+            cluster.asked.append(where.path)
+            cluster.condition.notify_all()
+        if "tfjobs" in parts:
+            self._job(query)
+        elif parts[-1] == "log":
+            self._log(parts[-2], query)
+        elif parts[-1] != "pods":
+            with cluster.condition:
+                pod = cluster.pods.get(parts[-1])
+                self._object(pod.body() if pod else None)
+        elif "watch" in query:
+            self._watch(int(query["resourceVersion"]))
+        else:
+            with cluster.condition:
+                meta = {"resourceVersion": str(len(cluster.events))}
+                self._object({"metadata": meta, "items": [pod.body() for pod in cluster.pods.values()]})
+
+    def _object(self, body: dict[str, Any] | None, code: int = 200) -> None:
+        if body is None:
+            body, code = {"message": "not found", "reason": "NotFound"}, 404
+        data = json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _job(self, query: dict[str, str]) -> None:
+        """Send the job, or in a watch what became of it."""
+        cluster = self.cluster
+        if "watch" in query:
+            with cluster.condition:
+                cluster.condition.wait_for(
+                    lambda: cluster.job_version > int(query["resourceVersion"]) or cluster.closed
+                )
+                job = cluster.job
+            self._begin()
+            event = {"type": "MODIFIED", "object": job} if job else {"type": "DELETED", "object": a_job()}
+            self._chunk(json.dumps(event).encode() + b"\n")
+            self._chunk(b"")
+            return
+        with cluster.condition:
+            job = cluster.job
+            if job is not None:
+                job["metadata"]["resourceVersion"] = str(cluster.job_version)
+            self._object(job)
+
+    def _begin(self) -> None:
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def _watch(self, seen: int) -> None:
+        cluster = self.cluster
+        self._begin()
+        while True:
+            with cluster.condition:
+                while len(cluster.events) == seen and not cluster.closed:
+                    cluster.condition.wait()
+                news, seen = cluster.events[seen:], len(cluster.events)
+            for each in news:
+                self._chunk(json.dumps(each).encode() + b"\n")
+            if cluster.closed:
+                self._chunk(b"")
+                return
+
+    def _log(self, name: str, query: dict[str, str]) -> None:
+        cluster = self.cluster
+        with cluster.condition:
+            cluster.opened[name] = cluster.opened.get(name, 0) + 1
+            cluster.condition.notify_all()
+            pod = cluster.pods.get(name)
+            refusal = cluster.refusals.pop(0) if cluster.refusals else None
+            room = cluster.cuts.pop(0) if cluster.cuts and "previous" not in query else None
+        if refusal is not None:
+            self._object({"message": refusal[1], "reason": "Forbidden" if refusal[0] == 403 else ""}, refusal[0])
+        elif pod is None:
+            self._object(None)
+        elif len(pod.runs) < (2 if "previous" in query else 1):
+            self._object({"message": f"{name} is waiting to start, or has no earlier run"}, 400)
+        else:
+            self._stream(pod, pod.runs[-2 if "previous" in query else -1], query, room)
+
+    def _stream(self, pod: FakePod, run: Run, query: dict[str, str], room: int | None) -> None:
+        cluster, sent, begun = self.cluster, 0, False
+        since = datetime.fromisoformat(query.get("sinceTime", "2000-01-01T00:00:00Z")[:19] + "Z")
+        if "tailLines" in query:
+            sent = max(0, len(run.written) - int(query["tailLines"]))
+        while True:
+            with cluster.condition:
+                while not (over := self._is_over(pod, run, query)) and len(run.written) == sent:
+                    cluster.condition.wait()
+                news, sent = run.written[sent:], len(run.written)
+            kept = [(stamp, text) for stamp, text in news if _time(stamp) >= since]
+            data = b"".join((stamp.encode() + b" " if "timestamps" in query else b"") + text for stamp, text in kept)
+            if (data or over) and not begun:
+                self._begin()
+                begun = True
+            if room is not None and len(data) >= room:
+                self._chunk(data[:room] or b"\0")
+                self.close_connection = True
+                self.connection.close()
+                return
+            if data:
+                self._chunk(data)
+                room = None if room is None else room - len(data)
+            if over:
+                self._chunk(b"")
+                return
+
+    def _is_over(self, pod: FakePod, run: Run, query: dict[str, str]) -> bool:
+        return run.exit_code is not None or pod.gone or self.cluster.closed or "follow" not in query
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def _time(stamp: str) -> datetime:
+    return datetime.fromisoformat(stamp[:19] + stamp[stamp.index("Z") :]).astimezone(UTC)

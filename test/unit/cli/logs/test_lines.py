@@ -1,0 +1,85 @@
+"""Lines of a stream, and which of them were read before."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfjob_operator.cli.logs.lines import Line, Position, Splitter, split
+
+SECOND = b"2026-01-01T00:00:00."
+
+
+@given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=5))
+def test_however_a_stream_is_cut_its_lines_are_the_same(data: bytes, cuts: list[int]) -> None:
+    """Bytes are neither lost nor decoded: what is no UTF-8 stays what it is."""
+    splitter = Splitter()
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    lines = [line for start, end in pairwise(places) for line in splitter.feed(data[start:end])]
+    assert [*lines, splitter.rest()] == data.split(b"\n")
+
+
+def test_a_line_that_never_ends_does_not_take_all_memory() -> None:
+    """It is split."""
+    splitter = Splitter(longest=4)
+    assert splitter.feed(b"abc") == []
+    assert splitter.feed(b"de") == [b"abcde"]
+    assert splitter.feed(b"f\n") == [b"f"]
+
+
+def test_a_line_of_ten_megabytes_is_one_line() -> None:
+    """It may come in parts of 64 KB."""
+    splitter = Splitter()
+    found = [line for _ in range(160) for line in splitter.feed(b"x" * 65_536)] + splitter.feed(b"\n")
+    assert [len(line) for line in found] == [160 * 65_536]
+
+
+@given(st.lists(st.integers(0, 3), max_size=12).map(sorted), st.data())
+def test_a_stream_that_is_read_again_gives_what_was_not_read(times: list[int], data: st.DataObject) -> None:
+    """Each line exactly once, also where many have the same time. The second reading begins at a whole second."""
+    lines = [SECOND + b"%d00000000Z line %d" % (time, place) for place, time in enumerate(times)]
+    read = data.draw(st.integers(0, len(lines)))
+    position = Position()
+    seen = [position.unseen(line) for line in lines[:read]]
+    position.resume()
+    seen += [found for line in lines if (found := position.unseen(line)) is not None]
+    assert [line.text for line in seen if line] == [b"line %d" % place for place in range(len(lines))]
+
+
+def test_zones_and_zeros_that_are_left_out_change_nothing() -> None:
+    """Kubelets write the time of their node, and some without the zeros at its end."""
+    position = Position()
+    position.unseen(b"2026-01-01T01:00:00.5+01:00 one")
+    position.resume()
+    assert position.unseen(b"2026-01-01T01:00:00.5+01:00 one") is None
+    position.resume()
+    assert position.unseen(b"2026-01-01T00:00:00.500000000Z one") is None
+    assert position.unseen(b"2026-01-01T00:00:00.500000001Z two") == Line(b"2026-01-01T00:00:00.500000001Z", b"two")
+
+
+def test_a_clock_that_is_set_back_loses_no_lines_of_a_stream_that_goes_on() -> None:
+    """Only after a break does the time decide."""
+    position = Position()
+    assert position.unseen(b"2026-01-01T00:00:09Z late") is not None
+    assert position.unseen(b"2026-01-01T00:00:01Z early") is not None
+
+
+@pytest.mark.parametrize(
+    ("raw", "line"),
+    [
+        (b"2026-01-01T00:00:00Z ", Line(b"2026-01-01T00:00:00Z", b"")),
+        (b"2026-01-01T00:00:00Z  two spaces", Line(b"2026-01-01T00:00:00Z", b" two spaces")),
+        (b"unable to retrieve container logs", Line(b"", b"unable to retrieve container logs")),
+        (b"2026-99-99T00:00:00Z x", Line(b"2026-99-99T00:00:00Z", b"x")),
+    ],
+)
+def test_the_time_before_a_line_is_taken_off(raw: bytes, line: Line) -> None:
+    """Messages of the kubelet itself have none."""
+    assert split(raw) == line
+    position = Position()
+    position.unseen(raw)
+    position.resume()
+    position.unseen(raw)

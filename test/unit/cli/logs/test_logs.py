@@ -1,0 +1,288 @@
+"""`kubectl tfjob logs`, against a server with pods whose logs are streams."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tfjob_operator.cli.logs import following, tail
+from unit.cli.conftest import job, kubeconfig_of, run
+from unit.cli.kubelet import Cluster, FakePod, Run, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from click.testing import Result
+    from pytest_mock import MockerFixture
+
+pytestmark = pytest.mark.sockets
+
+
+class Logs:
+    """The verb, and the cluster that it reads."""
+
+    def __init__(self, cluster: Cluster, kubeconfig: Path) -> None:
+        self.cluster = cluster
+        self._kubeconfig = kubeconfig
+
+    def __call__(self, *arguments: str) -> Result:
+        return run("logs", "mnist", f"--kubeconfig={self._kubeconfig}", *arguments)
+
+    @contextmanager
+    def followed(self, *arguments: str) -> Iterator[Callable[[], Result]]:
+        """Run it with --follow in a thread; the function that is yielded waits for its end, and returns its result."""
+        results: list[Result] = []
+        thread = threading.Thread(target=lambda: results.append(self("--follow", *arguments)))
+        thread.start()
+
+        def ended() -> Result:
+            thread.join(30)
+            assert results, "it goes on and on"
+            return results[0]
+
+        try:
+            yield ended
+        finally:
+            with self.cluster.changed():
+                self.cluster.job = None
+                for pod in self.cluster.pods.values():
+                    pod.gone = True
+                self.cluster.pods = {}
+            thread.join(30)
+
+
+@pytest.fixture
+def logs(tmp_path: Path, mocker: MockerFixture) -> Iterator[Logs]:
+    """The verb, with short pauses."""
+    for module, name, value in (
+        (tail, "AGAIN_S", 0.02),
+        (tail, "FIRST_PAUSE_S", 0.02),
+        (following, "QUIET_S", 0.02),
+        (following, "ASK_S", 0.0),
+        (following, "PAUSE_S", 0.02),
+    ):
+        mocker.patch.object(module, name, value)
+    cluster = Cluster()
+    with serving(cluster) as url:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(json.dumps(kubeconfig_of(url)))
+        yield Logs(cluster, kubeconfig)
+
+
+def test_what_every_replica_has_written_is_printed_with_its_name(logs: Logs) -> None:
+    """Replica by replica, with the last line though it has no end; ended pods too."""
+    for name in ("mnist-worker-10", "mnist-worker-2", "mnist-ps-0"):
+        logs.cluster.pod(name)
+        logs.cluster.write(name, "one", "two", ended=False)
+    logs.cluster.exit("mnist-ps-0", 0, phase="Succeeded")
+    shown = logs().stdout
+    order = [f"{name} | {line}" for name in ("ps-0", "worker-2", "worker-10") for line in ("one", "two")]
+    assert shown.splitlines() == order
+    assert logs("--tail=1", "--replica=worker-2", "--no-prefix").stdout == "two\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (["--type=worker"], ["worker-0", "worker-1"]),
+        (["--type=WORKER", "--index=1"], ["worker-1"]),
+        (["--index=0"], ["ps-0", "worker-0"]),
+        (["--replica=worker-0", "--replica=ps-0"], ["ps-0", "worker-0"]),
+        (["--type=worker", "--index=1", "--replica=ps-0"], ["ps-0", "worker-1"]),
+    ],
+)
+def test_replicas_are_chosen_by_type_number_or_name(logs: Logs, options: list[str], names: list[str]) -> None:
+    """Each option may be repeated."""
+    logs.cluster.job = job(spec={"tfReplicaSpecs": {"Worker": {}, "PS": {}}})
+    for name in ("ps-0", "worker-0", "worker-1"):
+        logs.cluster.pod(f"mnist-{name}")
+        logs.cluster.write(f"mnist-{name}", "x")
+    assert logs(*options).stdout.splitlines() == [f"{name} | x" for name in names]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (["--type=chief"], 1, "mnist has no replicas of type chief: it has worker"),
+        (["--replica=chief-0"], 1, "mnist has no replicas of type chief: it has worker"),
+        (["--replica=worker"], 2, "'worker' is not like worker-0"),
+        (["--index=7"], 1, "mnist has no pod of those replicas"),
+        (["--container=side"], 1, "worker-0 has no container side"),
+        (["--follow", "--previous"], 2, "it cannot be followed"),
+        (["--previous"], 1, "worker-0: mnist-worker-0 is waiting to start, or has no earlier run"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(logs: Logs, options: list[str], code: int, says: str) -> None:
+    """With an exit code."""
+    logs.cluster.pod("mnist-worker-0")
+    result = logs(*options)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert says in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("condition", "says"),
+    [
+        ("Running", "mnist has no pods yet: kubectl tfjob explain mnist says why"),
+        ("Succeeded", "mnist has succeeded and its pods are gone, by its cleanPodPolicy"),
+    ],
+)
+def test_a_job_without_pods_is_told_with_the_reason(logs: Logs, condition: str, says: str) -> None:
+    """Logs are kept by kubelets, as long as the pods are there."""
+    logs.cluster.job = job(conditions=(condition,))
+    assert says in logs().stderr
+
+
+def test_who_may_not_read_logs_is_told_so_in_one_line(logs: Logs) -> None:
+    """Also while following."""
+    logs.cluster.pod("mnist-worker-0")
+    for options in ([], ["--follow"]):
+        logs.cluster.refusals = [(403, 'cannot get resource "pods/log"')]
+        result = logs(*options)
+        assert result.exit_code == 1
+        assert result.stderr == 'Error from server (Forbidden): cannot get resource "pods/log"\n'
+
+
+def test_following_ends_when_the_job_has_ended_and_all_was_printed(logs: Logs) -> None:
+    """Several replicas at once; the last line too, though it has no end."""
+    for name in ("mnist-worker-0", "mnist-worker-1"):
+        logs.cluster.pod(name)
+    with logs.followed() as ended:
+        for name in ("mnist-worker-0", "mnist-worker-1"):
+            logs.cluster.wait_for_stream(name)
+            logs.cluster.write(name, "one")
+            logs.cluster.write(name, "two", ended=False)
+            logs.cluster.exit(name, 0, phase="Succeeded")
+        logs.cluster.end_job()
+        result = ended()
+    assert result.exit_code == 0
+    assert sorted(result.stdout.splitlines()) == [f"worker-{i} | {line}" for i in (0, 1) for line in ("one", "two")]
+
+
+def test_a_restart_in_place_goes_on_in_the_new_log(logs: Logs) -> None:
+    """What the first run wrote at its very end, after its stream was lost, is printed too."""
+    logs.cluster.pod("mnist-worker-0")
+    logs.cluster.write("mnist-worker-0", "one")
+    with logs.followed() as ended:
+        logs.cluster.wait_for_stream("mnist-worker-0")
+        with logs.cluster.changed():  # both at once: the stream ends, and the second run is there already
+            first = logs.cluster.pods["mnist-worker-0"].runs[0]
+            first.exit_code = 137
+            logs.cluster.pods["mnist-worker-0"].runs.append(Run())
+            first.written.append(("2026-01-01T00:00:00.000000000Z", b"last words"))
+        logs.cluster.write("mnist-worker-0", "again", at="2026-01-01T00:00:10.000000000Z")
+        logs.cluster.exit("mnist-worker-0", 0, phase="Succeeded")
+        logs.cluster.end_job()
+        result = ended()
+    assert result.stdout.splitlines() == ["worker-0 | one", "worker-0 | last words", "worker-0 | again"]
+    assert "worker-0: was started again after exit code " in result.stderr
+
+
+def test_a_pod_that_is_made_anew_is_read_from_its_beginning(logs: Logs) -> None:
+    """After all that the earlier pod has written, and even if the clock of its node is behind."""
+    logs.cluster.pod("mnist-worker-0", "old")
+    logs.cluster.write("mnist-worker-0", "one", at="2026-01-01T00:00:50.000000000Z")
+    with logs.followed("--tail=1") as ended:
+        logs.cluster.wait_for_lines("mnist-worker-0")
+        logs.cluster.pod("mnist-worker-0", "new")
+        logs.cluster.write("mnist-worker-0", "two", "three", at="2026-01-01T00:00:10.000000000Z")
+        logs.cluster.exit("mnist-worker-0", 0, phase="Succeeded")
+        logs.cluster.end_job()
+        assert ended().stdout.splitlines() == [f"worker-0 | {line}" for line in ("one", "two", "three")]
+
+
+def test_a_pod_that_goes_in_the_middle_of_a_line_loses_nothing(logs: Logs) -> None:
+    """The part of the line that has come is printed, once."""
+    logs.cluster.pod("mnist-worker-0")
+    logs.cluster.write("mnist-worker-0", "one", "tw", ended=False)
+    with logs.followed() as ended:
+        logs.cluster.wait_for_lines("mnist-worker-0")
+        logs.cluster.delete("mnist-worker-0")
+        logs.cluster.end_job("Failed")
+        assert ended().stdout.splitlines() == ["worker-0 | one", "worker-0 | tw"]
+
+
+@pytest.mark.parametrize("cuts", [[0], [1], [40, 0, 77], [33], [34], [35], [100, 100, 100]])
+def test_a_lost_connection_is_made_anew_and_no_line_comes_twice(logs: Logs, cuts: list[int]) -> None:
+    """Wherever it breaks: before the first byte, in the middle of a line, between two lines of the same time."""
+    logs.cluster.pod("mnist-worker-0")
+    logs.cluster.write("mnist-worker-0", "a", "b", "c", at="2026-01-01T00:00:00.5Z")
+    logs.cluster.write("mnist-worker-0", "d", "a", at="2026-01-01T00:00:00.6Z")
+    logs.cluster.cuts = cuts
+    with logs.followed() as ended:
+        logs.cluster.wait_for_stream("mnist-worker-0", len(cuts) + 1)
+        logs.cluster.exit("mnist-worker-0", 0, phase="Succeeded")
+        logs.cluster.end_job()
+        assert ended().stdout.splitlines() == [f"worker-0 | {line}" for line in "abcda"]
+
+
+def test_what_is_not_there_yet_is_waited_for(logs: Logs) -> None:
+    """A job without pods, a pod without a container, a kubelet that does not answer at first."""
+    logs.cluster.refusals = [(500, "dial tcp 10.0.0.1:10250: i/o timeout")]
+    with logs.followed() as ended:
+        with logs.cluster.changed():
+            logs.cluster.pods["mnist-worker-0"] = FakePod("mnist-worker-0", "1")
+        logs.cluster.pod("mnist-worker-0", "1")
+        logs.cluster.wait_for_stream("mnist-worker-0", 2)
+        logs.cluster.write("mnist-worker-0", "at last")
+        logs.cluster.exit("mnist-worker-0", 0, phase="Succeeded")
+        logs.cluster.end_job()
+        result = ended()
+    assert result.stdout == "worker-0 | at last\n"
+    assert "its log can not be read now, it is tried again: dial tcp 10.0.0.1:10250: i/o timeout" in result.stderr
+
+
+def test_a_pod_that_never_started_does_not_keep_it_waiting(logs: Logs) -> None:
+    """When the job has ended. It says what the pod waited for."""
+    with logs.cluster.changed():
+        logs.cluster.pods["mnist-worker-0"] = FakePod("mnist-worker-0", "1")
+    logs.cluster.end_job("Failed")
+    result = logs("--follow")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "worker-0: has not started yet: Pending\n"
+
+
+def test_a_stream_that_stays_silent_after_its_pod_has_gone_is_given_up(logs: Logs, mocker: MockerFixture) -> None:
+    """Such as the stream of a dead node: the pod that came in its place is read."""
+    mocker.patch.object(following, "GRACE_S", 0.1)
+    old = logs.cluster.pod("mnist-worker-0", "old")
+    logs.cluster.write("mnist-worker-0", "one")
+    with logs.followed() as ended:
+        logs.cluster.wait_for_lines("mnist-worker-0")
+        with logs.cluster.changed():
+            logs.cluster.pods["mnist-worker-0"] = FakePod("mnist-worker-0", "new", [Run()], "Running")
+        logs.cluster.write("mnist-worker-0", "two")
+        logs.cluster.wait_for_stream("mnist-worker-0", 2)
+        logs.cluster.exit("mnist-worker-0", 0, phase="Succeeded")
+        logs.cluster.end_job()
+        assert ended().stdout.splitlines() == ["worker-0 | one", "worker-0 | two"]
+        assert not old.gone
+
+
+def test_no_more_streams_than_one_says_are_opened(logs: Logs) -> None:
+    """Each is a connection to the API server."""
+    for index in range(3):
+        logs.cluster.pod(f"mnist-worker-{index}")
+    result = logs("--follow", "--max-log-requests=2")
+    assert result.exit_code == 1
+    assert "3 replicas are more than 2 streams" in result.stderr
+    assert logs.cluster.opened == {}
+
+
+def test_a_job_that_is_deleted_ends_it(logs: Logs) -> None:
+    """With a message on standard error."""
+    logs.cluster.pod("mnist-worker-0")
+    logs.cluster.write("mnist-worker-0", "one")
+    with logs.followed() as ended:
+        logs.cluster.wait_for_lines("mnist-worker-0")
+        with logs.cluster.changed():
+            logs.cluster.job = None
+        logs.cluster.delete("mnist-worker-0")
+        result = ended()
+    assert (result.exit_code, result.stdout) == (0, "worker-0 | one\n")
+    assert result.stderr.splitlines()[-1] == "tfjob.kubeflow.org/mnist was deleted"

@@ -1,0 +1,105 @@
+"""Serves a page, and stands in for a browser as far as HTTP goes."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from tfjob_operator.cli.commands.dashboard_ import listen
+from tfjob_operator.cli.kubeconfig import Access, read_access
+from tfjob_operator.cli.page.run import Plan, serving
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+LIMIT_S: Final = 20.0
+
+
+class Browser:
+    """Sends requests to one page. `told` are the addresses that the page has printed."""
+
+    def __init__(self, http: aiohttp.ClientSession, told: list[str]) -> None:
+        self.http = http
+        self.told = told
+        address = urlsplit(told[0])
+        self.home = f"{address.scheme}://{address.netloc}"
+
+    async def get(self, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+        """Return code, headers and body."""
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.http.request(method, self.home + path, headers=given, allow_redirects=False) as response:
+            return response.status, dict(response.headers), await response.read()
+
+    async def enter(self) -> None:
+        """Use the newest address."""
+        code, _, _ = await self.get(self.told[-1].removeprefix(self.home))
+        assert code == 200
+
+    @asynccontextmanager
+    async def stream(self, query: str = "", **headers: str) -> AsyncIterator[AsyncIterator[tuple[str, str, Any]]]:
+        """Open the stream; inside the block iterate over its events: ID, kind, data."""
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.http.get(f"{self.home}/-/stream{query}", headers=given) as response:
+            assert response.status == 200
+            yield _events(response)
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, str, Any]]:
+    fields: dict[str, str] = {}
+    async for line in response.content:
+        name, _, value = line.decode().rstrip("\n").partition(":")
+        if name:
+            fields[name] = value.strip()
+        elif fields:
+            data = fields.get("data")
+            yield fields.get("id", ""), fields["event"], json.loads(data) if data else None
+            fields = {}
+
+
+@asynccontextmanager
+async def a_page(kubeconfig: Path, everywhere: bool | None = None) -> AsyncIterator[Browser]:
+    """Serve a page on a free port."""
+
+    def read(namespace: str | None) -> Access:
+        access = read_access(str(kubeconfig))
+        return replace(access, namespace=namespace) if namespace else access
+
+    told: list[str] = []
+    timeout = aiohttp.ClientTimeout(LIMIT_S)
+    with listen(0) as listening:
+        # aiohttp keeps the cookies of an IP address only on demand.
+        async with (
+            serving(Plan(read, everywhere, listening, told.append)),
+            aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True), timeout=timeout) as http,
+        ):
+            yield Browser(http, told)
+
+
+async def rows_of(browser: Browser, most: int = 50) -> dict[str, Any]:
+    """What the list shows once everything was read: rows by key, and under "" the state of the page."""
+    found: dict[str, Any] = {}
+    async with browser.stream() as events:
+        async for _, kind, data in events:
+            most -= 1
+            if kind == "rows":
+                take(found, data)
+            if (found.get("") or {}).get("synced") or not most:
+                return found
+    raise AssertionError("the stream has ended")
+
+
+def take(known: dict[str, Any], data: Any) -> None:
+    """Apply a message to what is known, as the page does."""
+    if data["full"]:
+        known.clear()
+    if data["state"]:
+        known[""] = data["state"]
+    known |= {row["key"]: row for row in data["rows"]}
+    for key in data["gone"]:
+        known.pop(key, None)

@@ -1,0 +1,45 @@
+"""Tests here that use a page run on a real loop, with sockets."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hack.page_cluster import PageCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark those that use the page."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "page_cluster" in item.fixturenames:
+            item.add_marker(pytest.mark.sockets)
+
+
+@pytest.fixture
+def page_cluster() -> Iterator[PageCluster]:
+    """An API server with nothing in it."""
+    with PageCluster().running() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def page_kubeconfig(page_cluster: PageCluster, tmp_path: Path) -> Path:
+    """A kubeconfig that leads there, namespace `team`."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(
+        json.dumps(
+            {
+                "current-context": "here",
+                "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
+                "clusters": [{"name": "c", "cluster": {"server": page_cluster.url}}],
+                "users": [{"name": "u", "user": {"token": "the-token-of-the-user"}}],
+            }
+        )
+    )
+    return path

@@ -1,0 +1,136 @@
+"""The verb that serves the page: what it says when it cannot, and with whose rights it reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tfjob_operator.api.client.http.errors import CredentialsError
+from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.kubeconfig import Access
+from tfjob_operator.cli.page.access import settings_of
+from unit.cli.conftest import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_mock import MockerFixture
+
+    from hack.page_cluster import PageCluster
+
+HTTP = Access("http://127.0.0.1:1")
+
+
+def test_without_aiohttp_it_says_what_to_install(mocker: MockerFixture) -> None:
+    """The package is in an extra of its own."""
+    mocker.patch.dict(sys.modules, {"aiohttp": None})
+    result = run("dashboard")
+    assert result.exit_code == 1
+    assert result.output == "error: the dashboard needs the package aiohttp: pipx install 'tfjob-operator[dashboard]'\n"
+
+
+def test_one_namespace_and_all_of_them_exclude_each_other() -> None:
+    """kubectl accepts both, and then ignores one of them."""
+    assert run("dashboard", "-A", "-n", "team").output == "error: -n and -A exclude each other\n"
+
+
+def test_a_port_that_is_taken_is_said_where_it_was_asked_for() -> None:
+    """Without --port another one is used."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run("dashboard", f"--port={port}")
+    assert result.output == f"error: port {port} can not be listened on: Address already in use\n"
+
+
+def test_a_server_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    """Before any address is printed."""
+    context = {"name": "here", "context": {"cluster": "c", "user": "u"}}
+    clusters = [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}]
+    config = {"current-context": "here", "contexts": [context], "clusters": clusters, "users": []}
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(config))
+    result = run("dashboard", "--no-browser", "--port=0", f"--kubeconfig={path}")
+    assert result.exit_code == 1
+    [line] = result.output.splitlines()
+    assert line.startswith("error: ")
+
+
+def test_ctrl_c_ends_it_quietly(page_cluster: PageCluster, page_kubeconfig: Path) -> None:
+    """With the exit code of shells."""
+    command = [
+        "env",
+        "--default-signal=INT",
+        sys.executable,
+        "-m",
+        "tfjob_operator.cli",
+        "dashboard",
+        "--no-browser",
+        "--port=0",
+    ]
+    environment = {**os.environ, "KUBECONFIG": str(page_kubeconfig)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert any("token=" in line for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors.strip()) == (130, "")
+
+
+@pytest.mark.parametrize(
+    ("access", "header"),
+    [
+        (HTTP, None),
+        (replace(HTTP, token="abc"), "Bearer abc"),
+        (replace(HTTP, token="abc", basic=("me", "secret")), "Basic bWU6c2VjcmV0"),
+    ],
+)
+async def test_the_page_asks_as_the_user_of_the_kubeconfig(access: Access, header: str | None) -> None:
+    """With the header that the plugin's verbs send."""
+    assert (await settings_of(lambda: access).credentials.get()).authorization == header
+
+
+@pytest.mark.sockets
+async def test_a_token_that_the_server_refuses_is_read_again(mocker: MockerFixture) -> None:
+    """A user who logs in again need not start the page again."""
+    tokens = iter(["old", "old", "new"])
+    mocker.patch("tfjob_operator.api.client.auth.credentials.RETRY_S", 0.0)
+    source = settings_of(lambda: replace(HTTP, token=next(tokens))).credentials
+    assert (await source.get()).authorization == "Bearer old"
+    source.refused()
+    assert (await source.get()).authorization == "Bearer new"
+
+
+@pytest.mark.sockets
+async def test_a_credential_plugin_is_run_by_the_first_request(tmp_path: Path) -> None:
+    """What it prints is the credential; the error of a plugin that fails does not quote what it printed."""
+    program = tmp_path / "login"
+    version = "client.authentication.k8s.io/v1"
+    credential: dict[str, Any] = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": "of-plugin"}}
+    program.write_text(f"#!/bin/sh\necho '{json.dumps(credential)}'\n")
+    program.chmod(0o700)
+    entry = {"apiVersion": version, "command": str(program), "interactiveMode": "Never"}
+    settings = settings_of(lambda: replace(HTTP, command=entry))
+    assert (await settings.credentials.get()).authorization == "Bearer of-plugin"
+    program.write_text("#!/bin/sh\necho secret\nexit 3\n")
+    with pytest.raises(CredentialsError, match="exit code 3") as caught:
+        await settings_of(lambda: replace(HTTP, command=entry)).credentials.get()
+    assert "secret" not in str(caught.value)
+
+
+def test_a_kubeconfig_that_cannot_be_read_is_said() -> None:
+    """Before anything is served."""
+
+    def read() -> Access:
+        raise CliError("there is no kubeconfig")
+
+    with pytest.raises(CliError, match="there is no kubeconfig"):
+        settings_of(read)

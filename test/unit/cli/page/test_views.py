@@ -1,0 +1,160 @@
+"""What the page shows of jobs, as pure functions of objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tfjob_operator.cli.page.objects import Job, job_key_of_event, job_key_of_pod, job_with_unreadable_status
+from tfjob_operator.cli.page.views import MOST_EVENTS, job_view, row_of, wish_of
+from unit.cli.page.things import CREATED_S, a_job, ended, event, job, pod, running, waiting, wanting
+
+
+def row(item: Job, *pods: Any) -> dict[str, Any]:
+    return row_of(item, wish_of(item), pods)
+
+
+def view(item: Job, pods: Any = (), events: Any = ()) -> dict[str, Any]:
+    return job_view(item, wish_of(item), pods, events)
+
+
+@pytest.mark.parametrize(
+    ("states", "state"), [((), "New"), (("Created",), "Created"), (("Created", "Held", "Running"), "Running")]
+)
+def test_the_state_is_the_last_condition_that_is_true(states: tuple[str, ...], state: str) -> None:
+    """As the STATE column of kubectl; a job that the operator has not seen yet is new."""
+    assert row(job("mnist", *states))["state"] == state
+
+
+def test_a_row_counts_ready_pods_of_each_type_against_those_that_are_wanted() -> None:
+    """A pod that runs and is not ready does not count."""
+    unready = pod("mnist", "Worker", 1, status=running() | {"conditions": [{"type": "Ready", "status": "False"}]})
+    found = row(job("mnist", "Running", spec=wanting(Worker=2, PS=1)), pod("mnist"), unready, pod("mnist", "PS"))
+    counts = {each["type"]: (each["ready"], each["wanted"]) for each in found["replicas"]}
+    assert counts == {"Worker": (1, 2), "PS": (1, 1)}
+
+
+def test_a_row_has_restarts_of_all_replicas_its_queue_and_its_times() -> None:
+    """The restarts are those that the operator counts; times are seconds since 1970."""
+    restarts = [{"type": "Worker", "index": 0, "carried": 2, "inPlace": 1}, {"type": "PS", "index": 0, "carried": 1}]
+    found = row(job("mnist", "Running", status={"restarts": restarts}, labels={"kueue.x-k8s.io/queue-name": "gpu"}))
+    assert (found["restarts"], found["queue"], found["created"], found["ended"]) == (4, "gpu", CREATED_S, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "note"),
+    [
+        (waiting("ImagePullBackOff"), "ImagePullBackOff"),
+        (waiting("ContainerCreating"), ""),
+        (ended(3), "exit code 3"),
+        (ended(0), ""),
+        (
+            {
+                "phase": "Pending",
+                "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
+            },
+            "Unschedulable",
+        ),
+    ],
+)
+def test_a_row_says_in_a_word_what_keeps_a_job_from_going_on(status: Any, note: str) -> None:
+    """What will pass by itself is no trouble."""
+    assert row(job("mnist", "Created"), pod("mnist", status=status))["note"] == note
+
+
+def test_a_mistake_in_a_specification_is_told_and_harms_nothing() -> None:
+    """The job is shown with what can be read of it."""
+    broken = job("mnist", "Failed", spec={"tfReplicaSpecs": {"Worker": {"replicas": "many"}}})
+    assert "spec.tfReplicaSpecs.Worker.replicas" in view(broken)["mistakes"]
+    assert (
+        row(job("mnist", "Created", spec=broken.spec and {"tfReplicaSpecs": 7}))["note"]
+        == "mistake in the specification"
+    )
+
+
+def test_a_job_of_the_alpha_dialect_is_shown_with_its_own_words() -> None:
+    """Its phase, and the sizes of its replicaSpecs."""
+    alpha = job(
+        "old",
+        spec={"replicaSpecs": [{"tfReplicaType": "MASTER"}, {"tfReplicaType": "PS", "replicas": 2}]},
+        status={"phase": "Running"},
+    )
+    found = row(alpha)
+    assert (found["state"], found["alpha"]) == ("Running", True)
+    assert {each["type"]: each["wanted"] for each in found["replicas"]} == {"Master": 1, "PS": 2}
+
+
+def test_a_status_that_nobody_can_read_still_leaves_a_job_on_the_list() -> None:
+    """With its conditions, if those can be read."""
+    raw = msgspec.json.encode(a_job("mnist", "Running", status={"restarts": "many"}))
+    found = job_with_unreadable_status(raw, ValueError())
+    assert row(found)["state"] == "Running"
+    assert row(found)["created"] == CREATED_S
+
+
+def test_replicas_without_a_pod_are_shown_and_stand_in_order() -> None:
+    """Worker 10 after worker 9; those that have finished are done, though their pods are gone."""
+    item = job("mnist", "Running", spec=wanting(Worker=11, Chief=1), status={"finishedIndices": {"Worker": "0-1"}})
+    shown = view(item, [pod("mnist", "Worker", 10), pod("mnist", "Worker", 9)])["replicas"]
+    assert [each["name"] for each in shown][:2] == ["mnist-chief-0", "mnist-worker-0"]
+    assert [each["index"] for each in shown[-2:]] == [9, 10]
+    assert [each["state"] for each in shown[:4]] == ["No pod", "Succeeded", "Succeeded", "No pod"]
+
+
+def test_a_replica_shows_its_exit_its_message_and_its_node() -> None:
+    """Of the container that trains."""
+    [shown] = view(job("mnist", "Failed", spec=wanting(Worker=1)), [pod("mnist", status=ended(3, "no data"))])[
+        "replicas"
+    ]
+    assert {key: shown[key] for key in ("state", "exit", "message", "node")} == {
+        "state": "Failed",
+        "exit": 3,
+        "message": "no data",
+        "node": "node-1",
+    }
+
+
+def test_control_characters_of_users_are_shown_as_what_they_are() -> None:
+    """Escape sequences are escaped, and so are characters that turn the direction of the text after them."""
+    [shown] = view(job(), [pod("mnist", status=ended(1, "\x1b[31m\u202egnp.exe"))])["replicas"][:1]
+    assert shown["message"] == r"\x1b[31m\u202egnp.exe"
+
+
+def test_events_are_the_newest_first_and_bounded() -> None:
+    """Those of the job and of its pods."""
+    many = [event("mnist", number=each % 60) for each in range(MOST_EVENTS)] + [
+        event("mnist-worker-0", "Pod", number=59)
+    ]
+    shown = view(job(), (), many)["events"]
+    assert len(shown) == MOST_EVENTS
+    assert [each["at"] for each in shown] == sorted((each["at"] for each in shown), reverse=True)
+
+
+def test_events_of_an_earlier_job_of_the_name_are_left_out() -> None:
+    """By the UID where they have one, by their time where they are about pods."""
+    other = event("mnist", involvedObject={"kind": "TFJob", "name": "mnist", "uid": "another"})
+    old = event("mnist-worker-0", "Pod", lastTimestamp="2026-02-01T00:00:00Z")
+    assert view(job(), (), [other, old])["events"] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key"),
+    [
+        ("TFJob", "mnist", "team/mnist"),
+        ("Pod", "a-worker-0-ps-12", "team/a-worker-0"),
+        ("Pod", "nginx", ""),
+        ("Node", "mnist", ""),
+    ],
+)
+def test_an_event_belongs_to_the_job_that_it_or_its_pod_is_of(kind: str, name: str, key: str) -> None:
+    """Also when the pod is gone."""
+    assert job_key_of_event(event(name, kind)) == key
+
+
+def test_a_pod_belongs_to_the_job_of_its_label_in_both_dialects() -> None:
+    """A pod without a label belongs to none."""
+    assert job_key_of_pod(pod("mnist")) == "team/mnist"
+    assert job_key_of_pod(pod("mnist", labels={"tf_job_name": "old"})) == "team/old"
+    assert job_key_of_pod(pod("mnist", labels=None)) == ""

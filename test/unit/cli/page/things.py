@@ -1,0 +1,130 @@
+"""Jobs, pods and events as the API server sends them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from tfjob_operator.cli.diagnosis.objects import Event, Pod
+from tfjob_operator.cli.page.objects import Job
+
+T = TypeVar("T")
+NAMES = "training.kubeflow.org/"
+CREATED = "2026-03-01T10:00:00Z"
+CREATED_S = 1772359200.0
+
+
+def a_job(name: str = "mnist", *states: str, spec: Any = None, status: Any = None, **meta: Any) -> dict[str, Any]:
+    """A job whose conditions of these types are True; the last one says how it stands."""
+    conditions = [
+        {
+            "type": each,
+            "status": "True",
+            "reason": f"TFJob{each}",
+            "message": f"is {each}",
+            "lastTransitionTime": CREATED,
+        }
+        for each in states
+    ]
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}", "creationTimestamp": CREATED, **meta},
+        "spec": spec if spec is not None else wanting(Worker=2),
+        "status": {"conditions": conditions, **(status or {})},
+    }
+
+
+def wanting(**sizes: int) -> dict[str, Any]:
+    """A specification of so many replicas by type."""
+    template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
+    return {"tfReplicaSpecs": {kind: {"replicas": size, "template": template} for kind, size in sizes.items()}}
+
+
+def a_pod(job: str, kind: str = "Worker", index: int = 0, *, status: Any = None, **meta: Any) -> dict[str, Any]:
+    """A pod of a replica, which runs if nothing else is said."""
+    name = f"{job}-{kind.lower()}-{index}"
+    labels = {
+        "operator-name": "tfjob-controller",
+        "job-name": job,
+        "replica-type": kind.lower(),
+        "replica-index": str(index),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": f"uid-{name}",
+            "creationTimestamp": CREATED,
+            "labels": {NAMES + key: value for key, value in labels.items()},
+            "ownerReferences": [{"kind": "TFJob", "name": job, "uid": f"uid-{job}", "controller": True}],
+            **meta,
+        },
+        "spec": {"nodeName": "node-1", "containers": [{"name": "tensorflow", "image": "train:1"}]},
+        "status": status or running(),
+    }
+
+
+def running(**more: Any) -> dict[str, Any]:
+    """The status of a pod that runs and is ready."""
+    state = {"running": {"startedAt": CREATED}}
+    return {
+        "phase": "Running",
+        "startTime": CREATED,
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "containerStatuses": [{"name": "tensorflow", "state": state, **more}],
+    }
+
+
+def ended(code: int, message: str = "") -> dict[str, Any]:
+    """The status of a pod whose training has ended."""
+    over = {"exitCode": code, "message": message, "finishedAt": "2026-03-01T10:05:00Z"}
+    return {
+        "phase": "Failed" if code else "Succeeded",
+        "containerStatuses": [{"name": "tensorflow", "state": {"terminated": over}}],
+    }
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    """The status of a pod whose container does not start."""
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"phase": "Pending", "containerStatuses": [{"name": "tensorflow", "state": state}]}
+
+
+def an_event(name: str, kind: str = "TFJob", number: int = 0, **fields: Any) -> dict[str, Any]:
+    """An event about a job, or about a pod."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{name}.{number}", "namespace": "team", "uid": f"event-{name}-{number}"},
+        "involvedObject": {"kind": kind, "namespace": "team", "name": name},
+        "reason": "Scheduled",
+        "message": "was scheduled",
+        "type": "Normal",
+        "count": 1,
+        "lastTimestamp": f"2026-03-01T10:00:{number:02}Z",
+        **fields,
+    }
+
+
+def decoded(item: Any, kind: type[T]) -> T:
+    """The slice of it that an informer keeps."""
+    return msgspec.json.decode(msgspec.json.encode(item), type=kind)
+
+
+def job(*given: Any, **more: Any) -> Job:
+    """`a_job`, decoded."""
+    return decoded(a_job(*given, **more), Job)
+
+
+def pod(*given: Any, **more: Any) -> Pod:
+    """`a_pod`, decoded."""
+    return decoded(a_pod(*given, **more), Pod)
+
+
+def event(*given: Any, **more: Any) -> Event:
+    """`an_event`, decoded."""
+    return decoded(an_event(*given, **more), Event)

@@ -1,0 +1,208 @@
+"""How a job stands, replica by replica, on terminals of any width."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfjob_operator.cli.gathering import job_from, pods_from
+from tfjob_operator.cli.status.judge import standing_of
+from tfjob_operator.cli.status.render import ASCII, render
+from unit.cli.conftest import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tfjob_operator.cli.status.values import JobStanding
+    from unit.cli.conftest import Server
+
+NOW = datetime(2026, 11, 22, 12, 5, tzinfo=UTC)
+JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
+PODS = "/api/v1/namespaces/team/pods"
+PREFIX = "training.kubeflow.org/"
+
+
+def job(*conditions: str, spec: Any = None, **status: Any) -> dict[str, Any]:
+    told = [
+        {"type": each, "status": "True", "message": f"is {each}", "lastTransitionTime": "2026-11-22T12:00:00Z"}
+        for each in conditions
+    ]
+    meta = {"name": "mnist", "namespace": "team", "uid": "u1", "creationTimestamp": "2026-11-22T12:00:00Z"}
+    replicas = {"tfReplicaSpecs": {"Worker": {"replicas": 3}, "PS": {}}}
+    return {"metadata": meta, "spec": spec or replicas, "status": {"conditions": told, **status}}
+
+
+def pod(name: str, phase: str = "Running", *, uid: str = "", labels: Any = None, **status: Any) -> dict[str, Any]:
+    _, kind, index = name.rsplit("-", 2)
+    ours = {f"{PREFIX}job-name": "mnist", f"{PREFIX}replica-type": kind, f"{PREFIX}replica-index": index}
+    meta = {"name": name, "uid": uid or name, "labels": labels or ours, "creationTimestamp": "2026-11-22T12:01:00Z"}
+    return {"metadata": meta, "spec": {"nodeName": "node-1"}, "status": {"phase": phase, **status}}
+
+
+def container(state: dict[str, Any], last: dict[str, Any] | None = None, restarts: int = 0) -> list[dict[str, Any]]:
+    return [{"name": "tensorflow", "state": state, "lastState": last or {}, "restartCount": restarts}]
+
+
+def ended(code: int, reason: str = "Error", message: str = "") -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+
+
+def standing(body: dict[str, Any], *pods: dict[str, Any]) -> JobStanding:
+    return standing_of(job_from(body), body, pods_from(pods))
+
+
+def shown(body: dict[str, Any], *pods: dict[str, Any], width: int = 80) -> list[str]:
+    return render(standing(body, *pods), NOW, lambda text, _: text, width, ASCII)
+
+
+def states(body: dict[str, Any], *pods: dict[str, Any]) -> dict[str, str]:
+    return {each.replica: each.state for kind in standing(body, *pods).types for each in kind.replicas}
+
+
+def test_the_tree_tells_of_each_replica_and_of_what_is_missing() -> None:
+    """The first lines say how the job stands; what a replica said last stands below it."""
+    crash = container(
+        {"waiting": {"reason": "CrashLoopBackOff"}}, ended(1, message="Traceback\nValueError: no data\n"), 4
+    )
+    assert shown(job("Created", "Running"), pod("mnist-ps-0"), pod("mnist-worker-0", containerStatuses=crash)) == [
+        "mnist in team: Running, created 5 min ago",
+        "  Created 5 min ago: is Created",
+        "  Running 5 min ago: is Running",
+        "",
+        "REPLICA        STATE             NODE    AGE    RESTARTS  EXIT",
+        "PS: 1 of 1 running",
+        "`- ps-0        Running           node-1  4 min  0",
+        "Worker: 1 of 3 running, 1-2 missing",
+        "|- worker-0    CrashLoopBackOff  node-1  4 min  4         1",
+        "|    Traceback / ValueError: no data",
+        "`- worker-1-2  Missing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ({"containerStatuses": container({"waiting": {"reason": "ImagePullBackOff"}})}, "ImagePullBackOff"),
+        ({"containerStatuses": container({"waiting": {"reason": "ContainerCreating"}})}, "ContainerCreating"),
+        ({"containerStatuses": container({"running": {}})}, "Pending"),
+        ({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}, "Unschedulable"),
+        ({"initContainerStatuses": container({"waiting": {"reason": "ErrImagePull"}})}, "ErrImagePull"),
+        ({}, "Pending"),
+    ],
+)
+def test_a_pod_that_does_not_run_says_why_in_a_word(status: dict[str, Any], state: str) -> None:
+    """The word of the kubelet, or of the scheduler."""
+    assert states(job("Created"), pod("mnist-ps-0", "Pending", **status))["ps-0"] == state
+
+
+def test_how_a_replica_ended_is_told() -> None:
+    """Its exit code, and the reason of an eviction."""
+    failed = pod("mnist-worker-0", "Failed", containerStatuses=container(ended(137, "OOMKilled")))
+    evicted = pod("mnist-worker-1", "Failed", reason="Evicted", message="The node was low on memory.")
+    (_, workers) = standing(job("Running"), failed, evicted).types
+    first, second, third = workers.replicas
+    assert (first.state, first.exit_code, first.reason) == ("Failed", 137, "OOMKilled")
+    assert (second.state, second.exit_code, second.message) == ("Evicted", None, "The node was low on memory.")
+    assert (third.state, workers.failed) == ("Missing", 2)
+
+
+def test_replicas_without_pods_are_missing_only_where_there_should_be_one() -> None:
+    """Those that have succeeded never run again; a suspended job has none, one that has ended needs none."""
+    done = {"finishedIndices": {"Worker": "0-1"}}
+    assert states(job("Running", **done)) == {"ps-0": "Missing", "worker-0-1": "Succeeded", "worker-2": "Missing"}
+    assert states(job("Suspended"))["worker-0-2"] == "Suspended"
+    assert states(job("Succeeded", **done)) == {"ps-0": "No pod", "worker-0-1": "Succeeded", "worker-2": "No pod"}
+    assert standing(job("Suspended")).types[0].missing == ""
+
+
+def test_of_two_pods_of_one_replica_the_newest_counts() -> None:
+    """The older one is on its way out."""
+    old = pod("mnist-ps-0", "Failed", uid="old")
+    old["metadata"]["creationTimestamp"] = "2026-11-22T11:00:00Z"
+    assert states(job("Running"), pod("mnist-ps-0"), old)["ps-0"] == "Running"
+
+
+def test_restarts_by_new_pods_are_counted_as_well() -> None:
+    """The operator has a record of them in the status."""
+    records = [{"type": "Worker", "index": 0, "carried": 2, "inPlace": 1}]
+    (_, workers) = standing(job("Running", restarts=records), pod("mnist-worker-0")).types
+    assert workers.replicas[0].restarts == 3
+
+
+def test_a_job_of_the_alpha_dialect_has_a_tree_too() -> None:
+    """Its pods are found by the labels that they had then."""
+    spec = {"replicaSpecs": [{"tfReplicaType": "MASTER"}, {"tfReplicaType": "PS", "replicas": 2}]}
+    labels = {"job_type": "MASTER", "task_index": "0", "tf_job_name": "mnist"}
+    body = job(spec=spec, phase="Running")
+    assert states(body, pod("mnist-master-x-0", labels=labels)) == {"master-0": "Running", "ps-0-1": "Missing"}
+    assert standing(body).state == "Running"
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 60, 80, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    """A narrow terminal leaves out nodes, then ages; names of replicas and states are always there."""
+    long = pod("mnist-worker-1", "Failed", containerStatuses=container(ended(1, message="word " * 200)))
+    lines = shown(job("Running"), pod("mnist-worker-0"), long, width=width)
+    assert max(map(len, lines)) <= max(width, 30)
+    assert any("worker-0" in line and "Run" in line for line in lines)
+    assert any("node-1" in line for line in lines) == (width >= 60)
+
+
+ODD = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.text(max_size=3), st.just("0-99999999")),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2),
+        st.dictionaries(st.sampled_from(["replicas", "Worker", "index", "type", "tfReplicaType"]), inner, max_size=3),
+    ),
+    max_leaves=6,
+)
+
+
+@given(
+    st.fixed_dictionaries({}, optional={"tfReplicaSpecs": ODD, "replicaSpecs": ODD}),
+    st.fixed_dictionaries({}, optional={"finishedIndices": ODD, "restarts": ODD, "conditions": ODD, "phase": ODD}),
+)
+def test_no_job_is_too_odd_to_be_shown(spec: dict[str, Any], status: dict[str, Any]) -> None:
+    """Jobs may be from a time when the CRD had no schema."""
+    body = {"metadata": {"name": "mnist", "namespace": "team"}, "spec": spec, "status": status}
+    assert render(standing(body, pod("mnist-worker-0")), NOW, lambda text, _: text, 80, ASCII)
+
+
+def test_what_others_wrote_is_shown_without_its_control_characters() -> None:
+    """A message that would clear the screen or write another line."""
+    evil = pod("mnist-ps-0", "Failed", reason="\x1b[2J", message="\x1b]0;x\x07\nsecond")
+    assert not any("\x1b" in line or "\n" in line for line in shown(job("Running"), evil))
+
+
+def test_status_reads_the_job_and_its_pods(server: Server, kubeconfig: Path) -> None:
+    """Two requests; without a terminal there is no colour, and JSON and YAML say the same."""
+    server.answers(f"{JOBS}/mnist", job("Running"))
+    server.answers(PODS, {"items": [pod("mnist-ps-0")], "metadata": {"resourceVersion": "9"}})
+    result = run("status", "mnist", f"--kubeconfig={kubeconfig}")
+    assert result.exit_code == 0
+    assert result.output.startswith("mnist in team: Running, created ")
+    assert "\x1b" not in result.output
+    assert len(server.asked) == 2
+    told = json.loads(run("status", "mnist", "-o", "json", f"--kubeconfig={kubeconfig}").output)
+    assert (told["state"], told["types"][1]["missing"]) == ("Running", "0-2")
+    assert "missing: 0-2\n" in run("status", "mnist", "-o", "yaml", f"--kubeconfig={kubeconfig}").output
+
+
+def test_a_terminal_that_knows_ascii_alone_gets_ascii(
+    server: Server, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for text that others wrote."""
+    server.answers(f"{JOBS}/mnist", job("Running"))
+    odd = pod("mnist-ps-0", "Failed", message="größer")
+    server.answers(PODS, {"items": [odd], "metadata": {}})
+    monkeypatch.setenv("LC_ALL", "C")
+    output = run("status", "mnist", f"--kubeconfig={kubeconfig}").output
+    assert output.isascii()
+    assert r"gr\xf6\xdfer" in output
+    monkeypatch.setenv("LC_ALL", "en_US.UTF-8")
+    assert "└─ ps-0" in run("status", "mnist", f"--kubeconfig={kubeconfig}").output

@@ -1,0 +1,151 @@
+"""`kubectl tfjob explain` reads what it may, and says what it may not; the causes themselves are tested in `diagnosis/`."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tfjob_operator.cli.collecting import MOST_LOGS, collect
+from tfjob_operator.cli.diagnosis.evidence import Absent
+from tfjob_operator.cli.kubeconfig import read_access
+from tfjob_operator.cli.session import Session
+from unit.cli.conftest import job, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tfjob_operator.cli.diagnosis.evidence import Evidence
+    from unit.cli.conftest import Server
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+CORE = "/api/v1/namespaces/team"
+TEMPLATE = {"spec": {"containers": [{"name": "tensorflow", "image": "tf:1"}]}}
+SPEC = {"tfReplicaSpecs": {"Worker": {"replicas": 1, "template": TEMPLATE}}}
+FORBIDDEN = {"message": "no", "reason": "Forbidden"}
+
+
+def pod(name: str = "mnist-worker-0", *, node: str = "", owner: str = "u1", **more: Any) -> dict[str, Any]:
+    """A pod as the server sends it in a list, without its kind."""
+    owners = [{"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "mnist", "uid": owner, "controller": True}]
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    return {
+        "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}", "ownerReferences": owners},
+        "spec": {"nodeName": node, "volumes": [claim]},
+        "status": {"phase": "Pending", **more},
+    }
+
+
+def items(*found: dict[str, Any], following: str = "") -> dict[str, Any]:
+    return {"items": list(found), "metadata": {"continue": following}}
+
+
+def collected(server: Server, kubeconfig: Path) -> Evidence:
+    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", server_job())
+    with Session(read_access(str(kubeconfig))) as session:
+        return collect(session, "mnist", NOW)
+
+
+def server_job() -> dict[str, Any]:
+    made = job(spec=SPEC, conditions=("Created",))
+    made["metadata"] |= {
+        "creationTimestamp": "2025-12-31T23:00:00Z",
+        "managedFields": [{"manager": "kueue", "fieldsV1": {"f:spec": {"f:runPolicy": {"f:suspend": {}}}}}],
+    }
+    return made
+
+
+def test_what_is_there_is_read_and_what_is_not_is_noted(server: Server, kubeconfig: Path) -> None:
+    """In several pages; a pod of another job with these labels is left out."""
+    server.answers(f"{CORE}/pods", items(pod(), following="2"), items(pod("mnist-worker-1", owner="other")))
+    server.answers(f"{CORE}/persistentvolumeclaims", items({"metadata": {"name": "else"}}))
+    server.answers("/apis/coordination.k8s.io/v1/leases", items())
+    about = {"metadata": {"name": "e"}, "reason": "r", "involvedObject": {"kind": "Pod", "name": "mnist-worker-0"}}
+    elsewhere = about | {"involvedObject": {"kind": "Pod", "name": "mnist2-worker-0"}}
+    server.answers(f"{CORE}/events", items(about, elsewhere, {"metadata": 5}))
+    server.answers("/api/v1/nodes", items({"metadata": {"name": "n"}}))
+    server.answers("/api/v1/pods", items(pod("x", node="n")))
+    found = collected(server, kubeconfig)
+    assert [each.metadata.name for each in found.pods] == ["mnist-worker-0"]
+    assert [each.involved_object.name for each in found.events] == ["mnist-worker-0"]
+    assert [each.metadata.name for each in found.nodes or ()] == ["n"]
+    assert [each.metadata.name for each in found.node_pods or ()] == ["x"]
+    assert list(found.absent) == [Absent("PersistentVolumeClaim", "data"), Absent("Lease", "tf-operator")]
+    assert found.created_at == datetime(2025, 12, 31, 23, tzinfo=UTC)
+    assert found.suspended_by == "kueue"
+    assert found.forbidden == []
+
+
+def test_all_nodes_are_read_only_while_a_pod_waits_for_one(server: Server, kubeconfig: Path) -> None:
+    """In a large cluster that is expensive; for pods that run, their own nodes are enough."""
+    server.answers(f"{CORE}/pods", items(pod(node="n")))
+    server.answers("/api/v1/nodes/n", {"metadata": {"name": "n"}})
+    found = collected(server, kubeconfig)
+    assert [each.metadata.name for each in found.nodes or ()] == ["n"]
+    assert found.node_pods is None
+    assert not [path for _, path, *_ in server.asked if path.startswith(("/api/v1/nodes?", "/api/v1/pods"))]
+
+
+def test_of_failed_containers_the_end_of_the_log_is_read(server: Server, kubeconfig: Path) -> None:
+    """If a container was started again, that of its earlier run; only for some containers; one without a log is left out."""
+    ended = {"terminated": {"exitCode": 1}}
+    again = [{"name": "tensorflow", "state": {"running": {}}, "lastState": ended}]
+    pods = [pod(f"mnist-worker-{i}", node="n", containerStatuses=again) for i in range(6)]
+    pods[1]["status"]["containerStatuses"] = [{"name": "tensorflow", "state": ended}]
+    server.answers(f"{CORE}/pods", items(*pods))
+    server.answers(f"{CORE}/pods/mnist-worker-0/log", {"message": "previous terminated container not found"}, code=400)
+    for each in pods[1:]:
+        server.answers(f"{CORE}/pods/{each['metadata']['name']}/log", b"Traceback\nValueError: \xff")
+    found = collected(server, kubeconfig)
+    assert len(found.logs) == MOST_LOGS
+    assert found.logs["mnist-worker-1", "tensorflow"] == "Traceback\nValueError: \N{REPLACEMENT CHARACTER}"
+    asked = [path for _, path, *_ in server.asked if "/log?" in path]
+    assert ["previous=true" in path for path in asked] == [True, False, True, True]
+
+
+def test_a_node_that_does_not_hand_out_a_log_keeps_nothing_else_from_being_told(
+    server: Server, kubeconfig: Path
+) -> None:
+    """The API server answers 500 for a kubelet that is gone, which is when people ask."""
+    ended = [{"name": "tensorflow", "state": {"terminated": {"exitCode": 1}}}]
+    server.answers(f"{CORE}/pods", items(pod("mnist-worker-0", node="n", containerStatuses=ended)))
+    lost = {
+        "message": 'Get "https://n:10250/containerLogs": dial tcp: lookup n: no such host',
+        "reason": "InternalError",
+    }
+    server.answers(f"{CORE}/pods/mnist-worker-0/log", lost, code=500)
+    found = collected(server, kubeconfig)
+    assert found.logs == {}
+    assert len(found.pods or ()) == 1
+
+
+@pytest.mark.parametrize("output", [[], ["--output=json"]])
+def test_what_may_not_be_read_is_named_and_the_rest_is_told(
+    server: Server, kubeconfig: Path, output: list[str]
+) -> None:
+    """A user of one namespace sees the likeliest cause first."""
+    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", server_job())
+    message = 'Back-off pulling image "tf:1": ErrImagePull: tf:1: not found'
+    waiting = {"name": "tensorflow", "state": {"waiting": {"reason": "ImagePullBackOff", "message": message}}}
+    server.answers(f"{CORE}/pods", items(pod(node="n", containerStatuses=[waiting])))
+    for path in ("/api/v1/nodes/n", "/apis/coordination.k8s.io/v1/leases", f"{CORE}/persistentvolumeclaims"):
+        server.answers(path, FORBIDDEN, code=403)
+    result = run("explain", f"--kubeconfig={kubeconfig}", "mnist", *output)
+    assert result.exit_code == 0
+    if output:
+        told = json.loads(result.output)
+        assert told["causes"][0]["id"].startswith("image-")
+        assert told["unseen"].endswith("leases, nodes, persistent volume claims")
+        return
+    assert "[error: image-" in result.output
+    assert "you may not read them: leases, nodes, persistent volume claims" in " ".join(result.output.split())
+
+
+def test_a_job_of_the_alpha_dialect_is_not_explained(server: Server, kubeconfig: Path) -> None:
+    """The error says so, with the command that shows its events."""
+    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", job(spec={"replicaSpecs": []}))
+    result = run("explain", f"--kubeconfig={kubeconfig}", "mnist")
+    assert result.exit_code == 1
+    assert "kubectl describe tfjob mnist" in result.stderr

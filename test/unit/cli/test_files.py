@@ -1,0 +1,156 @@
+"""`validate` and `convert`: jobs in files, without a cluster."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tfjob_operator.api.v1.types import text_of
+from tfjob_operator.cli import manifests
+from tfjob_operator.cli.commands.validate_ import judge
+from unit.cli.conftest import run
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "manifests" / "examples"
+SHOWN = re.compile(r"```console\n\$ kubectl tfjob ((?:validate|convert) .*)\n((?:.*\n)*?)```")
+JOB = """\
+apiVersion: kubeflow.org/v1
+kind: TFJob
+metadata: {name: mnist}
+spec:
+  tfReplicaSpecs:
+    Worker:
+      replicas: 1
+      template:
+        spec:
+          containers:
+          - name: tensorflow
+            image: tf:1
+"""
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "job.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_good_job_prints_nothing_but_the_count(tmp_path: Path) -> None:
+    """Exit code 0."""
+    result = run("validate", write(tmp_path, JOB))
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "1 job, 0 invalid\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line", "says"),
+    [
+        ("replicas: 1", "replicas: -1", 7, "spec.tfReplicaSpecs.Worker.replicas: must be a whole number of at least 0"),
+        ("name: tensorflow", "name: trainer", 10, "one container must be named tensorflow"),
+        (
+            "image: tf:1",
+            "args: [5]\n            image: tf:1",
+            12,
+            "spec.tfReplicaSpecs.Worker.template.spec.containers[0].args[0]",
+        ),
+        ("Worker:", "Trainer:", 6, "spec.tfReplicaSpecs"),
+        ("metadata: {name: mnist}", "metadata: {}", 3, "metadata.name: is missing"),
+        ("metadata: {name: mnist}", "metadata: {name: Mnist}", 3, "metadata.name"),
+        ("spec:\n  tf", "spec: 5\nmore:\n  tf", 4, "spec"),
+        ("replicas: 1", "replicas: 10001", 5, "spec.tfReplicaSpecs: asks for 10001 replicas; a job may have 10000"),
+        ("name: mnist", f"name: {'a' * 60}", 3, "metadata.name: is too long by 6: the replica"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(tmp_path: Path, before: str, after: str, line: int, says: str) -> None:
+    """With the operator's message, as in its condition and event; exit code 1."""
+    path = write(tmp_path, JOB.replace(before, after, 1))
+    result = run("validate", path)
+    assert result.exit_code == 1
+    first = result.stdout.splitlines()[0]
+    assert first.startswith(f"{path}:{line}: "), first
+    assert says in first
+
+
+def test_a_warning_is_no_mistake(tmp_path: Path) -> None:
+    """An unknown field, and a mistake in the TensorBoard, without which the job runs."""
+    text = JOB.replace("spec:\n", "spec:\n  tensorBoard: {}\n  cleanPodPolcy: None\n", 1)
+    result = run("validate", write(tmp_path, text))
+    assert result.exit_code == 0
+    assert "warning: " in result.stdout
+    assert "cleanPodPolcy" in result.stdout
+    assert "the job runs without its TensorBoard: spec.tensorBoard.logDir" in result.stdout
+
+
+def test_lists_and_several_documents_are_opened_and_other_objects_skipped(tmp_path: Path) -> None:
+    """Standard input is `-`."""
+    bad = JOB.replace("replicas: 1", "replicas: x")
+    indented = "".join(f"  {line}\n" for line in bad.splitlines())
+    text = f"kind: Service\napiVersion: v1\n---\n{JOB}---\nkind: List\napiVersion: v1\nitems:\n-{indented[1:]}"
+    result = run("validate", "-", stdin=text)
+    assert result.stderr == "2 jobs, 1 invalid\n"
+    assert result.stdout.startswith("standard input:26: spec.tfReplicaSpecs.Worker.replicas")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: [", ": this is no YAML: "),
+        ("a: b\n\t- c: d", "this is no YAML"),
+        (JOB.replace("v1", "v2", 1), "job.yaml:1: kubeflow.org has no version v2: it has v1, v1beta2"),
+        ("\x00", "is no YAML"),
+    ],
+)
+def test_a_file_that_can_not_be_read_is_told_and_the_others_go_on(tmp_path: Path, text: str, says: str) -> None:
+    """Exit code 1."""
+    good = tmp_path / "good.yaml"
+    good.write_text(JOB)
+    result = run("validate", write(tmp_path, text), str(tmp_path / "none"), str(good))
+    assert result.exit_code == 1
+    assert says in result.stderr
+    assert "none can not be read: No such file or directory" in result.stderr
+    assert "1 job, 0 invalid" in result.stderr
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.yaml")), ids=lambda path: path.name)
+def test_the_examples_are_judged_as_the_operator_judges_them(path: Path) -> None:
+    """All of them are valid except the one that shows mistakes."""
+    for manifest in manifests.read(str(path)):
+        judged = judge(manifest)
+        assert bool(judged.mistakes) == ("invalid" in path.name), text_of(judged.mistakes, judged.more)
+
+
+@pytest.mark.parametrize("path", sorted((EXAMPLES / "migration").rglob("*.yaml")), ids=lambda path: path.name)
+def test_what_was_converted_is_a_valid_job_of_v1(path: Path) -> None:
+    """Comments say what it was; the metadata stays."""
+    result = run("convert", str(path))
+    assert result.exit_code == 0
+    assert result.stdout.startswith("# it was ")
+    before = list(manifests.read(str(path)))
+    converted = path.parent / "converted"
+    documents = [each for each in yaml.safe_load_all(result.stdout) if each]
+    assert [each["metadata"] for each in documents] == [each.body["metadata"] for each in before]
+    for each in documents:
+        assert list(each) == ["apiVersion", "kind", "metadata", "spec"]
+        manifest = manifests.Manifest(str(converted), 1, "kubeflow.org", "v1", each)
+        assert not judge(manifest).mistakes
+
+
+def test_a_job_with_mistakes_is_not_converted(tmp_path: Path) -> None:
+    """It would become another job."""
+    text = "apiVersion: tensorflow.org/v1alpha1\nkind: TfJob\nmetadata: {name: a}\nspec:\n  replicaSpecs: 5\n"
+    result = run("convert", write(tmp_path, text))
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"error: {tmp_path}/job.yaml:5: spec.replicaSpecs")
+    assert run("convert", write(tmp_path, "kind: Pod\napiVersion: v1\n")).stderr == "error: there are no TFJobs in it\n"
+
+
+@pytest.mark.parametrize(("command", "shown"), SHOWN.findall((ROOT / "docs" / "kubectl-tfjob.md").read_text()))
+def test_the_page_shows_what_the_plugin_prints(monkeypatch: pytest.MonkeyPatch, command: str, shown: str) -> None:
+    """Up to the dots."""
+    monkeypatch.chdir(ROOT)
+    beginning, dots, _ = shown.partition("...\n")
+    printed = run(*shlex.split(command)).output
+    assert printed.startswith(beginning) if dots else printed == beginning

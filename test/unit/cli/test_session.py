@@ -1,0 +1,332 @@
+"""Requests end with a decoded response or with one line that says what to do."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import stat
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hack.control_plane.run.pki import Authority
+from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.cli import jobs
+from tfjob_operator.cli.errors import ApiError, CliError
+from tfjob_operator.cli.kubeconfig import Access, read_access
+from tfjob_operator.cli.session import ConnectionLostError, Session
+from unit.cli.conftest import kubeconfig_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from unit.cli.conftest import Server
+
+
+def test_paths_of_jobs_are_those_of_the_operator() -> None:
+    """They are written a second time, since the operator's module takes long to import. Names are quoted."""
+    for given in ((None, ""), ("team", ""), ("team", "mnist"), ("a/b", "c d")):
+        assert jobs.path(*given) == TFJOBS.path(*given)
+
+
+def test_a_connection_is_kept_for_the_next_request(server: Server) -> None:
+    """Empty values of a query are not sent."""
+    server.answers("/a", {"x": 1})
+    with Session(Access(server.url, token="t")) as session:
+        assert session.get("/a", limit=5, labelSelector="") == {"x": 1}
+        assert session.patch("/a", {"y": 2}) == {"x": 1}
+    (_, first, headers, _), (method, _, _, body) = server.asked
+    assert first == "/a?limit=5"
+    assert headers["Authorization"] == "Bearer t"
+    assert (method, json.loads(body)) == ("PATCH", {"y": 2})
+
+
+def test_a_status_becomes_the_line_that_kubectl_prints(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scripts look for `Error from server (NotFound)`."""
+    server.answers("/a", {"kind": "Status", "message": 'tfjobs "x" not found', "reason": "NotFound"}, code=404)
+    with Session(Access(server.url)) as session, pytest.raises(ApiError) as raised:
+        session.get("/a")
+    assert (raised.value.code, raised.value.reason) == (404, "NotFound")
+    raised.value.show()
+    assert capsys.readouterr().err == 'Error from server (NotFound): tfjobs "x" not found\n'
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "says"),
+    [
+        (502, b"<html>\n<b>Bad Gateway</b>" + b"x" * 10_000, "502 Bad Gateway: <html> <b>Bad Gateway</b>xxx"),
+        (200, b"<html>", "no JSON: is it an API server?"),
+        (401, b'{"message": "Unauthorized", "reason": "Unauthorized"}', "log in again"),
+    ],
+)
+def test_what_is_no_api_server_is_told_in_one_line(server: Server, code: int, body: bytes, says: str) -> None:
+    """A proxy's page is cut, and nothing is a traceback."""
+    server.answers("/a", body, code=code)
+    with Session(Access(server.url)) as session, pytest.raises(CliError) as raised:
+        session.get("/a")
+    assert says in raised.value.message
+    assert len(raised.value.message) < 500
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    """Connection refused."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with Session(Access(f"http://127.0.0.1:{port}")) as session, pytest.raises(CliError, match="Connection refused"):
+        session.get("/")
+
+
+def test_a_watch_yields_events_until_it_ends_and_the_session_goes_on(server: Server) -> None:
+    """Also when the caller stops in the middle."""
+    server.answers("/w", b'{"a": 1}\n{"a": 2}\n')
+    server.answers("/a", {})
+    with Session(Access(server.url)) as session:
+        assert list(session.watch("/w", resourceVersion="7")) == [{"a": 1}, {"a": 2}]
+        assert next(session.watch("/w")) == {"a": 1}
+        assert session.get("/a") == {}
+    assert server.asked[0][1] == "/w?resourceVersion=7&watch=true"
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        HEAD + b'9\r\n{"a": 1}\n\r\n20\r\ncut',
+        b'HTTP/1.1 200 OK\r\n\r\n{"a": 1}\n{"a"',
+    ],
+    ids=["in a chunk", "in an event"],
+)
+def test_a_watch_that_breaks_off_says_so_after_what_came_whole(sent: bytes) -> None:
+    """The server dies in the middle of a response."""
+
+    def serve(taken: socket.socket) -> None:
+        taken.recv(4096)
+        taken.sendall(sent)
+
+    with listening(serve) as port, Session(Access(f"http://127.0.0.1:{port}")) as session:
+        events = session.watch("/w")
+        assert next(events) == {"a": 1}
+        with pytest.raises(ConnectionLostError, match="was lost"):
+            next(events)
+
+
+def test_a_watch_on_which_nothing_comes_is_given_up_in_time() -> None:
+    """Else `wait --timeout` would wait for a server that is gone for ever."""
+    done = threading.Event()
+
+    def serve(taken: socket.socket) -> None:
+        taken.recv(4096)
+        taken.sendall(HEAD)
+        done.wait(10)
+
+    with listening(serve) as port, Session(Access(f"http://127.0.0.1:{port}")) as session:
+        with pytest.raises(ConnectionLostError, match="timed out"):
+            list(session.watch("/w", silence_s=0.05))
+        done.set()
+
+
+def test_after_a_refusal_the_session_goes_on(server: Server) -> None:
+    """Also after a proxy's page that is longer than what is read of it."""
+    server.answers("/a", b"<html>" * 100_000, code=403)
+    server.answers("/b", {})
+    with Session(Access(server.url)) as session:
+        with pytest.raises(ApiError):
+            session.get("/a")
+        assert session.get("/b") == {}
+
+
+def test_tls_verifies_the_server_by_the_authority_and_the_name(tmp_path: Path) -> None:
+    """`certificate-authority-data`, `tls-server-name`, `insecure-skip-tls-verify`, and a client certificate."""
+    authority = Authority.make(tmp_path)
+    made = authority.server("server", ["127.0.0.9"])
+    client = authority.client("client", "me")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.certificate, made.key)
+    context.load_verify_locations(authority.certificate)
+    context.verify_mode = ssl.CERT_REQUIRED
+    subjects: list[Any] = []
+
+    def serve(taken: socket.socket) -> None:
+        with context.wrap_socket(taken, server_side=True) as secure:
+            subjects.append((secure.getpeercert() or {}).get("subject"))
+            secure.recv(4096)
+            secure.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    ca = authority.certificate.read_text()
+    own: dict[str, Any] = {"certificate": client.certificate.read_text(), "key": client.key.read_text()}
+    for given in ({"authority": ca, "tls_server_name": "kubernetes"}, {"verify": False}):
+        with listening(serve) as port, Session(Access(f"https://127.0.0.1:{port}", **own, **given)) as session:
+            assert session.get("/") == {}
+    assert "me" in str(subjects)
+
+    def refuse(taken: socket.socket) -> None:
+        with pytest.raises(ssl.SSLError):
+            context.wrap_socket(taken, server_side=True)
+
+    with (
+        listening(refuse) as port,
+        Session(Access(f"https://127.0.0.1:{port}", authority=ca, **own)) as session,
+        pytest.raises(CliError, match="is not who it should be"),
+    ):
+        session.get("/")
+
+
+def test_a_credential_plugin_is_run_and_its_token_sent(server: Server, tmp_path: Path) -> None:
+    """`exec` of a kubeconfig: relative to its file, with its environment and arguments."""
+    plugin = tmp_path / "login"
+    plugin.write_text(
+        f"#!{sys.executable}\nimport json, os, sys\n"
+        "asked = json.loads(os.environ['KUBERNETES_EXEC_INFO'])\n"
+        "assert asked['kind'] == 'ExecCredential'\n"
+        "token = sys.argv[1] + os.environ['WHO']\n"
+        "print(json.dumps({'apiVersion': asked['apiVersion'], 'kind': 'ExecCredential', 'status': {'token': token}}))\n"
+    )
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    entry: dict[str, Any] = {"apiVersion": "client.authentication.k8s.io/v1", "command": "./login", "args": ["a"]}
+    entry |= {"env": [{"name": "WHO", "value": "b"}]}
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(kubeconfig_of(server.url, exec=entry)))
+    server.answers("/a", {})
+    with Session(read_access(str(path))) as session:
+        session.get("/a")
+    assert server.asked[0][2]["Authorization"] == "Bearer ab"
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("./none", "can not be started: No such file or directory. Install it"),
+        ("false", "exit code 1"),
+        ("true", "printed no"),
+    ],
+)
+def test_a_credential_plugin_that_fails_is_named(tmp_path: Path, command: str, says: str) -> None:
+    """With the `installHint` of the kubeconfig if the program is missing."""
+    entry = {"apiVersion": "client.authentication.k8s.io/v1", "command": command, "installHint": "Install it"}
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(kubeconfig_of("http://127.0.0.1:1", exec=entry)))
+    with Session(read_access(str(path))) as session, pytest.raises(CliError) as raised:
+        session.get("/a")
+    assert says in raised.value.message
+
+
+def test_a_proxy_is_asked_for_a_tunnel() -> None:
+    """`proxy-url` of the kubeconfig."""
+    asked: list[bytes] = []
+
+    def serve(taken: socket.socket) -> None:
+        asked.append(taken.recv(4096))
+        taken.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        asked.append(taken.recv(4096))
+        taken.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    with listening(serve) as port:
+        access = Access("http://api.example:8080", proxy=f"http://127.0.0.1:{port}")
+        with Session(access) as session:
+            assert session.get("/a") == {}
+    assert asked[0].startswith(b"CONNECT api.example:8080 ")
+    assert asked[1].startswith(b"GET /a ")
+
+
+@pytest.mark.parametrize(("server", "proxy"), [("ftp://a", None), ("http://a", "socks5://b"), ("nonsense", None)])
+def test_an_address_that_can_not_be_used_is_told(server: str, proxy: str | None) -> None:
+    """Before anything is sent."""
+    with Session(Access(server, proxy=proxy)) as session, pytest.raises(CliError, match="must be like"):
+        session.get("/a")
+
+
+class listening:  # noqa: N801 - used as a function
+    """A local port on which one connection is served, by `serve` in a thread."""
+
+    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
+        self._serve = serve
+
+    def __enter__(self) -> int:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+        port: int = self._socket.getsockname()[1]
+        return port
+
+    def __exit__(self, *exc: object) -> None:
+        self._thread.join(10)
+        self._socket.close()
+
+    def _work(self) -> None:
+        taken, _ = self._socket.accept()
+        with taken:
+            self._serve(taken)
+
+
+def test_credentials_that_became_too_old_are_renewed_once_for_all_connections(server: Server, tmp_path: Path) -> None:
+    """Tokens of cloud providers expire within minutes, and a watch or a log goes on for hours."""
+    plugin, runs = tmp_path / "login", tmp_path / "runs"
+    plugin.write_text(
+        f"#!{sys.executable}\nimport json, pathlib\n"
+        f"runs = pathlib.Path({str(runs)!r})\n"
+        "runs.write_text((runs.read_text() if runs.exists() else '') + 'x')\n"
+        "about = {'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential'}\n"
+        "print(json.dumps(about | {'status': {'token': runs.read_text()}}))\n"
+    )
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    entry = {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin), "interactiveMode": "Never"}
+    with Session(Access(server.url, command=entry)) as one, one.another() as two:
+        server.responses["/a"] = [(200, b"1"), (401, b"{}"), (200, b"2"), (200, b"3"), (401, b"{}")]
+        assert [one.get("/a"), one.get("/a"), two.get("/a")] == [1, 2, 3]
+        with pytest.raises(ApiError, match="log in again"):
+            two.get("/a")
+    assert runs.read_text() == "xxx"
+    assert [headers["Authorization"] for _, _, headers, _ in server.asked] == [
+        f"Bearer {token}" for token in ("x", "x", "xx", "xx", "xx", "xxx")
+    ]
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_made_anew() -> None:
+    """There may be minutes between two requests of a command. A request that changes something is not sent again."""
+
+    def serve(listening: socket.socket) -> None:
+        for _ in range(3):
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=[listening])
+        thread.start()
+        with Session(Access(f"http://127.0.0.1:{listening.getsockname()[1]}")) as session:
+            assert [session.get("/a"), session.get("/a"), session.get("/a")] == [{}, {}, {}]
+            thread.join()
+            with pytest.raises(CliError, match="no connection"):
+                session.patch("/a", {})
+
+
+def test_a_stream_that_breaks_off_is_told_from_one_that_ends(server: Server) -> None:
+    """Only the first is requested again."""
+    server.answers("/log", b"a\nb\n")
+    with Session(Access(server.url)) as session:
+        assert b"".join(session.stream("/log", follow="true")) == b"a\nb\n"
+
+    def serve(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(65_536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n5\r\ntw")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=[listening])
+        thread.start()
+        found: list[bytes] = []
+        with (
+            Session(Access(f"http://127.0.0.1:{listening.getsockname()[1]}")) as session,
+            pytest.raises(ConnectionLostError),
+        ):
+            found.extend(session.stream("/log"))
+        thread.join()

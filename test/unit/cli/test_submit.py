@@ -1,0 +1,172 @@
+"""`submit`: a job of flags, checked before it is sent."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from unit.cli.conftest import job, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from unit.cli.conftest import Server
+
+JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
+
+
+def shown(*arguments: str) -> Any:
+    """The job that the flags make, without a cluster."""
+    result = run("submit", "mnist", "--image=train:1", "--dry-run=client", "-o", "yaml", *arguments)
+    assert result.exit_code == 0, result.output
+    return yaml.safe_load(result.stdout)
+
+
+def replicas(body: Any) -> dict[str, int]:
+    return {kind: each["replicas"] for kind, each in body["spec"]["tfReplicaSpecs"].items()}
+
+
+def test_an_image_is_enough() -> None:
+    """One worker, with the command of the image; a chief alone needs no worker."""
+    assert shown() == {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "TFJob",
+        "metadata": {"name": "mnist"},
+        "spec": {
+            "tfReplicaSpecs": {
+                "Worker": {
+                    "replicas": 1,
+                    "template": {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}},
+                }
+            }
+        },
+    }
+    assert replicas(shown("--chief")) == {"Chief": 1}
+    assert replicas(shown("--chief", "--workers=4", "--ps=2", "--evaluator")) == {
+        "Chief": 1,
+        "PS": 2,
+        "Worker": 4,
+        "Evaluator": 1,
+    }
+
+
+def test_every_flag_has_its_field() -> None:
+    """Flags of the job's policy, of its pods, and the command behind `--`, whose own flags are left to it."""
+    body = shown(
+        "--cpu=2", "--memory=4Gi", "--gpu=1", "--ps=1", "--volume=data:/data:ro", "--volume=out:/out", "--env=A=b=c",
+        "--restart-policy=ExitCode", "--clean-pod-policy=None", "--ttl=7d", "--deadline=1h30m", "--backoff-limit=3",
+        "--priority-class=high", "--suspend", "-l", "team=vision,run=7", "-n", "ml", "--", "python", "train.py", "--lr", "-1",
+    )  # fmt: skip
+    assert body["metadata"] == {"name": "mnist", "namespace": "ml", "labels": {"team": "vision", "run": "7"}}
+    assert body["spec"]["runPolicy"] == {
+        "cleanPodPolicy": "None",
+        "ttlSecondsAfterFinished": 604_800,
+        "activeDeadlineSeconds": 5400,
+        "backoffLimit": 3,
+        "suspend": True,
+    }
+    worker, server = (body["spec"]["tfReplicaSpecs"][kind] for kind in ("Worker", "PS"))
+    assert worker["restartPolicy"] == "ExitCode"
+    pod = worker["template"]["spec"]
+    assert pod["priorityClassName"] == "high"
+    assert [each["persistentVolumeClaim"]["claimName"] for each in pod["volumes"]] == ["data", "out"]
+    (container,) = pod["containers"]
+    assert container["command"] == ["python", "train.py", "--lr", "-1"]
+    assert container["env"] == [{"name": "A", "value": "b=c"}]
+    assert container["resources"] == {
+        "requests": {"cpu": "2", "memory": "4Gi"},
+        "limits": {"memory": "4Gi", "nvidia.com/gpu": 1},
+    }
+    mounts = container["volumeMounts"]
+    assert mounts[0] == {"name": pod["volumes"][0]["name"], "mountPath": "/data", "readOnly": True}
+    assert mounts[1] == {"name": pod["volumes"][1]["name"], "mountPath": "/out"}
+    assert "nvidia.com/gpu" not in server["template"]["spec"]["containers"][0]["resources"]["limits"]
+
+
+def test_a_job_for_a_queue_waits_until_kueue_admits_it() -> None:
+    """The label names the local queue, and the job is suspended: Kueue resumes it."""
+    body = shown("--queue=gpus")
+    assert body["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "gpus"}
+    assert body["spec"]["runPolicy"] == {"suspend": True}
+
+
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [
+        ("--volume=data", "is not like claim:/path"),
+        ("--volume=data:relative", "is not like claim:/path"),
+        ("--env=A", "is not like KEY=VALUE"),
+        ("--label==x", "is not like KEY=VALUE"),
+        ("--cpu=many", "is no quantity"),
+        ("--memory=-1Gi", "is no quantity"),
+        ("--workers=-1", "is not in the range"),
+        ("--restart-policy=Sometimes", "is not one of"),
+        ("--ttl=7", "is not like 90s"),
+    ],
+)
+def test_a_flag_that_makes_no_sense_is_a_wrong_command_line(flag: str, says: str) -> None:
+    """Exit code 2, and the flag is named: the API server does not check templates, so the job would only fail later."""
+    result = run("submit", "mnist", "--image=x", "--dry-run=client", flag)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert flag.partition("=")[0] in result.stderr
+
+
+def test_what_the_operator_would_refuse_is_not_sent(server: Server, kubeconfig: Path) -> None:
+    """With the operator's message, in one line."""
+    result = run("submit", "Not_A_Name", "--image=x", f"--kubeconfig={kubeconfig}")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: nothing was sent, for the job would fail: metadata.name: ")
+    assert len(result.stderr.splitlines()) == 1
+    assert run("submit", "mnist", "--image=", f"--kubeconfig={kubeconfig}").exit_code == 1
+    assert server.asked == []
+
+
+def test_a_job_is_sent_to_the_namespace_of_the_context(server: Server, kubeconfig: Path) -> None:
+    """With --dry-run=server it is sent only to be checked."""
+    server.answers(JOBS, job())
+    result = run("submit", "mnist", "--image=x", f"--kubeconfig={kubeconfig}")
+    assert (result.exit_code, result.output) == (0, "tfjob.kubeflow.org/mnist created\n")
+    (method, path, headers, body), = server.asked  # fmt: skip
+    assert (method, path, headers["Content-Type"]) == ("POST", f"{JOBS}?fieldManager=kubectl-tfjob", "application/json")
+    assert json.loads(body)["metadata"] == {"name": "mnist", "namespace": "team"}
+    dry = run("submit", "mnist", "--image=x", "--dry-run=server", f"--kubeconfig={kubeconfig}")
+    assert dry.output == "tfjob.kubeflow.org/mnist created (server dry run)\n"
+    assert "dryRun=All" in server.asked[1][1]
+
+
+@pytest.mark.parametrize(("output", "printed"), [("name", "tfjob.kubeflow.org/mnist\n"), ("json", None)])
+def test_what_was_made_is_printed_as_it_was_asked_for(
+    server: Server, kubeconfig: Path, output: str, printed: str | None
+) -> None:
+    """The object as the server returned it."""
+    server.answers(JOBS, job())
+    result = run("submit", "mnist", "--image=x", "-o", output, f"--kubeconfig={kubeconfig}")
+    assert result.stdout == printed if printed else json.loads(result.stdout)["metadata"]["uid"] == "u1"
+
+
+def test_a_refusal_of_the_server_is_one_line(server: Server, kubeconfig: Path) -> None:
+    """As kubectl says it."""
+    refusal = {"message": 'tfjobs.kubeflow.org "mnist" already exists', "reason": "AlreadyExists"}
+    server.answers(JOBS, refusal, code=409)
+    result = run("submit", "mnist", "--image=x", f"--kubeconfig={kubeconfig}")
+    assert result.exit_code == 1
+    assert result.stderr == 'Error from server (AlreadyExists): tfjobs.kubeflow.org "mnist" already exists\n'
+
+
+def test_a_job_that_was_started_can_be_watched_at_once(server: Server, kubeconfig: Path) -> None:
+    """The exit code says how the job ended. A dry run cannot be watched."""
+    server.answers(JOBS, job())
+    server.answers(f"{JOBS}/mnist", job(conditions=("Failed",)))
+    pods = "/api/v1/namespaces/team/pods"
+    server.answers(pods, {"items": [], "metadata": {}})
+    server.answers(f"{pods}?labelSelector=training.kubeflow.org%2Fjob-name%3Dmnist&watch=true", b"")
+    server.answers(f"{JOBS}?fieldSelector=metadata.name%3Dmnist&resourceVersion=7&watch=true", b"")
+    result = run("submit", "mnist", "--image=x", "--watch", f"--kubeconfig={kubeconfig}")
+    assert result.exit_code == 1
+    first, *_, last = result.stdout.splitlines()
+    assert (first, last) == ("tfjob.kubeflow.org/mnist created", "tfjob.kubeflow.org/mnist Failed: is Failed")
+    assert run("submit", "mnist", "--image=x", "--watch", "--dry-run=client").exit_code == 2

@@ -1,0 +1,239 @@
+"""The verbs, against a server that answers as the API server does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tfjob_operator.cli import durations
+from tfjob_operator.cli.app import VERBS
+from unit.cli.conftest import job, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_mock import MockerFixture
+
+    from unit.cli.conftest import Server
+
+JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
+ALPHA: dict[str, Any] = {"replicaSpecs": []}
+
+
+def test_the_help_lists_every_verb_and_each_has_its_own() -> None:
+    """And says `kubectl tfjob`, which is what people type."""
+    shown = run("--help").output
+    for verb, text in VERBS.items():
+        assert f"{verb} " in shown
+        assert text in shown
+        own = run(verb, "-h")
+        assert own.exit_code == 0
+        assert own.output.startswith(f"Usage: kubectl tfjob {verb}")
+
+
+def test_the_help_imports_nothing_that_only_a_verb_needs() -> None:
+    """It has to appear at once."""
+    code = "import sys; from tfjob_operator.cli.app import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"yaml", "ssl", "http.client", "asyncio", "msgspec", "structlog", "kubernetes", "json"} & set(loaded)
+
+
+def test_a_verb_that_is_not_there_is_told_with_its_neighbour() -> None:
+    """Exit code 2, as for every wrong command line."""
+    result = run("suspnd")
+    assert result.exit_code == 2
+    assert "there is no verb 'suspnd'. Did you mean suspend?" in result.output
+
+
+def test_an_error_is_one_line_and_exit_code_1(kubeconfig: Path) -> None:
+    """No traceback."""
+    result = run("list", f"--kubeconfig={kubeconfig}")
+    assert result.exit_code == 1
+    assert result.output.splitlines() == [
+        "error: this cluster has no TFJobs: the operator's CRD is not installed (kubectl get crd tfjobs.kubeflow.org)"
+    ]
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    """`kubectl tfjob validate FILES | head -1`."""
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "tfjob_operator.cli", "--help"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert writer.stdout is not None
+    writer.stdout.close()
+    _, errors = writer.communicate()
+    assert "Traceback" not in errors
+
+
+def page(*names: str, following: str = "", version: str = "7") -> dict[str, Any]:
+    rows = [{"cells": [name, "Running"], "object": {"metadata": {"name": name, "namespace": "team"}}} for name in names]
+    return {
+        "columnDefinitions": [{"name": "Name"}, {"name": "State"}],
+        "metadata": {"resourceVersion": version, "continue": following},
+        "rows": rows,
+    }
+
+
+def test_list_asks_for_the_columns_of_the_server_page_by_page(server: Server, kubeconfig: Path) -> None:
+    """As kubectl does, 500 at once."""
+    server.answers(JOBS, page("a", following="more"), page("b"))
+    result = run("list", f"--kubeconfig={kubeconfig}", "-l", "team=vision")
+    assert result.output.splitlines() == ["NAME   STATE", "a      Running", "b      Running"]
+    (_, first, headers, _), (_, second, _, _) = server.asked
+    assert first == f"{JOBS}?labelSelector=team%3Dvision&limit=500"
+    assert second.endswith("&continue=more")
+    assert headers["Accept"].startswith("application/json;as=Table")
+
+
+def test_list_of_nothing_says_so_on_standard_error(server: Server, kubeconfig: Path) -> None:
+    """Standard output stays empty for scripts."""
+    server.answers(JOBS, page())
+    result = run("list", f"--kubeconfig={kubeconfig}")
+    assert (result.stdout, result.stderr) == ("", "No resources found in team namespace.\n")
+
+
+def test_list_watches_from_where_the_list_ends(server: Server, kubeconfig: Path) -> None:
+    """One line for each change; an error of the watch ends it."""
+    server.answers(JOBS, page("a"))
+    events = [{"type": "MODIFIED", "object": page("b")}, {"type": "ERROR", "object": {"message": "too old"}}]
+    lines = "".join(json.dumps(each) + "\n" for each in events).encode()
+    server.answers(f"{JOBS}?resourceVersion=7&watch=true", lines)
+    result = run("list", f"--kubeconfig={kubeconfig}", "--watch")
+    assert result.stdout.splitlines() == ["NAME   STATE", "a      Running", "b      Running"]
+    assert result.stderr == "error: the watch has ended: too old\n"
+
+
+@pytest.mark.parametrize(("verb", "told"), [("suspend", True), ("resume", False)])
+def test_suspend_and_resume_patch_one_field(server: Server, kubeconfig: Path, verb: str, told: bool) -> None:
+    """And say what was done; a job that is so already is left alone."""
+    spec = {"runPolicy": {"suspend": not told}, "tfReplicaSpecs": {}}
+    server.answers(f"{JOBS}/mnist", job(spec=spec))
+    server.answers(f"{JOBS}/other", job("other", spec={"runPolicy": {"suspend": told}}))
+    result = run(verb, f"--kubeconfig={kubeconfig}", "mnist", "other")
+    assert result.exit_code == 0
+    patches = [json.loads(body) for method, _, _, body in server.asked if method == "PATCH"]
+    assert patches == [{"spec": {"runPolicy": {"suspend": told}}}]
+    assert result.output.splitlines()[0] == f"tfjob.kubeflow.org/mnist {'suspended' if told else 'resumed'}"
+
+
+def test_of_several_jobs_each_is_tried_and_one_failure_is_exit_code_1(server: Server, kubeconfig: Path) -> None:
+    """A job that has ended, one of the alpha dialect, one that is not there."""
+    server.answers(f"{JOBS}/done", job("done", conditions=("Succeeded",)))
+    server.answers(f"{JOBS}/alpha", job("alpha", spec=ALPHA))
+    server.answers(f"{JOBS}/mnist", job())
+    missing = {"message": 'tfjobs.kubeflow.org "gone" not found', "reason": "NotFound"}
+    server.answers(f"{JOBS}/gone", missing, code=404)
+    result = run("suspend", f"--kubeconfig={kubeconfig}", "done", "alpha", "gone", "mnist")
+    assert result.exit_code == 1
+    assert result.stdout == "tfjob.kubeflow.org/mnist suspended\n"
+    assert result.stderr.splitlines() == [
+        "error: done has ended: Succeeded",
+        "error: alpha is a job of the alpha dialect, which has no suspend",
+        'Error from server (NotFound): tfjobs.kubeflow.org "gone" not found',
+    ]
+
+
+def test_scale_keeps_the_letter_case_of_the_job(server: Server, kubeconfig: Path) -> None:
+    """`WORKER` in the job stays `WORKER`: a second entry would be a mistake."""
+    server.answers(f"{JOBS}/mnist", job(spec={"tfReplicaSpecs": {"WORKER": {}, "PS": {}}}))
+    result = run("scale", f"--kubeconfig={kubeconfig}", "mnist", "worker=4", "ps=2")
+    assert result.output == "tfjob.kubeflow.org/mnist scaled\n"
+    assert json.loads(server.asked[1][3]) == {
+        "spec": {"tfReplicaSpecs": {"WORKER": {"replicas": 4}, "PS": {"replicas": 2}}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("sizes", "code", "says"),
+    [
+        (["worker"], 2, "'worker' is not like worker=4"),
+        (["worker=-1"], 2, "is not like worker=4"),
+        (["chief=1"], 1, "mnist has no replicas of type chief: it has Worker"),
+    ],
+)
+def test_scale_refuses_what_makes_no_sense(
+    server: Server, kubeconfig: Path, sizes: list[str], code: int, says: str
+) -> None:
+    """And changes nothing."""
+    server.answers(f"{JOBS}/mnist", job())
+    result = run("scale", f"--kubeconfig={kubeconfig}", "mnist", *sizes)
+    assert result.exit_code == code
+    assert says in result.output
+    assert all(method == "GET" for method, *_ in server.asked)
+
+
+@pytest.mark.parametrize(("condition", "code"), [("Succeeded", 0), ("Failed", 1)])
+def test_wait_exits_as_the_job_ends(server: Server, kubeconfig: Path, condition: str, code: int) -> None:
+    """Its end comes in the watch, after a read that showed it running."""
+    server.answers(f"{JOBS}/mnist", job(conditions=("Running",)))
+    event = {"type": "MODIFIED", "object": job(conditions=("Running", condition))}
+    server.answers(JOBS, json.dumps(event).encode() + b"\n")
+    result = run("wait", f"--kubeconfig={kubeconfig}", "mnist")
+    assert result.exit_code == code
+    assert result.output == f"tfjob.kubeflow.org/mnist {condition}: is {condition}\n"
+    assert "fieldSelector=metadata.name%3Dmnist&resourceVersion=7" in server.asked[1][1]
+
+
+def test_wait_tells_a_job_that_was_deleted_from_its_namesake(
+    server: Server, kubeconfig: Path, mocker: MockerFixture
+) -> None:
+    """Exit code 3: seen in the watch, or afterwards by another UID."""
+    mocker.patch("time.sleep")
+    server.answers(f"{JOBS}/mnist", job())
+    server.answers(JOBS, json.dumps({"type": "DELETED", "object": job()}).encode() + b"\n")
+    assert run("wait", f"--kubeconfig={kubeconfig}", "mnist").exit_code == 3
+    server.answers(f"{JOBS}/mnist", job(), job(uid="u2"))
+    server.answers(JOBS, b"")
+    assert run("wait", f"--kubeconfig={kubeconfig}", "mnist").exit_code == 3
+
+
+def test_wait_reads_again_when_a_watch_ends_and_gives_up_in_time(
+    server: Server, kubeconfig: Path, mocker: MockerFixture
+) -> None:
+    """Exit code 124, as `timeout` of coreutils."""
+    mocker.patch("time.sleep")
+    mocker.patch("time.monotonic", side_effect=[0.0, *(float(second // 3) for second in range(300))])
+    server.answers(f"{JOBS}/mnist", job())
+    server.answers(JOBS, json.dumps({"type": "ERROR", "object": {}}).encode() + b"\n")
+    result = run("wait", f"--kubeconfig={kubeconfig}", "mnist", "--timeout=10s")
+    assert result.exit_code == 124
+    assert result.stderr == "tfjob.kubeflow.org/mnist has not ended in time\n"
+    assert len([path for _, path, *_ in server.asked if path.endswith("/mnist")]) > 1
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("90s", 90.0), ("1h30m", 5400.0), ("7d", 604_800.0)])
+def test_times_are_written_as_for_kubectl(given: str, seconds: float) -> None:
+    """A unit is needed."""
+    assert durations.seconds(None, None, given) == seconds  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", ["90", "", "1.5h", "5m ", "-1s"])
+def test_other_times_are_a_wrong_command_line(given: str) -> None:
+    """Exit code 2."""
+    assert run("wait", "mnist", f"--timeout={given}").exit_code == 2
+
+
+def test_version_says_what_is_there(server: Server, kubeconfig: Path) -> None:
+    """The versions of plugin, cluster, APIs and operator."""
+    server.answers("/version", {"gitVersion": "v1.36.3"})
+    server.answers("/apis/kubeflow.org", {"versions": [{"version": "v1"}, {"version": "v1beta2"}]})
+    template = {"spec": {"containers": [{"image": "tf-operator:1"}]}}
+    meta = {"name": "tf-operator", "namespace": "kubeflow"}
+    deployment = {"metadata": meta, "spec": {"template": template}, "status": {"readyReplicas": 2}}
+    server.answers("/apis/apps/v1/deployments", {"items": [deployment]})
+    lines = run("version", f"--kubeconfig={kubeconfig}").output.splitlines()
+    assert [line[15:] for line in lines[1:]] == [
+        "v1.36.3",
+        "v1, v1beta2",
+        "tf-operator:1 (kubeflow/tf-operator, 2 ready)",
+    ]
+    server.answers("/apis/apps/v1/deployments", {"message": "no", "reason": "Forbidden"}, code=403)
+    assert "you may not read it" in run("version", f"--kubeconfig={kubeconfig}").output
+    assert run("version", "--client").output == lines[0] + "\n"

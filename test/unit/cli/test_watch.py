@@ -1,0 +1,235 @@
+"""`watch`: what changes is shown as it does, until the job has ended."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tfjob_operator.cli.commands import watch_
+from tfjob_operator.cli.kubeconfig import Access
+from tfjob_operator.cli.replicas import Replica
+from tfjob_operator.cli.session import Session
+from tfjob_operator.cli.terminal import Terminal
+from tfjob_operator.cli.training.values import Progress
+from tfjob_operator.cli.watching.live import Live, Seen
+from tfjob_operator.cli.watching.show import Printer, Screen, progress_line
+from unit.cli.conftest import job, kubeconfig_of, run
+from unit.cli.kubelet import Cluster, FakePod, Run, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from click.testing import Result
+
+    from unit.cli.conftest import Server
+
+JOBS = "/apis/kubeflow.org/v1/namespaces/team/tfjobs"
+PODS = "/api/v1/namespaces/team/pods"
+NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """A job with two workers, of which one runs."""
+    made = Cluster()
+    made.pod("mnist-worker-0")
+    return made
+
+
+@contextmanager
+def watching(cluster: Cluster, folder: Path, then: Callable[[], None]) -> Iterator[Result]:
+    """Watch the job while `then` is done in a thread; yield what was printed."""
+    with serving(cluster) as url:
+        path = folder / "kubeconfig"
+        path.write_text(json.dumps(kubeconfig_of(url)))
+        other = Thread(target=then)
+        other.start()
+        result = run("watch", "mnist", f"--kubeconfig={path}")
+        other.join()
+        yield result
+
+
+def test_changes_are_lines_until_the_job_has_ended(cluster: Cluster, tmp_path: Path) -> None:
+    """The last one is that of `wait`, and so is the exit code."""
+
+    def life() -> None:
+        cluster.wait_for_stream("mnist-worker-0")
+        cluster.pod("mnist-worker-1")
+        cluster.exit("mnist-worker-1", 1, phase="Failed")
+        cluster.end_job()
+
+    with watching(cluster, tmp_path, life) as result:
+        pass
+    lines = [line.partition("  ")[2] for line in result.stdout.splitlines()]
+    assert result.exit_code == 0
+    assert "worker-1 Failed, exit 1" in lines
+    assert "mnist Succeeded: is Succeeded" in lines
+    assert result.stdout.splitlines()[-1] == "tfjob.kubeflow.org/mnist Succeeded: is Succeeded"
+
+
+@pytest.mark.parametrize(("condition", "code"), [("Succeeded", 0), ("Failed", 1)])
+def test_the_exit_code_says_how_the_job_ended(cluster: Cluster, tmp_path: Path, condition: str, code: int) -> None:
+    """Also of a job that had ended before."""
+    cluster.end_job(condition)
+    with watching(cluster, tmp_path, lambda: None) as result:
+        assert (result.exit_code, result.stdout.splitlines()[-1]) == (
+            code,
+            f"tfjob.kubeflow.org/mnist {condition}: is {condition}",
+        )
+
+
+def test_a_job_that_is_deleted_ends_it(cluster: Cluster, tmp_path: Path) -> None:
+    """Exit code 3."""
+
+    def life() -> None:
+        cluster.wait_for_stream("mnist-worker-0")
+        cluster.delete_job()
+
+    with watching(cluster, tmp_path, life) as result:
+        assert (result.exit_code, result.stderr) == (3, "tfjob.kubeflow.org/mnist was deleted\n")
+
+
+def test_a_job_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    """As for every verb."""
+    nothing = Cluster()
+    nothing.job = None
+    with watching(nothing, tmp_path, lambda: None) as result:
+        assert (result.exit_code, result.output) == (1, "Error from server (NotFound): not found\n")
+
+
+def test_who_may_not_read_logs_sees_all_the_rest(cluster: Cluster, tmp_path: Path) -> None:
+    """Only the bar of the training is missing."""
+    cluster.refusals = [(403, "forbidden")]
+
+    def life() -> None:
+        cluster.wait_for_stream("mnist-worker-0")
+        cluster.end_job()
+
+    with watching(cluster, tmp_path, life) as result:
+        assert (result.exit_code, result.stderr) == (0, "")
+
+
+def seen(count: int = 1, step: int = 450, total: int | None = 1000) -> Seen:
+    pods = [FakePod(f"mnist-worker-{index}", str(index), [Run()], "Running").body() for index in range(count)]
+    replicas = [Replica("worker", index, pod) for index, pod in enumerate(pods)]
+    numbers = {"loss": 0.41234, "step_time": 0.1, "evil\x1b[2J": 1.0}
+    spec = {"tfReplicaSpecs": {"Worker": {"replicas": count}}}
+    return Seen(
+        job(conditions=("Running",), spec=spec),
+        replicas=replicas,
+        progress=Progress(step, total),
+        numbers=numbers,
+        source="worker-0",
+    )
+
+
+def test_the_log_of_the_replica_that_decides_tells_how_far_the_training_is(cluster: Cluster) -> None:
+    """It is read as it is written, and that of a new pod from its beginning."""
+    with live_view(cluster) as live:
+        cluster.wait_for_stream("mnist-worker-0")
+        cluster.write("mnist-worker-0", "Step 100/1000 loss=0.5", "Step 200/1000 loss=0.25")
+        until(lambda: live.wait(0.05).progress == Progress(200, 1000))
+        assert live.wait(0).numbers == {"loss": 0.25}
+        cluster.pod("mnist-worker-0", "another")
+        cluster.wait_for_stream("mnist-worker-0", 2)
+        cluster.write("mnist-worker-0", "Step 5/1000 loss=0.5")
+        until(lambda: live.wait(0.05).progress == Progress(5, 1000))
+
+
+def test_a_change_of_a_pod_is_seen(cluster: Cluster) -> None:
+    """A pod that is new, and one that is gone."""
+    with live_view(cluster) as live:
+        until(lambda: names(live) == ["worker-0"])
+        cluster.pod("mnist-worker-1")
+        until(lambda: names(live) == ["worker-0", "worker-1"])
+        cluster.delete("mnist-worker-0")
+        until(lambda: names(live) == ["worker-1"])
+
+
+@contextmanager
+def live_view(cluster: Cluster) -> Iterator[Live]:
+    """The job as it changes."""
+    with (
+        serving(cluster) as url,
+        Session(Access(url, namespace="team")) as session,
+        Live(session, "mnist", time.monotonic) as live,
+    ):
+        yield live
+
+
+def test_pods_are_read_again_when_their_watch_has_ended(server: Server) -> None:
+    """Such as by an ERROR event, since its version is too old."""
+    one, two = (FakePod(f"mnist-worker-{index}", str(index), [Run()], "Running").body() for index in (0, 1))
+    meta = {"resourceVersion": "9"}
+    server.answers(f"{JOBS}/mnist", job())
+    server.answers(JOBS, b"")
+    listed = f"{PODS}?labelSelector=training.kubeflow.org%2Fjob-name%3Dmnist"
+    server.answers(f"{listed}&limit=500", {"items": [one], "metadata": meta}, {"items": [one, two], "metadata": meta})
+    error = {"type": "ERROR", "object": {"message": "too old resource version"}}
+    server.answers(f"{listed}&resourceVersion=9&watch=true", json.dumps(error).encode() + b"\n")
+    with Session(Access(server.url, namespace="team")) as session, Live(session, "mnist", time.monotonic) as live:
+        until(lambda: names(live) == ["worker-0", "worker-1"])
+
+
+def names(live: Live) -> list[str]:
+    return [each.name for each in live.wait(0.05).replicas or ()]
+
+
+def until(ready: Callable[[], bool]) -> None:
+    """Check again and again, each time waiting for a change."""
+    assert any(ready() for _ in range(400))
+
+
+def test_progress_is_a_bar_with_the_last_numbers() -> None:
+    """Without a total, or without room, there is no bar. Names are cleaned."""
+    line = progress_line(seen(), 100)
+    assert line == f"worker-0: step 450 of 1000 {'#' * 14}{'.' * 16} 45%  loss 0.4123  evil\\x1b[2J 1"
+    assert progress_line(seen(), 65).startswith("worker-0: step 450 of 1000 ##")
+    assert len(progress_line(seen(), 65)) == 65
+    assert progress_line(seen(), 40).startswith("worker-0: step 450 of 1000 45%  loss")
+    assert progress_line(seen(total=None), 100).startswith("worker-0: step 450  loss")
+    assert progress_line(Seen(), 100) == ""
+
+
+def test_it_is_drawn_in_the_same_place_and_never_beyond_the_window(capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines without room are counted; the last time all are drawn, and stay."""
+    screen = Screen(lambda: Terminal(is_terminal=True, width=60, height=8, colour=False, unicode=False))
+    screen.show(Seen(), NOW)
+    assert capsys.readouterr().out == ""
+    screen.show(seen(20), NOW)
+    first = capsys.readouterr().out
+    assert first.count("\n") == 7
+    assert "... 20 more lines" in first
+    assert "  worker-0: step 450 of 1000 45%" in first
+    screen.show(seen(20), NOW, last=True)
+    second = capsys.readouterr().out
+    assert second.startswith("\x1b[7F")
+    assert second.count("\n") > 20
+    assert max(len(line.removesuffix("\x1b[K")) for line in second.splitlines()[1:]) <= 60
+
+
+def test_only_what_changed_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same once more prints nothing."""
+    printer = Printer()
+
+    def printed(what: Seen) -> list[str]:
+        printer.show(what, NOW)
+        return [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
+
+    first = printed(seen())
+    assert first[:2] == ["mnist Running: is Running", "worker-0 Running"]
+    assert first[2].startswith("worker-0: step 450 of 1000 45%")
+    assert printed(seen()) == []
+    assert printed(seen(2)) == ["worker-1 Running"]
+
+
+def test_ages_are_drawn_anew_though_nothing_changes() -> None:
+    """At least once a second."""
+    assert 0 < watch_.AGES_S <= 1

@@ -1,0 +1,148 @@
+"""Timelines as text: bars that stand below their times, and the list of what happened."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfjob_operator.cli.timelines.render import ASCII, Frame, render
+from tfjob_operator.cli.timelines.values import (
+    Ending,
+    Happening,
+    Interval,
+    Life,
+    Replica,
+    ReplicaName,
+    Span,
+    State,
+    Timeline,
+)
+from unit.cli.conftest import job, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from unit.cli.conftest import Server
+
+START = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+
+
+def at(second: float) -> datetime:
+    return START + timedelta(seconds=second)
+
+
+def drawn(timeline: Timeline, width: int = 60, now: float = 100) -> list[str]:
+    return render(timeline, "mnist", Frame(at(now), UTC, width, ASCII), lambda text, _: text)
+
+
+WORKER = Replica(
+    ReplicaName("Worker", 0),
+    (
+        Life(
+            "mnist-worker-0",
+            start=at(0),
+            end=at(50),
+            intervals=(Interval(State.WAITING, at(0), at(10)), Interval(State.RUNNING, at(10), at(50))),
+            ending=Ending.FAILED,
+            exit_code=137,
+        ),
+        Life("mnist-worker-0", start=at(60), intervals=(Interval(State.RUNNING, at(60)),), restarts=1),
+    ),
+)
+
+
+def test_a_bar_shows_what_a_replica_did_when() -> None:
+    """All pods of a replica are in one row, and the gap between them is a gap."""
+    whole = Timeline(start=at(0), replicas=(WORKER,), suspensions=(Span(at(50), at(60)),))
+    assert drawn(whole) == [
+        "mnist: 12:00:00, and goes on (100 s, UTC)",
+        "",
+        "          12:00:00      12:00:28      12:00:56      12:01:24",
+        "worker-0  .....####################     ####################",
+        "suspended                          =====",
+        "",
+        ". waiting  # running",
+    ]
+
+
+def test_a_wide_terminal_has_room_for_how_it_ended() -> None:
+    """With the number of times that it was made anew or restarted."""
+    bar = next(line for line in drawn(Timeline(start=at(0), replicas=(WORKER,)), 100) if line.startswith("worker-0"))
+    assert bar.endswith("# 2x again")
+    ended = Replica(WORKER.name, WORKER.lives[:1])
+    assert drawn(Timeline(start=at(0), end=at(50), replicas=(ended,)), 100)[3].endswith("# exit 137")
+
+
+def test_what_is_shorter_than_a_column_is_drawn_all_the_same() -> None:
+    """One second in a day, also at its very end."""
+    blinks = (Interval(State.RUNNING, at(0), at(1)), Interval(State.RESTARTING, at(86_399), at(86_400)))
+    life = Life("p", start=at(0), end=at(86_400), intervals=blinks, ending=Ending.DELETED)
+    (bar,) = [
+        line
+        for line in drawn(Timeline(start=at(0), replicas=(Replica(ReplicaName("PS", 0), (life,)),)), now=86_400)
+        if line.startswith("ps-0")
+    ]
+    assert bar.count("#") == 1
+    assert bar.endswith("~")
+
+
+def test_what_happened_is_listed_with_times_and_without_control_characters() -> None:
+    """Wrapped, and cut after some lines; in a timeline of more than a day with the date."""
+    happened = (
+        Happening(at(3), "mnist-worker-0", "BackOff", "Back-off\x1b[2J " + "word " * 200, is_warning=True, times=7),
+    )
+    lines = drawn(Timeline(start=at(0), happenings=happened))
+    (first, *rest) = lines[4:]
+    assert first == "12:00:03  mnist-worker-0  BackOff (7 times): Back-off\\x1b[2J"
+    assert len(rest) == 3
+    assert drawn(Timeline(start=at(-2 * 86_400), happenings=happened))[0].startswith("mnist: 11-20 12:00, and")
+
+
+def test_a_job_of_which_nothing_is_known_yet_has_an_empty_timeline() -> None:
+    """No status, no pods, no events."""
+    assert drawn(Timeline())[0] == "mnist: 12:01:40, and goes on (1 s, UTC)"
+
+
+INTERVALS = st.lists(
+    st.tuples(st.sampled_from(State), st.floats(-1e7, 1e7), st.one_of(st.none(), st.floats(0, 1e7))), max_size=4
+)
+
+
+@pytest.mark.parametrize("width", [1, 40, 80, 300])
+@given(INTERVALS)
+def test_no_line_is_wider_than_the_terminal(width: int, given_: list[tuple[State, float, float | None]]) -> None:
+    """Whatever the times: clocks may go wrong by months."""
+    intervals = tuple(
+        Interval(state, at(start), at(start + more) if more is not None else None) for state, start, more in given_
+    )
+    replica = Replica(ReplicaName("Evaluator", 12345), (Life("p", start=at(0), intervals=intervals),))
+    for line in drawn(Timeline(start=at(0), replicas=(replica,), holds=(Span(at(5), None),)), width):
+        assert len(line) <= max(width, 40)
+
+
+def test_timeline_goes_on_without_events_where_they_may_not_be_read(server: Server, kubeconfig: Path) -> None:
+    """And says so, on standard error."""
+    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", job(conditions=("Running",)))
+    server.answers("/api/v1/namespaces/team/pods", {"items": [], "metadata": {}})
+    refused = {"message": "events is forbidden", "reason": "Forbidden"}
+    server.answers("/api/v1/namespaces/team/events", refused, code=403)
+    result = run("timeline", "mnist", "--utc", f"--kubeconfig={kubeconfig}")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("mnist: ")
+    assert result.stderr == "you may not read events: pods that are gone are not shown\n"
+    about = {"kind": "TFJob", "name": "mnist", "uid": "u1"}
+    event = {"involvedObject": about, "reason": "Seen", "message": "hello", "lastTimestamp": "2026-11-22T12:00:00Z"}
+    of_pod = event | {"involvedObject": {"kind": "Pod", "name": "mnist-worker-0", "uid": "p"}, "reason": "Started"}
+    other = event | {"involvedObject": {"kind": "Pod", "name": "mnistic-worker-0", "uid": "q"}, "reason": "Odd"}
+    events = "/api/v1/namespaces/team/events?limit=500&fieldSelector=involvedObject."
+    server.answers(f"{events}name%3Dmnist", {"items": [event, {"message": 5}], "metadata": {}})
+    server.answers(f"{events}kind%3DPod", {"items": [of_pod], "metadata": {"continue": "more"}})
+    server.answers(f"{events}kind%3DPod&continue=more", {"items": [other], "metadata": {}})
+    told = run("timeline", "mnist", f"--kubeconfig={kubeconfig}").stdout
+    assert "mnist  Seen: hello" in told
+    assert "mnist-worker-0  Started: hello" in told
+    assert "Odd" not in told

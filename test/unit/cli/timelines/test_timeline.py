@@ -1,0 +1,341 @@
+"""The lives of replicas, from objects of which anything may be missing."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfjob_operator.cli.diagnosis import objects
+from tfjob_operator.cli.timelines.build import timeline_of
+from tfjob_operator.cli.timelines.job import job_of
+from tfjob_operator.cli.timelines.values import Ending, Life, ReplicaName, Span, Timeline
+
+START = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+
+
+def at(second: float) -> str:
+    """A time so long after the start, as API servers write it."""
+    return (START + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def time(second: float) -> datetime:
+    return START + timedelta(seconds=second)
+
+
+def pod(name: str = "mnist-worker-0", uid: str = "p1", **more: Any) -> dict[str, Any]:
+    """A pod with a node since second 5; `more` is its status."""
+    _, kind, index = name.rsplit("-", 2)
+    labels = {"training.kubeflow.org/replica-type": kind, "training.kubeflow.org/replica-index": index}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at(5)}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "uid": uid, "labels": labels, "creationTimestamp": at(0)},
+        "spec": {"nodeName": "node-1"},
+        "status": {"phase": "Running", "conditions": [scheduled], **more},
+    }
+
+
+def training(state: Any, last: Any = None, restarts: int = 0) -> list[dict[str, Any]]:
+    return [{"name": "tensorflow", "state": state, "lastState": last or {}, "restartCount": restarts}]
+
+
+def terminated(start: float, end: float, code: int = 0, reason: str = "Completed") -> dict[str, Any]:
+    ended = {"startedAt": at(start), "finishedAt": at(end), "exitCode": code, "reason": reason}
+    return {"terminated": ended}
+
+
+def running(start: float) -> dict[str, Any]:
+    return {"running": {"startedAt": at(start)}}
+
+
+def event(second: float, reason: str, message: str = "", **about: str) -> dict[str, Any]:
+    """An event, of the job unless `about` says otherwise."""
+    involved = {"kind": "TFJob", "name": "mnist", "uid": "j1", **about}
+    times = {"firstTimestamp": at(second), "lastTimestamp": at(second), "count": 1}
+    return {
+        "kind": "Event",
+        "involvedObject": involved,
+        "reason": reason,
+        "message": message,
+        "type": "Normal",
+        **times,
+    }
+
+
+def pod_event(second: float, reason: str, uid: str, name: str = "mnist-worker-0") -> dict[str, Any]:
+    return event(second, reason, name=name, uid=uid, kind="Pod")
+
+
+def job(*conditions: tuple[str, str, str, float]) -> dict[str, Any]:
+    told = [
+        {"type": kind, "status": status, "reason": reason, "message": reason, "lastTransitionTime": at(second)}
+        for kind, status, reason, second in conditions
+    ]
+    return {"metadata": {"name": "mnist", "uid": "j1", "creationTimestamp": at(0)}, "status": {"conditions": told}}
+
+
+def timeline(pods: Any = (), events: Any = (), of: Any = None) -> Timeline:
+    return timeline_of(
+        job_of(json.dumps(of or job()).encode()),
+        msgspec.convert(list(pods), list[objects.Pod], strict=False),
+        msgspec.convert(list(events), list[objects.Event], strict=False),
+    )
+
+
+def life(body: dict[str, Any], *events: dict[str, Any]) -> Life:
+    (replica,) = timeline([body], events).replicas
+    (only,) = replica.lives
+    return only
+
+
+def drawn(of: Life) -> list[tuple[str, float, float | None]]:
+    """The intervals, in seconds after the start."""
+    seconds = [(each.start - START, each.end - START if each.end is not None else None) for each in of.intervals]
+    return [
+        (each.state.value, start.total_seconds(), end.total_seconds() if end is not None else None)
+        for each, (start, end) in zip(of.intervals, seconds, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (
+            pod(containerStatuses=training(running(9))),
+            [("waiting", 0, 5), ("starting", 5, 9), ("running", 9, None)],
+        ),
+        (
+            pod(containerStatuses=training({"waiting": {"reason": "ImagePullBackOff"}})),
+            [("waiting", 0, 5), ("starting", 5, None)],
+        ),
+        (
+            pod(phase="Succeeded", containerStatuses=training(terminated(9, 60))),
+            [("waiting", 0, 5), ("starting", 5, 9), ("running", 9, 60)],
+        ),
+        (
+            pod(containerStatuses=training(running(30), terminated(9, 20, 1), restarts=1)),
+            [("waiting", 0, 5), ("starting", 5, 9), ("running", 9, 20), ("restarting", 20, 30), ("running", 30, None)],
+        ),
+        (
+            pod(
+                containerStatuses=training(
+                    {"waiting": {"reason": "CrashLoopBackOff"}}, terminated(80, 90, 1), restarts=4
+                )
+            ),
+            [("waiting", 0, 5), ("starting", 5, 80), ("running", 80, 90), ("restarting", 90, None)],
+        ),
+        (pod(phase="Pending", conditions=[], startTime=at(3)), [("waiting", 0, 3), ("starting", 3, None)]),
+    ],
+    ids=["running", "image", "succeeded", "restarted", "crash loop", "old kubelet"],
+)
+def test_a_pod_tells_what_it_did_when(body: dict[str, Any], expected: list[tuple[str, float, float | None]]) -> None:
+    """Waiting for a node, starting, running, and the run before the last restart in place."""
+    assert drawn(life(body)) == expected
+
+
+def test_a_pod_without_a_node_waits_and_says_why() -> None:
+    """With the scheduler's reason."""
+    body = pod(phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}])
+    body["spec"] = {}
+    only = life(body)
+    assert drawn(only) == [("waiting", 0, None)]
+    assert only.intervals[0].reason == "Unschedulable"
+
+
+def test_of_many_restarts_events_tell_when_the_first_run_began() -> None:
+    """From then to the last two runs it is only known that it was restarted."""
+    body = pod(containerStatuses=training(running(100), terminated(80, 90, 1), restarts=4))
+    assert drawn(life(body, pod_event(8, "Started", "p1")))[1:] == [
+        ("starting", 5, 8),
+        ("unstable", 8, 80),
+        ("running", 80, 90),
+        ("restarting", 90, 100),
+        ("running", 100, None),
+    ]
+
+
+def test_how_a_pod_ended_is_told() -> None:
+    """Its exit code and reason; an evicted pod has no exit, and its own reason and time."""
+    failed = life(pod(phase="Failed", containerStatuses=training(terminated(9, 60, 137, "OOMKilled"))))
+    assert (failed.ending, failed.exit_code, failed.reason, failed.end) == (Ending.FAILED, 137, "OOMKilled", time(60))
+    ready = {"type": "Ready", "status": "False", "lastTransitionTime": at(40)}
+    evicted = life(pod(phase="Failed", reason="Evicted", message="disk", conditions=[ready], startTime=at(5)))
+    assert (evicted.exit_code, evicted.reason, evicted.end) == (None, "Evicted", time(40))
+    assert drawn(evicted)[-1] == ("starting", 5, 40)
+
+
+def test_a_pod_that_is_being_deleted_stops_since_it_was_asked_to() -> None:
+    """Its deletionTimestamp is the end of its grace period."""
+    body = pod(containerStatuses=training(running(9)))
+    body["metadata"] |= {"deletionTimestamp": at(80), "deletionGracePeriodSeconds": 30}
+    assert drawn(life(body))[2:] == [("running", 9, 50), ("stopping", 50, None)]
+
+
+def test_events_tell_of_pods_that_are_gone() -> None:
+    """Each was deleted, or ended, before the next one of its name began; the exit code stands in an event of the job."""
+    events = [
+        pod_event(1, "Scheduled", "p1"),
+        pod_event(2, "Started", "p1"),
+        event(20, "ExitedWithCode", "Pod: team.mnist-worker-0 exited with code 130: signal"),
+        pod_event(21, "Scheduled", "p2"),
+        pod_event(22, "Started", "p2"),
+        event(40, "SuccessfulDeletePod", "Deleted pod: mnist-worker-0"),
+    ]
+    body = pod(uid="p3", containerStatuses=training(running(55)))
+    body["metadata"]["creationTimestamp"] = at(50)
+    (replica,) = timeline([body], [*events, pod_event(51, "Scheduled", "p3")]).replicas
+    first, second, third = replica.lives
+    assert replica.name == ReplicaName("Worker", 0)
+    assert (drawn(first), first.exit_code, first.is_there) == ([("starting", 1, 2), ("running", 2, 20)], 130, False)
+    assert (drawn(second), second.ending) == ([("starting", 21, 22), ("running", 22, 40)], Ending.DELETED)
+    assert third.is_there
+
+
+def test_replicas_stand_in_the_order_of_their_types_and_numbers() -> None:
+    """By the labels of any operator, or only by the pod's name; a pod that is no replica stands last."""
+    bare = {"kind": "Pod", "metadata": {"name": "mnist-ps-3"}}
+    old = {"kind": "Pod", "metadata": {"name": "x", "labels": {"job_type": "MASTER", "task_index": "0"}}}
+    odd = {"kind": "Pod", "metadata": {"name": "odd", "labels": {"replica-index": "²", "replica-type": "worker"}}}
+    named = [each.name for each in timeline([odd, pod("mnist-worker-10"), pod("mnist-worker-9"), bare, old]).replicas]
+    assert named == [("Master", 0), ("PS", 3), ("Worker", 9), ("Worker", 10), ("", -1)]
+
+
+def test_suspensions_are_known_from_the_condition_and_earlier_ones_from_events() -> None:
+    """One that goes on has no end; one whose beginning is not known is left out."""
+    events = [event(10, "TFJobSuspended", "one"), event(20, "TFJobResumed"), event(30, "TFJobSuspended", "two")]
+    on = timeline(events=events, of=job(("Suspended", "True", "TFJobSuspended", 31)))
+    assert on.suspensions == (Span(time(10), time(20), "one"), Span(time(30), None, "two"))
+    off = timeline(events=events, of=job(("Suspended", "False", "TFJobResumed", 40)))
+    assert off.suspensions[1] == Span(time(30), time(40), "two")
+    assert timeline(of=job(("Suspended", "False", "TFJobResumed", 40))).suspensions == ()
+
+
+def test_a_hold_is_known_from_its_condition_alone() -> None:
+    """A job that was invalid from the beginning failed because of that, and was never held."""
+    events = [event(10, "InvalidTFJobSpec", "spec: wrong")]
+    assert timeline(events=events, of=job(("Failed", "True", "InvalidTFJobSpec", 10))).holds == ()
+    held = timeline(events=events, of=job(("Held", "True", "InvalidTFJobSpec", 10)))
+    assert held.holds == (Span(time(10), None, "InvalidTFJobSpec"),)
+
+
+def test_what_happened_stands_in_the_order_of_time_and_once() -> None:
+    """An event about a condition is not listed beside it; events of other jobs are left out."""
+    over = ("Running", "False", "TFJobFailed", 60)
+    conditions = job(("Created", "True", "TFJobCreated", 0), over, ("Failed", "True", "TFJobFailed", 60))
+    events = [
+        event(60, "TFJobFailed"),
+        event(1, "SuccessfulCreatePod", "Created pod: mnist-worker-0"),
+        pod_event(30, "BackOff", "p1") | {"count": 7, "type": "Warning"},
+        pod_event(31, "BackOff", "p9", name="other-worker-0"),
+        event(2, "TFJobCreated", uid="another of this name"),
+    ]
+    told = timeline(events=events, of=conditions)
+    assert [(each.at, each.reason, each.is_warning, each.times) for each in told.happenings] == [
+        (time(0), "TFJobCreated", False, 1),
+        (time(1), "SuccessfulCreatePod", False, 1),
+        (time(30), "BackOff", True, 7),
+        (time(60), "TFJobFailed", True, 1),
+    ]
+    assert (told.start, told.end) == (time(0), time(60))
+
+
+MAYBE_TIMES = st.one_of(
+    st.none(), st.sampled_from([at(each) for each in (-5, 0, 3, 9, 50)]), st.just("2026-11-22T12:00:07")
+)
+
+
+def objects_of(fields: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+STATES = objects_of(
+    {
+        "running": objects_of({"startedAt": MAYBE_TIMES}),
+        "waiting": objects_of({"reason": st.just("CrashLoopBackOff")}),
+        "terminated": objects_of(
+            {"startedAt": MAYBE_TIMES, "finishedAt": MAYBE_TIMES, "exitCode": st.integers(0, 255)}
+        ),
+    }
+)
+NAMES = st.sampled_from(["mnist-worker-0", "mnist-ps-1", "odd", ""])
+CONDITIONS = st.lists(
+    objects_of({"status": st.sampled_from(["True", "False"]), "lastTransitionTime": MAYBE_TIMES}).flatmap(
+        lambda body: st.sampled_from(["PodScheduled", "Ready", "Suspended", "Held", "Failed"]).map(
+            lambda kind: {**body, "type": kind}
+        )
+    )
+)
+PODS = objects_of(
+    {
+        "metadata": objects_of(
+            {
+                "name": NAMES,
+                "uid": st.sampled_from(["p1", "p2"]),
+                "creationTimestamp": MAYBE_TIMES,
+                "deletionTimestamp": MAYBE_TIMES,
+                "deletionGracePeriodSeconds": st.integers(-5, 2**62),
+            }
+        ),
+        "spec": st.sampled_from([{}, {"nodeName": "n"}]),
+        "status": objects_of(
+            {
+                "phase": st.sampled_from(["Pending", "Running", "Failed", "Succeeded", "Odd"]),
+                "startTime": MAYBE_TIMES,
+                "conditions": CONDITIONS,
+                "containerStatuses": st.lists(
+                    objects_of({"state": STATES, "lastState": STATES, "restartCount": st.integers(-1, 9)}), max_size=2
+                ),
+            }
+        ),
+    }
+)
+EVENTS = objects_of(
+    {
+        "involvedObject": objects_of(
+            {
+                "kind": st.sampled_from(["Pod", "TFJob"]),
+                "name": st.one_of(NAMES, st.just("mnist")),
+                "uid": st.sampled_from(["p1", "p3", "j1"]),
+            }
+        ),
+        "reason": st.sampled_from(
+            ["Scheduled", "Started", "Killing", "ExitedWithCode", "TFJobSuspended", "TFJobResumed"]
+        ),
+        "message": st.sampled_from(["", "Pod: team.mnist-worker-0 exited with code 1", "Deleted pod: mnist-ps-1"]),
+        "firstTimestamp": MAYBE_TIMES,
+        "lastTimestamp": MAYBE_TIMES,
+        "eventTime": MAYBE_TIMES,
+        "count": st.integers(-1, 5),
+    }
+)
+
+
+@given(st.lists(PODS, max_size=3), st.lists(EVENTS, max_size=6), CONDITIONS, MAYBE_TIMES)
+def test_nothing_that_is_missing_or_odd_makes_it_raise(
+    pods: list[Any], events: list[Any], conditions: list[Any], completed: str | None
+) -> None:
+    """Intervals follow on each other, and only the last one of a pod that lives has no end; spans end after they begin."""
+    body = {
+        "metadata": {"name": "mnist", "uid": "j1"},
+        "status": {"conditions": conditions, "completionTime": completed},
+    }
+    told = timeline(({"kind": "Pod", **each} for each in pods), ({"kind": "Event", **each} for each in events), body)
+    for each in (life for replica in told.replicas for life in replica.lives):
+        assert all(one.end == two.start for one, two in zip(each.intervals, each.intervals[1:], strict=False))
+        assert all(one.end is not None and one.end > one.start for one in each.intervals[:-1])
+        if each.ending is not None:
+            assert all(one.end is not None for one in each.intervals)
+    for span in (*told.suspensions, *told.holds):
+        assert span.end is None or span.end >= span.start
+    assert [each.at for each in told.happenings] == sorted(each.at for each in told.happenings)
+
+
+def test_a_job_whose_status_is_unreadable_has_none() -> None:
+    """Its pods are shown all the same."""
+    assert job_of(b'{"metadata": {"name": "mnist"}, "status": {"conditions": 3}}').metadata.name == "mnist"

@@ -1,0 +1,21 @@
+"""Settings of all unit tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    import pytest
+
+settings.register_profile("project", deadline=None)  # a busy machine is not a failure
+settings.load_profile("project")
+
+FIRST: Final = ("test_never_two.py",)
+"""Modules with a test of seconds. At the end of a run it would keep one worker of pytest-xdist busy while others wait."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest; keep the order otherwise."""
+    items.sort(key=lambda item: item.path.name not in FIRST)

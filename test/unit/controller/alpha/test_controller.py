@@ -1,0 +1,414 @@
+"""Syncs of jobs in the alpha dialect, on real stores and queue, against a client that records."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from fakes.alpha import UID, batch_job, child_meta, config_map, entry, job, pod_of, service, spec
+from fakes.alpha_world import CONFIRM, KEY, ONE, STATUS, World
+from fakes.api import status_error
+from tfjob_operator.api.client.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NamespaceTerminatingError,
+    NotFoundError,
+)
+from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus, PodCondition
+from tfjob_operator.api.meta import OwnerReference
+from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
+from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, TENSORFLOW
+from tfjob_operator.api.v1alpha1.types import AlphaJob
+from tfjob_operator.controller.alpha.controller import StaleJobError
+from tfjob_operator.controller.alpha.decide.runtime_id import derived, following
+from tfjob_operator.controller.alpha.executor import NameTakenError
+from tfjob_operator.controller.jobs.children import Pod
+
+SERVED = spec(entry("MASTER"), entry("PS", 1), RuntimeId="76no")
+
+
+async def test_a_job_comes_to_life_status_first_then_services_then_jobs() -> None:
+    """The status has the RuntimeId before any child is named after it, and says `begun` before any Job is created."""
+    world = World()
+    world.put(job(SERVED))
+    assert await world.sync() == [
+        STATUS,
+        ("create", "services", "master-76no-0"),
+        ("create", "services", "ps-76no-0"),
+        ("create", "configmaps", "cm-ps-76no"),
+    ]
+    assert (world.status["phase"], world.status["runtimeId"]) == ("Creating", "76no")
+    world.observe_status()
+    assert await world.sync() == []  # what was created is expected
+    world.observe("master-76no-0", "ps-76no-0")
+    world.config_maps.put(config_map("cm-ps-76no"))
+    assert await world.sync() == [STATUS, ("create", "jobs", "master-76no-0"), ("create", "jobs", "ps-76no-0")]
+    assert (world.status["phase"], world.status["begun"]["generation"]) == ("Running", 1)
+    assert world.recorder.reasons == ["SuccessfulCreate"] * 5
+    assert ("Normal", "SuccessfulCreate", "Created job: master-76no-0") in world.recorder.events
+
+
+async def test_jobs_of_tensorflow_org_are_written_where_they_are() -> None:
+    world = World(TENSORFLOW)
+    world.put(job({"ReplicaSpecs": [entry()]}))
+    assert (await world.sync())[0] == STATUS
+
+
+async def test_an_operator_that_was_killed_anywhere_goes_on_from_what_is_there() -> None:
+    """Names are deterministic: if the cache does not show a child yet, its create fails, and the existing child is found."""
+    world = World()
+    world.put(job(SERVED))
+    await world.sync()
+    found = world.observe_status()
+    again = World()
+    again.put(found)
+    mine = {
+        "metadata": {
+            "ownerReferences": [{"uid": UID, "controller": True}],
+            "labels": {LABEL_OPERATOR_NAME: OPERATOR_NAME},
+        }
+    }
+    for resource, name in (("services", "master-76no-0"), ("services", "ps-76no-0"), ("configmaps", "cm-ps-76no")):
+        again.client.fail["create", resource, name] = status_error(AlreadyExistsError, 409)
+        again.client.objects[resource, name] = mine
+    sent = await again.sync()
+    assert sent[0] == CONFIRM
+    assert [each for each in sent if each[0] == "patch"] == []
+    assert again.recorder.events == []
+
+
+async def test_nothing_is_created_on_a_view_that_the_server_does_not_confirm() -> None:
+    """Another operator may have ended the job since, and its children may be cleaned up."""
+    world = World()
+    world.put(job(SERVED))
+    await world.sync()
+    found = world.observe_status()
+    again = World()
+    again.put(found)
+    again.client.objects["tfjobs", "example-job"] = {"metadata": {"resourceVersion": "999"}}
+    with pytest.raises(StaleJobError):
+        await again.sync()
+    assert again.client.actions == [CONFIRM]
+    again.client.fail[CONFIRM] = status_error(NotFoundError, 404)
+    with pytest.raises(StaleJobError):
+        await again.sync()
+
+
+async def test_a_status_that_loses_a_race_creates_nothing() -> None:
+    world = World()
+    world.put(job(ONE))
+    world.client.fail[STATUS] = status_error(ConflictError, 409)
+    with pytest.raises(ConflictError):
+        await world.sync()
+    assert world.client.actions == [STATUS]
+
+
+async def test_its_own_status_stands_in_for_the_cache_until_the_watch_brings_it() -> None:
+    """Otherwise each event of a child would bring a conflict."""
+    world = World()
+    world.put(job(ONE))
+    await world.sync()
+    world.observe("master-76no-0")
+    assert await world.sync() == [STATUS, ("create", "jobs", "master-76no-0")]
+    assert world.client.bodies[STATUS][0]["value"] == world.client.given_version
+
+
+def others(kind: str = "TfJob", uid: str = "other") -> dict[str, Any]:
+    """An object that somebody else controls."""
+    return {"metadata": {"ownerReferences": [{"kind": kind, "name": "theirs", "uid": uid, "controller": True}]}}
+
+
+async def test_a_runtime_id_that_another_job_has_is_replaced_before_anything_runs() -> None:
+    """It is reported once; what was created under the first RuntimeId is deleted."""
+    own = derived(UID)
+    world = World()
+    world.put(job(spec(entry(), entry("WORKER", 1))))
+    world.client.fail["create", "services", f"worker-{own}-0"] = status_error(AlreadyExistsError, 409)
+    world.client.objects["services", f"worker-{own}-0"] = others()
+    with pytest.raises(NameTakenError, match="belongs to TfJob theirs"):
+        await world.sync()
+    world.observe_status()
+    world.observe(f"master-{own}-0")
+    other = following(UID, own)
+    assert await world.sync() == [
+        STATUS,
+        ("create", "services", f"master-{other}-0"),
+        ("create", "services", f"worker-{other}-0"),
+        ("delete", "services", f"master-{own}-0"),
+    ]
+    assert world.status["runtimeId"] == other
+    assert [reason for kind, reason, _ in world.recorder.events if kind == "Warning"] == []
+    assert "RuntimeIdTaken" in world.recorder.reasons
+
+
+async def test_a_name_that_is_taken_is_reported_where_no_other_can_be_tried_and_keeps_no_other_replica_waiting() -> (
+    None
+):
+    world = World()
+    world.put(job(SERVED))
+    world.client.fail["create", "services", "master-76no-0"] = status_error(AlreadyExistsError, 409)
+    world.client.objects["services", "master-76no-0"] = others()
+    with pytest.raises(NameTakenError):
+        await world.sync()
+    assert ("create", "services", "ps-76no-0") in world.client.actions
+    assert ("create", "configmaps", "cm-ps-76no") in world.client.actions
+    warned = "Error creating: Service master-76no-0 exists already and belongs to TfJob theirs"
+    assert world.recorder.events.count(("Warning", "FailedCreate", warned)) == 1
+
+
+async def test_the_same_failure_is_reported_once_and_another_one_anew() -> None:
+    """U2: a create is tried again and again, and each event of it would be a write."""
+    world = World()
+    world.put(job(ONE))
+    for quota in ("no quota", "no quota", "less quota"):
+        world.client.fail["create", "services", "master-76no-0"] = status_error(ForbiddenError, 403, quota)
+        with pytest.raises(ForbiddenError):
+            await world.sync()
+    assert [text for _, reason, text in world.recorder.events if reason == "FailedCreate"] == [
+        "Error creating: 403 no quota",
+        "Error creating: 403 less quota",
+    ]
+
+
+async def test_children_of_an_earlier_job_of_this_name_are_waited_for_in_silence() -> None:
+    """The garbage collector is on its way."""
+    world = World()
+    world.put(job(ONE))
+    world.client.fail["create", "services", "master-76no-0"] = status_error(AlreadyExistsError, 409)
+    earlier = {"kind": "TFJob", "name": "example-job", "uid": "earlier", "controller": True}
+    world.client.objects["services", "master-76no-0"] = {"metadata": {"ownerReferences": [earlier]}}
+    with pytest.raises(NameTakenError, match="not gone yet"):
+        await world.sync()
+    assert [reason for _, reason, _ in world.recorder.events] == []
+
+
+async def test_a_child_that_lost_the_label_by_which_it_is_seen_gets_it_back() -> None:
+    world = World()
+    world.put(job(ONE))
+    world.client.fail["create", "services", "master-76no-0"] = status_error(AlreadyExistsError, 409)
+    mine = {"name": "master-76no-0", "namespace": "ns", "ownerReferences": [{"uid": UID, "controller": True}]}
+    world.client.objects["services", "master-76no-0"] = {"metadata": mine}
+    assert ("patch", "services", "master-76no-0") in await world.sync()
+
+
+async def test_a_program_that_lost_its_label_is_made_anew() -> None:
+    """The operator has no right to patch ConfigMaps, and would need it for nothing else."""
+    world = World()
+    world.put(job(SERVED))
+    world.client.fail["create", "configmaps", "cm-ps-76no"] = status_error(AlreadyExistsError, 409)
+    mine = {"name": "cm-ps-76no", "namespace": "ns", "uid": "c", "ownerReferences": [{"uid": UID, "controller": True}]}
+    world.client.objects["configmaps", "cm-ps-76no"] = {"metadata": mine}
+    with pytest.raises(NameTakenError, match="made anew"):
+        await world.sync()
+    assert world.client.bodies["delete", "configmaps", "cm-ps-76no"]["uid"] == "c"
+
+
+async def test_a_job_that_the_server_refuses_fails_with_its_words() -> None:
+    """It would be refused again."""
+    world = World()
+    world.put(job(ONE))
+    await world.sync()
+    world.observe_status()
+    world.observe("master-76no-0")
+    world.client.fail["create", "jobs", "master-76no-0"] = status_error(InvalidError, 422, "spec.template: no")
+    await world.sync()
+    assert (world.status["phase"], world.status["state"]) == ("Failed", "Failed")
+    assert world.status["reason"] == "invalid job spec: Job master-76no-0 was refused: spec.template: no"
+    world.observe_status()
+    assert await world.sync() == [("delete", "services", "master-76no-0")]
+
+
+async def test_a_webhook_that_says_no_and_a_missing_right_are_reported_and_tried_again() -> None:
+    world = World()
+    world.put(job(ONE))
+    error = status_error(InvalidError, 422, 'admission webhook "x" denied the request: no')
+    for refusal in (error, status_error(ForbiddenError, 403, "no quota")):
+        world.client.fail["create", "services", "master-76no-0"] = refusal
+        with pytest.raises((InvalidError, ForbiddenError)):
+            await world.sync()
+        assert world.recorder.reasons[-1] == "FailedCreate"
+    del world.client.fail["create", "services", "master-76no-0"]
+    assert ("create", "services", "master-76no-0") in await world.sync()
+
+
+async def test_in_a_namespace_that_is_going_the_first_refusal_is_the_last() -> None:
+    world = World()
+    world.put(job(ONE))
+    refusal = status_error(NamespaceTerminatingError, 403)
+    world.client.fail["create", "services", "master-76no-0"] = refusal
+    await world.sync()
+    world.observe_status()
+    assert await world.sync() == []
+    assert world.recorder.events == []
+
+
+async def test_the_end_is_written_and_then_what_runs_is_deleted_with_its_pods() -> None:
+    """A delete names the UID, and a Job's pods are deleted with it."""
+    world = World()
+    await world.begun()
+    worker = batch_job("WORKER", 0, runtime_id="76no", uid="w")
+    edited = cast("AlphaJob", world.jobs.indexer.get(KEY))
+    meta = msgspec.structs.replace(edited.metadata, generation=2)
+    given = msgspec.Raw(msgspec.json.encode(spec(entry(), entry("WORKER", 1), RuntimeId="76no")))
+    world.put(msgspec.structs.replace(edited, metadata=meta, spec=given))
+    world.batch_jobs.put(worker)
+    world.observe("worker-76no-0")
+    world.batch_jobs.put(batch_job("MASTER", 0, runtime_id="76no", succeeded=1))
+    assert await world.sync() == [STATUS]
+    assert (world.status["phase"], world.status["state"]) == ("CleanUp", "Succeeded")
+    assert world.recorder.reasons == ["TFJobSucceeded"]
+    world.observe_status()
+    assert await world.sync() == [("delete", "jobs", "worker-76no-0"), ("delete", "services", "worker-76no-0")]
+    options = world.client.bodies["delete", "jobs", "worker-76no-0"]
+    assert (options["uid"], options["propagation"]) == ("w", "Background")
+    world.batch_jobs.remove(worker)
+    world.services.remove(service("worker-76no-0"))
+    assert await world.sync() == [STATUS]
+    assert world.status["phase"] == "Done"
+
+
+async def test_a_delete_that_fails_is_reported_and_one_that_finds_nothing_is_done() -> None:
+    world = World()
+    world.put(job(ONE))
+    await world.sync()
+    world.observe_status()
+    world.observe("master-76no-0", "old-76no-0", "older-76no-0")
+    world.client.fail["delete", "services", "old-76no-0"] = status_error(ForbiddenError, 403)
+    world.client.fail["delete", "services", "older-76no-0"] = status_error(NotFoundError, 404)
+    with pytest.raises(ForbiddenError):
+        await world.sync()
+    assert world.recorder.reasons.count("FailedDelete") == 1
+
+
+async def test_mere_counters_wait_a_second_for_each_other() -> None:
+    world = World()
+    await world.begun()
+    chief = batch_job("MASTER", 0, runtime_id="76no")
+    world.pods.put(pod_of(chief, "Pending"))
+    assert await world.sync() == []
+    await asyncio.sleep(1.0)
+    assert await world.sync() == [STATUS]
+
+
+def not_started(reason: str, *, terminating: bool = False) -> Pod:
+    """The master's pod, not started: it is unschedulable, or its training container waits."""
+    found = pod_of(batch_job("MASTER", 0, runtime_id="76no"), "Pending", terminating=terminating)
+    if reason == "Unschedulable":
+        fields: dict[str, Any] = {"conditions": (PodCondition("PodScheduled", "False", reason, "no room"),)}
+    else:
+        state = ContainerState(waiting=ContainerStateWaiting(reason, "no such image"))
+        fields = {"container_statuses": (ContainerStatus("tensorflow", state=state),)}
+    return msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, **fields))
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("Unschedulable", "Error pod master-76no-0-00000 condition message: no room"),
+        ("ErrImagePull", "Error pod master-76no-0-00000 container tensorflow waiting message: no such image"),
+    ],
+)
+async def test_why_a_pod_does_not_start_is_told_on_its_job_once(reason: str, message: str) -> None:
+    """B34: with v1's messages. People look at their job first, and this pod belongs to the Job controller."""
+    world = World()
+    await world.begun()
+    world.pods.put(not_started(reason))
+    for _ in range(2):
+        await world.sync()
+        await asyncio.sleep(1.0)
+    assert world.recorder.events == [("Warning", reason, message)]
+
+
+async def test_why_a_pod_does_not_start_is_told_of_a_held_job_too() -> None:
+    """What runs goes on, and why a pod does not start is still worth knowing."""
+    world = World()
+    await world.begun()
+    cached = cast("AlphaJob", world.jobs.indexer.get(KEY))
+    meta = msgspec.structs.replace(cached.metadata, generation=2)
+    wrong = msgspec.Raw(msgspec.json.encode(spec(entry(), entry(), RuntimeId="76no")))
+    world.put(msgspec.structs.replace(cached, metadata=meta, spec=wrong))
+    world.pods.put(not_started("ErrImagePull"))
+    await world.sync()
+    assert world.recorder.reasons == ["InvalidTFJobSpec", "ErrImagePull"]
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [not_started("ContainerCreating"), not_started("ErrImagePull", terminating=True)],
+    ids=["is-about-to-start", "is-on-its-way-out"],
+)
+async def test_a_pod_that_needs_nobody_is_not_told_of(pod: Pod) -> None:
+    world = World()
+    await world.begun()
+    world.pods.put(pod)
+    await world.sync()
+    assert world.recorder.events == []
+
+
+async def test_a_pod_wakes_the_job_whose_job_it_belongs_to() -> None:
+    world = World()
+    await world.controller.begin()
+    chief = batch_job("MASTER", 0, runtime_id="76no")
+    world.pods.put(pod_of(chief))
+    assert len(world.queue) == 0  # its Job is not known yet, and will wake it
+    world.batch_jobs.put(chief)
+    assert await world.queue.get() == KEY
+    world.queue.done(KEY)
+    world.pods.put(pod_of(chief, "Failed", 1))
+    assert await world.queue.get() == KEY
+
+
+async def test_children_of_the_other_dialect_wake_nobody() -> None:
+    """Their owners' kinds differ in one letter."""
+    world = World(TENSORFLOW)
+    await world.controller.begin()
+    world.batch_jobs.put(batch_job("MASTER", 0, runtime_id="76no"))
+    world.observe("master-76no-0")
+    world.pods.put(pod_of(batch_job("MASTER", 0, runtime_id="76no")))
+    assert len(world.queue) == 0
+
+
+async def test_a_job_of_another_dialect_is_left_alone() -> None:
+    world = World()
+    await world.controller.begin()
+    world.put(job({"tfReplicaSpecs": {"Worker": {}}}))
+    assert len(world.queue) == 0
+    assert await world.sync() == []
+    world.put(job(ONE))
+    assert await world.queue.get() == KEY
+
+
+async def test_nothing_is_decided_before_all_caches_are_filled() -> None:
+    """A missing right, or CRD, keeps these jobs waiting, and no others."""
+    world = World()
+    world.put(job(ONE))
+    world.pods.has_synced = False
+    assert await world.sync() == []
+    world.pods.has_synced = True
+    assert await world.queue.get() == KEY  # a while later
+    assert STATUS in await world.sync()
+
+
+async def test_what_is_remembered_of_a_job_goes_with_it() -> None:
+    world = World()
+    world.put(job(ONE))
+    await world.sync()
+    cached = world.jobs.indexer.get(KEY)
+    world.jobs.remove(cached)
+    assert await world.sync() == []
+    assert world.controller._memory == {}
+    assert world.controller._executor.taken == {}
+
+
+def test_another_jobs_child_of_the_same_name_meets_no_expectation() -> None:
+    """Children are found by namespace and UID of their owner."""
+    world = World()
+    foreign = OwnerReference(kind="TFJob", name="example-job", uid="other", controller=True)
+    meta = msgspec.structs.replace(child_meta("master-76no-0"), owner_references=(foreign,))
+    world.services.put(msgspec.structs.replace(service("master-76no-0"), metadata=meta))
+    assert world.controller._caches.children_of(job(ONE)).services == []

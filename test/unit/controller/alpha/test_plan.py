@@ -1,0 +1,462 @@
+"""The plan for a job of the alpha dialect: tables of how its chief ended, and what holds for every plan."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from hypothesis import example, settings
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+
+from fakes.alpha import UID, batch_job, children, entry, good, job, pod_of, read, service, spec, template
+from fakes.virtual_loop import EPOCH
+from support.cases import for_each
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
+from tfjob_operator.api.v1.types import InvalidSpec, ReplicaStatus
+from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect, Phase, State
+from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, SetStatus
+from tfjob_operator.controller.alpha.children import Children
+from tfjob_operator.controller.alpha.decide.actions import Plan
+from tfjob_operator.controller.alpha.decide.plan import plan
+from tfjob_operator.controller.alpha.decide.reading import in_force, refused
+from tfjob_operator.controller.alpha.decide.runtime_id import derived, following
+
+THREE = spec(entry("MASTER"), entry("WORKER", 2), entry("PS", 2), RuntimeId="76no")
+"""The document's example, with one more worker."""
+NONE = Children()
+
+
+def planned(found: AlphaJob, there: Children = NONE, dialect: Dialect = KUBEFLOW, **given: Any) -> Plan:
+    """The plan for a job, by its specification as it is read."""
+    return plan(dialect, found, in_force(found, read(msgspec.json.decode(found.spec), dialect)), there, EPOCH, **given)
+
+
+def after(found: AlphaJob, decided: Plan) -> AlphaJob:
+    """The job when the plan's status is written."""
+    return found if decided.status is None else msgspec.structs.replace(found, status=decided.status)
+
+
+def begun(given: Any = THREE, dialect: Dialect = KUBEFLOW, **fields: Any) -> tuple[AlphaJob, AlphaSpec, Children]:
+    """A job whose children are all there, with their pods running."""
+    found, read_as = job(given), good(given, dialect)
+    first = after(found, planned(found, dialect=dialect))
+    there = children(read_as, first.status.runtime_id, **fields)
+    return after(first, planned(first, there, dialect)), read_as, there
+
+
+def names(keys: Any) -> list[str]:
+    """The names of replicas, or of children."""
+    return [each.name if hasattr(each, "name") else each.metadata.name for each in keys]
+
+
+def status_of(decided: Plan) -> AlphaStatus:
+    """The status of a plan that must have one."""
+    assert decided.status is not None
+    return decided.status
+
+
+ALL = ["master-76no-0", "worker-76no-0", "worker-76no-1", "ps-76no-0", "ps-76no-1"]
+
+
+def test_services_come_before_jobs_and_the_runtime_id_before_both() -> None:
+    """So it is noticed that another job has the RuntimeId while nothing runs under its names yet."""
+    found = job(THREE)
+    first = planned(found)
+    assert (status_of(first).phase, status_of(first).state) == (Phase.CREATING, State.UNKNOWN)
+    assert (status_of(first).runtime_id, status_of(first).begun) == ("76no", None)
+    assert names(first.create_services) == ALL
+    assert first.create_config_map
+    assert first.create_jobs == ()
+    second = planned(after(found, first), children(good(THREE), "76no", jobs=[], pods=[]))
+    assert (status_of(second).phase, status_of(second).state) == (Phase.RUNNING, State.RUNNING)
+    assert status_of(second).begun is not None
+    assert names(second.create_jobs) == ALL
+    assert (second.create_services, second.create_config_map, second.delete) == ((), False, ())
+
+
+def test_no_job_is_made_while_a_service_or_the_program_is_missing() -> None:
+    found = job(THREE)
+    first = after(found, planned(found))
+    whole = children(good(THREE), "76no", jobs=[], pods=[])
+    for there in (
+        Children(services=whole.services[:-1], config_maps=whole.config_maps),
+        Children(services=whole.services),
+    ):
+        decided = planned(first, there)
+        assert decided.create_jobs == ()
+        assert decided.status is None
+
+
+def test_an_idle_job_has_nothing_to_do() -> None:
+    """Once its status is written, the next plan is empty: no write, no call."""
+    running, _, there = begun()
+    assert planned(running, there) == Plan(runtime_id="76no")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.label)
+def test_the_status_has_both_forms(dialect: Dialect) -> None:
+    """kubeflow.org keeps v1's map, which typed readers of v1 decode, with the array beside it; tensorflow.org has the array."""
+    running, _, _ = begun(dialect=dialect)
+    sets = (
+        SetStatus(tf_replica_type="MASTER", state="Running", replicas_states={"Running": 1}),
+        SetStatus(tf_replica_type="WORKER", state="Running", replicas_states={"Running": 2}),
+        SetStatus(tf_replica_type="PS", state="Running", replicas_states={"Running": 2}),
+    )
+    counts = {"Master": 1, "Worker": 2, "PS": 2}
+    if dialect is TENSORFLOW:
+        assert (running.status.replica_statuses, running.status.alpha_replica_statuses) == (sets, None)
+    else:
+        assert running.status.alpha_replica_statuses == sets
+        assert running.status.replica_statuses == {name: ReplicaStatus(active=n) for name, n in counts.items()}
+    assert conditions.find(running.status.conditions or (), ConditionType.RUNNING) is not None
+
+
+RESTARTS, FAILS, SUCCEEDS = "restarts", "fails", "succeeds"
+
+
+def fate(code: int, reason: str = "") -> str:
+    """What an exit code of the chief means according to the document, as one of three constants."""
+    if code == 0:
+        return SUCCEEDS
+    return RESTARTS if code in {130, 137, 138, 143} and reason != "OOMKilled" else FAILS
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["pod ended", "restarted in place"])
+@for_each("code", range(256))
+def test_the_exit_code_of_the_chief_decides_by_the_table(code: int, in_place: bool) -> None:
+    """Under OnFailure the kubelet restarts it before the operator looks: then its last state has the exit code."""
+    running, _, there = begun()
+    chief, *others = there.jobs
+    if in_place and code != 0:
+        ended = pod_of(chief, "Running", last=code)
+    else:
+        ended = pod_of(chief, "Failed" if code else "Succeeded", code, policy="Never")
+    decided = planned(running, Children(there.jobs, there.services, there.config_maps, [ended, *map(pod_of, others)]))
+    if fate(code) == RESTARTS:
+        assert not decided.acts
+        assert decided.status is None or decided.status.state == State.RUNNING
+        return
+    ends = {SUCCEEDS: (State.SUCCEEDED, ConditionType.SUCCEEDED), FAILS: (State.FAILED, ConditionType.FAILED)}
+    state, condition = ends[fate(code)]
+    assert not decided.acts  # the end first, clean-up once it is written
+    assert status_of(decided).state == state
+    assert conditions.find(status_of(decided).conditions or (), condition) is not None
+    assert status_of(decided).completion_time is not None
+
+
+def test_a_chief_without_memory_has_failed_though_its_code_is_137() -> None:
+    running, _, there = begun(spec(RuntimeId="76no"))
+    dead = pod_of(there.jobs[0], "Running", last=137, reason="OOMKilled")
+    decided = planned(running, Children(there.jobs, there.services, (), [dead]))
+    assert status_of(decided).state == State.FAILED
+    assert "container tensorflow exited with code 137 (OOMKilled)" in status_of(decided).reason
+
+
+@pytest.mark.parametrize("code", [1, 2, 126, 127, 128, 139, 137, 255])
+@pytest.mark.parametrize("kind", ["WORKER", "PS"])
+def test_no_other_replica_fails_the_job(kind: str, code: int) -> None:
+    """They are restarted for ever, and the status of their type shows it."""
+    running, _, there = begun()
+    pods = [
+        pod_of(each, "Running", last=code if each.metadata.name.startswith(kind.lower()) else None)
+        for each in there.jobs
+    ]
+    decided = planned(running, Children(there.jobs, there.services, there.config_maps, pods))
+    assert not decided.acts
+    if decided.status is not None:
+        assert decided.status.state == State.RUNNING
+        sets = {each.tf_replica_type: each for each in decided.status.alpha_replica_statuses or ()}
+        assert sets[kind].state == State.FAILED
+
+
+def test_a_job_of_any_chief_ends_with_it_alone() -> None:
+    given = spec(
+        entry("MASTER"),
+        entry("WORKER", 2),
+        terminationPolicy={"chief": {"replicaName": "WORKER", "replicaIndex": 1}},
+        RuntimeId="76no",
+    )
+    running, _, there = begun(given)
+    for index, name in enumerate(names(there.jobs)):
+        jobs = [
+            batch_job(kind, number, runtime_id="76no", succeeded=int(place == index))
+            for place, (kind, number) in enumerate([("MASTER", 0), ("WORKER", 0), ("WORKER", 1)])
+        ]
+        decided = planned(running, Children(jobs, there.services, (), []))
+        assert (status_of(decided).state == State.SUCCEEDED) == (name == "worker-76no-1")
+
+
+def test_a_chief_that_the_cluster_took_away_or_that_is_told_to_go_has_not_failed() -> None:
+    """The exit code after that says nothing about the process; the Job controller makes another."""
+    running, _, there = begun(spec(RuntimeId="76no"))
+    chief = there.jobs[0]
+    for pod in (
+        pod_of(chief, "Failed", 1, pod_reason="Evicted"),
+        pod_of(chief, "Failed", 1, terminating=True),
+        pod_of(chief, "Succeeded", 0, terminating=True, policy="Never"),
+    ):
+        decided = planned(running, Children(there.jobs, there.services, (), [pod]))
+        assert decided.status is None or decided.status.state == State.RUNNING
+
+
+def test_a_success_that_the_job_controller_counts_is_one_whatever_its_pods_show() -> None:
+    """It will make no other pod, so nothing else could ever end the job."""
+    running, _, there = begun(spec(RuntimeId="76no"))
+    chief = batch_job("MASTER", 0, runtime_id="76no", succeeded=1)
+    gone = pod_of(chief, "Succeeded", 0, terminating=True)
+    assert status_of(planned(running, Children([chief], there.services, (), [gone]))).state == State.SUCCEEDED
+
+
+def test_any_pod_of_the_chief_fails_the_job_also_when_the_job_controller_has_made_another() -> None:
+    running, _, there = begun(spec(entry(template=template(restartPolicy="Never")), RuntimeId="76no"))
+    chief = there.jobs[0]
+    pods = [pod_of(chief, "Failed", 1, policy="Never"), pod_of(chief, "Running", number=1, policy="Never")]
+    assert status_of(planned(running, Children(there.jobs, there.services, (), pods))).state == State.FAILED
+
+
+@pytest.mark.parametrize(
+    ("policy", "gone"),
+    [
+        ("None", []),
+        (None, ["worker-76no-0", "ps-76no-0", "ps-76no-1"]),
+        ("Running", ["worker-76no-0", "ps-76no-0", "ps-76no-1"]),
+        ("All", ALL),
+    ],
+)
+def test_the_clean_up_policy_says_what_stays_after_the_end(policy: str | None, gone: list[str]) -> None:
+    """The logs of what has ended by itself stay readable, unless the policy is All. Here the chief and a worker have ended."""
+    running, _, there = begun(THREE | ({"cleanupPodPolicy": policy} if policy else {}))
+    jobs = [
+        batch_job("MASTER", 0, runtime_id="76no", succeeded=1),
+        there.jobs[1],
+        batch_job("WORKER", 1, runtime_id="76no", succeeded=1),
+        *there.jobs[3:],
+    ]
+    now = Children(jobs, there.services, there.config_maps, there.pods)
+    ended = planned(running, now)
+    assert status_of(ended).phase == (Phase.CLEAN_UP if gone else Phase.DONE)
+    cleaning = planned(after(running, ended), now)
+    programs = ["cm-ps-76no"] if gone else []
+    assert names(cleaning.delete) == [*gone, *gone, *programs]
+    done = planned(after(running, ended), Children([each for each in jobs if each.metadata.name not in gone]))
+    assert (done.status or status_of(ended)).phase == Phase.DONE
+    assert not done.acts
+
+
+def test_how_replicas_stood_when_the_job_ended_is_what_its_status_says_for_ever() -> None:
+    """The document shows a job that is Done with a worker Running."""
+    running, _, there = begun()
+    jobs = [batch_job("MASTER", 0, runtime_id="76no", succeeded=1), *there.jobs[1:]]
+    ended = after(running, planned(running, Children(jobs, there.services, there.config_maps, there.pods)))
+    done = after(ended, planned(ended, NONE))
+    assert done.status.phase == Phase.DONE
+    told = {each.tf_replica_type: each.replicas_states for each in done.status.alpha_replica_statuses or ()}
+    assert told == {"MASTER": {"Succeeded": 1}, "WORKER": {"Running": 2}, "PS": {"Running": 2}}
+
+
+def test_the_chief_that_has_just_exited_with_0_keeps_its_pod_though_its_job_does_not_know_yet() -> None:
+    """Otherwise its logs would be deleted before anybody could read them."""
+    running, _, there = begun(spec(RuntimeId="76no"))
+    pod = pod_of(there.jobs[0], "Running", 0)
+    now = Children(there.jobs, there.services, (), [pod])
+    ended = planned(running, now)
+    assert (status_of(ended).phase, planned(after(running, ended), now).delete) == (Phase.DONE, ())
+
+
+def test_an_end_is_final() -> None:
+    """Whatever is there or not, and however the job is edited."""
+    running, _, there = begun(spec(RuntimeId="76no"))
+    done = [batch_job("MASTER", 0, runtime_id="76no", succeeded=1)]
+    ended = after(running, planned(running, Children(done, there.services)))
+    edits: list[Any] = [spec(RuntimeId="76no"), spec(entry(), entry("WORKER", 5)), {}, {"tfReplicaSpecs": {}}]
+    for edit in edits:
+        again = msgspec.structs.replace(ended, spec=msgspec.Raw(msgspec.json.encode(edit)))
+        decided = planned(again, NONE)
+        assert (decided.create_jobs, decided.create_services, decided.create_config_map) == ((), (), False)
+        assert (decided.status or ended.status).state == State.SUCCEEDED
+
+
+@pytest.mark.parametrize("phase", ["Done", "Failed", "CleanUp"])
+def test_a_job_that_an_operator_of_the_time_has_ended_is_not_run_again(phase: str) -> None:
+    """Such an operator wrote no conditions."""
+    old = job(THREE, status=AlphaStatus(phase=phase, state="Succeeded"))
+    assert not planned(old).acts
+
+
+def test_a_replica_that_has_succeeded_never_runs_again() -> None:
+    running, _, there = begun()
+    jobs = [*there.jobs[:1], batch_job("WORKER", 0, runtime_id="76no", succeeded=1), *there.jobs[2:]]
+    told = after(running, planned(running, Children(jobs, there.services, there.config_maps, there.pods)))
+    without = [each for each in jobs if each.metadata.name != "worker-76no-0"]
+    assert planned(told, Children(without, there.services, there.config_maps, there.pods)).create_jobs == ()
+    lost = [each for each in jobs if each.metadata.name != "worker-76no-1"]
+    assert names(planned(told, Children(lost, there.services, there.config_maps)).create_jobs) == ["worker-76no-1"]
+
+
+def test_what_is_scaled_down_goes_and_what_is_scaled_up_comes() -> None:
+    running, _, there = begun()
+    edited = msgspec.structs.replace(
+        running,
+        spec=msgspec.Raw(msgspec.json.encode(spec(entry(), entry("WORKER", 1), entry("PS", 3), RuntimeId="76no"))),
+        metadata=msgspec.structs.replace(running.metadata, generation=2),
+    )
+    decided = planned(edited, there)
+    assert names(decided.delete) == ["worker-76no-1", "worker-76no-1"]
+    assert names(decided.create_services) == ["ps-76no-2"]
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"tfReplicaSpecs": {}}, spec(entry(), entry()), spec(entry("MASTER", 2))], ids=str
+)
+def test_a_wrong_specification_fails_a_job_that_has_not_begun_and_holds_one_that_has(given: dict[str, Any]) -> None:
+    """The phase and state of the alpha dialect show it, and so does a condition."""
+    failed = planned(job(given))
+    assert (status_of(failed).phase, status_of(failed).state) == (Phase.FAILED, State.FAILED)
+    assert status_of(failed).reason.startswith("invalid job spec: ")
+    assert [event.reason for event in failed.events] == [ConditionReason.INVALID]
+    running, _, there = begun()
+    edited = msgspec.structs.replace(
+        running,
+        spec=msgspec.Raw(msgspec.json.encode(given)),
+        metadata=msgspec.structs.replace(running.metadata, generation=2),
+    )
+    held = planned(edited, there)
+    assert not held.acts
+    assert (status_of(held).phase, status_of(held).state) == (Phase.RUNNING, State.RUNNING)
+    assert conditions.find(status_of(held).conditions or (), ConditionType.HELD) is not None
+    assert planned(after(edited, held), there).status is None
+    mended = msgspec.structs.replace(
+        after(edited, held),
+        spec=running.spec,
+        metadata=msgspec.structs.replace(running.metadata, generation=3),
+    )
+    goes_on = planned(mended, there)
+    assert [event.reason for event in goes_on.events] == [ConditionReason.MENDED]
+    held_no_more = conditions.find(status_of(goes_on).conditions or (), ConditionType.HELD)
+    assert held_no_more is not None
+    assert held_no_more.status == conditions.FALSE
+
+
+def test_a_job_that_is_refused_fails_unless_it_ran_before_it_was_edited() -> None:
+    running, read_as, there = begun()
+    words = refused(read_as, "Job master-76no-0 was refused: spec.template: no")
+    assert status_of(plan(KUBEFLOW, running, words, NONE, EPOCH)).phase == Phase.FAILED
+    edited = msgspec.structs.replace(running, metadata=msgspec.structs.replace(running.metadata, generation=2))
+    held = plan(KUBEFLOW, edited, words, there, EPOCH)
+    assert status_of(held).phase == Phase.RUNNING
+    assert isinstance(in_force(after(edited, held), read_as), InvalidSpec)  # not tried again before the next edit
+    again = msgspec.structs.replace(
+        after(edited, held), metadata=msgspec.structs.replace(running.metadata, generation=3)
+    )
+    assert in_force(again, read_as) is read_as
+
+
+def test_a_runtime_id_is_four_characters_of_the_uid_and_another_one_when_its_names_are_taken() -> None:
+    given = spec(entry(), entry("WORKER", 1))
+    found = job(given)
+    first = planned(found)
+    own = derived(UID)
+    assert len(own) == 4
+    assert set(own) <= set("0123456789abcdefghijklmnopqrstuvwxyz")
+    assert status_of(first).runtime_id == own
+    tried = after(found, first)
+    second = planned(tried, Children(services=[service(f"master-{own}-0")]), taken={f"worker-{own}-0"})
+    other = following(UID, own)
+    assert status_of(second).runtime_id == other != own
+    assert names(second.create_services) == [f"master-{other}-0", f"worker-{other}-0"]
+    assert names(second.delete) == [f"master-{own}-0"]
+    assert "worker-" in second.events[0].message
+
+
+def test_the_names_of_a_job_that_has_begun_stay_and_so_do_those_that_the_author_chose() -> None:
+    running, _, there = begun()
+    edited = msgspec.structs.replace(
+        running,
+        spec=msgspec.Raw(msgspec.json.encode(THREE | {"RuntimeId": "zzzz"})),
+        metadata=msgspec.structs.replace(running.metadata, generation=2),
+    )
+    decided = planned(edited, there, taken={"master-76no-0"})
+    assert not decided.acts
+    assert status_of(decided).runtime_id == "76no"
+    assert [event.reason for event in decided.events] == ["RuntimeIdTaken"]
+    found = job(THREE)
+    assert status_of(planned(found, taken=set(ALL))).runtime_id == "76no"
+
+
+@settings(deadline=None)
+@drawn(st.uuids())
+@example(UUID("4780c519-76f1-5e28-86ae-9f3a9da50d73"))
+def test_the_runtime_ids_of_a_job_are_many(uid: object) -> None:
+    """So one of them is free, whatever other jobs have. For the UID of the example the eleventh equals the first one."""
+    seen = [derived(str(uid))]
+    for _ in range(20):
+        seen.append(following(str(uid), seen[-1]))
+    assert len(set(seen)) >= 20
+    assert following(str(uid), "another") == derived(str(uid))
+
+
+def test_a_job_that_is_being_deleted_or_that_another_manages_is_left_alone() -> None:
+    assert planned(job(THREE, deletion_timestamp=EPOCH)) == Plan()
+    for edit in (THREE, {}):
+        assert planned(job(edit | {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}})) == Plan()
+
+
+KINDS = ["MASTER", "WORKER", "PS"]
+PODS = st.sampled_from([("Pending", None, None), ("Running", None, None), ("Running", None, 137), ("Running", None, 1),
+                        ("Succeeded", 0, None), ("Failed", 1, None), ("Failed", 143, None)])  # fmt: skip
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[dict[str, Any], Children]:
+    """A specification, and any children of it."""
+    policy = draw(st.sampled_from(["All", "Running", "None"]))
+    given = spec(entry("MASTER"), entry("WORKER", 2), entry("PS", 1), RuntimeId="76no", cleanupPodPolicy=policy)
+    whole = children(good(given), "76no")
+    jobs = [
+        batch_job(kind, index, runtime_id="76no", succeeded=draw(st.integers(0, 1)), terminating=draw(st.booleans()))
+        for kind, index in [("MASTER", 0), ("WORKER", 0), ("WORKER", 1), ("PS", 0), ("WORKER", 7)]
+        if draw(st.booleans())
+    ]
+    pods = [
+        pod_of(each, phase, code, last=last, number=number)
+        for each in jobs
+        for number, (phase, code, last) in enumerate(draw(st.lists(PODS, max_size=2)))
+    ]
+    services = [each for each in whole.services if draw(st.booleans())]
+    return given, Children(jobs, services, whole.config_maps if draw(st.booleans()) else (), pods)
+
+
+@settings(deadline=None)
+@drawn(worlds(), st.sampled_from(DIALECTS))
+def test_whatever_is_there_a_plan_keeps_its_promises(world: tuple[dict[str, Any], Children], dialect: Dialect) -> None:
+    """Nothing is created that exists; an end is written alone; the same view gives the same plan; an end is final."""
+    given, there = world
+    found = job(given)
+    decided = planned(found, there, dialect)
+    jobs, services = set(names(there.jobs)), set(names(there.services))
+    assert jobs.isdisjoint(names(decided.create_jobs))
+    assert services.isdisjoint(names(decided.create_services))
+    assert not (decided.create_jobs and (decided.create_services or decided.create_config_map))
+    gone = {each.metadata.uid for each in decided.delete}
+    assert len(gone) == len(decided.delete)
+    assert all(each.metadata.deletion_timestamp is None for each in decided.delete)
+    status = status_of(decided)
+    ended = status.state in {State.SUCCEEDED, State.FAILED}
+    if ended:
+        assert not decided.acts
+    if decided.create_jobs:
+        assert status.begun is not None
+    assert status.runtime_id == "76no"
+    later = plan(dialect, after(found, decided), good(given, dialect), there, EPOCH + timedelta(seconds=9))
+    if not ended:
+        assert later.status is None
+        assert later.acts == decided.acts
+    else:
+        assert (later.create_jobs, later.create_services) == ((), ())
+    wire = msgspec.json.encode(status.to_wire())
+    assert msgspec.json.decode(wire, type=AlphaStatus) == status

@@ -1,0 +1,112 @@
+"""Names of children, and children in another namespace that name a job as their owner.
+
+Whoever may create pods in one namespace can write any UID into them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from fakes.controller import KEY, STATUS, ControllerHarness
+from fakes.jobs import OWNER, good_spec, job, pod, replica, service
+from tfjob_operator.api.owners import index_by_owner, owner_key
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
+from tfjob_operator.api.v1.names import child_name
+from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey, Service
+from tfjob_operator.controller.tfjob.build.labels import labels_of
+
+if TYPE_CHECKING:
+    from fakes.controller import StubInformer
+
+ONE_WORKER = {"tfReplicaSpecs": {"Worker": replica(1)}}
+CHILDREN = [("create", "services", "mnist-worker-0"), ("create", "pods", "mnist-worker-0")]
+
+
+def elsewhere(child: Any) -> Any:
+    """The same child in another tenant's namespace, with the victim's UID and all of its labels."""
+    tfjob = job(ONE_WORKER)
+    labels = labels_of(tfjob.metadata, good_spec(tfjob), ReplicaKey("Worker", 0, "mnist-worker-0"))
+    meta = msgspec.structs.replace(
+        child.metadata, namespace="mallory", uid="mallory's", labels=msgspec.convert(labels, ChildLabels)
+    )
+    return msgspec.structs.replace(child, metadata=meta)
+
+
+def stores(world: ControllerHarness) -> list[tuple[StubInformer, Pod | Service, str]]:
+    """The stores of children, with a child of the job and the name of its kind."""
+    return [(world.pods, pod("Worker", 0), "pod"), (world.services, service("Worker", 0), "service")]
+
+
+def test_a_childs_name_is_made_of_job_type_and_index() -> None:
+    """Users find pods by it: ${JOBNAME}-${REPLICA-TYPE}-${INDEX}."""
+    assert child_name("mnist", c.PS, 3) == "mnist-ps-3"
+
+
+def test_a_child_is_found_under_the_owner_of_its_own_namespace() -> None:
+    """D2: a controller reference has no namespace; it is resolved in the child's."""
+    assert index_by_owner(pod("Worker", 0)) == (owner_key(job().metadata),) == (OWNER,)
+    assert index_by_owner(elsewhere(pod("Worker", 0))) == ("mallory/job-uid",)
+
+
+async def test_children_in_another_namespace_stand_for_none_of_the_jobs_own() -> None:
+    """D2: the job gets its own pod and service, and counts nothing else."""
+    world = ControllerHarness()
+    world.jobs.put(job(ONE_WORKER))
+    for store, child, _ in stores(world):
+        store.put(elsewhere(child))
+    await world.sync()
+    assert world.taken() == [STATUS, *CHILDREN]
+    assert world.client.bodies[STATUS][1]["value"]["replicaStatuses"]["Worker"]["active"] == 0
+
+
+@pytest.mark.parametrize(("phase", "code"), [("Failed", 1), ("Succeeded", 0)])
+async def test_what_becomes_of_a_pod_in_another_namespace_does_not_end_the_job(phase: str, code: int) -> None:
+    """D2: neither its failure nor its success is the job's."""
+    world = ControllerHarness()
+    world.jobs.put(job(ONE_WORKER))
+    world.pods.put(pod("Worker", 0))
+    world.pods.put(elsewhere(pod("Worker", 0, phase, code)))
+    await world.sync()
+    status = world.client.bodies[STATUS][1]["value"]
+    assert [each["type"] for each in status["conditions"]] == [ConditionType.CREATED, ConditionType.RUNNING]
+    assert status["replicaStatuses"]["Worker"] == {"active": 1, "succeeded": 0, "failed": 0}
+
+
+async def test_nothing_is_deleted_in_another_namespace() -> None:
+    """D2: a suspended job takes down its own pods and services, and sends no request elsewhere."""
+    world = ControllerHarness()
+    world.jobs.put(job(ONE_WORKER | {"runPolicy": {"suspend": True}}))
+    for store, child, _ in stores(world):
+        store.put(elsewhere(child))
+    await world.sync()
+    assert world.taken() == [STATUS]
+
+
+async def test_a_child_in_another_namespace_meets_no_expectation() -> None:
+    """D2, EX-06: neither of a creation nor of a deletion."""
+    for number in range(2):
+        world = ControllerHarness()
+        store, child, kind = stores(world)[number]
+        foreign = elsewhere(child)
+        world.expectations.expect_creations(OWNER, kind, [child.metadata.name])
+        world.expectations.expect_deletions(OWNER, kind, [foreign.metadata.uid])
+        store.put(foreign)
+        store.remove(foreign)
+        world.expectations.deletion_observed(OWNER, kind, foreign.metadata.uid)
+        assert not world.expectations.satisfied(OWNER)
+        store.put(child)
+        assert world.expectations.satisfied(OWNER)
+
+
+async def test_a_child_wakes_only_a_job_of_its_own_namespace() -> None:
+    """D2: what others do elsewhere costs the job no sync."""
+    world = ControllerHarness()
+    world.pods.put(elsewhere(pod("Worker", 0)))
+    assert await world.queue.get() == "mallory/mnist"
+    assert len(world.queue) == 0
+    world.pods.put(pod("Worker", 0))
+    assert await world.queue.get() == KEY

@@ -1,0 +1,125 @@
+"""TensorBoards of the alpha dialect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfjob_operator.api.meta import ObjectMeta
+from tfjob_operator.api.v1.tensorboard import ServiceType
+from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW, Dialect
+from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaStatus
+from tfjob_operator.controller.tensorboard import wish
+from tfjob_operator.controller.tensorboard.dialects import TFJOB, alpha_dialect
+from tfjob_operator.controller.tensorboard.wish import LeftAlone, Wish
+
+REPLICAS = [{"template": {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}}]
+AZURE = {
+    "logDir": "/tmp/tensorflow/training_summaries",
+    "serviceType": "LoadBalancer",
+    "volumes": [{"name": "azurefile", "azureFile": {"secretName": "azure-secret", "shareName": "tensorflow"}}],
+    "volumeMounts": [{"mountPath": "/tmp/tensorflow", "name": "azurefile"}],
+}
+"""As a document of v1alpha1 has it."""
+META = ObjectMeta(name="example", namespace="ns", uid="job-uid")
+
+
+def job(spec: dict[str, Any], runtime_id: str = "pj6i") -> AlphaJob:
+    """A job that has its RuntimeId."""
+    return AlphaJob(META, msgspec.Raw(msgspec.json.encode(spec)), AlphaStatus(phase="Running", runtime_id=runtime_id))
+
+
+def read(spec: dict[str, Any], api: Dialect = TENSORFLOW, runtime_id: str = "pj6i") -> Wish | LeftAlone | None:
+    """Return the wish that is read from a job."""
+    dialect, found = alpha_dialect(api), job(spec, runtime_id)
+    wanted = dialect.wish_of(found)
+    assert dialect.may_have_wish(found) or not isinstance(wanted, Wish)
+    return wanted
+
+
+@pytest.mark.parametrize("api", [KUBEFLOW, TENSORFLOW], ids=lambda api: api.label)
+def test_the_tensorboard_of_a_document_of_the_time_has_the_name_and_the_labels_of_the_time(api: Dialect) -> None:
+    """TB-17: and runs the image of the job."""
+    found = read({"replicaSpecs": REPLICAS, "tensorboard": AZURE, "tfImage": "tf:1"}, api)
+    assert isinstance(found, Wish)
+    assert found.name == "tensorboard-pj6i"
+    assert found.labels == {api.label: "", "app": "tensorboard", "runtime_id": "pj6i", "tf_job_name": "example"}
+    board = found.board
+    assert (board.log_dir, board.service_type) == (AZURE["logDir"], ServiceType.LOAD_BALANCER)
+    assert (board.volumes, board.volume_mounts) == (tuple(AZURE["volumes"]), tuple(AZURE["volumeMounts"]))
+    assert board.image == "tf:1"
+
+
+def test_a_job_without_an_image_has_that_of_the_time() -> None:
+    """TB-17: `tfImage` has a default."""
+    found = read({"replicaSpecs": REPLICAS, "tensorboard": AZURE})
+    assert isinstance(found, Wish)
+    assert found.board.image == "tensorflow/tensorflow:1.3.0"
+
+
+def test_the_letter_case_of_keys_is_free_where_it_was() -> None:
+    """TB-17: the table of that document writes TensorBoard and LogDir."""
+    spec = {"ReplicaSpecs": REPLICAS, "TensorBoard": {"LogDir": "/logs"}}
+    found = read(spec)
+    assert isinstance(found, Wish)
+    assert found.board.log_dir == "/logs"
+
+
+def test_mistakes_are_reported_in_the_words_of_the_dialect() -> None:
+    """TB-03: and the job itself is not affected by them."""
+    found = read({"replicaSpecs": REPLICAS, "tensorboard": {"serviceType": "ExternalName"}})
+    assert isinstance(found, LeftAlone)
+    assert "spec.tensorboard.logDir: is required" in found.mistakes
+    assert "spec.tensorboard.serviceType: must be one of ClusterIP, NodePort, LoadBalancer" in found.mistakes
+
+
+def test_nothing_is_done_before_a_job_has_its_runtime_id() -> None:
+    """TB-17: it is part of the name."""
+    assert read({"replicaSpecs": REPLICAS, "tensorboard": AZURE}, runtime_id="") == LeftAlone()
+
+
+@pytest.mark.parametrize("spec", [{}, {"tensorboard": None}])
+def test_a_job_without_the_field_wants_none(spec: dict[str, Any]) -> None:
+    """TB-01: also one that had it."""
+    assert read({"replicaSpecs": REPLICAS} | spec) is None
+
+
+def test_the_job_of_another_controller_is_left_alone() -> None:
+    """TB-05: as in v1."""
+    policy = {"managedBy": "kueue.x-k8s.io/multikueue"}
+    assert read({"replicaSpecs": REPLICAS, "tensorboard": AZURE, "runPolicy": policy}) == LeftAlone()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"replicaSpecs": REPLICAS, "tensorboard": AZURE},
+        {"replicaSpecs": REPLICAS, "tensorBoard": AZURE},
+        {"tfReplicaSpecs": {}, "tensorBoard": AZURE},
+        {"tfReplicaSpecs": {}, "tensorboard": AZURE},
+        {"replicaSpecs": REPLICAS, "tfReplicaSpecs": {}, "tensorBoard": AZURE, "tensorboard": AZURE},
+        {"tensorBoard": AZURE, "tensorboard": AZURE},
+    ],
+)
+def test_of_one_job_of_kubeflow_org_one_dialect_at_most_has_a_word(spec: dict[str, Any]) -> None:
+    """TB-17: otherwise one would delete for ever what the other makes."""
+    alpha = read(spec, KUBEFLOW)
+    v1 = wish.wish_of(TFJob(META, msgspec.Raw(msgspec.json.encode(spec))))
+    assert LeftAlone() in {alpha if isinstance(alpha, LeftAlone) else None, v1 if isinstance(v1, LeftAlone) else None}
+
+
+VALUES = st.none() | st.text(max_size=5) | st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2)
+
+
+@given(VALUES)
+def test_whoever_has_the_field_is_found_without_decoding(value: Any) -> None:
+    """TB-01: no job that wants a TensorBoard is overlooked."""
+    spec = msgspec.Raw(msgspec.json.encode({"a": 1, "tensorBoard": value}))
+    assert TFJOB.may_have_wish(TFJob(META, spec))
+    assert not TFJOB.may_have_wish(TFJob(META, msgspec.Raw(msgspec.json.encode({"tfReplicaSpecs": {}}))))
+    assert alpha_dialect(TENSORFLOW).may_have_wish(AlphaJob(META, spec))

@@ -1,0 +1,412 @@
+"""The controller of TensorBoards in a manager, on virtual time, against the model API server."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from fakes.jobs import replica
+from fakes.recorder import FakeRecorder
+from fakes.virtual_loop import VirtualClock
+from simulation.model.kinds import NAMESPACES
+from simulation.model.server import ModelServer
+from simulation.model.transport import ModelTransport
+from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client.errors import ConnectError, ForbiddenError, ServerError, Status, StatusError
+from tfjob_operator.api.client.http import OnLeave, unchanged
+from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
+from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, TFJOBS
+from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.controller.manager import Manager
+from tfjob_operator.controller.tensorboard.assembly import LONGEST_DELAY_S, TensorBoardControllers
+from tfjob_operator.controller.tensorboard.controller import AGAIN_S
+from tfjob_operator.controller.tensorboard.dialects import TFJOB
+from tfjob_operator.controller.tensorboard.names import OPERATOR
+from tfjob_operator.informers import Codec, SharedInformerFactory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tfjob_operator.api.client.http import Request, Response
+    from tfjob_operator.api.meta import Resource
+
+HOME = "team"
+BOARD = {"logDir": "/logs"}
+NAME = "mnist-tensorboard"
+
+
+class Line(ModelTransport):
+    """A transport that records requests, and fails those that are listed in `fails`."""
+
+    def __init__(self, server: ModelServer, client: str) -> None:
+        super().__init__(server, client)
+        self.asked: list[tuple[str, str]] = []
+        self.fails: dict[tuple[str, str], Exception] = {}
+
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
+        kind = next((each for each in ("deployments", "services", "tfjobs") if each in request.path), "")
+        verb = "WATCH" if request.query.get("watch") else request.method
+        self.asked.append((verb, kind))
+        if (failure := self.fails.get((verb, kind))) is not None:
+            raise failure
+        return await super().send(request, on_leave)
+
+
+class Process:
+    """A manager that runs the controller of TensorBoards alone."""
+
+    def __init__(self, server: ModelServer) -> None:
+        self.line = Line(server, "operator")
+        self.recorder = FakeRecorder()
+        self.stop = asyncio.Event()
+        client = RestClient(self.line, clock=VirtualClock(), field_manager="tf-operator")
+        informers = SharedInformerFactory(client, clock=VirtualClock(), random=lambda: 0.5)
+        boards = TensorBoardControllers(
+            informers, client, client, self.recorder, namespace=HOME, default_image="board:1", clock=VirtualClock()
+        )
+        controller = boards.controller(TFJOB, informers.informer(Codec(TFJOBS, TFJob), namespace=HOME))
+        self.manager = Manager(informers, controller, stop=self.stop)
+        self.running = asyncio.create_task(self.manager.run())
+
+    async def end(self) -> None:
+        self.stop.set()
+        await self.running
+
+
+class Bench:
+    """A server with a namespace, its user, and the processes that serve it."""
+
+    def __init__(self) -> None:
+        self.server = ModelServer()
+        self.user = RestClient(ModelTransport(self.server, "user"), clock=VirtualClock())
+        self.processes: list[Process] = []
+
+    def start(self) -> Process:
+        process = Process(self.server)
+        self.processes.append(process)
+        return process
+
+    async def job(self, name: str = "mnist", **spec: Any) -> None:
+        """Create a job."""
+        body = {
+            "apiVersion": TFJOBS.api_version,
+            "kind": TFJOBS.kind,
+            "metadata": {"name": name},
+            "spec": {"tfReplicaSpecs": {"Worker": replica(1)}} | spec,
+        }
+        await self.user.create(TFJOBS, HOME, body)
+
+    async def edit(self, board: Any, name: str = "mnist") -> None:
+        """Set the field of a job; None removes it."""
+        await self.user.patch(TFJOBS, HOME, name, {"spec": {"tensorBoard": board}})
+        await asyncio.sleep(1.0)
+
+    def names(self, resource: Resource) -> list[str]:
+        return sorted(name for _, name in self.server.storage.collections[resource.plural].objects)
+
+    def board(self, resource: Resource = DEPLOYMENTS) -> dict[str, Any]:
+        body: dict[str, Any] = self.server.storage.collections[resource.plural].objects[HOME, NAME].body
+        return body
+
+    def command(self) -> list[str]:
+        found: list[str] = self.board()["spec"]["template"]["spec"]["containers"][0]["command"]
+        return found
+
+    def written(self) -> int:
+        return sum(write.client == "operator" for write in self.server.writes)
+
+
+@asynccontextmanager
+async def a_bench() -> AsyncIterator[Bench]:
+    bench = Bench()
+    await bench.user.create(NAMESPACES, "", {"metadata": {"name": HOME}})
+    try:
+        yield bench
+    finally:
+        for process in bench.processes:
+            process.running.cancel()
+        await asyncio.gather(*(process.running for process in bench.processes), return_exceptions=True)
+
+
+def refused(code: int = 403, kind: type[StatusError] = ForbiddenError) -> StatusError:
+    return kind(Status(kind="Status", code=code, message="the role says no"))
+
+
+async def test_a_tensorboard_comes_follows_its_job_and_goes() -> None:
+    """TB-01, TB-06: it is created with the field, follows its changes, and is deleted with it."""
+    async with a_bench() as bench:
+        process = bench.start()
+        await bench.job(tensorBoard=BOARD)
+        await asyncio.sleep(1.0)
+        assert (bench.names(DEPLOYMENTS), bench.names(SERVICES)) == ([NAME], [NAME])
+        assert "--logdir=/logs" in bench.command()
+        await bench.edit({"logDir": "/other", "serviceType": "NodePort"})
+        assert "--logdir=/other" in bench.command()
+        assert bench.board(SERVICES)["spec"]["type"] == "NodePort"
+        await bench.edit(None)
+        assert (bench.names(DEPLOYMENTS), bench.names(SERVICES)) == ([], [])
+        assert process.recorder.reasons == [
+            *["SuccessfulCreateTensorBoard"] * 2,
+            *["SuccessfulUpdateTensorBoard"] * 2,
+            *["SuccessfulDeleteTensorBoard"] * 2,
+        ]
+
+
+async def test_nothing_is_written_when_there_is_nothing_to_do() -> None:
+    """TB-06: two writes make a TensorBoard, and then there are none, whatever else happens to the job."""
+    async with a_bench() as bench:
+        bench.start()
+        await bench.job(tensorBoard=BOARD)
+        await asyncio.sleep(1.0)
+        assert bench.written() == 2
+        await bench.user.patch(TFJOBS, HOME, "mnist", {"metadata": {"labels": {"a": "b"}}})
+        await asyncio.sleep(3600.0)
+        assert bench.written() == 2
+
+
+async def test_a_cluster_without_tensorboards_pays_for_two_questions() -> None:
+    """TB-12: no watch of Deployments or Services, however many jobs there are."""
+    async with a_bench() as bench:
+        process = bench.start()
+        for number in range(5):
+            await bench.job(f"plain-{number}")
+        await asyncio.sleep(3600.0)
+        asked = [each for each in process.line.asked if each[1] != "tfjobs"]
+        assert asked == [("GET", "deployments"), ("GET", "services")]
+
+
+async def test_what_an_earlier_process_left_goes_though_no_job_has_the_field() -> None:
+    """TB-06: the field was removed while no operator ran."""
+    async with a_bench() as bench:
+        process = bench.start()
+        await bench.job(tensorBoard=BOARD)
+        await asyncio.sleep(1.0)
+        await process.end()
+        await bench.edit(None)
+        assert bench.names(DEPLOYMENTS) == [NAME]
+        bench.start()
+        await asyncio.sleep(1.0)
+        assert (bench.names(DEPLOYMENTS), bench.names(SERVICES)) == ([], [])
+
+
+async def test_a_field_that_is_removed_while_a_cache_is_being_filled_is_not_forgotten() -> None:
+    """TB-06: once the cache is filled no event of the job or its child follows, and the job wants nothing."""
+    async with a_bench() as bench:
+        process = bench.start()
+        await bench.job(tensorBoard=BOARD)
+        await asyncio.sleep(1.0)
+        await process.end()
+        await bench.user.delete(SERVICES, HOME, NAME)  # otherwise its arrival in the cache would bring the sync
+        process = bench.start()
+        for verb in ("GET", "WATCH"):
+            process.line.fails[verb, "services"] = ConnectError("connection refused")
+        await asyncio.sleep(5.0)
+        await bench.edit(None)
+        process.line.fails.clear()
+        await asyncio.sleep(60.0)
+        assert (bench.names(DEPLOYMENTS), bench.names(SERVICES)) == ([], [])
+
+
+async def test_an_api_server_that_is_away_is_asked_again_for_what_was_left() -> None:
+    """TB-06: a job that wants a TensorBoard does not wait for that second attempt."""
+    async with a_bench() as bench:
+        process = bench.start()
+        process.line.fails["GET", "deployments"] = ConnectError("connection refused")
+        await asyncio.sleep(AGAIN_S / 2)
+        await bench.job(tensorBoard=BOARD)
+        await asyncio.sleep(1.0)
+        assert bench.names(SERVICES) == []  # no list, no cache
+        del process.line.fails["GET", "deployments"]
+        await asyncio.sleep(60.0)
+        assert bench.names(SERVICES) == [NAME]
+
+
+async def test_a_role_that_is_too_old_costs_a_warning_and_no_more() -> None:
+    """TB-13: without a job that wants a TensorBoard it is said once, in the log."""
+    async with a_bench() as bench:
+        with capture_logs() as logs:
+            process = bench.start()
+            process.line.fails["GET", "deployments"] = refused()
+            await bench.job()
+            await asyncio.sleep(3600.0)
+        assert process.manager.why_not_ready() is None
+        assert process.recorder.events == []
+        assert [each["event"] for each in logs if each["log_level"] == "warning"] == ["tensorboards_not_allowed"]
+
+
+async def test_jobs_that_want_a_tensorboard_are_told_what_the_role_lacks_and_get_it_when_that_is_mended() -> None:
+    """TB-13: by one event on the job; the operator need not be restarted."""
+    async with a_bench() as bench:
+        process = bench.start()
+        for verb in ("GET", "WATCH"):
+            process.line.fails[verb, "deployments"] = refused()
+        await bench.job(tensorBoard=BOARD)
+        await asyncio.sleep(600.0)
+        ((kind, reason, message),) = process.recorder.events
+        assert (kind, reason) == ("Warning", "TensorBoardUnavailable")
+        assert "the role says no" in message
+        assert "apply the manifests of this version" in message
+        process.line.fails.clear()
+        await asyncio.sleep(120.0)
+        assert bench.names(DEPLOYMENTS) == [NAME]
+
+
+async def test_a_mistake_is_reported_once_and_again_when_it_is_another() -> None:
+    """TB-03: on the job; the existing TensorBoard runs on."""
+    async with a_bench() as bench:
+        process = bench.start()
+        await bench.job(tensorBoard=BOARD)
+        await asyncio.sleep(1.0)
+        process.recorder.events.clear()
+        await bench.edit({"logDir": None, "serviceType": "ExternalName"})
+        await bench.user.patch(TFJOBS, HOME, "mnist", {"metadata": {"labels": {"a": "b"}}})
+        await asyncio.sleep(1.0)
+        assert process.recorder.reasons == ["InvalidTensorBoard"]
+        await bench.edit({"logDir": "/logs", "serviceType": "Other"})
+        assert process.recorder.reasons == ["InvalidTensorBoard"] * 2
+        assert bench.names(DEPLOYMENTS) == [NAME]
+
+
+async def test_a_child_that_somebody_deletes_is_made_again() -> None:
+    """TB-07: its deletion brings the next sync."""
+    async with a_bench() as bench:
+        bench.start()
+        await bench.job(tensorBoard=BOARD)
+        await asyncio.sleep(1.0)
+        for resource in (DEPLOYMENTS, SERVICES):
+            await bench.user.delete(resource, HOME, NAME)
+        await asyncio.sleep(1.0)
+        assert (bench.names(DEPLOYMENTS), bench.names(SERVICES)) == ([NAME], [NAME])
+
+
+async def test_a_tensorboard_whose_job_is_seen_later_than_itself_goes_if_the_job_wants_none() -> None:
+    """TB-06: the caches are filled in any order, and that of jobs may be the oldest."""
+    async with a_bench() as bench:
+        process = bench.start()
+        await bench.job("other", tensorBoard=BOARD)
+        await asyncio.sleep(1.0)
+        process.line.fails |= {("GET", "tfjobs"): ConnectError("no"), ("WATCH", "tfjobs"): ConnectError("no")}
+        bench.server.restart()
+        await bench.job()
+        job = bench.server.storage.collections["tfjobs"].objects[HOME, "mnist"].body
+        owner = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "name": "mnist", "controller": True}
+        owners = [owner | {"uid": job["metadata"]["uid"]}]
+        meta = {"name": NAME, "labels": {LABEL_OPERATOR_NAME: OPERATOR}, "ownerReferences": owners}
+        await bench.user.create(DEPLOYMENTS, HOME, {"metadata": meta, "spec": {}})
+        await asyncio.sleep(60.0)
+        assert NAME in bench.names(DEPLOYMENTS)
+        process.line.fails.clear()
+        await asyncio.sleep(200.0)
+        assert NAME not in bench.names(DEPLOYMENTS)
+
+
+STRANGERS = {
+    "nobody": [],
+    "ReplicaSet other": [
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other", "uid": "u", "controller": True}
+    ],
+}
+
+
+@pytest.mark.parametrize("holder", STRANGERS)
+async def test_a_name_that_somebody_else_has_is_reported_and_their_object_is_left_alone(holder: str) -> None:
+    """TB-14: the rest of the TensorBoard is made all the same, and the name is taken when it is free."""
+    async with a_bench() as bench:
+        meta = {"name": NAME, "ownerReferences": STRANGERS[holder]}
+        await bench.user.create(DEPLOYMENTS, HOME, {"metadata": meta, "spec": {"replicas": 3}})
+        process = bench.start()
+        await bench.job(tensorBoard=BOARD)
+        await asyncio.sleep(600.0)
+        assert bench.board()["spec"] == {"replicas": 3}
+        assert bench.names(SERVICES) == [NAME]
+        warnings = [message for kind, _, message in process.recorder.events if kind == "Warning"]
+        (warning,) = warnings
+        assert warning.startswith(f"Error creating deployment {NAME}: it exists already and belongs to {holder}; ")
+        await bench.user.delete(DEPLOYMENTS, HOME, NAME)
+        await asyncio.sleep(LONGEST_DELAY_S + 1.0)
+        assert bench.board()["spec"]["replicas"] == 1
+
+
+async def test_the_tensorboard_of_an_earlier_job_of_that_name_is_waited_for_in_silence() -> None:
+    """TB-14: the garbage collector deletes it."""
+    async with a_bench() as bench:
+        process = bench.start()
+        await bench.job(tensorBoard=BOARD)
+        await asyncio.sleep(1.0)
+        process.recorder.events.clear()
+        await bench.user.delete(TFJOBS, HOME, "mnist")
+        await bench.job(tensorBoard={"logDir": "/new"})
+        await asyncio.sleep(10.0)
+        assert "--logdir=/logs" in bench.command()
+        assert process.recorder.events == []
+        for resource in (DEPLOYMENTS, SERVICES):
+            await bench.user.delete(resource, HOME, NAME)
+        await asyncio.sleep(1.0)
+        assert "--logdir=/new" in bench.command()
+
+
+async def test_a_child_without_its_label_gets_it_back() -> None:
+    """TB-14: without it no watch shows the object, and its name would seem to be taken."""
+    async with a_bench() as bench:
+        process = bench.start()
+        await bench.job(tensorBoard=BOARD)
+        await asyncio.sleep(1.0)
+        label = {"training.kubeflow.org/operator-name": None}
+        await bench.user.patch(DEPLOYMENTS, HOME, NAME, {"metadata": {"labels": label}})
+        await asyncio.sleep(5.0)
+        assert bench.board()["metadata"]["labels"]["training.kubeflow.org/operator-name"] == "tensorboard-controller"
+        assert not [each for each in process.recorder.events if each[0] == "Warning"]
+
+
+@pytest.mark.parametrize("verb", ["POST", "PATCH", "DELETE"])
+async def test_what_fails_is_reported_once_and_tried_again_until_it_works(verb: str) -> None:
+    """TB-15: with growing delays; the other child does not wait for it."""
+    async with a_bench() as bench:
+        process = bench.start()
+        if verb != "POST":
+            await bench.job(tensorBoard=BOARD)
+            await asyncio.sleep(1.0)
+        process.line.fails[verb, "deployments"] = refused()
+        if verb == "POST":
+            await bench.job(tensorBoard=BOARD)
+        else:
+            await bench.edit(None if verb == "DELETE" else {"logDir": "/new", "serviceType": "NodePort"})
+        await asyncio.sleep(LONGEST_DELAY_S)
+        warnings = [reason for kind, reason, _ in process.recorder.events if kind == "Warning"]
+        assert warnings == ["FailedTensorBoard"]
+        assert process.line.asked.count((verb, "deployments")) < 12
+        process.line.fails.clear()
+        await asyncio.sleep(LONGEST_DELAY_S + 1.0)
+        if verb == "DELETE":
+            assert (bench.names(DEPLOYMENTS), bench.names(SERVICES)) == ([], [])
+        else:
+            assert (bench.names(DEPLOYMENTS), bench.names(SERVICES)) == ([NAME], [NAME])
+            assert f"--logdir={'/new' if verb == 'PATCH' else '/logs'}" in bench.command()
+
+
+async def test_a_server_in_trouble_costs_a_retry() -> None:
+    """TB-15: like any error that may be temporary."""
+    async with a_bench() as bench:
+        process = bench.start()
+        process.line.fails["POST", "services"] = refused(500, ServerError)
+        await bench.job(tensorBoard=BOARD)
+        await asyncio.sleep(30.0)
+        assert (bench.names(DEPLOYMENTS), bench.names(SERVICES)) == ([NAME], [])
+        process.line.fails.clear()
+        await asyncio.sleep(60.0)
+        assert bench.names(SERVICES) == [NAME]
+
+
+async def test_a_process_that_stops_leaves_no_task_and_what_it_made() -> None:
+    """TB-12: its informers end with it."""
+    async with a_bench() as bench:
+        process = bench.start()
+        await bench.job(tensorBoard=BOARD)
+        await asyncio.sleep(1.0)
+        await process.end()
+        assert bench.server.open_watches == 0
+        assert bench.names(DEPLOYMENTS) == [NAME]

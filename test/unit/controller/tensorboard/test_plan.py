@@ -1,0 +1,313 @@
+"""The plan for a TensorBoard: a pure function, so that all pairs of wishes can be tried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from support.cases import for_each
+from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
+from tfjob_operator.api.meta import Meta, Resource
+from tfjob_operator.api.v1.constants import CHILD_SELECTOR, TFJOBS
+from tfjob_operator.api.v1.tensorboard import ServiceType, TensorBoard
+from tfjob_operator.controller.tensorboard.children import Deployment, Found, Service
+from tfjob_operator.controller.tensorboard.names import SELECTOR
+from tfjob_operator.controller.tensorboard.plan import Change, Creation, Deletion, Plan, plan
+from tfjob_operator.controller.tensorboard.wish import LeftAlone, Wish, labels_of
+from tfjob_operator.informers.selectors import parse_labels
+
+JOB = Meta(name="mnist", namespace="ns", uid="job-uid")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+IMAGE = "tensorflow/tensorflow:1"
+SLICES: dict[str, type[Deployment | Service]] = {DEPLOYMENTS.kind: Deployment, SERVICES.kind: Service}
+
+
+def wish(name: str = "mnist-tensorboard", labels: str = "mnist", **board: Any) -> Wish:
+    """A wish that differs from the others in what is given."""
+    return Wish(name, labels_of(labels), replace(TensorBoard("/logs"), **board))
+
+
+class Server:
+    """A very small API server: it stores what it is given, with versions, and fills in what is missing."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self.version = 0
+
+    def take(self, decided: Plan) -> None:
+        """Carry out a plan, as the executor does."""
+        for step in decided.steps:
+            match step:
+                case Creation():
+                    assert (step.resource.kind, step.name) not in self.objects
+                    self.put(step.resource, step.name, merged({}, step.body))
+                case Change():
+                    held = self.objects[step.resource.kind, step.meta.name]
+                    assert held["metadata"]["uid"] == step.patch["metadata"]["uid"]
+                    assert held["metadata"]["resourceVersion"] == step.patch["metadata"]["resourceVersion"]
+                    self.put(step.resource, step.meta.name, merged(held, step.patch))
+                case Deletion():
+                    held = self.objects.pop((step.resource.kind, step.meta.name))
+                    assert held["metadata"]["uid"] == step.meta.uid
+
+    def put(self, resource: Resource, name: str, body: dict[str, Any]) -> None:
+        self.version += 1
+        held = self.objects.get((resource.kind, name), {})
+        uid = held.get("metadata", {}).get("uid", f"uid-{self.version}")
+        meta = {"namespace": "ns"} | body["metadata"] | {"uid": uid, "resourceVersion": str(self.version)}
+        self.objects[resource.kind, name] = body | {"metadata": meta}
+
+    def found(self) -> Found:
+        """What the job controls."""
+
+        def controlled(kind: str) -> tuple[Any, ...]:
+            return tuple(
+                msgspec.convert(body, SLICES[kind])
+                for (held, _), body in self.objects.items()
+                if held == kind and any(each["uid"] == JOB.uid for each in body["metadata"]["ownerReferences"])
+            )
+
+        return Found(controlled(DEPLOYMENTS.kind), controlled(SERVICES.kind))
+
+
+def merged(old: Any, patch: Any) -> Any:
+    """JSON merge patch, RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    kept = dict(old) if isinstance(old, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            kept.pop(key, None)
+        else:
+            kept[key] = merged(kept.get(key), value)
+    return kept
+
+
+def decide(wanted: Wish | LeftAlone | None, found: Found, job: Meta = JOB, image: str = IMAGE) -> Plan:
+    return plan(TFJOBS, job, wanted, found, image)
+
+
+def settle(server: Server, wanted: Wish | LeftAlone | None, most: int = 4) -> int:
+    """Plan and carry out until there is nothing to do; return how often there was something."""
+    for rounds in range(most):
+        decided = decide(wanted, server.found())
+        if not decided.steps:
+            return rounds
+        server.take(decided)
+    raise AssertionError(f"not at rest after {most} plans: {decided}")
+
+
+WISHES: list[Wish | None] = [
+    None,
+    wish(),
+    wish(log_dir="/other"),
+    wish(image="own:1"),
+    wish(service_type=ServiceType.LOAD_BALANCER),
+    wish(volumes=({"name": "v", "emptyDir": {}},), volume_mounts=({"name": "v", "mountPath": "/v"},)),
+    wish(name="tensorboard-pj6i"),
+    wish(labels="other"),
+]
+
+
+@pytest.mark.parametrize("lost", ["", DEPLOYMENTS.kind, SERVICES.kind])
+@for_each("after", WISHES)
+@for_each("before", WISHES)
+def test_from_any_wish_to_any_other_the_way_ends_where_it_would_have_ended_without_the_first(
+    before: Wish | None, after: Wish | None, lost: str
+) -> None:
+    """TB-06: the objects in the end depend on the last wish alone, whatever existed or was lost before."""
+    server, straight = Server(), Server()
+    settle(server, before)
+    for key in [key for key in server.objects if key[0] == lost]:
+        del server.objects[key]
+    settle(server, after)
+    settle(straight, after)
+    assert {key: body["spec"] for key, body in server.objects.items()} == {
+        key: body["spec"] for key, body in straight.objects.items()
+    }
+    assert len(server.objects) == (0 if after is None else 2)
+
+
+@dataclass
+class Edit:
+    """What somebody does by hand."""
+
+    kind: str
+    change: dict[str, Any]
+    is_mended: bool = True
+    keeps: dict[str, Any] = field(default_factory=dict)
+
+
+EDITS = {
+    "kubectl scale": Edit(DEPLOYMENTS.kind, {"spec": {"replicas": 0}}),
+    "kubectl set image": Edit(
+        DEPLOYMENTS.kind, {"spec": {"template": {"spec": {"containers": [{"name": "tensorboard", "image": "x"}]}}}}
+    ),
+    "another container": Edit(
+        DEPLOYMENTS.kind, {"spec": {"template": {"spec": {"containers": [{"name": "shell", "image": "x"}]}}}}
+    ),
+    "the hash": Edit(DEPLOYMENTS.kind, {"metadata": {"annotations": None}}),
+    "a label of the deployment": Edit(
+        DEPLOYMENTS.kind, {"metadata": {"labels": {"app.kubernetes.io/instance": "other"}}}
+    ),
+    "the pods of the deployment": Edit(
+        DEPLOYMENTS.kind, {"spec": {"selector": {"matchLabels": {"app.kubernetes.io/instance": "other"}}}}
+    ),
+    "the type of the service": Edit(SERVICES.kind, {"spec": {"type": "NodePort"}}),
+    "the selector of the service": Edit(SERVICES.kind, {"spec": {"selector": {"app": "other"}}}),
+    "the ports of the service": Edit(SERVICES.kind, {"spec": {"ports": [{"port": 8080, "targetPort": 6006}]}}),
+    "a toleration": Edit(
+        DEPLOYMENTS.kind, {"spec": {"template": {"spec": {"tolerations": [{"key": "gpu"}]}}}}, is_mended=False
+    ),
+    "an annotation of a load balancer": Edit(
+        SERVICES.kind, {"metadata": {"annotations": {"cloud/internal": "true"}}}, is_mended=False
+    ),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
+def test_what_people_edit_of_the_wish_is_set_back_and_what_they_add_stays(edit: Edit) -> None:
+    """TB-07: what runs is what the job says; it does not say which tolerations or annotations there are."""
+    server = Server()
+    settle(server, wish())
+    untouched = msgspec.to_builtins(server.found())
+    key = (edit.kind, "mnist-tensorboard")
+    server.objects[key] = merged(server.objects[key], edit.change)
+    edited = server.objects[key]
+    assert bool(settle(server, wish())) == edit.is_mended
+    if edit.is_mended:
+        assert [spec_of(each) for each in msgspec.to_builtins(server.found()).values()] == [
+            spec_of(each) for each in untouched.values()
+        ]
+    else:
+        assert server.objects[key] == edited
+
+
+def spec_of(children: Any) -> Any:
+    return [child["spec"] for child in children]
+
+
+def test_a_mistake_takes_nothing_down_and_a_mended_one_goes_on() -> None:
+    """TB-03: what ran before goes on, as with a held job."""
+    server = Server()
+    settle(server, wish())
+    decided = decide(LeftAlone("spec.tensorBoard.logDir: is required"), server.found())
+    assert decided.steps == ()
+    assert [(each.reason, each.message) for each in decided.warnings] == [
+        ("InvalidTensorBoard", "spec.tensorBoard.logDir: is required")
+    ]
+    assert settle(server, wish()) == 0
+
+
+def test_the_tensorboard_of_another_controllers_job_is_left_alone() -> None:
+    """TB-05: it is neither made nor changed nor deleted, and nothing is reported."""
+    server = Server()
+    assert decide(LeftAlone(), server.found()) == Plan()
+    settle(server, wish())
+    assert decide(LeftAlone(), server.found()) == Plan()
+
+
+@pytest.mark.parametrize("wanted", [None, wish(), wish(log_dir="/other")], ids=["none", "same", "other"])
+def test_nothing_is_done_for_a_job_that_is_being_deleted(wanted: Wish | None) -> None:
+    """TB-08: the garbage collector deletes what exists, and would have to delete what is created now as well."""
+    server = Server()
+    going = msgspec.structs.replace(JOB, deletion_timestamp=NOW)
+    assert decide(wanted, server.found(), going) == Plan()
+    settle(server, wish())
+    assert decide(wanted, server.found(), going) == Plan()
+
+
+@pytest.mark.parametrize("wanted", [None, wish()], ids=["none", "same"])
+def test_a_child_on_its_way_out_is_waited_for(wanted: Wish | None) -> None:
+    """TB-06: its name is not free before it is gone; its deletion brings the next sync."""
+    server = Server()
+    settle(server, wish())
+    for body in server.objects.values():
+        body["metadata"]["deletionTimestamp"] = NOW.isoformat()
+    assert decide(wanted, server.found()).steps == ()
+
+
+def test_the_way_to_a_tensorboard_comes_after_it_and_goes_before_it() -> None:
+    """TB-06: while there is a Service there is a Deployment, by which a later process finds what is left."""
+    server = Server()
+    decided = decide(wish(), server.found())
+    assert [step.resource for step in decided.steps] == [DEPLOYMENTS, SERVICES]
+    server.take(decided)
+    assert [step.resource for step in decide(None, server.found()).steps] == [SERVICES, DEPLOYMENTS]
+
+
+def test_another_default_image_of_the_operator_reaches_those_who_have_none_of_their_own() -> None:
+    """TB-02: as after a restart with another flag."""
+    server = Server()
+    settle(server, wish())
+    assert [type(step) for step in decide(wish(), server.found(), image="new:1").steps] == [Change]
+    settle(server, wish(image="own:1"))
+    assert decide(wish(image="own:1"), server.found(), image="new:1").steps == ()
+
+
+def test_no_tensorboard_looks_like_a_replica() -> None:
+    """TB-09: it has none of the labels by which controllers, SDKs or scripts find a job's pods, to count or delete them."""
+    for step in decide(wish(), Found()).steps:
+        assert isinstance(step, Creation)
+        labels = step.body["metadata"]["labels"]
+        assert parse_labels(SELECTOR).matches(labels)
+        assert not parse_labels(CHILD_SELECTOR).matches(labels)
+        assert not {"job-name", "tf-job-name", "group-name", "training.kubeflow.org/job-name"} & labels.keys()
+    deployment = decide(wish(), Found()).steps[0]
+    assert isinstance(deployment, Creation)
+    assert deployment.body["spec"]["template"]["metadata"]["labels"] == deployment.body["metadata"]["labels"]
+
+
+def test_a_tensorboard_may_do_no_more_than_read_and_serve() -> None:
+    """TB-10: no token, no privileges, and of root's capabilities only that to read the files of others."""
+    deployment = decide(wish(), Found()).steps[0]
+    assert isinstance(deployment, Creation)
+    pod = deployment.body["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is False
+    (container,) = pod["containers"]
+    assert container["command"] == ["tensorboard", "--logdir=/logs", "--host=0.0.0.0", "--port=6006"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": ["DAC_OVERRIDE"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def test_both_children_go_with_the_job() -> None:
+    """TB-08: they are controlled by it."""
+    for step in decide(wish(), Found()).steps:
+        assert isinstance(step, Creation)
+        assert step.body["metadata"]["ownerReferences"] == [
+            {
+                "apiVersion": "kubeflow.org/v1",
+                "kind": "TFJob",
+                "name": "mnist",
+                "uid": "job-uid",
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ]
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ({"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: pods"}, "exceeded quota: pods"),
+        ({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}, "ProgressDeadlineExceeded"),
+        ({"type": "Progressing", "status": "True", "message": "all is well"}, ""),
+        ({"type": "Available", "status": "False", "message": "it begins"}, ""),
+    ],
+)
+def test_it_is_reported_why_no_pod_comes_up(condition: dict[str, str], told: str) -> None:
+    """TB-11: on the job, where people look, in the Deployment's words."""
+    server = Server()
+    settle(server, wish())
+    server.objects[DEPLOYMENTS.kind, "mnist-tensorboard"]["status"] = {"conditions": [condition]}
+    decided = decide(wish(), server.found())
+    assert decided.steps == ()
+    text = f"deployment mnist-tensorboard does not get on: {told}"
+    assert [(each.reason, each.message) for each in decided.warnings] == ([("FailedTensorBoard", text)] if told else [])

@@ -1,0 +1,183 @@
+"""A proxy responds in place of the API server: no read or write may take that for the server's own response."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from fakes.clock import FakeClock
+from fakes.controller import status_writer
+from fakes.jobs import OWNER, good_spec, job, pod, replica
+from fakes.recorder import FakeRecorder
+from fakes.transport import FakeResponse, FakeTransport, refusal
+from support.cases import for_each
+from tfjob_operator.api.client import RestClient
+from tfjob_operator.api.client.errors import ApiError, ConflictError, DecodeError, NoStatusError, NotFoundError
+from tfjob_operator.api.core import ObjectReference
+from tfjob_operator.controller.events import EventRecorder
+from tfjob_operator.controller.jobs.children import ReplicaKey
+from tfjob_operator.controller.jobs.expectations import Expectations
+from tfjob_operator.controller.jobs.refusals import RefusedError
+from tfjob_operator.controller.leaderelection import LeaseLock
+from tfjob_operator.controller.tfjob.adoption import RefManager
+from tfjob_operator.controller.tfjob.blocked import BlockedChildren
+from tfjob_operator.controller.tfjob.confirmation import Confirmer, StaleViewError
+from tfjob_operator.controller.tfjob.creator import Creator
+from tfjob_operator.controller.tfjob.decide.actions import Plan, PodDeletion
+from tfjob_operator.controller.tfjob.delays import Delays
+from tfjob_operator.controller.tfjob.deleter import Deleter
+from tfjob_operator.controller.tfjob.job_events import JobEvents
+from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
+from tfjob_operator.controller.tfjob.name_conflicts import NameTakenError
+from tfjob_operator.workqueue import LoopClock
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+JOB: Final = job({"tfReplicaSpecs": {"Worker": replica(1)}})
+SLOT: Final = ReplicaKey("Worker", 0, "mnist-worker-0")
+KNOWLEDGE: Final = (RefusedError, NameTakenError, StaleViewError, NotFoundError, ConflictError)
+TAKEN: Final = refusal(409, "AlreadyExists")
+
+HTML: Final = {"Content-Type": "text/html"}
+FAILURES: Final = {
+    f"{code} {name}": FakeResponse(code, body, headers)
+    for code in (302, 400, 404, 405, 409, 410, 422)
+    for name, body, headers in (
+        ("page", b"<html><body><h1>Bad request</h1></body></html>", HTML),
+        ("empty", b"", {}),
+        ("JSON", b'{"code":404,"reason":"NotFound","message":"no Route matched"}', {}),
+    )
+}
+SUCCESSES: Final = {
+    "200 page": FakeResponse(200, b"<html>Please log in</html>", HTML),
+    "200 page that is called JSON": FakeResponse(200, b"<html>Please log in</html>"),
+    "200 empty": FakeResponse(200, b""),
+    "200 list": FakeResponse(200, b"[]"),
+}
+UNREADABLE: Final = {
+    "200 other object": FakeResponse(200, b'{"login":"https://sso.example.com"}'),
+    "200 cut": FakeResponse(200, b'{"metadata":{"na'),
+    "200 wrong type": FakeResponse(200, b'{"metadata":{"resourceVersion":5,"uid":5}}'),
+    "200 not UTF-8": FakeResponse(200, b'{"metadata":{"resourceVersion":"\xff","uid":"\xff"}}'),
+    "200 deep": FakeResponse(200, b'{"metadata":{"labels":' + b'{"a":' * 5000),
+}
+
+
+class Effects:
+    """All that reads and writes, over one transport, whose first responses are `before`, and the last one `last`."""
+
+    def __init__(self, last: FakeResponse, *before: FakeResponse) -> None:
+        self.transport = FakeTransport(*before, last)
+        self.client = RestClient(self.transport)
+        self.recorder = FakeRecorder()
+        self.expectations, self.delays, self.events = (
+            Expectations(FakeClock()),
+            Delays(FakeClock()),
+            JobEvents(self.recorder),
+        )
+        blocked = BlockedChildren(FakeClock(), self.delays)
+        self.creator = Creator(self.client, self.events, self.expectations, blocked)
+        self.deleter = Deleter(self.client, self.events, self.expectations)
+        self.writer = status_writer(self.client, self.recorder)
+        self.confirmer = Confirmer(self.client)
+        self.lock = LeaseLock(self.client, "ns", "lock", identity="me")
+
+
+Effect = tuple["Callable[[Effects], Awaitable[object]]", tuple[FakeResponse, ...]]
+WRITES: Final[dict[str, Effect]] = {
+    "create": (lambda w: w.creator.create(JOB, good_spec(JOB), Plan(create_pods=(SLOT,))), ()),
+    "delete": (lambda w: w.deleter.delete(JOB, Plan(delete_pods=(PodDeletion(pod("Worker", 0, "Failed", 1)),))), ()),
+    "delete the job": (lambda w: w.deleter.delete_job(JOB), ()),
+    "write the status": (lambda w: w.writer.write(JOB, JOB.status, ()), ()),
+}  # fmt: skip
+READS: Final[dict[str, Effect]] = {
+    "look who has the name": (WRITES["create"][0], (TAKEN,)),
+    "confirm the job": (lambda w: w.confirmer.confirm(JOB), ()),
+    "confirm a pod": (lambda w: w.confirmer.confirm_pods("ns", [("mnist-worker-0", "uid")]), ()),
+    "read the lease": (lambda w: w.lock.get(), ()),
+}
+
+
+@pytest.mark.parametrize("effect", [*(WRITES | READS).values()], ids=WRITES | READS)
+@for_each("answer", FAILURES.values())
+async def test_a_failure_that_is_not_the_api_servers_is_tried_again(effect: Effect, answer: FakeResponse) -> None:
+    """D4: it does not mean refused, gone, taken or changed; and nothing is expected of what was not done."""
+    act, before = effect
+    world = Effects(answer, *before)
+    with pytest.raises(NoStatusError) as raised:
+        await act(world)
+    assert not isinstance(raised.value, KNOWLEDGE)
+    assert world.expectations.satisfied(OWNER)
+
+
+@pytest.mark.parametrize("effect", [*(WRITES | READS).values()], ids=WRITES | READS)
+@for_each("answer", SUCCESSES.values())
+async def test_a_success_that_is_not_the_api_servers_is_an_error(effect: Effect, answer: FakeResponse) -> None:
+    """D19: an error to be tried again, and no crash, also where nobody needs what is in the response."""
+    act, before = effect
+    world = Effects(answer, *before)
+    with pytest.raises(DecodeError):
+        await act(world)
+    assert world.expectations.satisfied(OWNER)
+    assert "Normal" not in [event[0] for event in world.recorder.events]
+
+
+@pytest.mark.parametrize("answer", [*(FAILURES | SUCCESSES).values()], ids=FAILURES | SUCCESSES)
+async def test_an_adoption_without_a_response_of_the_api_server_is_tried_again(answer: FakeResponse) -> None:
+    """D4, D14, D19: it is reported on the job, and nothing is expected of it."""
+    world = Effects(answer)
+    refs = RefManager(world.client, world.events, world.expectations, world.delays)
+
+    async def confirm() -> None:
+        """The job is as the cache shows it."""
+
+    adoptions = await refs.adopt(JOB, [pod("Worker", 0)], confirm)
+    assert not adoptions.any
+    assert adoptions.wait_s is not None
+    assert world.expectations.satisfied(OWNER)
+    assert [event[0] for event in world.recorder.events] == ["Warning"]
+
+
+@pytest.mark.parametrize("answer", [*UNREADABLE.values()], ids=UNREADABLE)
+@pytest.mark.parametrize(
+    "effect", [WRITES["write the status"], *READS.values()], ids=["write the status", *READS]
+)  # fmt: skip
+async def test_a_response_that_can_not_be_read_is_no_crash(effect: Effect, answer: FakeResponse) -> None:
+    """D19: what msgspec raises, also for bytes that are not UTF-8 and for deep nesting, becomes a DecodeError."""
+    act, before = effect
+    with pytest.raises(DecodeError):
+        await act(Effects(answer, *before))
+
+
+async def test_a_status_write_whose_response_can_not_be_read_is_not_counted_as_written() -> None:
+    """D19: it may be on the server or not; the sync that follows finds out."""
+    world = Effects(UNREADABLE["200 other object"])
+    created = job({"tfReplicaSpecs": {"Worker": replica(1)}})
+    with pytest.raises(ApiError):
+        await world.writer.write(created, JOB.status, ())
+    assert world.recorder.events == []
+
+
+@pytest.mark.parametrize("answer", [*UNREADABLE.values(), *SUCCESSES.values(), *FAILURES.values()])
+async def test_a_leadership_term_begins_only_with_a_version_from_the_api_server(answer: FakeResponse) -> None:
+    """D4, D19: otherwise every view is confirmed by a call of its own, which is safe."""
+    world = Effects(answer)
+    leadership_term = LeadershipTerm(world.client, "")
+    await leadership_term.begin()
+    assert not leadership_term.is_untouched(job(resource_version="999999999999"))
+
+
+@pytest.mark.parametrize("answer", [FAILURES["404 page"], FAILURES["400 JSON"], *SUCCESSES.values()])
+async def test_an_event_is_not_given_up_for_what_a_proxy_says(answer: FakeResponse) -> None:
+    """D4, D19: the recorder writes it again until the API server itself responds."""
+    world = Effects(FakeResponse(201, b'{"kind":"Event"}'), answer)
+    recorder = EventRecorder(world.client, component="test", clock=LoopClock(), random=lambda: 0.5)
+    recorder.event(ObjectReference(namespace="ns", name="mnist"), "Warning", "ExitedWithCode", "exit code 1")
+    running = asyncio.create_task(recorder.run())
+    await asyncio.sleep(60.0)
+    recorder.stop()
+    await running
+    assert [request.method for request in world.transport.requests] == ["POST", "POST"]

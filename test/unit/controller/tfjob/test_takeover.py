@@ -1,0 +1,376 @@
+"""Jobs that another operator began, as this one finds them: the controller on real stores, against a client that records."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from fakes.api import status_error
+from fakes.controller import STATUS, ControllerHarness
+from fakes.jobs import JOB_UID, OWNER, job, replica, template
+from fakes.predecessors import PREDECESSORS, STAMP, Predecessor, condition
+from tfjob_operator.api.client.errors import ConflictError, ForbiddenError, NotFoundError
+from tfjob_operator.api.meta import OwnerReference
+from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob, TFJobSpec, tfjob_with_unreadable_status
+from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
+from tfjob_operator.controller.jobs.children import ChildMeta, Pod, PodGroup, PodGroupSpec, PodGroupStatus, Service
+from tfjob_operator.controller.jobs.expectations import EXPIRY_S
+from tfjob_operator.controller.jobs.window import COUNTER_WINDOW_S
+from tfjob_operator.controller.tfjob.build.gang_scheduler import GangScheduler, gang_scheduler
+from tfjob_operator.controller.tfjob.decide.predecessor import unseen
+
+SPEC = {"tfReplicaSpecs": {"Worker": replica(2), "PS": replica(1)}}
+REPLICAS = (("Worker", 0), ("Worker", 1), ("PS", 0))
+NAMES = ("mnist-ps-0", "mnist-worker-0", "mnist-worker-1")
+OF_OLD = PREDECESSORS[0]
+HIDDEN = [each for each in PREDECESSORS if not each.watched]
+WATCHED = next(each for each in PREDECESSORS if each.watched)
+DUE = ("create", "patch", "delete")
+
+
+def status_of(said: dict[str, Any]) -> JobStatus:
+    """A status as the cache holds it."""
+    return msgspec.convert(said, JobStatus, strict=False)
+
+
+class Cluster(ControllerHarness):
+    """A namespace in which `predecessor` has begun the job, and a controller whose caches show what they select."""
+
+    def __init__(
+        self,
+        predecessor: Predecessor,
+        *replicas: tuple[str, int],
+        phase: str = "Running",
+        gang: GangScheduler | None = None,
+    ) -> None:
+        super().__init__(gang)
+        for kind, index in REPLICAS:
+            for resource in ("pods", "services"):
+                name = f"mnist-{kind.lower()}-{index}"
+                self.client.fail["get", resource, name] = status_error(NotFoundError, 404)
+        for kind, index in replicas or REPLICAS:
+            self.keep("pods", predecessor.pod("mnist", JOB_UID, kind, index, replica()), phase)
+            self.keep("services", predecessor.service("mnist", JOB_UID, kind, index))
+            if predecessor.watched:
+                for resource in ("pods", "services"):
+                    self.show(resource, f"mnist-{kind.lower()}-{index}")
+
+    def keep(self, resource: str, body: dict[str, Any], phase: str = "") -> None:
+        """Put an object on the API server."""
+        name = body["metadata"]["name"]
+        meta = body["metadata"] | {"namespace": "ns", "uid": f"uid-{name}", "resourceVersion": "5"}
+        status: dict[str, Any] = {"phase": phase}
+        if phase == "Succeeded":
+            ended = {"terminated": {"exitCode": 0}}
+            status["containerStatuses"] = [{"name": "tensorflow", "state": ended}]
+        self.client.objects[resource, name] = body | {"metadata": meta, "status": status if phase else {}}
+        self.client.fail.pop(("get", resource, name), None)
+
+    def show(self, resource: str, name: str) -> None:
+        """Let the cache see an object, with the labels and the selector that were patched into it."""
+        body = self.client.objects[resource, name]
+        patch = self.client.bodies.get(("patch", resource, name), {})
+        body["metadata"]["labels"] |= patch.get("metadata", {}).get("labels", {})
+        selector = body["spec"].get("selector", {}) | patch.get("spec", {}).get("selector", {})
+        if resource == "services":
+            body["spec"]["selector"] = {key: value for key, value in selector.items() if value is not None}
+        (self.pods if resource == "pods" else self.services).put(
+            msgspec.convert(body, Pod if resource == "pods" else Service, strict=False)
+        )
+
+    def show_all(self) -> None:
+        """Let the caches see everything."""
+        for resource, name in list(self.client.objects):
+            if resource in {"pods", "services"}:
+                self.show(resource, name)
+
+    async def settle(self) -> list[tuple[str, str, str]]:
+        """Sync until nothing waits in a window, and return what was changed."""
+        await self.sync()
+        await asyncio.sleep(COUNTER_WINDOW_S)
+        await self.sync()
+        return self.done()
+
+    def done(self) -> list[tuple[str, str, str]]:
+        """What was changed since the last call: no reads."""
+        return [each for each in self.taken() if each[0].split()[0] in DUE]
+
+
+@pytest.mark.parametrize("predecessor", HIDDEN, ids=str)
+async def test_what_another_operator_made_is_labelled_and_goes_on(predecessor: Predecessor) -> None:
+    """B13: with its UID, pods before services; nothing is made again, and a service selects by our labels alone.
+
+    Invariant: "A patch of another operator's child carries the UID of that child"
+    """
+    world = Cluster(predecessor)
+    world.jobs.put(job(SPEC, status=status_of(predecessor.running("ns", "mnist", Worker=2, PS=1))))
+    await world.sync()
+    assert world.done() == [("patch", kind, name) for kind in ("pods", "services") for name in NAMES]
+    for kind in ("pods", "services"):
+        assert {world.client.bodies["patch", kind, name]["metadata"]["uid"] for name in NAMES} == {
+            f"uid-{name}" for name in NAMES
+        }
+    world.show_all()
+    (service,) = [each for each in world.services.indexer.list() if each.metadata.name == NAMES[0]]
+    assert service.spec is None  # it selects by its labels
+    assert await world.settle() == [STATUS]
+    status = world.client.bodies[STATUS][1]["value"]
+    assert status["replicaStatuses"]["Worker"] == {"active": 2, "succeeded": 0, "failed": 0}
+    assert status["begun"] == {"replicas": {"PS": 1, "Worker": 2}}
+    assert world.recorder.events == [
+        (
+            "Normal",
+            "TookOverChildren",
+            "Goes on with what another operator made for this TFJob: 3 pods, 3 services",
+        )
+    ]
+    world.observe_status()
+    await world.sync()
+    assert world.taken() == []
+
+
+async def test_what_the_caches_show_costs_no_call() -> None:
+    """training-operator sets the newer labels alone, which are sufficient."""
+    world = Cluster(WATCHED)
+    world.jobs.put(job(SPEC, status=status_of(WATCHED.running("ns", "mnist", Worker=2, PS=1))))
+    assert await world.settle() == [STATUS]
+    assert world.recorder.events == []
+
+
+async def test_what_is_missing_is_made_and_what_has_ended_is_not() -> None:
+    """A worker that is done, one whose pod is gone, and a parameter server that was never made."""
+    world = Cluster(OF_OLD, ("Worker", 0), phase="Succeeded")
+    spec = SPEC | {"successPolicy": "AllWorkers"}
+    world.jobs.put(job(spec, status=status_of(OF_OLD.running("ns", "mnist", Worker=1))))
+    await world.sync()
+    world.show_all()
+    world.taken()
+    await world.sync()
+    assert sorted(each for each in world.done() if each[0] == "create") == [
+        ("create", kind, name) for kind in ("pods", "services") for name in ("mnist-ps-0", "mnist-worker-1")
+    ]
+    assert world.client.bodies[STATUS][1]["value"]["finishedIndices"] == {"Worker": "0"}
+
+
+async def test_a_job_without_children_begins_as_any_other() -> None:
+    """The other operator wrote a Created condition and nothing else."""
+    world = Cluster(OF_OLD)
+    world.client.objects.clear()
+    world.client.fail = {
+        ("get", kind, name): status_error(NotFoundError, 404) for kind in ("pods", "services") for name in NAMES
+    }
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
+    world.jobs.put(job(SPEC, status=status_of(OF_OLD.created("mnist"))))
+    await world.sync()
+    assert len([each for each in world.done() if each[0] == "create"]) == 6
+
+
+CALLS = [(verb, kind, name) for kind in ("pods", "services") for name in NAMES for verb in ("get", "patch")]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=" ".join)
+async def test_a_call_that_fails_is_made_again_and_nothing_is_planned_before(call: tuple[str, str, str]) -> None:
+    """At whichever call: as if the operator had been killed there. No label is given twice, and no child made again."""
+    world = Cluster(OF_OLD)
+    world.jobs.put(job(SPEC, status=status_of(OF_OLD.running("ns", "mnist", Worker=2, PS=1))))
+    world.client.fail[call] = status_error(ForbiddenError, 403)
+    with pytest.raises(ForbiddenError):
+        await world.sync()
+    first = world.done()
+    assert STATUS not in first
+    del world.client.fail[call]
+    for _, kind, name in first:
+        if ("patch", kind, name) != call:
+            world.show(kind, name)
+    assert world.expectations.satisfied(OWNER)
+    await world.sync()
+    world.show_all()
+    second = world.done()
+    patched = [each for each in (*first, *second) if each != call]
+    assert sorted({*patched, ("patch", *call[1:])}) == sorted(
+        ("patch", kind, name) for kind in ("pods", "services") for name in NAMES
+    )
+    assert len(patched) == len(set(patched))
+    assert await world.settle() == [STATUS]
+
+
+async def test_nothing_is_planned_before_the_caches_show_what_was_labelled() -> None:
+    """In a view without them the job would have no pod. If no event comes, it is looked at again when expectations expire.
+
+    Invariant: "A job that another operator began is not planned before its children are in our caches"
+    """
+    world = Cluster(OF_OLD)
+    world.jobs.put(job(SPEC, status=status_of(OF_OLD.running("ns", "mnist", Worker=2, PS=1))))
+    await world.sync()
+    assert len(world.done()) == 6
+    for _ in range(3):
+        await world.sync()
+    assert world.taken() == []
+    wait_s = world.expectations.expires_in_s(OWNER)
+    assert wait_s is not None
+    assert wait_s > EXPIRY_S - 1
+
+
+async def test_the_pod_of_another_owner_is_left_alone() -> None:
+    """B13, D2: it has the name, and the labels of an old operator.
+
+    Invariant: "What another object controls is left alone"
+    """
+    world = Cluster(OF_OLD)
+    owners = world.client.objects["pods", NAMES[0]]["metadata"]["ownerReferences"]
+    owners[0]["uid"] = "another"
+    world.jobs.put(job(SPEC, status=status_of(OF_OLD.running("ns", "mnist", Worker=2, PS=1))))
+    await world.sync()
+    assert ("patch", "pods", NAMES[0]) not in world.done()
+
+
+async def test_a_pod_that_is_replaced_meanwhile_is_told_and_tried_again() -> None:
+    """The UID in the patch is not that of the new pod."""
+    world = Cluster(OF_OLD)
+    world.jobs.put(job(SPEC, status=status_of(OF_OLD.running("ns", "mnist", Worker=2, PS=1))))
+    world.client.fail["patch", "pods", NAMES[0]] = status_error(ConflictError, 409)
+    with pytest.raises(ConflictError):
+        await world.sync()
+    assert world.recorder.events[0][:2] == ("Warning", "FailedRelabelPod")
+
+
+async def test_replicas_that_were_scaled_away_while_nobody_worked_are_found_and_go() -> None:
+    """The status of the other operator counts them."""
+    world = Cluster(PREDECESSORS[2])
+    spec = {"tfReplicaSpecs": {"Worker": replica(1)}}
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
+    world.jobs.put(job(spec, status=status_of(PREDECESSORS[2].running("ns", "mnist", Worker=2, PS=1))))
+    await world.sync()
+    assert len(world.done()) == 6
+    world.show_all()
+    await world.sync()
+    deleted = sorted(name for verb, kind, name in world.done() if (verb, kind) == ("delete", "pods"))
+    assert deleted == ["mnist-ps-0", "mnist-worker-1"]
+
+
+def test_a_status_that_counts_without_end_is_not_believed() -> None:
+    """Whoever may write a status cannot make this operator look for a billion pods."""
+    status = JobStatus(replica_statuses={"Worker": ReplicaStatus(active=10**9)})
+    old = msgspec.structs.replace(job(SPEC), status=status)
+    spec = read_spec("mnist", old.spec)
+    assert isinstance(spec, TFJobSpec)
+    assert len(list(unseen(old, spec, ()))) == MAX_REPLICAS + 1
+
+
+@pytest.mark.parametrize("predecessor", PREDECESSORS, ids=str)
+async def test_a_job_that_another_operator_ended_is_left_as_it_is(predecessor: Predecessor) -> None:
+    """So are its pods, though one still runs: today's default clean-up policy was not always so. Nothing is read or written."""
+    world = Cluster(predecessor)
+    said = predecessor.ended("ns", "mnist", Worker=2)
+    world.jobs.put(job(SPEC, status=status_of(said)))
+    for _ in range(3):
+        await world.sync()
+    assert world.taken() == []
+
+
+async def test_a_clean_up_that_the_job_itself_asks_for_is_brought_to_its_end() -> None:
+    """The other operator was stopped between the end and the clean-up. The status stays its own."""
+    world = Cluster(WATCHED)
+    spec = SPEC | {"runPolicy": {"cleanPodPolicy": "All"}}
+    world.jobs.put(job(spec, status=status_of(WATCHED.ended("ns", "mnist", Worker=2))))
+    await world.sync()
+    done = world.done()
+    assert STATUS not in done
+    assert sorted(name for verb, kind, name in done if (verb, kind) == ("delete", "pods")) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("predecessor", PREDECESSORS, ids=str)
+async def test_the_time_to_live_of_a_job_that_another_operator_ended_is_kept(predecessor: Predecessor) -> None:
+    """B44, B45: also where its status lacks the time of the end, as some did after a deadline."""
+    for forgotten in ((), ("completionTime",)):
+        world = Cluster(predecessor)
+        said = predecessor.ended("ns", "mnist", Worker=2)
+        status = status_of({key: value for key, value in said.items() if key not in forgotten})
+        world.jobs.put(job(SPEC | {"ttlSecondsAfterFinished": 60}, status=status))
+        await world.sync()
+        assert world.taken() == [("delete", "tfjobs", "mnist")]
+
+
+async def test_a_job_whose_old_status_does_not_decode_never_runs_again_if_it_has_ended() -> None:
+    """B01: without a schema the Go operators wrote null for an empty map."""
+    said = OF_OLD.ended("ns", "mnist") | {"replicaStatuses": None}
+    body = {"metadata": {"name": "mnist", "namespace": "ns", "uid": JOB_UID}, "spec": SPEC, "status": said}
+    raw = msgspec.json.encode(body)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(raw.replace(b'"metadata"', b'"kind":"TFJob","metadata"', 1), type=TFJob)
+    world = Cluster(OF_OLD)
+    world.jobs.put(tfjob_with_unreadable_status(raw, ValueError()))
+    await world.sync()
+    assert world.taken() == []
+
+
+async def test_conditions_that_nobody_knows_stay() -> None:
+    """Such as one of a queue, or of a future operator."""
+    world = Cluster(WATCHED)
+    said = WATCHED.running("ns", "mnist", Worker=2, PS=1)
+    said["conditions"].insert(0, {"type": "Admitted", "status": "True", "reason": "ByAQueue"})
+    world.jobs.put(job(SPEC, status=status_of(said)))
+    await world.sync()
+    conditions = world.client.bodies[STATUS][1]["value"]["conditions"]
+    assert [each["type"] for each in conditions] == ["Admitted", "Created", "Running"]
+
+
+async def test_what_another_operator_made_goes_when_its_job_is_suspended() -> None:
+    """B74: it was suspended while no operator ran; nothing that runs is overlooked."""
+    world = Cluster(OF_OLD)
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
+    spec = SPEC | {"runPolicy": {"suspend": True}}
+    world.jobs.put(job(spec, status=status_of(OF_OLD.running("ns", "mnist", Worker=2, PS=1))))
+    await world.sync()
+    assert len(world.done()) == 6
+    world.show_all()
+    await world.sync()
+    assert sorted(name for verb, kind, name in world.done() if (verb, kind) == ("delete", "pods")) == sorted(NAMES)
+
+
+async def test_a_job_that_was_suspended_stays_so() -> None:
+    """By Kueue, perhaps: no child is made, and the condition keeps its time."""
+    world = Cluster(OF_OLD)
+    for kind in ("pods", "services"):
+        for name in NAMES:
+            world.client.fail["get", kind, name] = status_error(NotFoundError, 404)
+    said = OF_OLD.created("mnist")
+    said["conditions"].append(condition("Suspended", "TFJob mnist is suspended."))
+    world.jobs.put(job(SPEC | {"runPolicy": {"suspend": True}}, status=status_of(said)))
+    assert await world.settle() == [STATUS]
+    last = world.client.bodies[STATUS][1]["value"]["conditions"][-1]
+    assert (last["type"], last["status"], last["lastTransitionTime"]) == ("Suspended", "True", STAMP)
+    assert world.recorder.events == []
+
+
+@pytest.mark.parametrize("phase", ["Running", "Inqueue"])
+async def test_the_group_that_training_operator_made_goes_on(phase: str) -> None:
+    """B66: it is found by its name, and neither resized nor made again."""
+    world = Cluster(WATCHED, gang=gang_scheduler("volcano"))
+    owner = OwnerReference(kind="TFJob", name="mnist", uid=JOB_UID, controller=True)
+    meta = ChildMeta(name="mnist", namespace="ns", uid="group-uid", owner_references=(owner,))
+    world.pod_groups.put(PodGroup(metadata=meta, spec=PodGroupSpec(min_member=3), status=PodGroupStatus(phase=phase)))
+    world.jobs.put(job(SPEC, status=status_of(WATCHED.running("ns", "mnist", Worker=2, PS=1))))
+    assert await world.settle() == [STATUS]
+
+
+@pytest.mark.parametrize(("own", "fails"), [("Never", True), ("OnFailure", False)])
+async def test_a_pod_lives_by_the_policy_that_it_was_made_with(own: str, fails: bool) -> None:
+    """U15: earlier operators overrode the template's OnFailure with Never; this one follows it."""
+    world = Cluster(OF_OLD)
+    spec = {"tfReplicaSpecs": {"Worker": {"replicas": 2, "template": template(restartPolicy="OnFailure")}}}
+    for name in NAMES:
+        body = world.client.objects["pods", name]
+        body["spec"] = body["spec"] | {"restartPolicy": own}
+    world.client.objects["pods", NAMES[2]]["status"] = {"phase": "Failed", "reason": "Evicted"}
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
+    world.jobs.put(job(spec, status=status_of(OF_OLD.running("ns", "mnist", Worker=2))))
+    await world.sync()
+    world.show_all()
+    await world.settle()
+    conditions = {each["type"]: each["status"] for each in world.client.bodies[STATUS][1]["value"]["conditions"]}
+    assert (conditions.get("Failed") == "True") is fails
+    assert (conditions.get("Restarting") == "True") is not fails
