@@ -8,11 +8,12 @@ import inspect
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 
 from fakes.virtual_loop import VirtualTimeLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
 
 REAL_TIME_LIMIT = 180.0  # seconds that one integration test may take; the slowest one here needs a third of it
 
@@ -27,6 +28,14 @@ class LeakedConnectionError(AssertionError):
 
 class LeakedTaskError(AssertionError):
     """A test ended while tasks that it started were still alive."""
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """The settings of logs belong to the process: those of a program that runs in a test must not silence the next test."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 async def _checked(body: Coroutine[object, object, None], limit: float | None) -> None:

@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
-    """Logging is global: leave it as it was."""
-    before, root = structlog.get_config(), logging.getLogger()
+    """Leave the standard library's logging as it was, too."""
+    root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
-    structlog.configure(**before)
     root.handlers[:] = handlers
     root.setLevel(level)
 
