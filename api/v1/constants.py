@@ -92,6 +92,13 @@ class CleanPodPolicy(StrEnum):
     NONE = "None"
 
 
+class Network(StrEnum):
+    """How the pods of a job are found: each by a service of its own, or all by one service of the job."""
+
+    PER_REPLICA = "perReplica"
+    SHARED = "shared"
+
+
 class SuccessPolicy(StrEnum):
     """When a job without a chief has succeeded: with worker 0, or with all workers."""
 
@@ -141,6 +148,7 @@ class EventReason(StrEnum):
     FAILED_CREATE_SERVICE = "FailedCreateService"
     DELETED_SERVICE = "SuccessfulDeleteService"
     FAILED_DELETE_SERVICE = "FailedDeleteService"
+    NETWORK_STAYS = "NetworkStays"
     FAILED_ADOPT_POD = "FailedAdoptPod"
     FAILED_ADOPT_SERVICE = "FailedAdoptService"
     RELABELLED_POD = "RelabelledPod"

@@ -22,6 +22,7 @@ from tfjob_operator.api.v1.constants import (
     CleanPodPolicy,
     ConditionReason,
     EventReason,
+    Network,
     RestartPolicy,
     SuccessPolicy,
 )
@@ -77,11 +78,13 @@ class Begun(Struct, frozen=True):
     """That a job has begun: pods were created for it, or were about to be. From then on no edit of its specification ends it.
 
     `generation` is that of the job then, or 0 where an operator of an older version, which did not record it, began it.
-    `replicas` are the sizes by type of the newest specification that was valid.
+    `replicas` are the sizes by type of the newest specification that was valid. `network` is that with which the job began,
+    "" for a service of each replica.
     """
 
     generation: int = 0
     replicas: dict[str, int] = msgspec.field(default_factory=dict)
+    network: str = ""
 
 
 class JobStatus(Struct, frozen=True):
@@ -255,6 +258,7 @@ class TFJobSpec:
     suspend: bool = False
     dynamic_workers: bool = False
     scheduling: SchedulingPolicy = SchedulingPolicy()
+    network: Network = Network.PER_REPLICA
     says_clean_pod_policy: bool = False
     warnings: tuple[SpecWarning, ...] = ()
     too_large: Mistake | None = None

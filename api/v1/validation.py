@@ -14,7 +14,7 @@ import msgspec
 
 from tfjob_operator.api.text import quoted
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.constants import CleanPodPolicy, EventReason, RestartPolicy, SuccessPolicy
+from tfjob_operator.api.v1.constants import CleanPodPolicy, EventReason, Network, RestartPolicy, SuccessPolicy
 from tfjob_operator.api.v1.reader import Path, Reader, some
 from tfjob_operator.api.v1.shapes import QUANTITY, MapOf, check
 from tfjob_operator.api.v1.template_validation import decode_spec, read_template
@@ -78,6 +78,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
         suspend=policy.suspend,
         dynamic_workers=dynamic_workers,
         scheduling=policy.scheduling,
+        network=policy.network or Network.PER_REPLICA,
         says_clean_pod_policy=policy.clean_pod_policy is not None,
         warnings=(*ignored, *conflicts, *_warnings(reader, replicas)),
     )
@@ -212,6 +213,7 @@ class _RunPolicy:
     suspend: bool = False
     managed_by: str = ""
     scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
+    network: Network | None = None
 
 
 _INLINE_POLICY: Final = {
@@ -224,7 +226,7 @@ _INLINE_POLICY: Final = {
 SPEC_FIELDS: Final = frozenset(
     {"tfReplicaSpecs", "runPolicy", "successPolicy", "enableDynamicWorker", "tensorBoard", *_INLINE_POLICY}
 )
-RUN_POLICY_FIELDS: Final = frozenset({*_INLINE_POLICY, "suspend", "managedBy", "schedulingPolicy"})
+RUN_POLICY_FIELDS: Final = frozenset({*_INLINE_POLICY, "suspend", "managedBy", "schedulingPolicy", "network"})
 SCHEDULING_FIELDS: Final = frozenset(
     {"minAvailable", "queue", "minResources", "priorityClass", "scheduleTimeoutSeconds"}
 )
@@ -270,6 +272,7 @@ def _read_run_policy(reader: Reader, given: JSON, path: str) -> _RunPolicy:
         suspend=reader.boolean(given.get("suspend"), f"{path}.suspend"),
         managed_by=reader.text(given.get("managedBy"), f"{path}.managedBy"),
         scheduling=_read_scheduling(reader, given.get("schedulingPolicy"), f"{path}.schedulingPolicy"),
+        network=reader.choice(given.get("network"), f"{path}.network", Network),
     )
 
 

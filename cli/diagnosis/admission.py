@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.quantities import parse_quantity
 from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.api.v1.names import is_named
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import natural
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
@@ -281,7 +282,8 @@ def find(facts: Facts) -> Iterator[Finding]:
     newest: dict[str, Event] = {}
     for event in facts.job_events(*_REASONS, EventReason.CREATED_POD):
         if event.reason == EventReason.CREATED_POD:
-            newest.pop(event.message.removeprefix("Created pod: "), None)  # what was refused before is over
+            created = event.message.partition(": ")[2]
+            newest = {child: refusal for child, refusal in newest.items() if not is_named(child, created)}
         elif child := _child_of(event, missing, facts.wanted):
             newest[child] = event
     for child, event in sorted(newest.items()):

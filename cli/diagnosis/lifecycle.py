@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api.v1.constants import SELECTING_LABELS, ConditionReason, ConditionType, EventReason
+from tfjob_operator.api.v1.constants import SELECTING_LABELS, ConditionReason, ConditionType, EventReason, Network
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
@@ -64,7 +64,7 @@ WRONG_SELECTOR: Final = Trouble(
     563,
     Severity.ERROR,
     "The service of {who} selects other pods",
-    ("kubectl -n {namespace} get service {pod} -o yaml   # the operator restores the selector; who edits it?",),
+    ("kubectl -n {namespace} get service {service} -o yaml   # the operator restores the selector; who edits it?",),
     "A service's selector was edited",
 )
 DISRUPTED: Final = Trouble(
@@ -248,19 +248,23 @@ def _services(facts: Facts) -> Iterator[Finding]:
     if facts.evidence.services is None or len(facts.wanted) < 2:
         return
     services = {service.metadata.name: service for service in facts.evidence.services}
+    begun = facts.job.status.begun
+    is_shared = begun is not None and begun.network == Network.SHARED
     for pod in facts.live_pods:
-        name, service = pod.metadata.name, services.get(pod.metadata.name)
+        name = pod.metadata.name
+        of = facts.name if is_shared else name
+        service = services.get(of)
         age_s = facts.age_s(pod.metadata.creation_timestamp)
         if name not in facts.wanted or age_s is None or age_s < _LATE_S:
             continue
         if service is None:
-            yield Finding(NO_SERVICE, name, (f"service {named(name)}: it does not exist",), {"pod": name})
+            yield Finding(NO_SERVICE, name, (f"service {named(of)}: it does not exist",))
         elif not _selects(service.spec.selector or {}, pod.metadata.labels or {}):
             yield Finding(
                 WRONG_SELECTOR,
                 name,
-                (f"service {named(name)}: its selector does not fit the pod's labels",),
-                {"pod": name},
+                (f"service {named(of)}: its selector does not fit the pod's labels",),
+                {"service": of},
             )
 
 

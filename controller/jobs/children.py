@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class ReplicaKey(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """One replica of a job: its type and index, and the name of its pod and its service."""
+    """One replica of a job: its type and index, and the name of its pod and its service.
+
+    The one service of a job with a shared network has a key too: no type, and the name of the job.
+    """
 
     type: str
     index: int
@@ -33,6 +36,11 @@ class ReplicaKey(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     def of(cls, job: str, replica_type: str, index: int) -> ReplicaKey:
         """Return the key of a replica of the job of this name."""
         return cls(replica_type, index, child_name(job, replica_type, index))
+
+    @classmethod
+    def of_all(cls, job: str) -> ReplicaKey:
+        """Return the key of the service that all replicas of the job of this name share."""
+        return cls("", 0, job)
 
     @classmethod
     def each(cls, job: str, replica_type: str, indices: Iterable[int]) -> list[ReplicaKey]:

@@ -64,6 +64,8 @@ class BlockedChildren:
         if found is None:
             return plan
         waiting = self._waiting(found)
+        if any(not key.type and key.name in waiting for key in plan.create_services):
+            return replace(plan, create_services=(), create_pods=())  # no pod without the service of all
         refused = {key.type for key in (*plan.create_services, *plan.create_pods) if key.name in found.children}
 
         def ready(keys: Iterable[ReplicaKey]) -> tuple[ReplicaKey, ...]:

@@ -38,6 +38,7 @@ from tfjob_operator.controller.tfjob.build.config_map import build_config_map, c
 from tfjob_operator.controller.tfjob.build.pod import PodBuilder
 from tfjob_operator.controller.tfjob.build.pod_group import build_pod_group, resize_patch
 from tfjob_operator.controller.tfjob.build.service import build_service
+from tfjob_operator.controller.tfjob.creations import Creations
 from tfjob_operator.controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE, ChildKind, pod_group_kind
 from tfjob_operator.controller.tfjob.name_conflicts import NameConflicts, NameTakenError
 from tfjob_operator.workqueue.parallel import slow_start_batch
@@ -120,30 +121,37 @@ class Creator:
         owner = owner_key(job.metadata)
         self._expectations.expect_creations(owner, SERVICE.name, services)
         self._expectations.expect_creations(owner, POD.name, pods)
+        new_services = Creations(self._events, job, SERVICE, plan.create_services)
+        new_pods = Creations(self._events, job, POD, plan.create_pods)
 
-        async def create_child(kind: ChildKind, missing: dict[str, ReplicaKey], key: ReplicaKey) -> None:
+        async def create_child(
+            kind: ChildKind, missing: dict[str, ReplicaKey], new: Creations, key: ReplicaKey
+        ) -> None:
             if key.name not in missing:
                 return
             body = builder.build(key) if kind is POD else build_service(job.metadata, spec, key)
             try:
-                await self._create(job, kind, key.name, body)
+                if await self._create(job, kind, key.name, body):
+                    new.created(key)
             except NamespaceTerminatingError:
                 del missing[key.name]  # its expectation stays
                 raise
             del missing[key.name]
 
         async def create_both(key: ReplicaKey) -> None:
-            await create_child(SERVICE, services, key)
-            await create_child(POD, pods, key)
+            await create_child(SERVICE, services, new_services, key)
+            await create_child(POD, pods, new_pods, key)
 
         async def create(number: int) -> None:
             key = keys[number]
             with bound_contextvars(replica_type=key.type.lower(), pod=key.name):
-                await self._attempt(job.metadata, key.name, create_both(key))
+                await self._attempt(job.metadata, key, create_both(key))
 
         try:
             _, error = await slow_start_batch(len(keys), create, at_once=MAX_AT_ONCE)
         finally:
+            new_services.close()
+            new_pods.close()
             # What is left in the two dicts was refused, failed, or was never sent.
             for kind, left in ((SERVICE, services), (POD, pods)):
                 for name in left:
@@ -151,20 +159,20 @@ class Creator:
         if error is not None:
             raise error
 
-    async def _attempt(self, job: ObjectMeta, name: str, creating: Awaitable[None]) -> None:
+    async def _attempt(self, job: ObjectMeta, key: ReplicaKey, creating: Awaitable[None]) -> None:
         """Await the creation of one replica. Delay its next attempt if it fails for a reason that may be its own.
 
-        Raises ApiError, but not for a taken name.
+        Raises ApiError, but not for a taken name, unless it is that of the service that all pods wait for.
         """
         try:
             await creating
         except ApiError as error:
             if _may_be_its_own(error):
-                self._blocked.refused(job, name)
-            if not isinstance(error, NameTakenError):
+                self._blocked.refused(job, key.name)
+            if not isinstance(error, NameTakenError) or not key.type:
                 raise
         else:
-            self._blocked.created(job, name)
+            self._blocked.created(job, key.name)
 
     async def _share(self, job: TFJob, plan: Plan, cluster: ClusterSpec) -> tuple[Plan, ApiError | None]:
         """Create the missing ConfigMaps. Return the plan without the pods whose ConfigMap failed, and the first error."""
@@ -199,16 +207,18 @@ class Creator:
         owner = owner_key(job.metadata)
         self._expectations.expect_creations(owner, kind.name, [name])
         try:
-            await self._create(job, kind, name, body)
+            is_new = await self._create(job, kind, name, body)
         except NamespaceTerminatingError:
             raise
         except BaseException:
             self._expectations.creation_observed(owner, kind.name, name)
             raise
+        if is_new:
+            self._events.record(job, EventType.NORMAL, kind.created, f"Created {kind.name}: {name}")
         self._blocked.created(job.metadata, name)
 
-    async def _create(self, job: TFJob, kind: ChildKind, name: str, body: dict[str, Any]) -> None:
-        """Create one child. Returns when it exists and is ours, else raises ApiError."""
+    async def _create(self, job: TFJob, kind: ChildKind, name: str, body: dict[str, Any]) -> bool:
+        """Create one child. Return True; False if it existed already and is ours. Raises ApiError."""
         meta = job.metadata
         try:
             await self._client.create(kind.resource, meta.namespace, body)
@@ -218,13 +228,13 @@ class Creator:
             # The cache may have seen it long ago, so no event need come for it: do not wait for one (B76).
             self._expectations.creation_observed(owner_key(meta), kind.name, name)
             await self._settle(job, kind, name)
+            return False
         except ApiError as error:
             if isinstance(error, kind.refusals) and not is_denied(error):
                 raise RefusedError(f"{kind.name} {name} was refused: {error.status_message}") from error
             self._warn(job, kind, name, str(error))
             raise
-        else:
-            self._events.record(job, EventType.NORMAL, kind.created, f"Created {kind.name}: {name}")
+        return True
 
     async def _settle(self, job: TFJob, kind: ChildKind, name: str) -> None:
         """Return when the object of this name is ours. Raises NameTakenError, after a Warning if a person has to act."""

@@ -46,18 +46,19 @@ for address in place["cluster"]["ps"]:
 """
 
 
-def test_replicas_find_each_other_by_the_names_in_tf_config(cluster: NodeCluster) -> None:
+@pytest.mark.parametrize(("network", "subdomain"), [("perReplica", ""), ("shared", ".talks")])
+def test_replicas_find_each_other_by_the_names_in_tf_config(cluster: NodeCluster, network: str, subdomain: str) -> None:
     """Workers reach the parameter servers through headless services and the cluster's DNS; `kubectl logs` shows it."""
     servers = replica(["python3", "-c", SERVER], policy="Always", replicas=2)
     workers = replica(["python3", "-uc", WORKER], policy="OnFailure", replicas=2)
-    talks = job("talks", {"PS": servers, "Worker": workers}, cleanPodPolicy="Running")
+    talks = job("talks", {"PS": servers, "Worker": workers}, cleanPodPolicy="Running", network=network)
     talks["spec"]["successPolicy"] = "AllWorkers"  # else the job ends with worker 0, and a slower one is deleted
     cluster.create(talks)
     cluster.wait_for("talks", ConditionType.SUCCEEDED)
     for index in (0, 1):
         log = cluster.kubectl("logs", f"talks-worker-{index}")
         assert [line for line in log.splitlines() if line.startswith("worker")] == [
-            f"worker {index} got parameters from talks-ps-{server}.default.svc:2222" for server in (0, 1)
+            f"worker {index} got parameters from talks-ps-{server}{subdomain}.default.svc:2222" for server in (0, 1)
         ]
     _wait_until_left(cluster, "talks", ["worker-0", "worker-1"])
     cluster.delete("talks")

@@ -65,6 +65,26 @@ def test_a_job_lives_from_created_to_succeeded(cluster: Cluster) -> None:
         assert not [event for event in events if event[0] == "Warning"]
 
 
+def test_a_job_with_a_shared_network_has_one_service_until_its_last_pod_is_gone(cluster: Cluster) -> None:
+    """`kubectl get services` shows one, which every pod has as its subdomain; an edit is answered by a Warning."""
+    with cluster.operator(), cluster.node():
+        spec = specs(PS=replica(run="forever"), Worker=replica(2, "ExitCode", "2s:137, 2s:0"))
+        cluster.create("mnist", with_policy(spec, network="shared", cleanPodPolicy="All"))
+        cluster.wait_for("mnist", ConditionType.RUNNING)
+        assert cluster.names("services") == ["mnist"]
+        assert cluster.names("pods") == ["mnist-ps-0", "mnist-worker-0", "mnist-worker-1"]
+        places = {(pod["spec"]["hostname"], pod["spec"]["subdomain"]) for pod in cluster.items("pods")}
+        assert places == {(name, "mnist") for name in cluster.names("pods")}
+        assert cluster.job("mnist")["status"]["begun"]["network"] == "shared"
+        edit = '{"spec":{"runPolicy":{"network":"perReplica"}}}'
+        cluster.kubectl("patch", "tfjob", "mnist", "--type=merge", f"--patch={edit}")
+        eventually(lambda: "NetworkStays" in [reason for _, reason, _ in cluster.events("mnist")], "it is told")
+        cluster.kubectl("delete", "service", "mnist")
+        eventually(lambda: cluster.names("services") == ["mnist"], "the service is made again")
+        cluster.wait_for("mnist", ConditionType.SUCCEEDED)
+        eventually(lambda: not cluster.names("services") + cluster.names("pods"), "everything is cleaned up")
+
+
 @BOTH_KUBELETS
 def test_a_failed_replica_fails_the_job(cluster: Cluster) -> None:
     """U8: policy Never and exit 1; the condition says which kind failed, which pod, and with what code."""

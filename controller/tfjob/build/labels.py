@@ -23,13 +23,15 @@ def deciding_type(specs: Mapping[str, ReplicaSpec]) -> str | None:
 
 
 def selector_of(labels: Mapping[str, str]) -> dict[str, str]:
-    """How a service selects the pod of a replica, whose labels are those of the service."""
-    return {name: labels[name] for name in c.SELECTING_LABELS}
+    """How a service selects the pods that it is for, which have its labels."""
+    return {name: labels[name] for name in c.SELECTING_LABELS if name in labels}
 
 
 def labels_of(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str, str]:
     """Our labels on a child, in both families. They win over the template's."""
     labels = labels_of_all(job)
+    if not key.type:
+        return labels  # the service of the whole job
     for old, name, value in (
         (c.LABEL_TF_REPLICA_TYPE, c.LABEL_REPLICA_TYPE, key.type.lower()),
         (c.LABEL_TF_REPLICA_INDEX, c.LABEL_REPLICA_INDEX, str(key.index)),

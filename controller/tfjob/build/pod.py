@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tfjob_operator.api.pod_requests import object_in
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.constants import RestartPolicy
+from tfjob_operator.api.v1.constants import Network, RestartPolicy
 from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.controller.config.accelerators import with_accelerators
 from tfjob_operator.controller.tfjob.build.config_map import config_map_name
@@ -72,6 +72,8 @@ class PodBuilder:
         ]
         policy = RestartPolicy.NEVER if replica.restart_policy == RestartPolicy.EXIT_CODE else replica.restart_policy
         pod_spec = template["spec"] | {"containers": containers, "restartPolicy": policy}
+        if self._spec.network is Network.SHARED:
+            pod_spec |= {"hostname": key.name, "subdomain": self._job.name}
         if self.cluster.is_shared_with(key.type):
             metadata["labels"][c.LABEL_CLUSTER_SPEC] = self.cluster.digest
         if self._gang is not None:

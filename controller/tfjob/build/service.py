@@ -1,4 +1,4 @@
-"""The body of a replica's service, by which the replica has a name in DNS. Pure."""
+"""The body of a service, by which a replica, or each replica of a job, has a name in DNS. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def build_service(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str, Any]:
-    """Return the headless service that gives a replica its DNS name, published before the pod is ready (B63)."""
+    """Return the headless service that gives a replica its DNS name, published before the pod is ready (B63).
+
+    That of the whole job, in a shared network, gives one to every pod that has it as its subdomain.
+    """
     labels = labels_of(job, spec, key)
     return {
         "apiVersion": "v1",
@@ -25,9 +28,26 @@ def build_service(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
             "selector": selector_of(labels),
-            "ports": _service_ports(spec.replicas[key.type]),
+            "ports": _service_ports(spec.replicas[key.type]) if key.type else _ports_of_all(spec),
         },
     }
+
+
+def _ports_of_all(spec: TFJobSpec) -> list[dict[str, Any]]:
+    """Return the ports of all replicas, each number once for a protocol; a name that is taken by then gets the number, too."""
+    ports: list[dict[str, Any]] = []
+    for replica in spec.replicas.values():
+        for port in _service_ports(replica):
+            if any(_place(port) == _place(each) for each in ports):
+                continue
+            if any(port["name"] == each["name"] for each in ports):
+                port["name"] = f"{port['name']}-{port['port']}"
+            ports.append(port)
+    return ports
+
+
+def _place(port: dict[str, Any]) -> tuple[int, str]:
+    return port["port"], port.get("protocol", c.TCP)
 
 
 def _service_ports(replica: ReplicaSpec) -> list[dict[str, Any]]:

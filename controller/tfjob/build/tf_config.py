@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import Network
 from tfjob_operator.api.v1.names import child_name
 from tfjob_operator.api.v1.types import Mistake
 
@@ -82,9 +83,12 @@ def is_surely_short(job: ObjectMeta, spec: TFJobSpec, domain: str) -> bool:
     """Whether the number of replicas alone shows that no pod needs a ConfigMap, as it does for small jobs.
 
     A host is `"{job}-{type}-{index}.{namespace}.svc.{domain}:{port}",` with a type of at most 9 letters, an index of at most 5
-    digits, and a port of at most 11 (an int32). Around the hosts of each type is `"{type}":[],`, of at most 14 bytes.
+    digits, and a port of at most 11 (an int32); in a shared network `{job}.` stands there once more. Around the hosts of each
+    type is `"{type}":[],`, of at most 14 bytes.
     """
     host = len(job.name) + len(job.namespace) + len(domain) + 37
+    if spec.network is Network.SHARED:
+        host += len(job.name) + 1
     return spec.total_replicas * host + len(spec.replicas) * 14 + 2 <= INLINE_BYTES
 
 
@@ -99,7 +103,8 @@ class ClusterSpec:
         """`domain` is the cluster's DNS domain, appended to host names where the pods' resolver needs it."""
         self._spec = spec
         self._uid = job.uid
-        suffix = f".{job.namespace}.svc{f'.{domain}' if domain else ''}"
+        shared = f".{job.name}" if spec.network is Network.SHARED else ""
+        suffix = f"{shared}.{job.namespace}.svc{f'.{domain}' if domain else ''}"
         self._hosts = {
             replica.type.lower(): _Hosts(
                 child_name(job.name, replica.type, 0)[:-1], f"{suffix}:{replica.template.port}", replica.replicas

@@ -10,9 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.controller.jobs.children import NO_LABELS, Pod, Service
+from tfjob_operator.controller.jobs.children import NO_LABELS, Pod, ReplicaKey, Service
 from tfjob_operator.controller.jobs.pod_end import has_ended
-from tfjob_operator.controller.tfjob.decide.identity import key_of, key_of_labels, key_of_name, names_no_other
+from tfjob_operator.controller.tfjob.decide.identity import (
+    key_of,
+    key_of_labels,
+    key_of_name,
+    key_of_service,
+    names_no_other,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +36,8 @@ def is_adoptable(job: str, child: Pod | Service) -> bool:
     """
     meta = child.metadata
     labels = meta.labels or NO_LABELS
-    key, by_name = key_of_labels(job, meta), key_of_name(job, meta.name)
+    key = _key_of(job, child)
+    by_name = key_of_service(job, meta.name) if isinstance(child, Service) else key_of_name(job, meta.name)
     return (
         meta.deletion_timestamp is None
         and labels.group_name == c.GROUP_NAME
@@ -55,9 +62,17 @@ def claims(job: str, owned: Sequence[C], orphans: Sequence[C]) -> tuple[C, ...]:
     held = {key_of(job, child.metadata) for child in owned}
     adopt: dict[ReplicaKey, C] = {}
     for child in orphans:
-        key = key_of_labels(job, child.metadata)
+        key = _key_of(job, child)
         if key is None or key in held or not is_adoptable(job, child):
             continue
         if key not in adopt or child.metadata.name == key.name:
             adopt[key] = child
     return tuple(adopt.values())
+
+
+def _key_of(job: str, orphan: Pod | Service) -> ReplicaKey | None:
+    """Return which child of this job an orphan would be: its labels say so, and of the service of all replicas its name."""
+    key = key_of_labels(job, orphan.metadata)
+    if key is None and isinstance(orphan, Service) and orphan.metadata.name == job:
+        return ReplicaKey.of_all(job)
+    return key

@@ -9,6 +9,7 @@ import msgspec
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionReason, ConditionType
 from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
+from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.decide.actions import Plan, PodDeletion
 from tfjob_operator.controller.tfjob.decide.predecessor import is_of_predecessor
 from tfjob_operator.controller.tfjob.decide.replicas import count
@@ -45,6 +46,8 @@ def clean_up(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed) 
     surplus = to_clean_up(CleanPodPolicy.RUNNING if policy == CleanPodPolicy.NONE else policy, seen.surplus)
     draft.replica_statuses = without_active(_recounted(draft.replica_statuses, seen), seen.replicas, leaving)
     staying = {replica.key for replica in _without(seen.replicas, leaving)}
+    if staying:
+        staying.add(ReplicaKey.of_all(draft.job.metadata.name))
     return Plan(
         status=None if is_anothers_end else draft.freeze(),
         delete_pods=tuple(PodDeletion(replica.pod) for replica in (*leaving, *surplus) if not replica.terminating),

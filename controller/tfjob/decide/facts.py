@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfjob_operator.api.v1.constants import ConditionType
+from tfjob_operator.api.v1.constants import ConditionType, Network
 from tfjob_operator.api.v1.indices import format_indices, parse_indices
 from tfjob_operator.api.v1.types import Begun
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
@@ -61,11 +61,12 @@ def begun(job: TFJob, spec: TFJobSpec, *, has_pods: bool, makes_pods: bool) -> B
         return before  # which is what it was cut down to
     if before is not None:
         return msgspec.structs.replace(before, replicas=spec.sizes)
+    network = "" if spec.network is Network.PER_REPLICA else spec.network
     if has_begun(job.status, has_pods=has_pods):
         # Where there is a status another operator has written it, and what was edited since nobody knows.
         generation = 0 if job.status.conditions else job.metadata.generation
-        return Begun(generation=generation, replicas=spec.sizes)
-    return Begun(generation=job.metadata.generation, replicas=spec.sizes) if makes_pods else None
+        return Begun(generation, spec.sizes, network)
+    return Begun(job.metadata.generation, spec.sizes, network) if makes_pods else None
 
 
 def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:

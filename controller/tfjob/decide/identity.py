@@ -41,6 +41,11 @@ def key_of_name(job: str, name: str) -> ReplicaKey | None:
     return key if name == key.name else None
 
 
+def key_of_service(job: str, name: str) -> ReplicaKey | None:
+    """Return whose service bears this name: a replica's, or the whole job's; None for any other name."""
+    return ReplicaKey.of_all(job) if name == job else key_of_name(job, name)
+
+
 def names_no_other(job: str, child: ChildMeta) -> bool:
     """Return whether no label names another job. One family of labels is enough: other operators set but one."""
     labels = child.labels or NO_LABELS

@@ -41,7 +41,11 @@ def reselections(job: str, services: Iterable[tuple[ReplicaKey, Service]]) -> It
 
 
 def labels_wanted(job: str, key: ReplicaKey, *, beside: ChildLabels = NO_LABELS) -> ChildLabels:
-    """Return the labels that select a child of this replica, with the other labels of `beside`."""
+    """Return the labels that select a child of this replica, or the service of all, with the other labels of `beside`."""
+    if not key.type:
+        return msgspec.structs.replace(
+            beside, group_name=c.GROUP_NAME, job_name=job, operator_name=c.OPERATOR_NAME, prefixed_job_name=job
+        )
     kind, index = key.type.lower(), str(key.index)
     return ChildLabels(
         group_name=c.GROUP_NAME,

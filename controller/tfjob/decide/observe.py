@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfjob_operator.controller.tfjob.decide.identity import key_of_name
+from tfjob_operator.controller.tfjob.decide.identity import key_of_service
 from tfjob_operator.controller.tfjob.decide.replicas import replicas_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ class Observed:
     """The children of a job.
 
     `surplus` are pods that the specification does not ask for (any more), and second ones of a replica. A service belongs
-    to a replica by its name alone, since its pod is looked up by it; its key is None where the name says nothing.
+    to a replica, or to the whole job, by its name alone, since pods are looked up by it; its key is None where the name says
+    nothing.
     """
 
     replicas: Sequence[Replica]
@@ -56,4 +57,4 @@ def observe(job: TFJob, pods: Iterable[Pod], services: Iterable[Service]) -> Obs
     """Sort out the children of a job."""
     name = job.metadata.name
     replicas, others = replicas_of(name, pods, job.status.restarts)
-    return Observed(replicas, others, [(key_of_name(name, service.metadata.name), service) for service in services])
+    return Observed(replicas, others, [(key_of_service(name, service.metadata.name), service) for service in services])

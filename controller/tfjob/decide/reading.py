@@ -15,6 +15,7 @@ from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
 from tfjob_operator.controller.tfjob.decide.bounds import bounded
 from tfjob_operator.controller.tfjob.decide.held import unless_refused
+from tfjob_operator.controller.tfjob.decide.network import with_network_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,9 +35,9 @@ def reading_of(job: TFJob) -> tuple[int, bool]:
 
 
 def in_force(job: TFJob, spec: TFJobSpec | InvalidSpec, bounds: Sequence[Bound] = BOUNDS) -> TFJobSpec | InvalidSpec:
-    """Return the specification to follow now: as it was read, or cut down to the bounds, or as refused."""
+    """Return the specification to follow now: as it was read, in the job's network, cut down to the bounds, or as refused."""
     if isinstance(spec, TFJobSpec):
-        spec = bounded(job, spec, bounds)
+        spec = bounded(job, with_network_of(job, spec), bounds)
     return unless_refused(job, spec)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.v1 import conditions
-from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, Network
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.jobs.job_event import JobEvent
 from tfjob_operator.controller.tfjob.decide.actions import Plan, PodDeletion
@@ -64,10 +64,13 @@ def _go_on(
     missing_pods = _missing(keys, present)
     going = any(replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas)
     _say_how_it_goes(draft, restarting, running=running, settled=not (missing_pods or going))
-    wanted = present.union(keys)
+    served, wanted = keys, present.union(keys)
+    if spec.network is Network.SHARED and wanted:
+        served = [ReplicaKey.of_all(name)]
+        wanted = set(served)
     services = seen.services_of(wanted)
     return Plan(
-        create_services=_missing(keys, {key for key, _ in services}),
+        create_services=_missing(served, {key for key, _ in services}),
         create_pods=missing_pods,
         status=draft.freeze(),
         events=tuple(draft.events),

@@ -99,6 +99,50 @@ async def test_after_a_failure_no_further_batch_is_begun_and_nothing_is_expected
     assert any("exceeded quota" in message for _, _, message in world.recorder.events)
 
 
+MANY = tuple(ReplicaKey("Worker", index, f"mnist-worker-{index}") for index in range(130))
+
+
+async def test_the_events_of_many_replicas_are_told_in_batches() -> None:
+    """500 workers are eight events about pods, not 500 of which the flood control (EV-03, EV-05) writes 25."""
+    world = CreatorHarness()
+    await world.create(MANY)
+    pods = [message for _, reason, message in world.recorder.events if reason == "SuccessfulCreatePod"]
+    assert sorted(pods) == [
+        "Created 2 pods: mnist-worker-128 .. mnist-worker-129",
+        "Created 64 pods: mnist-worker-0 .. mnist-worker-63",
+        "Created 64 pods: mnist-worker-64 .. mnist-worker-127",
+    ]
+    assert world.recorder.reasons.count("SuccessfulCreateService") == 3
+
+
+async def test_fifteen_replicas_are_told_of_one_by_one() -> None:
+    """Small jobs have the events that the documents show; the sixteenth replica makes it a batch."""
+    for count, events in ((15, 15), (16, 1)):
+        world = CreatorHarness()
+        await world.create(MANY[:count])
+        assert world.recorder.reasons.count("SuccessfulCreatePod") == events
+
+
+async def test_what_was_created_before_a_failure_is_told_and_no_more() -> None:
+    """A batch with a gap: replica 5 is refused, and no replica of a later round is sent (SB-01)."""
+    world = CreatorHarness()
+    world.client.fail["create", "pods", "mnist-worker-5"] = status_error(ForbiddenError, 403, "exceeded quota")
+    with pytest.raises(ForbiddenError):
+        await world.create(MANY)
+    created = [message for _, reason, message in world.recorder.events if reason == "SuccessfulCreatePod"]
+    assert created == ["Created 6 pods: mnist-worker-0 .. mnist-worker-4, mnist-worker-6"]
+
+
+async def test_of_a_batch_that_existed_already_nothing_is_told() -> None:
+    """B12: the events of an attempt whose response was lost are not repeated for others."""
+    world = CreatorHarness()
+    for key in MANY[:16]:
+        world.client.fail["create", "pods", key.name] = status_error(AlreadyExistsError, 409)
+        world.client.objects["pods", key.name] = existing(name=key.name, **owned_by(OWNER))
+    await world.create(MANY[:16])
+    assert "SuccessfulCreatePod" not in world.recorder.reasons
+
+
 async def test_a_lost_response_leaves_no_expectation() -> None:
     """WR-07: whether the pod exists is unknown; the next attempt finds out."""
     world = CreatorHarness()
