@@ -17,13 +17,14 @@ from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.logs.tail import Asker, Ended, Lines, Message, Note, Tail
-from tfjob_operator.cli.replicas import chosen, container_of, find, pods_path, selector_of
+from tfjob_operator.cli.pod_lists import pod_lists
+from tfjob_operator.cli.replicas import container_of, find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tfjob_operator.cli.logs.showing import Shower
-    from tfjob_operator.cli.replicas import Choice, Found, Replica
+    from tfjob_operator.cli.replicas import Choice, Replica
     from tfjob_operator.cli.session import Session
 
 MOST_LOGS: Final = 50
@@ -37,7 +38,7 @@ ASK_S: Final = 2.0
 _BATCHES: Final = 256
 """Parts of at most 64 KB that may wait to be printed."""
 PAUSE_S: Final = 1.0
-"""The pause before pods are read again."""
+"""The pause before pods that could not be read are read again."""
 
 
 class Pods(NamedTuple):
@@ -50,6 +51,10 @@ class Failure(NamedTuple):
     """The pods may not be read any more."""
 
     error: CliError
+
+
+class _StoppedError(Exception):
+    """The following was stopped."""
 
 
 class Following:
@@ -92,16 +97,16 @@ class Following:
 
     def run(self, first: Mapping[str, str | int]) -> None:
         """Follow, and print. `first` are log options for the pods that exist at the beginning. Raises CliError."""
-        found = find(self._session, self._job, self._choice)
-        if len(found.replicas) > self._most:
+        replicas = find(self._session, self._job, self._choice).replicas
+        if len(replicas) > self._most:
             raise CliError(
-                f"{len(found.replicas)} replicas are more than {self._most} streams: "
+                f"{len(replicas)} replicas are more than {self._most} streams: "
                 "choose some by --type, --index or --replica, or raise --max-log-requests"
             )
-        self._take(found.replicas, first)
-        if not found.replicas:
+        self._take(replicas, first)
+        if not replicas:
             click.echo(f"{self._name}: no pods yet; waiting for them", err=True)
-        Thread(target=self._watch, args=[found], daemon=True).start()
+        Thread(target=self._watch, daemon=True).start()
         try:
             self._print()
         finally:
@@ -216,34 +221,22 @@ class Following:
         self._take(find(self._session, self._job, self._choice).replicas, {})  # the watch may be behind
         return not any(tail.has_started for tail in self._tails.values()) and self._queue.empty()
 
-    def _watch(self, found: Found) -> None:
-        """Send the pods to the main thread whenever one changes. When a watch ends, the pods are listed again."""
-        with self._watching as session:
-            while not self._stopped:
+    def _watch(self) -> None:
+        """Send the pods to the main thread as they are and whenever one changes, until it is stopped."""
+        with suppress(_StoppedError), self._watching as session:
+            while True:
                 try:
-                    self._read_watch(session, found)
-                    self._pause(PAUSE_S)
-                    found = find(session, self._job, self._choice)
-                    self._put(Pods(found.replicas))
+                    for replicas in pod_lists(session, self._job, self._choice, pause=self._rest):
+                        if self._stopped:
+                            return
+                        self._put(Pods(replicas))
                 except CliError as error:
                     if isinstance(error, ApiError) and error.is_denied:
                         self._put(Failure(error))
                         return
-                    self._pause(PAUSE_S)
+                    self._rest(PAUSE_S)
 
-    def _read_watch(self, session: Session, found: Found) -> None:
-        pods = {each.uid: each.pod for each in found.replicas}
-        events = session.watch(
-            pods_path(session.namespace), labelSelector=selector_of(self._job), resourceVersion=found.version
-        )
-        for event in events:
-            if event["type"] == "ERROR":
-                return  # too old a version: read again
-            if event["type"] == "BOOKMARK":
-                continue
-            pod = event["object"]
-            if event["type"] == "DELETED":
-                pods.pop(pod["metadata"]["uid"], None)
-            else:
-                pods[pod["metadata"]["uid"]] = pod
-            self._put(Pods(chosen(pods.values(), self._job, self._choice)))
+    def _rest(self, seconds: float) -> None:
+        self._pause(seconds)
+        if self._stopped:
+            raise _StoppedError

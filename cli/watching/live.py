@@ -6,13 +6,12 @@ and wakes the caller, who shows it when ready: so nothing piles up, however fast
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
 from threading import Event, Lock, Thread
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from tfjob_operator.cli.errors import ApiError, CliError
-from tfjob_operator.cli.replicas import Choice, chosen, container_of, find, pods_path, selector_of
-from tfjob_operator.cli.session import ConnectionLostError
+from tfjob_operator.cli.pod_lists import pod_lists
+from tfjob_operator.cli.replicas import Choice, container_of, pods_path
 from tfjob_operator.cli.training.log import LogReader
 from tfjob_operator.cli.versions import versions
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from tfjob_operator.cli.session import Session
     from tfjob_operator.cli.training.values import Progress
 
-_RETRY_S: Final = 1.0
 _LOG_RETRY_S: Final = 1.0
 _LEAVE_S: Final = 0.2
 """How long a thread that was stopped is waited for: one that is just connecting may take longer."""
@@ -125,29 +123,9 @@ class Live:
                 return
             self._has_job.set()
 
-    def _watch_pods(self) -> NoReturn:
-        session, job = self._sessions[1], self._job()
-        while True:
-            found = find(session, job, Choice())
-            self._tell(replicas=found.replicas)
-            pods = {each.uid: each.pod for each in found.replicas}
-            watch = session.watch(
-                pods_path(session.namespace), labelSelector=selector_of(job), resourceVersion=found.version
-            )
-            with suppress(ConnectionLostError), closing(watch):  # then they are read again
-                for event in watch:
-                    if event["type"] == "ERROR":
-                        break  # too old a version: likewise
-                    self._take(pods, event)
-                    self._tell(replicas=chosen(pods.values(), job, Choice()))
-            self._pause(_RETRY_S)
-
-    @staticmethod
-    def _take(pods: dict[str, Any], event: Mapping[str, Any]) -> None:
-        if event["type"] == "DELETED":
-            pods.pop(event["object"]["metadata"]["uid"], None)
-        elif event["type"] != "BOOKMARK":
-            pods[event["object"]["metadata"]["uid"]] = event["object"]
+    def _watch_pods(self) -> None:
+        for replicas in pod_lists(self._sessions[1], self._job(), Choice(), pause=self._pause):
+            self._tell(replicas=replicas)
 
     def _read_logs(self) -> None:
         """Read one log after the other. Without the right to read logs, everything else is still shown."""
