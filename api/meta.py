@@ -142,6 +142,12 @@ def controller_of(meta: Meta) -> OwnerReference | None:
     return None
 
 
+def owner_key(meta: Meta) -> str | None:
+    """Return the key of the owner that manages this object, which is in the same namespace; None for an orphan."""
+    owner = controller_of(meta)
+    return None if owner is None else object_key(meta.namespace, owner.name)
+
+
 def micro_time(value: datetime) -> str:
     """`metav1.MicroTime`: Go reads it with exactly six digits of a second, also where they are zeros, and writes a Z."""
     return value.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"

@@ -9,7 +9,7 @@ import asyncio
 
 from tfjob_operator.api.client import HttpTransport, RestClient, Settings, load_settings
 from tfjob_operator.api.core import CONFIG_MAPS
-from tfjob_operator.api.meta import ObjectMeta, Struct, controller_of, meta_key, object_key
+from tfjob_operator.api.meta import ObjectMeta, Struct, meta_key, owner_key
 from tfjob_operator.api.owners import controller_reference
 from tfjob_operator.controller.manager import Controller, Manager, stop_on_signals
 from tfjob_operator.informers import Codec, SharedInformerFactory
@@ -22,12 +22,6 @@ class ConfigMap(Struct, frozen=True):
     data: dict[str, str] | None = None
 
 
-def source_of(item: ConfigMap) -> str:
-    """Return the key of the source: of a copy, the ConfigMap that owns it; else the ConfigMap itself."""
-    owner = controller_of(item.metadata)
-    return meta_key(item.metadata) if owner is None else object_key(item.metadata.namespace, owner.name)
-
-
 class Mirror:
     """Keeps the copies."""
 
@@ -35,7 +29,8 @@ class Mirror:
         self._client = client
         self._config_maps = informers.informer(Codec(CONFIG_MAPS, ConfigMap))
         self.controller = Controller("mirror", self.sync)
-        self.controller.watch(self._config_maps, source_of)
+        # The source is synced, whichever of the two has changed: the copy's owner is the source.
+        self.controller.watch(self._config_maps, lambda item: owner_key(item.metadata) or meta_key(item.metadata))
 
     async def sync(self, key: str) -> None:
         """Compare what is with what should be, and correct the difference, whatever woke us."""
