@@ -158,6 +158,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a second small write waits 40 ms for the client's acknowledgement
     served: PageCluster
 
     def do_GET(self) -> None:

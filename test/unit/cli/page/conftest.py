@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hack.page_cluster import PageCluster
+from tfjob_operator.cli.page import curves
+from tfjob_operator.informers import reflector
+from tfjob_operator.workqueue.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from pytest_mock import MockerFixture
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,8 +28,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def page_cluster() -> Iterator[PageCluster]:
-    """An API server with nothing in it."""
+def page_cluster(mocker: MockerFixture) -> Iterator[PageCluster]:
+    """An API server with nothing in it. What the page does at intervals of seconds it does at short ones."""
+    mocker.patch.object(curves, "TOGETHER_S", 0.02)
+    mocker.patch.object(curves, "AGAIN_S", 0.02)
+    mocker.patch.object(reflector, "Backoff", partial(Backoff, 0.02, 0.1))
     with PageCluster().running() as cluster:
         yield cluster
 
