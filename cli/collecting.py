@@ -17,12 +17,15 @@ from tfjob_operator.api.core import EVENTS, PODS, SERVICES
 from tfjob_operator.api.meta import Resource, controller_of
 from tfjob_operator.api.scheduling import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
+from tfjob_operator.api.v1.types import JobStatus, TFJob, tfjob_with_unreadable_status
+from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW
+from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_status
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.diagnosis import objects
-from tfjob_operator.cli.diagnosis.evidence import Absent, Evidence
+from tfjob_operator.cli.diagnosis.evidence import Absent, AlphaEvidence, Evidence
 from tfjob_operator.cli.diagnosis.pods import exits_of
 from tfjob_operator.cli.errors import ApiError, CliError
+from tfjob_operator.cli.replicas import selector_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,17 +55,17 @@ class _Page(msgspec.Struct):
 
 
 def collect(session: Session, name: str, now: datetime) -> Evidence:
-    """Read all that can be read about the job of this name. Raises CliError if the job cannot be read, or is an alpha job."""
+    """Read all that can be read about the job of this name. Raises CliError if the job cannot be read."""
     raw = jobs.read(session, name)
     whole = msgspec.json.decode(raw)
-    if jobs.is_alpha(whole):
-        raise CliError(
-            f"{name} is a job of the alpha dialect, of which explain knows nothing: see kubectl describe tfjob {name}"
-        )
-    job = _job(raw)
     reader = _Reader(session)
     meta = whole["metadata"]
-    pods = [pod for pod in reader.of_job(PODS, objects.Pod, name) or () if _is_of(pod, job)]
+    name = meta["name"]
+    alpha = _alpha(reader, raw, whole)
+    job = _job(raw) if alpha is None else _as_v1(alpha.job, whole)
+    selector = f"{c.LABEL_PREFIX}{c.LABEL_JOB_NAME}={name}" if alpha is None else selector_of(whole)
+    owners = {job.metadata.uid} if alpha is None else _owners(alpha)
+    pods = [pod for pod in reader.selected(PODS, objects.Pod, selector) or () if _is_of(pod, owners)]
     waits = any(not pod.spec.node_name and pod.status.phase in {"", "Pending"} for pod in pods)
     claims = {
         volume.persistent_volume_claim.claim_name
@@ -76,8 +79,8 @@ def collect(session: Session, name: str, now: datetime) -> Evidence:
         created_at=_time(meta.get("creationTimestamp")),
         finalizers=tuple(meta.get("finalizers") or ()),
         pods=pods,
-        services=reader.of_job(SERVICES, objects.Service, name),
-        events=[each for each in reader.events() if _concerns(each, name, claims)],
+        services=reader.selected(SERVICES, objects.Service, selector),
+        events=[each for each in reader.events() if _concerns(each, name, claims, _runtime_id(alpha))],
         nodes=reader.all(objects.NODES, objects.Node, "nodes") if waits else reader.nodes_of(pods),
         node_pods=reader.all(PODS, objects.Pod, "pods of other namespaces", fieldSelector="spec.nodeName!=")
         if waits
@@ -87,13 +90,14 @@ def collect(session: Session, name: str, now: datetime) -> Evidence:
         claims=reader.claims(sorted(claims)),
         namespace=reader.one(objects.NAMESPACES, objects.Namespace, session.namespace, "the namespace"),
         lease=reader.lease(),
-        crd=reader.one(objects.CRDS, objects.Crd, str(c.TFJOBS), "CRDs"),
+        crd=reader.one(objects.CRDS, objects.Crd, f"{jobs.PLURAL}.{jobs.group_of(whole)}", "CRDs"),
         workload=reader.workload(job) if QUEUE_LABEL in (job.metadata.labels or {}) else None,
         pod_group=reader.pod_group(name),
         logs=reader.logs(pods),
         forbidden=sorted(reader.forbidden),
         suspended_by=_manager_of_suspend(meta),
         absent=reader.absent,
+        alpha=alpha,
     )
 
 
@@ -118,9 +122,8 @@ class _Reader:
         """Return the objects of the namespace, none if they may not be read."""
         return self._list(resource.path(self._session.namespace), kind, words, query) or []
 
-    def of_job(self, resource: Resource, kind: type[T], name: str) -> list[T] | None:
-        """Return the children of a job, by the label that the operator gives them."""
-        selector = f"{c.LABEL_PREFIX}{c.LABEL_JOB_NAME}={name}"
+    def selected(self, resource: Resource, kind: type[T], selector: str) -> list[T] | None:
+        """Return the objects of the namespace with these labels, None if they may not be read."""
         path = resource.path(self._session.namespace)
         return self._list(path, kind, resource.plural, {"labelSelector": selector})
 
@@ -253,14 +256,65 @@ def _decoded(raw: bytes | msgspec.Raw, kind: type[T]) -> T | None:
         return None
 
 
-def _is_of(pod: objects.Pod, job: TFJob) -> bool:
+def _alpha(reader: _Reader, raw: bytes, whole: Mapping[str, Any]) -> AlphaEvidence | None:
+    """Return what a job has that the controller of the alpha dialect looks after; None for any other job."""
+    dialect = TENSORFLOW if jobs.group_of(whole) == jobs.FIRST_GROUP else KUBEFLOW
+    try:
+        job = msgspec.json.decode(raw, type=AlphaJob)
+    except msgspec.ValidationError as error:
+        job = job_with_unreadable_status(raw, error)
+    if not job.is_of(dialect):
+        return None
+    found = reader.selected(objects.BATCH_JOBS, objects.BatchJob, selector_of(whole))
+    if found is None:
+        return AlphaEvidence(dialect, job)
+    uid = job.metadata.uid
+    return AlphaEvidence(
+        dialect, job, [each for each in found if (owner := controller_of(each.metadata)) is None or owner.uid == uid]
+    )
+
+
+def _as_v1(alpha: AlphaJob, whole: Mapping[str, Any]) -> TFJob:
+    """Return a job of the alpha dialect with what its status has in common with that of v1."""
+    status = alpha.status
+    return TFJob(
+        metadata=alpha.metadata,
+        spec=msgspec.Raw(msgspec.json.encode(whole.get("spec"))),
+        status=JobStatus(
+            conditions=status.conditions or (),
+            finished_indices=status.finished_indices,
+            begun=status.begun,
+            start_time=status.start_time,
+            completion_time=status.completion_time,
+            observed_generation=status.observed_generation,
+            phase=status.phase,
+        ),
+    )
+
+
+def _owners(alpha: AlphaEvidence) -> set[str] | None:
+    """Return the UIDs of what a pod of an alpha job may belong to; None where that cannot be known."""
+    return (
+        None
+        if alpha.batch_jobs is None
+        else {alpha.job.metadata.uid, *(each.metadata.uid for each in alpha.batch_jobs)}
+    )
+
+
+def _runtime_id(alpha: AlphaEvidence | None) -> str:
+    return alpha.job.status.runtime_id if alpha is not None else ""
+
+
+def _is_of(pod: objects.Pod, owners: set[str] | None) -> bool:
     owner = controller_of(pod.metadata)
-    return owner is None or owner.uid == job.metadata.uid
+    return owner is None or owners is None or owner.uid in owners
 
 
-def _concerns(event: objects.Event, job: str, claims: set[str]) -> bool:
+def _concerns(event: objects.Event, job: str, claims: set[str], runtime_id: str) -> bool:
     name = event.involved_object.name
-    return name == job or name.startswith(f"{job}-") or name in claims
+    return (
+        name == job or name.startswith(f"{job}-") or name in claims or (bool(runtime_id) and f"-{runtime_id}-" in name)
+    )
 
 
 def _time(text: object) -> datetime | None:

@@ -45,7 +45,7 @@ def board_of(name: str, job: Mapping[str, Any]) -> Board:
     if not any(key.lower() == "tensorboard" for key in jobs.spec_of(job)):
         raise CliError(f"{name} has no TensorBoard: give it spec.tensorBoard.logDir with kubectl edit tfjob {name}")
     label = alpha.LABEL_JOB_NAME if jobs.is_alpha(job) else "app.kubernetes.io/instance"
-    return Board(name, job["metadata"]["uid"], f"{_OPERATOR},{label}={name}")
+    return Board(name, job["metadata"]["uid"], f"{_OPERATOR},{label}={job['metadata']['name']}")
 
 
 class Forwarding:

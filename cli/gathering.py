@@ -10,6 +10,8 @@ from tfjob_operator.cli import jobs
 from tfjob_operator.cli.diagnosis.objects import Event, Pod
 from tfjob_operator.cli.replicas import Choice, find
 from tfjob_operator.cli.timelines.job import Job, job_of
+from tfjob_operator.cli.timelines.names import replica_of
+from tfjob_operator.cli.timelines.values import ReplicaName
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -48,14 +50,18 @@ def pods_from(bodies: Iterable[Mapping[str, Any]]) -> list[Pod]:
     return [pod for body in bodies if (pod := _decoded({"kind": "Pod", **body}, Pod)) is not None]
 
 
-def events_of(session: Session, name: str) -> list[Event]:
-    """Return the events about a job of this name, and those about pods that may belong to it. Raises CliError.
+def events_of(session: Session, job: Job) -> list[Event]:
+    """Return the events about a job, and those about pods that may belong to it. Raises CliError.
 
     The labels of pods that are gone cannot be read, so the events of all pods are, `_MOST_EVENTS` at most.
     """
+    name, runtime_id = job.metadata.name, job.status.runtime_id
     own = _events(session, f"involvedObject.name={name}")
     of_pods = _events(session, "involvedObject.kind=Pod")
-    return [*own, *(each for each in of_pods if each.involved_object.name.startswith(f"{name}-"))]
+    return [
+        *own,
+        *(each for each in of_pods if replica_of(None, name, each.involved_object.name, runtime_id) != ReplicaName()),
+    ]
 
 
 def _events(session: Session, selector: str) -> list[Event]:

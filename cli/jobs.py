@@ -1,33 +1,46 @@
-"""Reads and changes TFJobs for the verbs: those of kubeflow.org, in v1, as which the server shows jobs of every version."""
+"""Reads and changes TFJobs for the verbs: those of kubeflow.org, in v1, as which the server shows jobs of every version.
+
+TfJobs of tensorflow.org, the first of all versions, are found too: a name means one of kubeflow.org, if there is one, and
+`tfjob.tensorflow.org/NAME` always one of tensorflow.org, as kubectl prints names.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.session import JSON
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tfjob_operator.cli.session import Session
 
+T = TypeVar("T")
 GROUP: Final = "kubeflow.org"
-VERSION: Final = "v1"
 PLURAL: Final = "tfjobs"
 FULL_NAME: Final = f"tfjob.{GROUP}"
 """Before the name of a job, as kubectl prints it."""
+FIRST_GROUP: Final = "tensorflow.org"
+"""The group of the first version, v1alpha1."""
+FIRST_NAME: Final = f"tfjob.{FIRST_GROUP}"
+_VERSIONS: Final = {GROUP: "v1", FIRST_GROUP: "v1alpha1"}
 _CHUNK: Final = 500
 """Objects in one response, as kubectl asks for them."""
 
 
-def path(namespace: str | None, name: str = "") -> str:
+class NoTFJobsError(CliError):
+    """The cluster has no API of this group."""
+
+
+def path(namespace: str | None, name: str = "", group: str = GROUP) -> str:
     """Return the path of jobs; `namespace` None is all namespaces.
 
     It is that of `TFJOBS.path`, whose module takes longer to import than all that `list` needs.
     """
-    parts = ["/apis", GROUP, VERSION]
+    parts = ["/apis", group, _VERSIONS[group]]
     parts += ["namespaces", quote(namespace, safe="")] if namespace else []
     parts += [PLURAL, quote(name, safe="")] if name else [PLURAL]
     return "/".join(parts)
@@ -35,36 +48,76 @@ def path(namespace: str | None, name: str = "") -> str:
 
 def get(session: Session, name: str) -> dict[str, Any]:
     """Return a job. Raises ApiError when it is not there, CliError when the cluster has no TFJobs at all."""
-    try:
-        job: dict[str, Any] = session.get(path(session.namespace, name))
-    except ApiError as error:
-        raise without_crd(error) from error
+    job: dict[str, Any] = _found(session.get, session, name)
     return job
 
 
 def read(session: Session, name: str) -> bytes:
     """Return a job as it came. Raises as `get` does."""
+    return _found(session.read, session, name)
+
+
+def _found(read: Callable[[str], T], session: Session, name: str) -> T:
+    kind, _, bare = name.rpartition("/")
+    group = kind.partition(".")[2]
+    if group and group not in _VERSIONS:
+        raise CliError(f"{name} is no TFJob: there are those of {' and '.join(_VERSIONS)}")
     try:
-        return session.read(path(session.namespace, name))
+        return read(path(session.namespace, bare, group or GROUP))
     except ApiError as error:
+        if not group and error.is_not_found:
+            with suppress(ApiError):
+                return read(path(session.namespace, bare, FIRST_GROUP))
         raise without_crd(error) from error
 
 
+def path_of(job: Mapping[str, Any], *, alone: bool = True) -> str:
+    """Return the path of a job that was read, or if not `alone` of all jobs beside it."""
+    meta = job["metadata"]
+    return path(meta["namespace"], meta["name"] if alone else "", group_of(job))
+
+
+def group_of(job: Mapping[str, Any]) -> str:
+    """Return the API group that a job is of."""
+    return FIRST_GROUP if str(job.get("apiVersion", "")).startswith(f"{FIRST_GROUP}/") else GROUP
+
+
+def full_name(job: Mapping[str, Any]) -> str:
+    """Return a job's name as kubectl prints it."""
+    return f"tfjob.{group_of(job)}/{job['metadata']['name']}"
+
+
 def pages(
-    session: Session, namespace: str | None, *, selector: str = "", accept: str = JSON
+    session: Session, namespace: str | None, *, selector: str = "", accept: str = JSON, group: str = GROUP
 ) -> Iterator[dict[str, Any]]:
     """Yield a list of the jobs of a namespace, or with None of all, page by page. Raises as `get` does."""
     following = ""
     while True:
         more = {"continue": following}
         try:
-            page = session.get(path(namespace), accept=accept, labelSelector=selector, limit=_CHUNK, **more)
+            page = session.get(
+                path(namespace, group=group), accept=accept, labelSelector=selector, limit=_CHUNK, **more
+            )
         except ApiError as error:
             raise without_crd(error) from error
         yield page
         following = page["metadata"].get("continue", "")
         if not following:
             return
+
+
+def first_pages(
+    session: Session, namespace: str | None, *, selector: str = "", accept: str = JSON
+) -> Iterator[dict[str, Any]]:
+    """Yield a list of TfJobs of tensorflow.org as `pages` does; nothing where there are none, or they may not be read."""
+    listed = pages(session, namespace, selector=selector, accept=accept, group=FIRST_GROUP)
+    try:
+        yield from listed
+    except ApiError as error:
+        if not (error.is_not_found or error.is_denied):
+            raise
+    except NoTFJobsError:
+        return
 
 
 def create(session: Session, body: Mapping[str, Any], **query: str) -> dict[str, Any]:
@@ -89,7 +142,7 @@ def without_crd(error: ApiError) -> CliError:
     """Return the error, or a clearer one where the server knows no TFJobs at all."""
     no_such_group = not error.reason  # not a Status, which has a reason
     if error.is_not_found and (no_such_group or "could not find the requested resource" in error.message):
-        return CliError(
+        return NoTFJobsError(
             "this cluster has no TFJobs: the operator's CRD is not installed (kubectl get crd tfjobs.kubeflow.org)"
         )
     return error
@@ -107,8 +160,8 @@ def spec_of(job: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_alpha(job: Mapping[str, Any]) -> bool:
-    """Whether a job is written in the alpha dialect."""
-    return any(key.casefold() == "replicaspecs" for key in spec_of(job))
+    """Whether a job is written in the alpha dialect, which has `replicaSpecs`."""
+    return group_of(job) == FIRST_GROUP or any(key.casefold() == "replicaspecs" for key in spec_of(job))
 
 
 def types_of(job: Mapping[str, Any]) -> list[str]:

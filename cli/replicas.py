@@ -123,8 +123,10 @@ def pods_path(namespace: str, name: str = "") -> str:
 
 def selector_of(job: Mapping[str, Any]) -> str:
     """Return the label selector of the pods of a job, in its dialect."""
-    label = _ALPHA[0] if jobs.is_alpha(job) else _V1[0]
-    return f"{label}={job['metadata']['name']}"
+    name = job["metadata"]["name"]
+    if jobs.is_alpha(job):  # the same label in both APIs, each with a label of its own beside it
+        return f"{_ALPHA[0]}={name},{jobs.group_of(job)}"
+    return f"{_V1[0]}={name}"
 
 
 def replica_of(pod: dict[str, Any], job_uid: str) -> Replica | None:

@@ -43,5 +43,5 @@ def _set(session: Session, name: str, *, to: bool) -> str:
     policy = jobs.spec_of(job).get("runPolicy") or {}
     if bool(policy.get("suspend")) == to:
         return f"{jobs.FULL_NAME}/{name} {'is suspended already' if to else 'is not suspended'}"
-    jobs.patch(session, name, {"spec": {"runPolicy": {"suspend": to}}})
+    jobs.patch(session, job["metadata"]["name"], {"spec": {"runPolicy": {"suspend": to}}})
     return f"{jobs.FULL_NAME}/{name} {'suspended' if to else 'resumed'}"

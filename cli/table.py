@@ -17,8 +17,9 @@ _LINE_END: Final = re.compile(r"[\f\n\r]")
 class TablePrinter:
     """Turns Tables into lines. Widths are remembered, so that the lines of a watch stand below those of the list."""
 
-    def __init__(self, *, wide: bool = False, namespaces: bool = False) -> None:
-        """`wide` shows all columns, `namespaces` a first one with the namespace of each object."""
+    def __init__(self, *, wide: bool = False, namespaces: bool = False, prefix: str = "") -> None:
+        """`wide` shows all columns, `namespaces` a first one with the namespace of each object; `prefix` is before names."""
+        self._prefix = prefix
         self._wide = wide
         self._namespaces = namespaces
         self._shown: list[int] = []
@@ -44,6 +45,7 @@ class TablePrinter:
     def _cells(self, row: Mapping[str, Any]) -> list[str]:
         cells = row.get("cells") or []
         texts = [_text(cells[place]) if place < len(cells) else "" for place in self._shown]
+        texts[:1] = [self._prefix + each for each in texts[:1]]
         if not self._namespaces:
             return texts
         meta = (row.get("object") or {}).get("metadata") or {}

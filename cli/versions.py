@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tfjob_operator.cli.session import Session
 
 RETRY_S: Final = 1.0
+_OVER: Final = ("CleanUp", "Done", "Failed")
 _GRACE_S: Final = 5.0
 """How much later than requested the server may end a watch before its connection counts as lost."""
 
@@ -27,11 +28,14 @@ class End(NamedTuple):
 
 
 def end_of(job: Mapping[str, Any]) -> End | None:
-    """Return how a job has ended, None if it has not."""
-    ended = jobs.conditions_of(job)
+    """Return how a job has ended, None if it has not. Operators of 2018 wrote no conditions, but a phase and a state."""
+    ended, status = jobs.conditions_of(job), job.get("status") or {}
+    over = status.get("phase") in _OVER and not status.get("conditions")
     for condition, code in (("Succeeded", 0), ("Failed", 1)):
         if condition in ended:
             return End(condition, str(ended[condition].get("message", "")), code)
+        if over and status.get("state") == condition:
+            return End(condition, str(status.get("reason", "")), code)
     return None
 
 
@@ -64,18 +68,18 @@ def versions(
         left = None if until is None else until - clock()
         if left is not None and left <= 0:
             return
-        yield from _watched(session, name, job["metadata"]["resourceVersion"], left)
+        yield from _watched(session, job, left)
         pause(RETRY_S if until is None else max(0.0, min(RETRY_S, until - clock())))
 
 
-def _watched(session: Session, name: str, version: str, left: float | None) -> Iterator[dict[str, Any] | None]:
+def _watched(session: Session, job: Mapping[str, Any], left: float | None) -> Iterator[dict[str, Any] | None]:
     """Yield the job whenever it changes, for as long as there is time `left`, in seconds."""
     limit_s = None if left is None else max(1, round(left))
     events = session.watch(
-        jobs.path(session.namespace),
+        jobs.path_of(job, alone=False),
         silence_s=None if limit_s is None else limit_s + _GRACE_S,
-        fieldSelector=f"metadata.name={name}",
-        resourceVersion=version,
+        fieldSelector=f"metadata.name={job['metadata']['name']}",
+        resourceVersion=job["metadata"]["resourceVersion"],
         timeoutSeconds=limit_s,
     )
     try:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 _BETWEEN: Final = " .. "
 _AND: Final = ", "
@@ -38,6 +39,20 @@ def is_named(name: str, ranges: str) -> bool:
         if between and all(map(_is_number, (low, index, high))) and int(low) < int(index) < int(high):
             return True
     return False
+
+
+def names_in(ranges: str, most: int) -> Iterator[str]:
+    """Yield the names that `ranges_of` wrote into a text, `most` of them at most. Any text will do."""
+    return islice(chain.from_iterable(map(_run, ranges.split(_AND))), most)
+
+
+def _run(run: str) -> Iterator[str]:
+    first, between, last = run.partition(_BETWEEN)
+    stem, _, low = first.rpartition("-")
+    high = last.removeprefix(f"{stem}-")
+    if between and _is_number(low) and _is_number(high):
+        return (f"{stem}-{index}" for index in range(int(low), int(high) + 1))
+    return iter([first])
 
 
 def _is_number(text: str) -> bool:

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 @click.option("-w", "--watch", is_flag=True, help="Go on, and print each job that changes.")
 @target_options
 def command(target: Target, everywhere: bool, selector: str, output: str | None, watch: bool) -> None:  # noqa: FBT001 - flags
-    """Show jobs in the columns that `kubectl get tfjobs` has."""
+    """Show jobs in the columns that `kubectl get tfjobs` has.
+
+    TfJobs of tensorflow.org, where there are any, come in a second table; --watch leaves them out.
+    """
     if watch and output in {"json", "yaml"}:
         raise CliError("--watch prints columns or names; for whole objects use kubectl get --watch")
     with target.session() as session:
@@ -41,10 +44,23 @@ def command(target: Target, everywhere: bool, selector: str, output: str | None,
         printer = TablePrinter(wide=output == "wide", namespaces=everywhere)
         names = output == "name"
         count, version = 0, ""
-        for page in jobs.pages(session, namespace, selector=selector, accept=TABLE):
-            count += len(page.get("rows") or [])
-            version = page["metadata"]["resourceVersion"]
-            _print(page, printer, names=names)
+        missing: CliError | None = None
+        try:
+            for page in jobs.pages(session, namespace, selector=selector, accept=TABLE):
+                count += len(page.get("rows") or [])
+                version = page["metadata"]["resourceVersion"]
+                _print(page, printer, names=names)
+        except jobs.NoTFJobsError as error:
+            missing = error
+        if not watch:
+            first = TablePrinter(wide=output == "wide", namespaces=everywhere, prefix=f"{jobs.FIRST_NAME}/")
+            for page in jobs.first_pages(session, namespace, selector=selector, accept=TABLE):
+                if count and not names and page.get("rows"):
+                    click.echo()
+                count += len(page.get("rows") or [])
+                _print(page, first, names=names, kind=jobs.FIRST_NAME)
+        if missing is not None and (watch or not count):
+            raise missing
         if not count and not watch:
             where = "" if everywhere else f" in {session.namespace} namespace"
             click.echo(f"No resources found{where}.", err=True)
@@ -52,12 +68,12 @@ def command(target: Target, everywhere: bool, selector: str, output: str | None,
             _watch(session, namespace, selector, version, printer, names=names)
 
 
-def _print(table: dict[str, Any], printer: TablePrinter, *, names: bool) -> None:
+def _print(table: dict[str, Any], printer: TablePrinter, *, names: bool, kind: str = jobs.FULL_NAME) -> None:
     if "rows" not in table and "columnDefinitions" not in table:
         raise CliError("the server sends no columns: it is older than Kubernetes 1.15, or no API server")
     if names:
         for row in table["rows"] or []:
-            click.echo(f"{jobs.FULL_NAME}/{row['object']['metadata']['name']}")
+            click.echo(f"{kind}/{row['object']['metadata']['name']}")
         return
     for line in printer.lines(table):
         click.echo(line)
@@ -79,6 +95,7 @@ def _watch(
 
 def _print_objects(session: Session, namespace: str | None, selector: str, output: str) -> None:
     items = [item for page in jobs.pages(session, namespace, selector=selector) for item in page["items"]]
+    items += [item for page in jobs.first_pages(session, namespace, selector=selector) for item in page["items"]]
     whole = {"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}}
     if output == "json":
         click.echo(json.dumps(whole, indent=4, sort_keys=True, ensure_ascii=False))

@@ -33,7 +33,7 @@ def command(target: Target, name: str, sizes: tuple[str, ...]) -> None:
                 f"{name} has no replicas of type {unknown[0]}: it has {', '.join(sorted(entries)) or 'none at all'}"
             )
         body = {"spec": {"tfReplicaSpecs": {keys[key]: {"replicas": count} for key, count in wanted.items()}}}
-        jobs.patch(session, name, body)
+        jobs.patch(session, job["metadata"]["name"], body)
     click.echo(f"{jobs.FULL_NAME}/{name} scaled")
 
 

@@ -35,7 +35,7 @@ def command(target: Target, name: str, utc: bool, no_color: bool) -> None:  # no
     with target.session() as session:
         seen = snapshot(session, name)
         try:
-            events = events_of(session, name)
+            events = events_of(session, seen.job)
         except ApiError as error:
             if error.code != _FORBIDDEN:
                 raise

@@ -30,14 +30,15 @@ TIMED_OUT: Final = 124
 def command(target: Target, name: str, timeout: float | None) -> None:
     """Wait until a job has ended, print how, and exit: 0 it succeeded, 1 it failed, 3 it was deleted, 124 it takes longer."""
     until = None if timeout is None else time.monotonic() + timeout
+    full = f"{jobs.FULL_NAME}/{name}"
     with target.session() as session:
         for job in versions(session, name, clock=time.monotonic, pause=time.sleep, until=until):
             if job is None:
-                click.echo(f"{jobs.FULL_NAME}/{name} was deleted", err=True)
+                click.echo(f"{full} was deleted", err=True)
                 raise click.exceptions.Exit(GONE)
-            end = end_of(job)
+            full, end = jobs.full_name(job), end_of(job)
             if end is not None:
-                click.echo(f"{jobs.FULL_NAME}/{name} {end.condition}: {clean(end.message)}")
+                click.echo(f"{full} {end.condition}: {clean(end.message)}")
                 raise click.exceptions.Exit(end.code)
-    click.echo(f"{jobs.FULL_NAME}/{name} has not ended in time", err=True)
+    click.echo(f"{full} has not ended in time", err=True)
     raise click.exceptions.Exit(TIMED_OUT)

@@ -46,15 +46,17 @@ def watch(session: Session, name: str, *, no_color: bool = False) -> None:
     """Watch a job until it has ended, then raise Exit with the code for how it ended. Raises CliError."""
     look = partial(terminal, no_color=no_color)
     shown = Screen(look) if look().is_terminal else Printer()
+    full = f"{jobs.FULL_NAME}/{name}"
     with Live(session, name, time.monotonic) as live:
         while True:
             seen = live.wait(AGES_S)
             if seen.is_gone:
-                click.echo(f"{jobs.FULL_NAME}/{name} was deleted", err=True)
+                click.echo(f"{full} was deleted", err=True)
                 raise click.exceptions.Exit(GONE)
+            full = jobs.full_name(seen.job) if seen.job is not None else full
             end = end_of(seen.job) if seen.job is not None and seen.replicas is not None else None
             shown.show(seen, datetime.now(UTC), last=end is not None)
             if end is not None:
-                click.echo(f"{jobs.FULL_NAME}/{name} {end.condition}: {clean(end.message)}")
+                click.echo(f"{full} {end.condition}: {clean(end.message)}")
                 raise click.exceptions.Exit(end.code)
             time.sleep(_CALM_S)

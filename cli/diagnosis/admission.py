@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 from tfjob_operator.api.quantities import parse_quantity
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1.names import is_named
+from tfjob_operator.api.v1alpha1.constants import EventReason as AlphaReason
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
-from tfjob_operator.cli.diagnosis.facts import natural
+from tfjob_operator.cli.diagnosis.facts import latest, natural
 from tfjob_operator.cli.diagnosis.rules import first_match, rule, value
 from tfjob_operator.cli.diagnosis.words import amount, named, some, span
 
@@ -255,6 +256,11 @@ _RULES: Final = (
             r"to (?P<holder>[^;]+)"
         ),
     ),
+    # controller/alpha/executor.py
+    rule(
+        NAME_TAKEN,
+        r"(?P<kind>Job|Service|ConfigMap) (?P<object>\S+) exists already and belongs to (?P<holder>[^;]+)",
+    ),
     # kubernetes: staging/src/k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go
     rule(NO_RIGHTS, r'User "(?P<user>[^"]+)" cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)"'),
     rule(REFUSED, r"(?P<words>unable to create new content in namespace \S+ because it is being terminated)"),
@@ -271,7 +277,9 @@ _REASONS: Final = (
 )
 _LATE_S: Final = 60.0
 """Pods are created within seconds; what has none after a minute needs a look."""
-_CHILD: Final = re.compile(r"\b(?:pods|services|configmaps|pod|service|ConfigMap) \"?([a-z0-9][-a-z0-9.]*)\"?")
+_CHILD: Final = re.compile(
+    r"\b(?:pods|services|configmaps|jobs\.batch|pod|service|ConfigMap|Service|Job) \"?([a-z0-9][-a-z0-9.]*)\"?"
+)
 
 
 def find(facts: Facts) -> Iterator[Finding]:
@@ -280,12 +288,19 @@ def find(facts: Facts) -> Iterator[Finding]:
     if not missing or facts.evidence.job.metadata.deletion_timestamp is not None:
         return
     newest: dict[str, Event] = {}
-    for event in facts.job_events(*_REASONS, EventReason.CREATED_POD):
+    refusing = (AlphaReason.FAILED_CREATE,) if facts.shape.is_alpha else _REASONS
+    for event in facts.job_events(*refusing, EventReason.CREATED_POD):
         if event.reason == EventReason.CREATED_POD:
             created = event.message.partition(": ")[2]
             newest = {child: refusal for child, refusal in newest.items() if not is_named(child, created)}
         elif child := _child_of(event, missing, facts.wanted):
             newest[child] = event
+    for job in (facts.evidence.alpha.batch_jobs or ()) if facts.evidence.alpha is not None else ():
+        newest.pop(job.metadata.name, None)  # it could be created
+        told = facts.events_of("Job", job.metadata.name, job.metadata.uid)
+        last = latest([each for each in told if each.reason in {AlphaReason.FAILED_CREATE, AlphaReason.CREATED}])
+        if job.metadata.name in missing and last and last[0].reason == AlphaReason.FAILED_CREATE:
+            newest[job.metadata.name] = last[0]
     for child, event in sorted(newest.items()):
         yield _finding(facts, child, event)
     if not newest:

@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.coordination import Lease
     from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.api.v1alpha1.constants import Dialect
+    from tfjob_operator.api.v1alpha1.types import AlphaJob
     from tfjob_operator.cli.diagnosis.objects import (
+        BatchJob,
         Claim,
         Crd,
         Event,
@@ -34,6 +37,18 @@ class Absent(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class AlphaEvidence:
+    """What only a job of the alpha dialect has: its API, the job as that reads it, and the Jobs of its replicas.
+
+    `batch_jobs` is None where they may not be read.
+    """
+
+    dialect: Dialect
+    job: AlphaJob
+    batch_jobs: Sequence[BatchJob] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """All that could be read about a job at the time `now`; None stands for what was not asked for, or may not be read.
 
@@ -41,7 +56,7 @@ class Evidence:
     out; `suspended_by` is who set `suspend` (the manager of that field), if that is known. `events` are those of its namespace.
     `node_pods` are all pods of all nodes, None where they may not be read; then only the scheduler's message counts. `logs` are
     the last lines of containers, by (pod, container). `forbidden` names what the user has no right to read, in words
-    ("nodes", "pods of other namespaces"), and `absent` what was asked for and does not exist.
+    ("nodes", "pods of other namespaces"), and `absent` what was asked for and does not exist. `alpha` is None for a job of v1.
     """
 
     job: TFJob
@@ -65,3 +80,4 @@ class Evidence:
     forbidden: Sequence[str] = ()
     suspended_by: str = ""
     absent: Sequence[Absent] = ()
+    alpha: AlphaEvidence | None = None

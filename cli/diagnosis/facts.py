@@ -6,25 +6,24 @@ All lists are sorted, so that a diagnosis does not depend on the order in which 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.indices import parse_indices
-from tfjob_operator.api.v1.names import child_name
-from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
-from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
+from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.cli.diagnosis.pods import has_started
 from tfjob_operator.cli.diagnosis.room import Room
+from tfjob_operator.cli.diagnosis.shape import shape_of
 from tfjob_operator.cli.diagnosis.words import event_line, seconds_between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from tfjob_operator.api.v1.types import JobCondition
+    from tfjob_operator.api.v1.types import InvalidSpec, JobCondition, TFJobSpec
     from tfjob_operator.cli.diagnosis.evidence import Evidence
     from tfjob_operator.cli.diagnosis.objects import Event, Pod
 
@@ -32,7 +31,11 @@ _NUMBER: Final = re.compile(r"(\d+)")
 
 
 class Facts:
-    """The evidence, and what follows from it."""
+    """The evidence, and what follows from it.
+
+    Of the pods of one replica only the newest counts: in the alpha dialect those that have failed stay beside it. `earlier`
+    says how many there are, by replica.
+    """
 
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
@@ -40,12 +43,22 @@ class Facts:
         self.job = evidence.job
         self.name = evidence.job.metadata.name
         self.namespace = evidence.job.metadata.namespace
-        status = evidence.job.status
-        self.spec: TFJobSpec | InvalidSpec = read_spec(self.name, evidence.job.spec, was_good=status.begun is not None)
-        self.finished = conditions.is_finished(status)
+        self.shape = shape_of(evidence)
+        self.spec: TFJobSpec | InvalidSpec = self.shape.spec
+        self.finished = conditions.is_finished(evidence.job.status) or self.shape.is_over
+        newest: dict[str, Pod] = {}
+        self.earlier: Counter[str] = Counter()
+        for pod in sorted(evidence.pods, key=self._order):
+            replica = self.shape.replica_of(pod)
+            self.earlier[replica] += replica in newest
+            newest[replica] = pod
         self.pods: tuple[Pod, ...] = tuple(
-            sorted(evidence.pods, key=lambda pod: (natural(pod.metadata.name), pod.metadata.uid))
+            sorted(newest.values(), key=lambda pod: (natural(pod.metadata.name), pod.metadata.uid))
         )
+
+    def _order(self, pod: Pod) -> tuple[float, str]:
+        age_s = self.age_s(pod.metadata.creation_timestamp)
+        return (-age_s if age_s is not None else 0.0, pod.metadata.uid)
 
     @property
     def suspended(self) -> bool:
@@ -55,13 +68,12 @@ class Facts:
     @cached_property
     def sizes(self) -> dict[str, int]:
         """How many replicas of each type there should be, as far as that is known."""
-        begun = self.job.status.begun
-        sizes = self.spec.sizes if isinstance(self.spec, TFJobSpec) else begun.replicas if begun is not None else {}
-        return sizes if sum(sizes.values()) <= MAX_REPLICAS else {}
+        sizes = self.shape.sizes
+        return dict(sizes) if sum(sizes.values()) <= MAX_REPLICAS else {}
 
     @cached_property
     def wanted(self) -> dict[str, str]:
-        """The names of the replicas that should have a pod, each with its type."""
+        """The names of the replicas that should have a pod, each with its type: see `Shape.child`."""
         if self.finished or self.suspended:
             return {}
         done = {
@@ -69,7 +81,7 @@ class Facts:
             for name, size in self.sizes.items()
         }
         return {
-            child_name(self.name, name, index): name
+            self.shape.child(self.name, name, index): name
             for name, size in self.sizes.items()
             for index in range(size)
             if index not in done[name]
@@ -78,7 +90,7 @@ class Facts:
     @cached_property
     def missing(self) -> tuple[str, ...]:
         """Replicas that should have a pod and have none."""
-        present = {pod.metadata.name for pod in self.pods}
+        present = set(map(self.shape.replica_of, self.pods))
         return tuple(name for name in self.wanted if name not in present)
 
     @cached_property
@@ -119,7 +131,7 @@ class Facts:
 
     def job_events(self, *reasons: str) -> tuple[Event, ...]:
         """Return the events on the job with these reasons, the newest last."""
-        found = self.events_of("TFJob", self.name, self.job.metadata.uid)
+        found = self.events_of(self.shape.kind, self.name, self.job.metadata.uid)
         return tuple(event for event in found if event.reason in reasons)
 
     def pod_events(self, pod: Pod) -> tuple[Event, ...]:

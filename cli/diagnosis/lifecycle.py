@@ -191,7 +191,7 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _kept(facts: Facts) -> Iterator[Finding]:
-    if facts.spec.ttl_s is None and facts.pods:
+    if facts.spec.ttl_s is None and facts.pods and not facts.shape.is_alpha:
         count = f"{len(facts.pods)} pod{'s' if len(facts.pods) > 1 else ''}"
         ended = ago(facts.now, facts.job.status.completion_time)
         yield Finding(
@@ -251,7 +251,7 @@ def _services(facts: Facts) -> Iterator[Finding]:
     begun = facts.job.status.begun
     is_shared = begun is not None and begun.network == Network.SHARED
     for pod in facts.live_pods:
-        name = pod.metadata.name
+        name = facts.shape.replica_of(pod)
         of = facts.name if is_shared else name
         service = services.get(of)
         age_s = facts.age_s(pod.metadata.creation_timestamp)

@@ -19,6 +19,7 @@ NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=Fal
 RESOURCE_QUOTAS: Final = Resource("", "v1", "resourcequotas", "ResourceQuota")
 LIMIT_RANGES: Final = Resource("", "v1", "limitranges", "LimitRange")
 CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+BATCH_JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 WORKLOADS: Final = Resource("kueue.x-k8s.io", "v1beta1", "workloads", "Workload")
 CRDS: Final = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
@@ -238,6 +239,27 @@ class Node(Struct, frozen=True, tag_field="kind", tag="Node"):
     metadata: LifeMeta = LifeMeta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+
+class BatchSpec(Struct, frozen=True):
+    """Whether a Job is suspended."""
+
+    suspend: bool | None = None
+
+
+class BatchStatus(Struct, frozen=True):
+    """What the Job controller says."""
+
+    start_time: datetime | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class BatchJob(Struct, frozen=True, tag_field="kind", tag="Job"):
+    """A Job of batch/v1, which in the alpha dialect stands between a job and the pods of one replica."""
+
+    metadata: LifeMeta = LifeMeta()
+    spec: BatchSpec = BatchSpec()
+    status: BatchStatus = BatchStatus()
 
 
 class QuotaStatus(Struct, frozen=True):

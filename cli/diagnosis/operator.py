@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, EventReason
+from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.words import ago, named, span
@@ -77,6 +78,17 @@ NOT_ACTING: Final = Trouble(
         "right to TFJobs"
     ),
 )
+NOT_SERVED: Final = Trouble(
+    "alpha-not-served",
+    12,
+    Severity.ERROR,
+    "The operator runs, and has not looked at the job in {age}: most likely it does not serve tensorflow.org/v1alpha1",
+    (
+        "Have the operator run with --apis=kubeflow.org/v1,tensorflow.org/v1alpha1, and the rights of manifests/addons/alpha",
+        "or make it a job of v1: kubectl -n {namespace} get {resource} {job} -o yaml | kubectl tfjob convert -",
+    ),
+    "A TfJob of tensorflow.org has no status a minute after it was created, and the operator's lease is renewed",
+)
 EDIT_UNSEEN: Final = Trouble(
     "edit-not-seen",
     13,
@@ -100,6 +112,7 @@ TROUBLES: Final = (
     NOT_RUNNING,
     MISSING,
     NOT_ACTING,
+    NOT_SERVED,
     EDIT_UNSEEN,
     CRD_OLD,
 )
@@ -153,8 +166,9 @@ def _asleep(facts: Facts) -> Iterator[Finding]:
         if facts.is_absent("Lease", "tf-operator"):
             yield Finding(MISSING, facts.name, ("job: it has no status", "lease tf-operator: it does not exist"))
         elif age_s is not None and age_s > LATE_S:
+            trouble = NOT_SERVED if facts.shape.resource == str(TENSORFLOW.resource) and lease else NOT_ACTING
             yield Finding(
-                NOT_ACTING, facts.name, (f"job: created {span(age_s)} ago, and it has no status",), {"age": span(age_s)}
+                trouble, facts.name, (f"job: created {span(age_s)} ago, and it has no status",), {"age": span(age_s)}
             )
     elif 0 < status.observed_generation < facts.job.metadata.generation:
         values = {"generation": str(facts.job.metadata.generation), "seen": str(status.observed_generation)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.api.v1.names import child_name
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.pods import exits_of, keeps_down, statuses
@@ -42,10 +41,14 @@ def find(facts: Facts) -> Iterator[Finding]:
     """Yield replicas that were restarted, and run again."""
     if facts.finished:
         return
-    carried = {child_name(facts.name, record.type, record.index): record.total for record in facts.job.status.restarts}
+    carried = {
+        facts.shape.child(facts.name, record.type, record.index): record.total for record in facts.job.status.restarts
+    }
     for pod in facts.live_pods:
         name = pod.metadata.name
-        times = max([carried.get(name, 0), *(each.restart_count for each in statuses(pod))])
+        replica = facts.shape.replica_of(pod)
+        in_place = max((each.restart_count for each in statuses(pod)), default=0)
+        times = max(carried.get(replica, 0), facts.earlier[replica] + in_place)
         if times == 0 or any(keeps_down(each, facts.now) for each in exits_of(pod)):
             continue
         proofs = [f"pod {named(name)}: {times} restarts"]

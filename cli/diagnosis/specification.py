@@ -59,6 +59,12 @@ ALPHA_FORM: Final = _invalid(
     "Write the job with spec.tfReplicaSpecs, or have the operator run with --apis=kubeflow.org/v1,kubeflow.org/v1alpha1",
     "A document of v1alpha1 where only v1 is served",
 )
+NO_CHIEF: Final = _invalid(
+    "chief-missing",
+    "The job is invalid: the replica that decides how it ends is not among its replicas",
+    "Add an entry with tfReplicaType MASTER, or name another replica in spec.terminationPolicy.chief",
+    "A job of the alpha dialect without its chief, which is MASTER 0 unless terminationPolicy.chief names another",
+)
 NO_CONTAINER: Final = _invalid(
     "container-name",
     "The job is invalid: no container of a replica is named tensorflow",
@@ -153,12 +159,21 @@ POLICY_OVERRIDDEN: Final = Trouble(
     ("Nothing, if the replica's restartPolicy is what you want",),
     "Replica and template name different restart policies",
 )
+ALWAYS: Final = Trouble(
+    "restart-policy-always",
+    951,
+    Severity.NOTE,
+    "A template's restartPolicy is Always, which a Job's pods cannot have: OnFailure is used",
+    ("Nothing, if that is what you want; or say OnFailure or Never in the template",),
+    "A template of the alpha dialect with restartPolicy: Always",
+)
 TROUBLES: Final = (
     TF_CONFIG_TOO_LONG,
     NAME_TOO_LONG,
     NAME_INVALID,
     TOO_MANY_REPLICAS,
     ALPHA_FORM,
+    NO_CHIEF,
     NO_CONTAINER,
     NO_REPLICA_SPECS,
     REPLICA_TYPE,
@@ -172,20 +187,24 @@ TROUBLES: Final = (
     CONFLICT,
     NO_WORKERS,
     POLICY_OVERRIDDEN,
+    ALWAYS,
 )
 
-# The words of api/v1/validation.py, controller/tfjob/decide/bounds.py, build/tf_config.py and creator.py.
+# The words of api/v1/validation.py, controller/tfjob/decide/bounds.py, build/tf_config.py and creator.py;
+# api/v1alpha1/validation.py and controller/alpha/executor.py.
 _MISTAKES: Final = (
-    rule(TEMPLATE_REFUSED, r"\b(pod|service|ConfigMap|PodGroup) \S+ was refused: "),
+    rule(TEMPLATE_REFUSED, r"\b(pod|service|ConfigMap|PodGroup|Job) \S+ was refused: "),
     rule(TF_CONFIG_TOO_LONG, r"environment variable TF_CONFIG, which names all"),
     rule(NAME_TOO_LONG, r"metadata\.name: is too long by"),
     rule(NAME_INVALID, r"metadata\.name: .{0,300} cannot name pods and services"),
-    rule(TOO_MANY_REPLICAS, r"asks for \d+ replicas; a job may have"),
+    rule(TOO_MANY_REPLICAS, r"asks for \d+ replicas; a job( of v1alpha1)? may have"),
     rule(ALPHA_FORM, r"is the form of v1alpha1"),
-    rule(NO_CONTAINER, r"one container must be named tensorflow"),
+    rule(NO_CHIEF, r"Missing ReplicaSpec for chief"),
+    rule(NO_CONTAINER, r"one container must be named tensorflow|is missing a container named tensorflow"),
     rule(NO_REPLICA_SPECS, r"spec\.tfReplicaSpecs: is required"),
     rule(REPLICA_TYPE, r"is no replica type; the types are"),
 )
+_STARTS: Final = ("the spec is invalid: ", "invalid job spec: ")
 _HELD: Final[dict[str, Trouble]] = {
     ConditionReason.INVALID: HELD_INVALID,
     ConditionReason.REFUSED: HELD_REFUSED,
@@ -196,13 +215,14 @@ _WARNINGS: Final = {
     EventReason.UNKNOWN_FIELD: UNKNOWN_FIELD,
     EventReason.POLICY_CONFLICT: CONFLICT,
     EventReason.NO_WORKERS: NO_WORKERS,
+    EventReason.RESTART_POLICY_OVERWRITTEN: ALWAYS,
 }
 
 
 def find(facts: Facts) -> Iterator[Finding]:
     """Yield what is wrong with the specification: in the operator's words, or if it has said nothing yet, as read here."""
-    if facts.job.status.phase:
-        return  # an alpha job: its spec has another form
+    if facts.job.status.phase and not facts.shape.is_alpha:
+        return  # a job of the alpha dialect that was not read as one
     failed, held = facts.condition(ConditionType.FAILED), facts.condition(ConditionType.HELD)
     if failed is not None and failed.reason == ConditionReason.INVALID:
         yield _mistake(facts, failed.message, f"job: condition Failed, {named(failed.reason)}: {said(failed.message)}")
@@ -223,5 +243,5 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 def _mistake(facts: Facts, message: str, proof: str) -> Finding:
     found = first_match(_MISTAKES, message)
-    mistake = message.partition("the spec is invalid: ")[2] or message
+    mistake = next((text for start in _STARTS if (text := message.partition(start)[2])), message)
     return Finding(found[0] if found else INVALID, facts.name, (proof,), {"mistake": value(mistake)[:120]})

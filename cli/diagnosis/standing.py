@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tfjob_operator.api.v1.constants import ConditionType
+from tfjob_operator.api.v1alpha1.constants import State
 from tfjob_operator.cli.diagnosis.words import ago, named, span
 
 if TYPE_CHECKING:
@@ -20,16 +21,23 @@ def standing(facts: Facts) -> str:
         lasted = facts.age_s(status.start_time), facts.age_s(status.completion_time)
         took = f" after {span(lasted[0] - lasted[1])}" if lasted[0] is not None and lasted[1] is not None else ""
         when = ago(facts.now, status.completion_time)
-        verb = "has succeeded" if facts.condition(ConditionType.SUCCEEDED) else "has failed"
+        verb = "has succeeded" if _has_succeeded(facts) else "has failed"
         return f"{name} {verb}{when and ', '}{when}{took}"
     age_s = facts.age_s(status.start_time)
     since = f" for {span(age_s)}" if age_s is not None and not facts.suspended else ""
     return f"{name} is {named(state)}{since}{_replicas(facts)}"
 
 
+def _has_succeeded(facts: Facts) -> bool:
+    alpha = facts.evidence.alpha
+    if alpha is not None and not alpha.job.status.conditions:
+        return alpha.job.status.state == State.SUCCEEDED
+    return facts.condition(ConditionType.SUCCEEDED) is not None
+
+
 def _replicas(facts: Facts) -> str:
     """Return how many replicas of each type run, of how many."""
-    running = {pod.metadata.name for pod in facts.live_pods if pod.status.phase == "Running"}
+    running = {facts.shape.replica_of(pod) for pod in facts.live_pods if pod.status.phase == "Running"}
     up = Counter(kind for name, kind in facts.wanted.items() if name in running)
     done = {kind: size - sum(1 for each in facts.wanted.values() if each == kind) for kind, size in facts.sizes.items()}
     if facts.suspended or not facts.sizes:

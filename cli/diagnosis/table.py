@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.cli.diagnosis import (
     admission,
+    batch_jobs,
     crashing,
     gang,
     images,
@@ -33,6 +34,7 @@ GROUPS: Final[Mapping[str, tuple[Trouble, ...]]] = {
     "The specification": specification.TROUBLES,
     "Suspension and Kueue": suspension.TROUBLES,
     "Pods that cannot be created": admission.TROUBLES,
+    "Jobs of replicas (alpha dialect)": batch_jobs.TROUBLES,
     "Gangs": gang.TROUBLES,
     "Storage": storage.TROUBLES,
     "Scheduling": scheduling.TROUBLES,
@@ -52,6 +54,7 @@ FINDERS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     specification.find,
     suspension.find,
     admission.find,
+    batch_jobs.find,
     gang.find,
     storage.find,
     scheduling.find,
@@ -72,7 +75,14 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
     ),
     admission.NO_PODS.id: frozenset(
         each.id
-        for each in (*operator.TROUBLES, *gang.TROUBLES, *specification.TROUBLES, lifecycle.STUCK, lifecycle.RESTARTING)
+        for each in (
+            *operator.TROUBLES,
+            *gang.TROUBLES,
+            *batch_jobs.TROUBLES,
+            *specification.TROUBLES,
+            lifecycle.STUCK,
+            lifecycle.RESTARTING,
+        )
     ),
 }
 """Causes that are left out if one of these others was found, since they add nothing to it."""

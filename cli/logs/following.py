@@ -208,13 +208,13 @@ class Following:
             return False
         self._asked_at = now
         try:
-            job = jobs.get(self._session, self._name)
+            job = jobs.get(self._session, jobs.full_name(self._job))
         except ApiError as error:
             if not error.is_not_found:
                 raise
             job = {}
         if not job or job["metadata"]["uid"] != self._job["metadata"]["uid"]:
-            click.echo(f"{jobs.FULL_NAME}/{self._name} was deleted", err=True)
+            click.echo(f"{jobs.full_name(self._job)} was deleted", err=True)
             return True
         if not jobs.conditions_of(job).keys() & {"Succeeded", "Failed"}:
             return False

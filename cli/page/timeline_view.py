@@ -49,8 +49,10 @@ def _timed(job: Job) -> TimedJob:
         )
         for each in status.conditions
     )
-    times = {"start_time": status.start_time, "completion_time": status.completion_time}
-    return TimedJob(metadata=job.metadata, status=JobStatus(conditions=conditions, phase=status.phase, **times))
+    timed = JobStatus(
+        conditions=conditions, start_time=status.start_time, completion_time=status.completion_time, phase=status.phase
+    )
+    return TimedJob(metadata=job.metadata, status=timed)
 
 
 def _life(life: Life) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from collections import defaultdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api.v1.constants import ConditionReason, ConditionType
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
+from tfjob_operator.api.v1.names import names_in
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.timelines.lives import life_of, life_of_gone, utc
 from tfjob_operator.cli.timelines.names import order_of, replica_of
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
 
 _SAME: Final = timedelta(seconds=2)
 """How far apart a condition and the event about it may be: they are not always written in the same second."""
+_MOST_NAMES: Final = 1_000
+"""Of one event: the operator writes at most 64."""
 _ENDS: Final = (ConditionType.SUCCEEDED, ConditionType.FAILED)
 _HELD: Final = (ConditionReason.INVALID, ConditionReason.REFUSED, ConditionReason.TOO_LARGE)
 
 
 def timeline_of(job: Job, pods: Sequence[Pod] = (), events: Sequence[Event] = ()) -> Timeline:
     """Return what is known of a job's life. `pods` are the job's; `events` may be about others too."""
-    name = job.metadata.name
     own = [event for event in events if _is_about(event, job)]
     of_pods = [event for event in events if event.involved_object.kind == "Pod"]
     conditions = job.status.conditions or ()
@@ -35,7 +37,7 @@ def timeline_of(job: Job, pods: Sequence[Pod] = (), events: Sequence[Event] = ()
     return Timeline(
         start=utc(job.metadata.creation_timestamp) or utc(job.status.start_time),
         end=end,
-        replicas=_replicas(name, pods, of_pods, own),
+        replicas=_replicas(job, pods, of_pods, own),
         suspensions=_spans(
             condition_of(conditions, ConditionType.SUSPENDED),
             own,
@@ -44,7 +46,7 @@ def timeline_of(job: Job, pods: Sequence[Pod] = (), events: Sequence[Event] = ()
             end,
         ),
         holds=_spans(condition_of(conditions, ConditionType.HELD), own, set(_HELD), {ConditionReason.MENDED}, end),
-        happenings=tuple(_happenings(job, own, [event for event in of_pods if _is_of(event, name, pods)])),
+        happenings=tuple(_happenings(job, own, [event for event in of_pods if _is_of(event, job, pods)])),
     )
 
 
@@ -59,27 +61,38 @@ def _is_about(event: Event, job: Job) -> bool:
     return about.kind.casefold() == "tfjob" and about.name == job.metadata.name and same
 
 
-def _is_of(event: Event, job: str, pods: Iterable[Pod]) -> bool:
+def _is_of(event: Event, job: Job, pods: Iterable[Pod]) -> bool:
     about = event.involved_object.name
-    return replica_of(None, job, about) != ReplicaName() or any(pod.metadata.name == about for pod in pods)
+    return _named(job, about) != ReplicaName() or any(pod.metadata.name == about for pod in pods)
 
 
-def _replicas(job: str, pods: Sequence[Pod], events: Sequence[Event], own: Sequence[Event]) -> tuple[Replica, ...]:
+def _named(job: Job, pod: str) -> ReplicaName:
+    """Return which replica a pod was, by its name alone."""
+    return replica_of(None, job.metadata.name, pod, job.status.runtime_id)
+
+
+def _replicas(job: Job, pods: Sequence[Pod], events: Sequence[Event], own: Sequence[Event]) -> tuple[Replica, ...]:
     by_uid: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         by_uid[event.involved_object.uid].append(event)
     found: dict[ReplicaName, list[Life]] = defaultdict(list)
     for pod in pods:
-        name = replica_of(pod.metadata.labels, job, pod.metadata.name)
+        name = replica_of(pod.metadata.labels, job.metadata.name, pod.metadata.name)
         found[name].append(life_of(pod, by_uid.pop(pod.metadata.uid, ())))
     gone: dict[str, list[tuple[str, list[Event]]]] = defaultdict(list)
     for uid, about in by_uid.items():
-        if uid and replica_of(None, job, about[0].involved_object.name) != ReplicaName():
+        if uid and _named(job, about[0].involved_object.name) != ReplicaName():
             gone[about[0].involved_object.name].append((uid, about))
     for pod_name, lives in gone.items():
-        name = replica_of(None, job, pod_name)
+        name = _named(job, pod_name)
         there = [life.start for life in found[name] if life.pod == pod_name and life.start is not None]
         found[name] += _gone(pod_name, lives, min(there, default=None), own)
+    known = {life.pod for lives in found.values() for life in lives}
+    for pod_name, times in _created(own).items():
+        name = _named(job, pod_name)
+        told = [*_only_told(pod_name, times, own, _end(job))]
+        if told and pod_name not in known and name != ReplicaName():
+            found[name] += told
     return tuple(
         Replica(name, tuple(sorted(found[name], key=lambda life: (life.start is not None, life.start or 0))))
         for name in sorted(found, key=order_of)
@@ -90,7 +103,7 @@ def _gone(
     pod: str, lives: Sequence[tuple[str, Sequence[Event]]], until: datetime | None, own: Sequence[Event]
 ) -> Iterator[Life]:
     """Yield the lives of pods of one name that are gone, the last first: each ended before the next began."""
-    about = [event for event in own if pod in event.message.replace(".", " ").split()]
+    about = _about(pod, own)
 
     def began(life: tuple[str, Sequence[Event]]) -> float:
         times = [utc(event.first_timestamp) or utc(event.at) for event in life[1]]
@@ -100,6 +113,32 @@ def _gone(
         made = life_of_gone(pod, uid, events, about, until)
         yield made
         until = made.start or until
+
+
+def _created(own: Iterable[Event]) -> dict[str, set[datetime]]:
+    """Return when pods were created, by name, as far as events of the job tell: the first time and the last."""
+    found: dict[str, set[datetime]] = defaultdict(set)
+    for event in own:
+        if event.reason == EventReason.CREATED_POD:
+            times = {time for time in (utc(event.first_timestamp), utc(event.at)) if time is not None}
+            for name in names_in(event.message.partition(": ")[2], _MOST_NAMES):  # "Created pod: mnist-worker-0"
+                found[name] |= times
+    return found
+
+
+def _only_told(pod: str, times: Iterable[datetime], own: Sequence[Event], until: datetime | None) -> Iterator[Life]:
+    """Yield the lives of pods of one name of which only the job's events are left, the last first; none without an end."""
+    about = _about(pod, own)
+    for start in sorted(times, reverse=True):
+        made = life_of_gone(pod, "", (), about, until, created=start)
+        until = start
+        if made.end is not None:
+            yield made
+
+
+def _about(pod: str, own: Iterable[Event]) -> list[Event]:
+    """Return the events of the job that name a pod."""
+    return [event for event in own if pod in event.message.replace(".", " ").split()]
 
 
 def _spans(

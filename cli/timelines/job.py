@@ -11,12 +11,13 @@ from tfjob_operator.cli.diagnosis.objects import Condition, LifeMeta
 
 
 class JobStatus(Struct, frozen=True):
-    """When a job began and ended, and its conditions, in their order; `phase` is of the alpha dialect alone."""
+    """When a job began and ended, and its conditions, in their order; the last two are of the alpha dialect alone."""
 
     conditions: tuple[Condition, ...] | None = None
     start_time: datetime | None = None
     completion_time: datetime | None = None
     phase: str = ""
+    runtime_id: str = ""
 
 
 class Job(Struct, frozen=True):

@@ -73,22 +73,30 @@ def life_of(pod: Pod, events: Sequence[Event] = ()) -> Life:
 
 
 def life_of_gone(
-    name: str, uid: str, events: Sequence[Event], about_it: Sequence[Event], until: datetime | None
+    name: str,
+    uid: str,
+    events: Sequence[Event],
+    about_it: Sequence[Event],
+    until: datetime | None,
+    *,
+    created: datetime | None = None,
 ) -> Life:
     """Return the life of a pod that is gone, as far as the events about it tell.
 
     `about_it` are events of the job that name the pod; `until` is when the next pod of its name began, None if there is none.
+    `created` is when the job's events say that it was; then, without events about it, all of its life counts as running.
     """
     times = sorted(time for event in events for time in (utc(event.first_timestamp), utc(event.at)) if time is not None)
-    start = times[0] if times else None
+    start = times[0] if times else created
     own = [event for event in about_it if _lies(utc(event.at), start, until)]
     ends = _times(own, "SuccessfulDeletePod", "ExitedWithCode") or _times(events, "Killing")
     end = min((*ends, *((until,) if until is not None else ())), default=times[-1] if times else None)
     drawn = _Drawing(start)
     placed = min(_times(events, "Scheduled"), default=None)
     started = min(_times(events, "Started"), default=None)
-    drawn.until(placed or started, State.WAITING)
-    drawn.until(started, State.STARTING)
+    if events:
+        drawn.until(placed or started, State.WAITING)
+        drawn.until(started, State.STARTING)
     drawn.until(None, State.RUNNING)
     code = next((int(found[1]) for event in own if (found := _CODE.search(event.message))), None)
     ending = Ending.DELETED if code is None else Ending.FAILED if code else Ending.SUCCEEDED

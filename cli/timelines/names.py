@@ -20,16 +20,22 @@ _LABELS: Final = (
 )
 """This operator's labels; two older pairs (before 2021); those of the alpha dialect, to which this operator adds its own."""
 _NAME: Final = re.compile(rf"({'|'.join(_TYPES)})(?:-[a-z0-9]{{4}})?-(\d{{1,5}})(?:-[a-z0-9]{{5}})?", re.IGNORECASE)
-"""After the job's name: `worker-0`; in the alpha dialect `worker-x7ab-0-abcde`."""
+"""After the job's name: `worker-0`; in the alpha dialect `worker-x7ab-0-abcde`, with or without the RuntimeId."""
 
 
-def replica_of(labels: Mapping[str, str] | None, job: str, pod: str) -> ReplicaName:
-    """Return which replica of a job a pod is, ReplicaName() where neither its labels nor its name tell it."""
+def replica_of(labels: Mapping[str, str] | None, job: str, pod: str, runtime_id: str = "") -> ReplicaName:
+    """Return which replica of a job a pod is, ReplicaName() where neither its labels nor its name tell it.
+
+    In the alpha dialect names of pods have the job's RuntimeId in them, and not the job's name.
+    """
     for kind, index in _LABELS:
         said, number = (labels or {}).get(kind, ""), (labels or {}).get(index, "")
         if said and number.isascii() and number.isdigit() and len(number) < 6:
             return ReplicaName(_TYPES.get(said.casefold(), said), int(number))
-    found = _NAME.fullmatch(pod.removeprefix(f"{job}-")) if pod.startswith(f"{job}-") else None
+    rest = pod.removeprefix(f"{job}-")
+    if runtime_id:
+        rest = rest.replace(f"-{runtime_id}-", "-", 1)
+    found = _NAME.fullmatch(rest) if rest != pod else None
     return ReplicaName(_TYPES[found[1].casefold()], int(found[2])) if found is not None else ReplicaName()
 
 

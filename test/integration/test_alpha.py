@@ -12,6 +12,8 @@ import pytest
 from hack.control_plane import ControlPlane
 from hack.hollow_node.script import RUN
 from integration.cluster import ROOT, Cluster
+from integration.plugin import Plugin
+from integration.stage import Stage
 from support.waiting import eventually
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
 
@@ -283,3 +285,97 @@ def test_an_operator_that_is_killed_again_and_again_makes_each_job_once(plane: C
     # Each master has had one pod.
     masters = [item for item in world.items("pods") if item["metadata"]["labels"]["job_type"] == "MASTER"]
     assert len(masters) == 3
+
+
+# What the plugin says of them
+
+
+@BOTH
+def test_the_plugin_shows_a_job_of_either_api(plane: ControlPlane, world: AlphaCluster, dialect: Dialect) -> None:
+    """list, status, timeline, explain and wait find it by its name; its pods are told by their replicas."""
+    world.dialect = dialect
+    plugin = Plugin(str(plane.kubeconfig), world.namespace)
+    spec = {
+        "RuntimeId": "x7ab",
+        "cleanupPodPolicy": "None",
+        "replicaSpecs": [entry("MASTER", "forever"), entry("WORKER", "forever", 2)],
+    }
+    world.create_alpha("old", spec)
+    world.wait_until_running("master-x7ab-0", "worker-x7ab-0", "worker-x7ab-1")
+    full = f"tfjob.{dialect.resource.group}/old"
+    assert full in plugin("list", "--output=name")
+    shown = f"{full} " if dialect is TENSORFLOW else "old "
+    eventually(lambda: any(line.startswith(shown) for line in plugin("list").splitlines()), "it is listed")
+    for name in ("old", full):
+        status = json.loads(plugin("status", name, "--output=json"))
+        found = {kind["type"]: [each["replica"] for each in kind["replicas"]] for kind in status["types"]}
+        assert found == {"Master": ["master-0"], "Worker": ["worker-0", "worker-1"]}
+        assert "Master 1 of 1 running; Worker 2 of 2 running" in plugin("explain", name)
+    gone = next(each for each in world.names("pods") if each.startswith("worker-x7ab-1-"))
+    world.kubectl("delete", "pod", gone)
+    drawn = plugin("timeline", "old", "--utc")
+    assert "worker-1" in drawn
+    master = next(each for each in world.names("pods") if each.startswith("master-x7ab-0-"))
+    world.kubectl("annotate", "pod", master, f"{RUN}=0s:0", "--overwrite")
+    assert plugin("wait", "old").startswith(f"{full} Succeeded: ")
+    assert "old has succeeded" in plugin("explain", "old")
+
+
+TROUBLES = {
+    "crash-loop": [entry("MASTER", "forever"), entry("WORKER", "0.1s:1", restartPolicy="OnFailure")],
+    "image-pull-failed": [entry("MASTER", "image-pull-back-off")],
+    "exit-code": [entry("MASTER", "0.1s:3")],
+    "out-of-memory": [entry("MASTER", "0.1s:oom-killed")],
+    "service-account-missing": [entry("MASTER", "forever", serviceAccountName="nobody")],
+    "priority-class-missing": [entry("MASTER", "forever", priorityClassName="nothing")],
+    "template-refused": [entry("MASTER", "forever", hostname="No_Name")],
+    "chief-missing": [entry("WORKER", "forever")],
+    "container-name": [entry("MASTER", "forever", containers=[{"name": "main", "image": "train:1"}])],
+    "restart-policy-always": [entry("MASTER", "forever", restartPolicy="Always")],
+    "scheduler-missing": [entry("MASTER", "forever", schedulerName="nobody")],
+    "batch-job-failed": [entry("MASTER", "forever"), entry("WORKER", "forever")],
+    "field-unknown": [entry("MASTER", "forever") | {"replcas": 1}],
+}
+"""The cause that must stand on line one, by the job: what its API, the Job controller and the hollow node make of it."""
+LATER = {"scheduler-missing": 600.0}
+
+
+@BOTH
+def test_why_a_job_of_the_alpha_dialect_does_not_run_is_on_line_one(
+    plane: ControlPlane, world: AlphaCluster, dialect: Dialect
+) -> None:
+    """Pods' troubles as in v1, what the Job controller meets when it creates pods, and mistakes in the words of the dialect."""
+    world.dialect = dialect
+    for name, entries in TROUBLES.items():
+        world.create_alpha(name, {"replicaSpecs": entries, "cleanupPodPolicy": "None"})
+    world.wait_for_phase("batch-job-failed", "Running")
+    late = f"worker-{world.status('batch-job-failed')['runtimeId']}-0"
+    eventually(lambda: late in world.names("jobs"), "its worker's Job is there", yet=lambda: world.names("jobs"))
+    world.kubectl("patch", "job", late, "--type=merge", "-p", '{"spec":{"activeDeadlineSeconds":1}}')
+    with Stage(plane, world) as stage:
+
+        def first(name: str) -> str:
+            return next((cause.id for cause in stage.explain(name, LATER.get(name, 0.0)).causes), "")
+
+        for name in TROUBLES:
+            eventually(lambda: first(name) == name, name, yet=lambda: str(stage.explain(name)))  # noqa: B023
+        to_do = stage.explain("service-account-missing").causes[0].to_do
+        assert to_do[0].endswith("create serviceaccount nobody")
+
+
+def test_a_form_that_the_operator_does_not_serve_is_on_line_one(plane: ControlPlane, tmp_path: Path) -> None:
+    """A job of v1alpha1 where only v1 is served is a mistake; one of tensorflow.org stays without a status."""
+    namespace = f"test-{secrets.token_hex(4)}"
+    plane.create_namespace(namespace)
+    cluster = AlphaCluster(plane, namespace, tmp_path)
+    with cluster.operator(), Stage(plane, cluster) as stage:
+        cluster.create_alpha("alpha-form", {"replicaSpecs": [entry("MASTER", "forever")]})
+        cluster.dialect = TENSORFLOW
+        cluster.create_alpha("alpha-not-served", {"replicaSpecs": [entry("MASTER", "forever")]})
+        for name in ("alpha-form", "alpha-not-served"):
+            eventually(
+                lambda: [each.id for each in stage.explain(name, 120.0).causes][:1] == [name],  # noqa: B023
+                name,
+                yet=lambda: str(stage.explain(name, 120.0)),  # noqa: B023
+            )
+    plane.run_kubectl("delete", "namespace", namespace, "--wait=false", check=False)

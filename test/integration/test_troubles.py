@@ -62,6 +62,27 @@ def test_what_the_operator_finds_in_a_specification_is_on_line_one(
         stage.api("PATCH", stage.path("tfjobs", "job-being-deleted"), {"metadata": {"finalizers": None}}, MERGE)
 
 
+ALPHA = {"replicaSpecs": [{"tfReplicaType": "MASTER", "template": {"spec": {"containers": [TRAINING]}}}]}
+
+
+def suspended(stage: Stage, job: str) -> None:
+    """Suspend the Job of the job's one replica, as a person would."""
+    status = eventually(lambda: stage.api("GET", stage.path("tfjobs", job)).get("status", {}), f"{job} has a status")
+    path = f"/apis/batch/v1/namespaces/{stage.cluster.namespace}/jobs/master-{status['runtimeId']}-0"
+    eventually(lambda: stage.answer("GET", path, None)[0] == 200, "its Job is there")
+    stage.api("PATCH", path, {"spec": {"suspend": True}}, MERGE)
+
+
+def test_jobs_of_replicas_that_make_no_pod_are_on_line_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the alpha dialect; no Job controller runs here. Jobs can be suspended since Kubernetes 1.22."""
+    troubles = [
+        Trouble("job-controller-silent", ALPHA, later_s=120),
+        Trouble("batch-job-suspended", ALPHA, suspended, since=22),
+    ]
+    with stage.cluster.operator("--apis=kubeflow.org/v1,kubeflow.org/v1alpha1"):
+        judge(capsys, stage, troubles)
+
+
 # What Kueue says
 
 

@@ -125,7 +125,7 @@ API_VALUES = tuple(
     f"api.{name}" for name in ("meta", "core", "owners", "pod_requests", "quantities", "scheduling", "text", "v1")
 )
 VALUES = (*API_VALUES, *JOB_VALUES)
-MAY_IMPORT["cli.diagnosis"] = (*API_VALUES, "api.coordination", "api.depth", "cli.diagnosis")
+MAY_IMPORT["cli.diagnosis"] = (*API_VALUES, "api.coordination", "api.depth", "api.v1alpha1", "cli.diagnosis")
 MAY_IMPORT["cli.training"] = ("cli.training",)
 # What the page shows, made of what it has: the rest of cli/page reads and serves.
 PAGE_VIEWS = tuple(f"cli.page.{name}" for name in ("log_lines", "objects", "pods_view", "timeline_view", "views"))

@@ -24,6 +24,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CORE = "/api/v1/namespaces/team"
 TEMPLATE = {"spec": {"containers": [{"name": "tensorflow", "image": "tf:1"}]}}
 SPEC = {"tfReplicaSpecs": {"Worker": {"replicas": 1, "template": TEMPLATE}}}
+SELECTOR = "tf_job_name%3Dmnist%2Ckubeflow.org&limit=500"
 FORBIDDEN = {"message": "no", "reason": "Forbidden"}
 
 
@@ -143,9 +144,47 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_told(
     assert "you may not read them: leases, nodes, persistent volume claims" in " ".join(result.output.split())
 
 
-def test_a_job_of_the_alpha_dialect_is_not_explained(server: Server, kubeconfig: Path) -> None:
-    """The error says so, with the command that shows its events."""
-    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", job(spec={"replicaSpecs": []}))
+def alpha(*entries: dict[str, Any], **status: Any) -> dict[str, Any]:
+    made = job(spec={"replicaSpecs": list(entries)})
+    made["status"] = {"phase": "Running", "runtimeId": "x7ab", **status} if status else {}
+    return made
+
+
+def test_of_a_job_of_the_alpha_dialect_the_jobs_of_its_replicas_are_read(server: Server, kubeconfig: Path) -> None:
+    """And of pods those of its Jobs, by the labels of the dialect; events about them are kept."""
+    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", alpha({"template": TEMPLATE}, state="Running"))
+    mine = {"metadata": {"name": "master-x7ab-0", "uid": "b1", "ownerReferences": pod()["metadata"]["ownerReferences"]}}
+    server.answers(f"/apis/batch/v1/namespaces/team/jobs?labelSelector={SELECTOR}", items(mine))
+    pods = items(pod("master-x7ab-0-a", owner="b1"), pod("master-x7ab-0-b", owner="other"))
+    server.answers(f"{CORE}/pods?labelSelector={SELECTOR}", pods)
+    event = {"metadata": {}, "involvedObject": {"kind": "Job", "name": "master-x7ab-0"}}
+    server.answers(f"{CORE}/events", items(event, {"metadata": {}, "involvedObject": {"name": "master-y7ab-0"}}))
+    with Session(read_access(str(kubeconfig))) as session:
+        found = collect(session, "mnist", NOW)
+    assert found.alpha is not None
+    assert [each.metadata.name for each in found.alpha.batch_jobs or ()] == ["master-x7ab-0"]
+    assert [each.metadata.name for each in found.pods] == ["master-x7ab-0-a"]
+    assert [each.involved_object.name for each in found.events] == ["master-x7ab-0"]
+
+
+def test_without_the_right_to_jobs_all_pods_with_the_labels_count(server: Server, kubeconfig: Path) -> None:
+    """What was not read is named."""
+    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", alpha({"template": TEMPLATE}, state="Running"))
+    server.answers("/apis/batch/v1/namespaces/team/jobs", FORBIDDEN, code=403)
+    server.answers(f"{CORE}/pods?labelSelector={SELECTOR}", items(pod("master-x7ab-0-a", owner="b1")))
+    with Session(read_access(str(kubeconfig))) as session:
+        found = collect(session, "mnist", NOW)
+    assert [each.metadata.name for each in found.pods] == ["master-x7ab-0-a"]
+    assert "jobs" in found.forbidden
+
+
+def test_a_form_that_the_operator_does_not_serve_is_explained(server: Server, kubeconfig: Path) -> None:
+    """The job has a status of v1, which says so: then it is no job of the alpha dialect."""
+    made = alpha({"template": TEMPLATE})
+    said = "TFJob team/mnist has failed because the spec is invalid: spec.replicaSpecs: is the form of v1alpha1"
+    made["status"] = {
+        "conditions": [{"type": "Failed", "status": "True", "reason": "InvalidTFJobSpec", "message": said}]
+    }
+    server.answers("/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist", made)
     result = run("explain", f"--kubeconfig={kubeconfig}", "mnist")
-    assert result.exit_code == 1
-    assert "kubectl describe tfjob mnist" in result.stderr
+    assert "[error: alpha-form]" in result.output

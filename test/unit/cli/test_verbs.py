@@ -86,10 +86,50 @@ def test_list_asks_for_the_columns_of_the_server_page_by_page(server: Server, ku
     server.answers(JOBS, page("a", following="more"), page("b"))
     result = run("list", f"--kubeconfig={kubeconfig}", "-l", "team=vision")
     assert result.output.splitlines() == ["NAME   STATE", "a      Running", "b      Running"]
-    (_, first, headers, _), (_, second, _, _) = server.asked
+    (_, first, headers, _), (_, second, _, _), _ = server.asked
     assert first == f"{JOBS}?labelSelector=team%3Dvision&limit=500"
     assert second.endswith("&continue=more")
     assert headers["Accept"].startswith("application/json;as=Table")
+
+
+def test_jobs_of_the_first_api_are_listed_below_and_found_by_name(server: Server, kubeconfig: Path) -> None:
+    """Under names that every verb takes; a job of kubeflow.org of the same name comes first."""
+    first = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs"
+    server.answers(JOBS, page("a"))
+    server.answers(first, page("a", "b"))
+    result = run("list", f"--kubeconfig={kubeconfig}")
+    full = "tfjob.tensorflow.org/"
+    assert [line.split() for line in result.output.splitlines()] == [
+        ["NAME", "STATE"], ["a", "Running"], [], ["NAME", "STATE"], [f"{full}a", "Running"], [f"{full}b", "Running"],
+    ]  # fmt: skip
+    names = run("list", "--output=name", f"--kubeconfig={kubeconfig}").output
+    assert names.splitlines() == ["tfjob.kubeflow.org/a", f"{full}a", f"{full}b"]
+    old = job("a", conditions=("Failed",)) | {"apiVersion": "tensorflow.org/v1alpha1"}
+    server.answers(f"{JOBS}/a", job("a", conditions=("Succeeded",)))
+    server.answers(f"{first}/a", old)
+    server.answers(f"{first}/b", old)
+    ends = {name: run("wait", name, f"--kubeconfig={kubeconfig}").exit_code for name in ("a", f"{full}a", "b", "c")}
+    assert ends == {"a": 0, f"{full}a": 1, "b": 1, "c": 1}
+    assert "is no TFJob" in run("wait", "job.batch/a", f"--kubeconfig={kubeconfig}").stderr
+
+
+def test_who_may_not_list_jobs_of_the_first_api_sees_the_others(server: Server, kubeconfig: Path) -> None:
+    """Most users have no right to them; an API server that fails is an error."""
+    server.answers(JOBS, page("a"))
+    path = "/apis/tensorflow.org/v1alpha1/namespaces/team/tfjobs"
+    server.answers(path, {"message": "no", "reason": "Forbidden"}, code=403)
+    assert run("list", f"--kubeconfig={kubeconfig}").output.split()[-2:] == ["a", "Running"]
+    server.answers(path, {"message": "etcd is away", "reason": "InternalError"}, code=500)
+    assert "etcd is away" in run("list", f"--kubeconfig={kubeconfig}").stderr
+
+
+def test_a_job_that_an_operator_of_2018_has_ended_has_ended(server: Server, kubeconfig: Path) -> None:
+    """It wrote a phase and a state, and no conditions."""
+    body = job(spec={"replicaSpecs": []})
+    body["status"] = {"phase": "Done", "state": "Failed", "reason": "the master failed"}
+    server.answers(f"{JOBS}/mnist", body)
+    result = run("wait", "mnist", f"--kubeconfig={kubeconfig}")
+    assert (result.exit_code, result.output) == (1, "tfjob.kubeflow.org/mnist Failed: the master failed\n")
 
 
 def test_list_of_nothing_says_so_on_standard_error(server: Server, kubeconfig: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.api.v1.names import child_name, is_named, ranges_of
+from tfjob_operator.api.v1.names import child_name, is_named, names_in, ranges_of
 
 
 def named(*indices: int) -> str:
@@ -46,3 +46,12 @@ def test_huge_numbers_cost_nothing() -> None:
     """A forged range is compared, not walked through; numbers that no job has are none."""
     assert is_named("j-worker-5", "j-worker-0 .. j-worker-999999999")
     assert not is_named("j-worker-5", f"j-worker-0 .. j-worker-{'9' * 5000}")
+
+
+@given(st.sets(st.integers(0, 40)))
+def test_what_was_written_is_read_again(indices: set[int]) -> None:
+    """Each name once, in order; a forged range has an end."""
+    written = [child_name("j", "Worker", index) for index in sorted(indices)]
+    assert [name for name in names_in(named(*sorted(indices)), 100) if name] == written
+    assert len([*names_in("j-worker-0 .. j-worker-999999999", 100)]) == 100
+    assert [*names_in("j-worker-5 .. x", 100)] == ["j-worker-5"]

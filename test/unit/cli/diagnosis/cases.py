@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.cli.diagnosis.evidence import Absent
 from unit.cli.diagnosis.world import JOB, World, ago, condition
 
@@ -953,3 +954,52 @@ for _id, _reason in {
             _reason, do=lambda world, reason: world.event("TFJob", JOB, reason, "spec.tensorBoard.logDir: is required")
         )
     )
+
+
+# The alpha dialect
+
+
+@case("alpha-not-served")
+def _(world: World) -> None:
+    world.alpha(TENSORFLOW)
+    world.job["status"] = {}
+    world.pods, world.batch_jobs, world.services = {}, {}, {}
+
+
+@case("chief-missing")
+def _(world: World) -> None:
+    world.alpha()
+    del world.spec["replicaSpecs"][0]
+    world.end(
+        "Failed", "InvalidTFJobSpec", "invalid job spec: spec.terminationPolicy: Missing ReplicaSpec for chief: MASTER"
+    )
+    world.status["phase"] = "Failed"
+    world.pods, world.batch_jobs = {}, {}
+
+
+@case("restart-policy-always")
+def _(world: World) -> None:
+    world.alpha()
+    world.spec["replicaSpecs"][1]["template"]["spec"]["restartPolicy"] = "Always"
+
+
+@case("batch-job-failed")
+def _(world: World) -> None:
+    world.alpha()
+    del world.pods["worker-x7ab-1-abcde"]
+    failed = condition("Failed", reason="DeadlineExceeded", message="Job was active longer than specified deadline")
+    world.batch_jobs["worker-x7ab-1"]["status"]["conditions"] = [failed]
+
+
+@case("batch-job-suspended")
+def _(world: World) -> None:
+    world.alpha()
+    del world.pods["worker-x7ab-1-abcde"]
+    world.batch_jobs["worker-x7ab-1"] |= {"spec": {"suspend": True}, "status": {}}
+
+
+@case("job-controller-silent")
+def _(world: World) -> None:
+    world.alpha()
+    del world.pods["worker-x7ab-1-abcde"]
+    world.batch_jobs["worker-x7ab-1"]["status"] = {}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.cases import for_each
+from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
 from tfjob_operator.cli.diagnosis.causes import Severity, Trouble
 from tfjob_operator.cli.diagnosis.diagnose import MOST_CAUSES, MOST_PROOFS, diagnose
 from tfjob_operator.cli.diagnosis.table import FINDERS, GROUPS, TROUBLES
@@ -423,3 +424,84 @@ def test_a_node_affinity_may_name_the_node() -> None:
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         world.pods["mnist-worker-1"]["spec"]["affinity"] = {"nodeAffinity": required}
         assert diagnose(world.evidence()).causes[0].id == cause
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.label)
+def test_nothing_is_wrong_with_a_healthy_job_of_the_alpha_dialect(dialect: Dialect) -> None:
+    """Its pods are told from each other by their Jobs."""
+    world = World()
+    world.alpha(dialect)
+    found = diagnose(world.evidence())
+    assert found.causes == ()
+    assert found.standing == "mnist is Running for 60 min: Master 1 of 1 running; Worker 2 of 2 running"
+
+
+def alpha_world(dialect: Dialect = KUBEFLOW, *, without: str = "") -> World:
+    """A job of the alpha dialect, one of whose replicas has no pod."""
+    world = World()
+    world.alpha(dialect)
+    world.pods.pop(f"{without}-abcde", None)
+    return world
+
+
+def test_what_the_job_controller_meets_when_it_creates_a_pod_is_told_until_there_is_one() -> None:
+    """By an event of the replica's Job; an edited template needs a new Job."""
+    quota = "exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2"
+    refusal = f'Error creating: pods "worker-x7ab-1-" is forbidden: {quota}'
+    world = alpha_world(without="worker-x7ab-1")
+    world.event("Job", "worker-x7ab-1", "FailedCreate", refusal)
+    (found,) = diagnose(world.evidence()).causes
+    assert (found.id, found.whom) == ("quota-exceeded", ("worker-x7ab-1",))
+    world.event("Job", "worker-x7ab-1", "SuccessfulCreate", "Created pod: worker-x7ab-1-fghij", minutes=1)
+    assert [each.id for each in diagnose(world.evidence()).causes] == ["pods-missing"]
+    maximum = 'pods "worker-x7ab-1-" is forbidden: maximum cpu usage per Container is 1, but limit is 2.'
+    world = alpha_world(without="worker-x7ab-1")
+    world.event("Job", "worker-x7ab-1", "FailedCreate", f"Error creating: {maximum}")
+    assert diagnose(world.evidence()).causes[0].to_do[-1].endswith("delete job worker-x7ab-1")
+
+
+def test_what_the_operator_meets_when_it_creates_a_job_is_told() -> None:
+    """Only while there is no Job: a name that another job has."""
+    world = alpha_world(without="worker-x7ab-1")
+    taken = "Error creating: Job worker-x7ab-1 exists already and belongs to CronJob nightly"
+    world.event("TFJob", JOB, "FailedCreate", taken)
+    assert diagnose(world.evidence()).causes[0].id == "pods-missing"
+    del world.batch_jobs["worker-x7ab-1"]
+    first = diagnose(world.evidence()).causes[0]
+    assert (first.id, first.title) == (
+        "name-taken",
+        "The name of worker-x7ab-1 is taken: a Job of that name belongs to CronJob nightly",
+    )
+
+
+def test_commands_about_a_job_of_tensorflow_org_name_it_and_its_label() -> None:
+    """`kubectl get tfjob` means kubeflow.org where both are installed."""
+    world = alpha_world(TENSORFLOW)
+    world.status["conditions"].insert(1, condition("Held", reason="InvalidTFJobSpec", message="spec.tfImage: is wrong"))
+    (held,) = diagnose(world.evidence()).causes
+    assert held.to_do[0].startswith("kubectl -n team edit tfjobs.tensorflow.org mnist ")
+    world = alpha_world(TENSORFLOW)
+    log = "UnavailableError: failed to connect to all addresses"
+    world.exited(1, name="worker-x7ab-1-abcde", log=log)
+    first = diagnose(world.evidence()).causes[0]
+    assert (first.id, "--selector=tf_job_name=mnist" in " ".join(first.to_do)) == ("peer-unreachable", True)
+
+
+def test_of_the_pods_of_one_replica_the_newest_counts() -> None:
+    """Those that have failed stay beside it: they were restarts."""
+    world = alpha_world()
+    old = deepcopy(world.pods["worker-x7ab-1-abcde"])
+    old["metadata"] |= {"name": "worker-x7ab-1-00000", "uid": "uid-old", "creationTimestamp": ago(90)}
+    ended = {"name": "tensorflow", "state": {"terminated": {"exitCode": 1, "finishedAt": ago(61)}}}
+    old["status"] = {"phase": "Failed", "containerStatuses": [ended]}
+    world.pods["worker-x7ab-1-00000"] = old
+    assert [each.id for each in diagnose(world.evidence()).causes] == ["was-restarted"]
+
+
+def test_a_job_that_an_operator_of_2018_has_ended_has_ended() -> None:
+    """It wrote a phase and a state, and no conditions."""
+    world = alpha_world()
+    world.job["status"] = {"phase": "Done", "state": "Succeeded", "runtimeId": "x7ab"}
+    world.pods = {}
+    found = diagnose(world.evidence())
+    assert (found.standing, found.causes) == ("mnist has succeeded", ())

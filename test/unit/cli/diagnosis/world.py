@@ -11,8 +11,10 @@ import msgspec
 
 from tfjob_operator.api.coordination import Lease
 from tfjob_operator.api.v1.types import TFJob
+from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, Dialect
+from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.cli.diagnosis import objects
-from tfjob_operator.cli.diagnosis.evidence import Absent, Evidence
+from tfjob_operator.cli.diagnosis.evidence import Absent, AlphaEvidence, Evidence
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 JOB = "mnist"
@@ -165,6 +167,32 @@ class World:
         self.forbidden: list[str] = []
         self.absent: list[Absent] = []
         self.reads_nodes = True
+        self.dialect: Dialect | None = None
+        self.batch_jobs: dict[str, dict[str, Any]] = {}
+
+    def alpha(self, dialect: Dialect = KUBEFLOW) -> None:
+        """Make it a job of the alpha dialect: a master, and two workers whose Jobs, services and pods have their names."""
+        self.dialect = dialect
+        self.job |= {"apiVersion": f"{dialect.resource.group}/v1alpha1", "kind": dialect.resource.kind}
+        template = self.spec["tfReplicaSpecs"]["Worker"]["template"]
+        self.job["spec"] = {
+            "replicaSpecs": [
+                {"tfReplicaType": "MASTER", "template": template},
+                {"tfReplicaType": "WORKER", "replicas": 2, "template": template},
+            ]
+        }
+        self.status.pop("replicaStatuses")
+        self.status["begun"] = {"generation": 1, "replicas": {"Master": 1, "Worker": 2}}
+        self.job["status"] |= {"phase": "Running", "state": "Running", "reason": "", "runtimeId": "x7ab"}
+        pods, self.pods, self.services = [*self.pods.values()], {}, {}
+        for pod, name in zip(pods, ("master-x7ab-0", "worker-x7ab-0", "worker-x7ab-1"), strict=True):
+            kind, _, index = name.split("-")
+            labels = {"tf_job_name": JOB, "job_type": kind.upper(), "task_index": index, "runtime_id": "x7ab"}
+            pod["metadata"] |= {"name": f"{name}-abcde", "uid": f"uid-{name}-abcde", "labels": labels}
+            self.pods[f"{name}-abcde"] = pod
+            meta = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}", "creationTimestamp": ago(60)}
+            self.services[name] = {"kind": "Service", "metadata": meta, "spec": {"selector": labels}}
+            self.batch_jobs[name] = {"kind": "Job", "metadata": meta, "spec": {}, "status": {"startTime": ago(60)}}
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -199,7 +227,7 @@ class World:
         count: int = 1,
     ) -> None:
         """Add an event."""
-        uid = {"TFJob": "uid-job"}.get(kind, f"uid-{name}")
+        uid = {"TFJob": "uid-job", "TfJob": "uid-job"}.get(kind, f"uid-{name}")
         self.events.append(
             {
                 "apiVersion": "v1",
@@ -350,8 +378,13 @@ class World:
         pods = tuple(read(objects.Pod, each) for each in self.pods.values())
         others = tuple(read(objects.Pod, each) for each in self.node_pods)
         meta = self.job["metadata"]
+        alpha = None
+        if self.dialect is not None:
+            batch_jobs = tuple(read(objects.BatchJob, each) for each in self.batch_jobs.values())
+            alpha = AlphaEvidence(self.dialect, read(AlphaJob, self.job), batch_jobs)
         return Evidence(
-            job=read(TFJob, self.job),
+            alpha=alpha,
+            job=read(TFJob, self.job | {"kind": "TFJob"}),
             now=NOW,
             created_at=datetime.fromisoformat(meta["creationTimestamp"]),
             finalizers=tuple(meta.get("finalizers", ())),

@@ -197,6 +197,39 @@ def test_events_tell_of_pods_that_are_gone() -> None:
     assert third.is_there
 
 
+def test_events_of_the_job_alone_tell_of_pods_too() -> None:
+    """When each was created, and when it ended; one whose end is not known is left out."""
+    events = [
+        event(1, "SuccessfulCreatePod", "Created pod: mnist-worker-0")
+        | {"firstTimestamp": at(1), "lastTimestamp": at(21)},
+        event(20, "ExitedWithCode", "Pod: team.mnist-worker-0 exited with code 130: signal"),
+        event(40, "SuccessfulDeletePod", "Deleted pod: mnist-worker-0"),
+        event(1, "SuccessfulCreatePod", "Created pod: mnist-worker-1"),
+        event(1, "SuccessfulCreatePod", "Created pod: mnist-worker-2"),
+    ]
+    (replica,) = timeline([], [*events[:4]]).replicas
+    first, second = replica.lives
+    assert (drawn(first), first.exit_code, first.is_there) == ([("running", 1, 20)], 130, False)
+    assert (drawn(second), second.ending) == ([("running", 21, 40)], Ending.DELETED)
+    assert [each.name for each in timeline([], events).replicas] == [("Worker", 0)]
+    there = timeline([pod("mnist-worker-1", containerStatuses=training(running(9)))], events).replicas
+    assert [[life.is_there for life in each.lives] for each in there] == [[False, False], [True]]
+
+
+def test_pods_of_the_alpha_dialect_that_are_gone_are_told_by_the_runtime_id() -> None:
+    """Their names have the job's RuntimeId in them, and not its name."""
+    of = job()
+    of["status"]["runtimeId"] = "mine"
+    gone = [
+        pod_event(5, "Scheduled", "p1", "worker-mine-0-abcde"),
+        pod_event(9, "Killing", "p1", "worker-mine-0-abcde"),
+    ]
+    other = pod_event(5, "Scheduled", "p2", "worker-hers-1-abcde")
+    told = timeline([], [*gone, other], of)
+    assert [each.name for each in told.replicas] == [("Worker", 0)]
+    assert {each.about for each in told.happenings} == {"worker-mine-0-abcde"}
+
+
 def test_replicas_stand_in_the_order_of_their_types_and_numbers() -> None:
     """By the labels of any operator, or only by the pod's name; a pod that is no replica stands last."""
     bare = {"kind": "Pod", "metadata": {"name": "mnist-ps-3"}}
