@@ -337,6 +337,8 @@ TROUBLES = {
     "field-unknown": [entry("MASTER", "forever") | {"replcas": 1}],
 }
 """The cause that must stand on line one, by the job: what its API, the Job controller and the hollow node make of it."""
+NOT_SERVED = ("alpha-form", "alpha-not-served")
+"""Likewise, for an operator that serves v1 alone."""
 LATER = {"scheduler-missing": 600.0}
 
 
@@ -372,7 +374,7 @@ def test_a_form_that_the_operator_does_not_serve_is_on_line_one(plane: ControlPl
         cluster.create_alpha("alpha-form", {"replicaSpecs": [entry("MASTER", "forever")]})
         cluster.dialect = TENSORFLOW
         cluster.create_alpha("alpha-not-served", {"replicaSpecs": [entry("MASTER", "forever")]})
-        for name in ("alpha-form", "alpha-not-served"):
+        for name in NOT_SERVED:
             eventually(
                 lambda: [each.id for each in stage.explain(name, 120.0).causes][:1] == [name],  # noqa: B023
                 name,

@@ -56,6 +56,30 @@ def relabelled(stage: Stage, job: str) -> None:
     stage.api("PATCH", f"pods/{POD.format(job)}", {"metadata": {"labels": labels}}, MERGE)
 
 
+def ends(reason: str, message: str) -> Then:
+    """Write how the pod has ended, as the kubelet does that ends it."""
+    status = {"phase": "Failed", "reason": reason, "message": message}
+
+    def then(stage: Stage, job: str) -> None:
+        stage.cluster.wait_for(job, "Running")
+        stage.api("PATCH", f"pods/{POD.format(job)}/status", {"status": status}, MERGE)
+
+    return then
+
+
+def probed(stage: Stage, job: str) -> None:
+    """Write the kubelet's event about a container that it ends because of its probe."""
+    message = "Container tensorflow failed liveness probe, will be restarted"
+    stage.tell(stage.pod(POD.format(job), bound=True), "Pod", "Killing", message)
+
+
+def disrupted(stage: Stage, job: str) -> None:
+    """Write the condition that whoever evicts a pod leaves on it (Kubernetes 1.26)."""
+    stage.cluster.wait_for(job, "Running")
+    told = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "preempted"}
+    stage.api("PATCH", f"pods/{POD.format(job)}/status", {"status": {"conditions": [told]}}, STRATEGIC)
+
+
 def says(log: str) -> tuple[dict[str, Any], Then]:
     """A job that fails after its pod has logged this."""
     return one("0s:1"), lambda stage, job: stage.logs.update({POD.format(job): log})
@@ -105,6 +129,10 @@ LIVES = [
     Trouble("held-too-large", one(), edit(lambda worker: worker.update(replicas=20_000))),
     Trouble("stuck-terminating", one(policy="OnFailure"), held_back, later_s=600),
     Trouble("children-edited", one(), relabelled),
+    Trouble("disk-limit", one(), ends("Evicted", "Pod ephemeral local storage usage exceeds the total limit of 1Gi.")),
+    Trouble("pod-deadline", one(), ends("DeadlineExceeded", "Pod was active on the node longer than its deadline")),
+    Trouble("liveness-probe", one("0s:137", "Always"), probed),
+    Trouble("disrupted", one(), disrupted),
     *(Trouble(id_, spec, then) for id_, (spec, then) in LAST_WORDS.items()),
 ]
 

@@ -282,6 +282,9 @@ STARTING = {
     "device-runtime": stays(
         "RunContainerError", f"{RUNC}error running hook #0: nvidia-container-cli: driver rpc error"
     ),
+    "mount-path-wrong": stays(
+        "RunContainerError", f'{RUNC}error mounting "/config" to rootfs at "/train.yaml": not a directory: unknown'
+    ),
     "container-cannot-start": (one("waiting:CreateContainerError"), None),
     "sandbox-failed": (
         one(NEVER_STARTS),
@@ -305,6 +308,7 @@ NOT_STARTED = [
     *(Trouble(id_, spec, then or (lambda *_: None)) for id_, (spec, then) in STARTING.items()),
     Trouble("rejected-by-node", one("rejected", "OnFailure")),
     Trouble("starts-slowly", one(NEVER_STARTS), later_s=400),
+    Trouble("image-slow", one(NEVER_STARTS), happens("Pulling", 'Pulling image "train:1"'), later_s=400),
 ]
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from integration.cluster import ROOT, replica, specs, with_policy
 from integration.stage import MERGE, POD, TRAINING, Trouble, judge, one
+from integration.test_alpha import NOT_SERVED
+from integration.test_alpha import TROUBLES as OF_ALPHA_JOBS
 from integration.test_diagnosis import ENDS, REFUSED
 from integration.test_life_troubles import LIVES, NODE_LOST
 from integration.test_pod_troubles import NO_NODES, NOT_STARTED, UNSCHEDULED
@@ -73,14 +75,28 @@ def suspended(stage: Stage, job: str) -> None:
     stage.api("PATCH", path, {"spec": {"suspend": True}}, MERGE)
 
 
+WITHOUT_PODS = [
+    Trouble("job-controller-silent", ALPHA, later_s=120),
+    Trouble("batch-job-suspended", ALPHA, suspended, since=22),
+]
+
+
 def test_jobs_of_replicas_that_make_no_pod_are_on_line_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     """In the alpha dialect; no Job controller runs here. Jobs can be suspended since Kubernetes 1.22."""
-    troubles = [
-        Trouble("job-controller-silent", ALPHA, later_s=120),
-        Trouble("batch-job-suspended", ALPHA, suspended, since=22),
-    ]
     with stage.cluster.operator("--apis=kubeflow.org/v1,kubeflow.org/v1alpha1"):
-        judge(capsys, stage, troubles)
+        judge(capsys, stage, WITHOUT_PODS)
+
+
+def test_a_namespace_that_is_being_deleted_is_on_line_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """A finalizer of the job keeps it."""
+    trouble = Trouble(
+        "namespace-terminating",
+        one(),
+        lambda stage, _: stage.api("DELETE", f"/api/v1/namespaces/{stage.cluster.namespace}"),
+        meta={"finalizers": ["example.com/backup"]},
+    )
+    judge(capsys, stage, [trouble])
+    stage.api("PATCH", stage.path("tfjobs", trouble.job), {"metadata": {"finalizers": None}}, MERGE)
 
 
 # What Kueue says
@@ -279,15 +295,31 @@ def test_what_the_api_server_denies_is_on_line_one(stage: Stage, capsys: pytest.
 
 
 PAGE = ROOT / "docs" / "design" / "diagnosis.md"
-BY_THEMSELVES = {"operator-not-acting", "operator-not-running", "scheduler-missing", "held-invalid"}
-"""Troubles with tests of their own in test_diagnosis.py."""
+BY_THEMSELVES = {
+    "operator-not-acting",
+    "operator-not-running",
+    "scheduler-missing",
+    "held-invalid",
+    "namespace-terminating",
+}
+"""Troubles with tests of their own in test_diagnosis.py, or here."""
 
 
 def test_the_page_says_which_troubles_are_made_for_real() -> None:
     """Each that is in a table of these tests, and no other."""
     text = PAGE.read_text().partition("## Made for real")[2].partition("\n## ")[0]
-    several = (*SPECIFICATIONS, *DENIED, *ONE_BY_ONE, *LIVES, NODE_LOST, NO_NODES, *UNSCHEDULED, *NOT_STARTED)
+    several = (
+        *SPECIFICATIONS,
+        *WITHOUT_PODS,
+        *DENIED,
+        *ONE_BY_ONE,
+        *LIVES,
+        NODE_LOST,
+        NO_NODES,
+        *UNSCHEDULED,
+        *NOT_STARTED,
+    )
     made = {each.id for each in several} | QUEUED.keys() | BY_THEMSELVES
-    made |= REFUSED.keys() | ENDS.keys()
+    made |= REFUSED.keys() | ENDS.keys() | OF_ALPHA_JOBS.keys() | set(NOT_SERVED)
     assert set(re.findall(r"`([a-z]+(?:-[a-z]+)+|[a-z]+)`", text)) == made
     assert made <= TROUBLES.keys()
