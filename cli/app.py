@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from importlib import import_module
 from typing import Any, Final, NoReturn
 
@@ -47,6 +48,7 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         module = import_module(f"tfjob_operator.cli.commands.{cmd_name}_")
+        gc.enable()
         command: click.Command = module.command
         return command
 
