@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -20,6 +21,8 @@ STATE: Final = "#state"
 """The key of the state of the page itself; no job has such a name."""
 TOGETHER_S: Final = 0.1
 """Changes within this time are sent together: a job of a hundred pods changes hundreds of times as it starts."""
+LOOK_S: Final = 0.2
+"""How often it is looked whether the caches are complete, until they are: a list without objects tells of no change."""
 MOST_VIEWS: Final = 64
 """Views of jobs that are kept between two changes, for several browsers that show the same ones."""
 
@@ -34,6 +37,7 @@ class Board:
         self._cluster: Cluster | None = None
         self._dirty: dict[str, None] = {"": None}
         self._woken = asyncio.Event()
+        self._told_synced = False
         self._wishes: dict[str, tuple[Job, Wish]] = {}
         self._versions: dict[str, int] = {}
         self._views: dict[str, tuple[int, bytes]] = {}
@@ -48,7 +52,11 @@ class Board:
         self._cluster = cluster
         self._woken.set()
         while True:
-            await self._woken.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if self._told_synced else LOOK_S):
+                    await self._woken.wait()
+            if not self._woken.is_set() and not cluster.has_synced:
+                continue
             self._woken.clear()
             await asyncio.sleep(TOGETHER_S)
             await self._tell(cluster)
@@ -100,10 +108,11 @@ class Board:
         return kept[1]
 
     def _state(self, cluster: Cluster) -> dict[str, Any]:
+        self._told_synced = cluster.has_synced
         return {
             **self._about,
             "namespace": cluster.scope,
-            "synced": cluster.has_synced,
+            "synced": self._told_synced,
             "troubles": [
                 {
                     "what": what,

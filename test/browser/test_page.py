@@ -185,10 +185,41 @@ def test_axe_finds_nothing_serious(tab: Looking, view: str) -> None:
     path, sign = VIEWS[view]
     tab.open(path)
     tab.shows(sign)
-    tab.page.evaluate(tools.axe().read_text("utf-8"))
-    found = tab.page.evaluate("axe.run()")["violations"]
-    serious = [each for each in found if each["impact"] in {"serious", "critical"}]
-    assert [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in serious] == []
+    assert serious(tab.page) == []
+
+
+def serious(page: Any) -> list[Any]:
+    """What axe calls serious or critical on a page as it is shown now."""
+    page.evaluate(tools.axe().read_text("utf-8"))
+    found = page.evaluate("axe.run()")["violations"]
+    bad = [each for each in found if each["impact"] in {"serious", "critical"}]
+    return [(each["id"], [node["html"][:200] for node in each["nodes"][:3]]) for each in bad]
+
+
+def reads_well(page: Any) -> bool:
+    """Whether a page reads well light and dark, on a phone too."""
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        if tools.axe().is_file():
+            assert serious(page) == []
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.set_viewport_size({"width": 1280, "height": 800})
+    return True
+
+
+def test_an_empty_cluster_says_how_a_job_comes_into_it(chromium: Any, tmp_path: Path) -> None:
+    """The first job is shown in its place."""
+    with PageCluster().running() as cluster, dashboard_of(cluster, tmp_path) as dashboard:
+        context = chromium.new_context(reduced_motion="reduce")
+        looking = Looking(context.new_page(), dashboard.home)
+        looking.page.goto(dashboard.address)
+        looking.shows(".blank h2", "There are no jobs in this cluster")
+        assert reads_well(looking.page)
+        cluster.put("tfjobs", job("first", "Created", 1, {"Worker": 1}))
+        looking.shows("tr[data-key='vision/first']")
+        looking.gone(".blank h2")
+        context.close()
 
 
 def test_a_used_or_wrong_token_is_refused_and_a_new_one_is_printed(
@@ -211,12 +242,15 @@ def test_a_lost_connection_is_said_and_so_is_what_to_do(chromium: Any, tmp_path:
     with PageCluster().running() as cluster:
         fill(cluster)
         with dashboard_of(cluster, tmp_path) as dashboard:
-            context = chromium.new_context()
+            context = chromium.new_context(reduced_motion="reduce")
             looking = Looking(context.new_page(), dashboard.home)
             looking.page.goto(dashboard.address)
             looking.shows("tr[data-key]")
             cluster.stop()
             looking.shows(".banner.lost", "No connection to the API server")
+            looking.shows("#live", "out of date")
+            assert looking.page.locator(".banner").count() == 1
+            assert reads_well(looking.page)
             cluster.start()
             looking.gone(".banner.lost")
             cluster.put("tfjobs", job("after", "Created", 1, {"Worker": 1}))
@@ -226,6 +260,7 @@ def test_a_lost_connection_is_said_and_so_is_what_to_do(chromium: Any, tmp_path:
             looking.shows("tr[data-key='vision/later']")
             dashboard.process.kill()
             looking.shows(".banner.lost", "Connection lost")
+            assert reads_well(looking.page)
             looking.shows("#live", "connection lost")
             looking.shows("tr[data-key='vision/after']")
             context.close()
@@ -237,17 +272,23 @@ def test_a_user_without_rights_is_told_which_and_sees_jobs_when_they_are_granted
         fill(cluster)
         cluster.forbidden |= {"tfjobs", "pods", "events"}
         with dashboard_of(cluster, tmp_path, "--namespace=nlp") as dashboard:
-            context = chromium.new_context()
+            context = chromium.new_context(reduced_motion="reduce")
             looking = Looking(context.new_page(), dashboard.home)
             looking.page.goto(dashboard.address)
             looking.shows(".blank h2", "You may not list TFJobs in the namespace nlp")
             looking.shows(".blank", "kubectl create role tfjob-viewer -n nlp --verb=get,list,watch")
+            looking.gone(".banner")  # the page itself says what may not be read
+            assert reads_well(looking.page)
             looking.open("/vision/resnet50-imagenet")
             looking.shows(".blank", "You may not read this job")
+            looking.gone(".tabs")
             cluster.forbidden -= {"tfjobs"}
             looking.open("/")
             looking.shows("tr[data-key='nlp/bert-finetune-2']")
-            looking.shows(".banner.missing", "You may not read pods")
+            looking.shows(".banner.missing", "You may not read events and pods")
+            assert reads_well(looking.page)
+            looking.open("/nlp/bert-finetune-2")
+            looking.shows(".replicas .pill", "Not known")
             looking.open("/vision/resnet50-imagenet")
             looking.shows(".blank h1", "This page shows the namespace nlp alone")
             context.close()

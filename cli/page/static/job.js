@@ -47,6 +47,7 @@ export class JobPage {
 
   update() {
     document.title = `${this.name} - TFJobs`;
+    this.tabs.hidden = !this.view;
     if (!this.view) {
       this.showMissing();
       return;
@@ -128,7 +129,9 @@ export class JobPage {
     const none = h('p', { class: 'blank' }, 'This job has no replicas.');
     const whole = h('div', null, element, none);
     return { element: whole, update: () => {
-      place(body, this.replicaRows(this.view.replicas, (each) => each.uid || each.name));
+      const hidden = this.app.forbids('pods'); // then nobody knows whether there is one
+      const shown = this.view.replicas.map((each) => (hidden && each.state === 'No pod' ? { ...each, state: 'Not known' } : each));
+      place(body, this.replicaRows(shown, (each) => each.uid || each.name));
       element.hidden = !this.view.replicas.length;
       none.hidden = !element.hidden;
     } };
@@ -191,7 +194,7 @@ export class JobPage {
   async explain() {
     const { row, mistakes } = this.view;
     const late = !isOver(row) && row.state !== 'Suspended' && row.replicas.some((each) => each.ready + each.succeeded < each.wanted) && Date.now() / 1000 - (row.created ?? 0) > 20;
-    const wrong = !row.alpha && !this.gone && (row.note || mistakes || row.state === 'Failed' || row.state === 'Restarting' || late);
+    const wrong = !this.gone && (row.note || mistakes || row.state === 'Failed' || row.state === 'Restarting' || late);
     const state = wrong ? JSON.stringify([row.state, row.note, mistakes]) : '';
     const again = wrong && !document.hidden && Date.now() - this.asked.at > ASK_AGAIN_MS && !isOver(row);
     if (state === this.asked.state && !again) return;

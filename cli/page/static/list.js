@@ -137,9 +137,9 @@ export class List {
   blanks(kind, state, forbidden) {
     const where = state?.namespace ? `the namespace ${state.namespace}` : 'this cluster';
     if (kind === 'rights') {
-      const command = `kubectl create role tfjob-viewer${state.namespace ? ` -n ${state.namespace}` : ''} --verb=get,list,watch --resource=tfjobs.kubeflow.org,pods,pods/log,events`;
+      const command = `kubectl create ${state.namespace ? 'role' : 'clusterrole'} tfjob-viewer${state.namespace ? ` -n ${state.namespace}` : ''} --verb=get,list,watch --resource=tfjobs.kubeflow.org,pods,pods/log,events`;
       return [h('div', { class: 'blank' }, h('h2', null, `You may not list TFJobs in ${where}`), h('p', null, forbidden.message),
-        h('p', null, 'Ask for this role, and for a binding to it:'), h('pre', null, state.namespace ? command : command.replace('role ', 'clusterrole ')),
+        h('p', null, 'Ask for this role, and for a binding to it:'), h('pre', null, command.split(' ').map((word) => [h('span', null, word), ' '])),
         h('p', null, 'The page shows jobs as soon as the right is there.'))];
     }
     if (kind === 'wait') return [h('p', { class: 'blank' }, 'Reading the jobs of the cluster ...')];

@@ -75,10 +75,11 @@ class App {
 
   show() {
     this.banners();
-    const words = { connecting: 'connecting', live: 'live', lost: 'connection lost', out: 'not let in' };
+    const words = { connecting: 'connecting', live: 'live', lost: 'connection lost', out: 'not let in', stale: 'out of date' };
+    const state = this.live === 'live' && this.state?.troubles.some((each) => each.lost) ? 'stale' : this.live;
     const live = at('live');
-    if (live.textContent !== words[this.live]) live.textContent = words[this.live];
-    live.dataset.state = this.live === 'out' ? 'lost' : this.live;
+    if (live.textContent !== words[state]) live.textContent = words[state];
+    live.dataset.state = state === 'out' || state === 'stale' ? 'lost' : state;
     if (this.state) at('where').textContent = [this.state.context || this.state.server, this.state.namespace || 'all namespaces'].join(' / ');
     if (this.page) this.page.update();
     else {
@@ -87,22 +88,34 @@ class App {
     }
   }
 
-  banners() {
+  /** Whether these objects may not be read, such as 'pods'. */
+  forbids(what) {
+    return Boolean(this.state?.troubles.some((each) => each.what === what && each.forbidden));
+  }
+
+  /** What is wrong with all that is shown, each in a line: not being connected says more than what is not known because of that. */
+  troubles() {
+    if (this.live === 'lost') return [['lost', 'Connection lost. What you see may be out of date; it is tried again. Does kubectl tfjob dashboard still run?']];
+    if (this.live === 'out') return [['lost', 'The page was started anew: open the address that kubectl tfjob dashboard has printed now.']];
+    const troubles = this.state?.troubles ?? [];
+    const lost = troubles.filter((each) => each.lost);
+    const missing = troubles.filter((each) => each.forbidden);
     const texts = [];
-    if (this.live === 'lost') texts.push(['lost', 'Connection lost. What you see may be out of date; it is tried again. Does kubectl tfjob dashboard still run?']);
-    if (this.live === 'out') texts.push(['lost', 'The page was started anew: open the address that kubectl tfjob dashboard has printed now.']);
-    for (const each of this.state?.troubles ?? []) {
-      if (each.forbidden && each.what === 'TFJobs' && !this.rows.size) continue; // the page itself says so
-      texts.push(each.lost
-        ? ['lost', `No connection to the API server (${each.what}): ${each.message}`]
-        : ['missing', each.forbidden ? `You may not read ${each.what}, so they are missing here: ${each.message}` : `${each.what} cannot be read: ${each.message}`]);
+    if (lost.length) texts.push(['lost', 'No connection to the API server. What you see may be out of date; it is tried again.', lost[0].message]);
+    if (missing.length && (this.rows.size || !this.forbids('TFJobs'))) { // else the page itself says so
+      texts.push(['missing', `You may not read ${missing.map((each) => each.what).sort().join(' and ')}, so they are missing here.`, missing[0].message]);
     }
-    const seen = new Set();
-    const shown = texts.filter(([, text]) => !seen.has(text) && seen.add(text));
+    for (const each of troubles) if (!each.lost && !each.forbidden) texts.push(['missing', `${each.what} cannot be read.`, each.message]);
+    return texts;
+  }
+
+  banners() {
+    const shown = this.troubles();
     const signature = JSON.stringify(shown);
     if (signature === this.signature) return;
     this.signature = signature;
-    at('banners').replaceChildren(...shown.map(([kind, text]) => h('div', { class: `banner ${kind}` }, text)));
+    at('banners').replaceChildren(...shown.map(([kind, text, detail]) =>
+      h('div', { class: `banner ${kind}` }, h('strong', null, text), detail && h('span', null, detail))));
   }
 }
 
