@@ -178,14 +178,14 @@ class _Handler(BaseHTTPRequestHandler):
         with cluster.condition:
             cluster.asked.append(where.path)
             cluster.condition.notify_all()
+            pod = cluster.pods.get(parts[-1])  # as it is at this moment: tests wait for it, and then change the pod
+            body = pod.body() if pod else None
         if "tfjobs" in parts:
             self._job(query)
         elif parts[-1] == "log":
             self._log(parts[-2], query)
         elif parts[-1] != "pods":
-            with cluster.condition:
-                pod = cluster.pods.get(parts[-1])
-                self._object(pod.body() if pod else None)
+            self._object(body)
         elif "watch" in query:
             self._watch(int(query["resourceVersion"]))
         else:
