@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -130,11 +130,20 @@ async def serving(behave: Behaviour, *, tls: ssl.SSLContext | None = None) -> As
         yield seen
     finally:
         server.close()
-        await asyncio.sleep(0.01)  # a handshake that the client gave up may still become a connection
-        left = [*tasks]
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        told: set[asyncio.Task[Any]] = set()
+        # A handshake that the client gave up may still become a connection, on a busy machine much later.
+        while tasks or _accepted_by(seen.port):
+            for task in tasks - told:
+                task.cancel()
+            told |= tasks
+            await asyncio.sleep(0.001)
+
+
+def _accepted_by(port: int) -> list[asyncio.BaseTransport]:
+    """The connections of this loop to that port of ours whose sockets are open."""
+    known: Mapping[int, asyncio.BaseTransport] = getattr(asyncio.get_running_loop(), "_transports", {})
+    mine = [each for each in known.values() if each.get_extra_info("sockname", ("", 0))[1:2] == (port,)]
+    return [each for each in mine if each.get_extra_info("socket").fileno() >= 0]
 
 
 def get(total_s: float = 0.4) -> Request:
