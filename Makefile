@@ -37,8 +37,12 @@ integration: venv ## Run the integration tests alone
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(BESIDE) test/integration
 
-image: venv ## Build the operator's image as an OCI archive in build/, without a registry (root)
+image: venv ## Build the operator's image as an OCI archive in build/, without a registry, and the list of its parts (root)
 	@$(PYTHON) -m hack.image
+
+.PHONY: advisories
+advisories: venv ## Look up known vulnerabilities of the packages in the image's lock; fetches pip-audit
+	@$(PYTHON) -m hack.advisories
 
 e2e: venv ## Run the end-to-end tests on a real node: kubelet, containers, cluster DNS (root)
 	@$(PYTHON) -m hack.real_node check

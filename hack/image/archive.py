@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 MEDIA = "application/vnd.oci.image"
 
 
-def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str, Any]) -> None:
-    """Write the archive of an image for this machine's architecture.
+def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str, Any]) -> str:
+    """Write the archive of an image for this machine's architecture; return the digest of its manifest, by which it is pulled.
 
     `config` is the part of that name in OCI's configuration: User, Entrypoint, Env, Labels. Raises ControlPlaneError.
     """
@@ -55,6 +55,7 @@ def write(target: Path, name: str, layers: Sequence[Layer], config: Mapping[str,
         }
         _add(archive, "index.json", json.dumps({"schemaVersion": 2, "manifests": [described]}).encode())
     draft.rename(target)
+    return str(described["digest"])
 
 
 def _blob(archive: tarfile.TarFile, media_type: str, content: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import configparser
 import hashlib
+import json
 import os
 import shutil
 import sys
@@ -26,7 +27,7 @@ from hack.control_plane.build.apt import debian_sources
 from hack.control_plane.build.commands import LoggedRunner, output_of
 from hack.control_plane.errors import ControlPlaneError
 from hack.control_plane.progress import Progress
-from hack.image import archive, layers
+from hack.image import archive, layers, sbom
 
 if TYPE_CHECKING:
     from hack.image.layers import Layer
@@ -53,7 +54,12 @@ SOURCES: Final = (
     "README.md",
     "LICENSE",
 )
-UNUSED: Final = ("usr/share/doc", "usr/share/man", "usr/share/locale", "var/cache/apt", "var/lib/apt/lists", "var/log")
+UNUSED: Final = (
+    *("usr/share/doc", "usr/share/man", "usr/share/locale"),
+    *("var/cache/apt", "var/cache/ldconfig", "var/lib/apt/lists", "var/log"),  # some of them with times of this run
+)
+OF_PIP: Final = ("RECORD", "direct_url.json")
+"""Files of a package's metadata that name folders of this machine, so that no two builds would be the same."""
 OPTIMIZE: Final = 2
 """Without docstrings and asserts, which the operator does not need: a process of 40 MB becomes 3.5 MB smaller."""
 COMPILE: Final = ("-m", "compileall", "-q", "-f", "-o", str(OPTIMIZE), "--invalidation-mode=unchecked-hash")
@@ -78,7 +84,10 @@ CONFIG: Final[dict[str, Any]] = {
 
 
 def build(target: Path) -> None:
-    """Write the image to `target`, an OCI archive. Raises ControlPlaneError: not root, no Debian mirror, a failing tool."""
+    """Write the image to `target`, an OCI archive, and what it is made of beside it.
+
+    Raises ControlPlaneError: not root, no Debian mirror, a failing tool.
+    """
     if os.geteuid() != 0:
         raise ControlPlaneError("root is needed to build the image: debootstrap makes files of all kinds")
     progress = Progress("image")
@@ -86,8 +95,16 @@ def build(target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="image-", dir=packages.root()) as name:
         work = Path(name)
         made = [_debian(work, runner, progress), _dependencies(work, runner, progress), _operator(work, runner)]
-        archive.write(target, IMAGE, made, CONFIG)
-    progress.say(f"{target}: {target.stat().st_size / 1e6:.0f} MB")
+        digest = archive.write(target, IMAGE, made, CONFIG)
+        locked = sbom.digests_of(REQUIREMENTS.read_text())
+        parts = sbom.document(IMAGE, digest, made, release=RELEASE, locked=locked)
+    parts_list(target).write_text(json.dumps(parts, indent=1) + "\n")
+    progress.say(f"{target}: {target.stat().st_size / 1e6:.0f} MB, {digest}, with {len(parts['components'])} packages")
+
+
+def parts_list(image: Path) -> Path:
+    """Return where the list of what an image is made of lies: beside its archive, with CycloneDX's ending."""
+    return image.with_suffix(".cdx.json")
 
 
 def _debian(work: Path, runner: LoggedRunner, progress: Progress) -> Layer:
@@ -164,10 +181,13 @@ def requirements() -> list[str]:
 def _finish(site: Path) -> None:
     for unused in (site / "bin", *site.rglob("tests")):
         shutil.rmtree(unused, ignore_errors=True)
+    for name in OF_PIP:
+        for file in site.glob(f"*.dist-info/{name}"):
+            file.unlink()
     # If this Python has another version than the image's, the bytecode is not used, and the operator starts slowly.
     output_of(sys.executable, *COMPILE, "-s", str(site), "-p", f"/{SITE}", str(site), limit_s=600.0)
 
 
 def _digest(content: bytes = b"") -> str:
-    """Return the digest in the name of a kept layer: of its content, and of how it was compiled."""
-    return hashlib.sha256(content + " ".join(COMPILE).encode()).hexdigest()[:16]
+    """Return the digest in the name of a kept layer: of its content, of what was left out, and of how it was compiled."""
+    return hashlib.sha256(content + " ".join((*UNUSED, *OF_PIP, *COMPILE)).encode()).hexdigest()[:16]
