@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from hack.control_plane import ControlPlaneError
-from integration.faults.actions import (
+from hack.fault_proxy.actions import (
     answer_html,
     answer_status,
     black_hole,
@@ -27,9 +27,9 @@ from integration.faults.actions import (
     lose_request,
     rewrite,
 )
+from hack.fault_proxy.proxy import Proxy
 from integration.faults.config_maps import CONFIG_MAPS, OURS, ConfigMap, config_maps, load
 from integration.faults.follower import Replay, follower
-from integration.faults.proxy import Proxy
 from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, Settings, load_settings
 from tfjob_operator.api.client.errors import AlreadyExistsError, ConnectionLostError
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from hack.control_plane import ControlPlane
+    from hack.fault_proxy.proxy import Action, Exchange, Seen
     from integration.faults.config_maps import ConfigMaps
     from integration.faults.follower import Follower
-    from integration.faults.proxy import Action, Exchange, Seen
 
 FIRST_PAUSE_S: Final = 0.8  # RF-22, without jitter
 SECOND_PAUSE_S: Final = 1.6

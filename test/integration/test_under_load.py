@@ -11,9 +11,9 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from hack.examples import mirror
+from hack.fault_proxy.proxy import Proxy
 from integration.faults.config_maps import PATIENCE_S, config_maps, load
 from integration.faults.follower import follower
-from integration.faults.proxy import Proxy
 from support.waiting import until
 from tfjob_operator.api.client import Settings
 

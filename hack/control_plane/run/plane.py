@@ -23,6 +23,7 @@ from hack.control_plane.errors import ControlPlaneError
 from hack.control_plane.run.keeper import Order
 from hack.control_plane.run.kubeconfig import write_kubeconfig
 from hack.control_plane.run.launch import KeeperHandle
+from hack.control_plane.run.parts import LOOPBACK
 from hack.control_plane.run.pki import Authority, Credential
 from hack.control_plane.run.probes import Requester
 from hack.control_plane.run.state import State
@@ -166,6 +167,10 @@ class ControlPlane(Stoppable):
             authority = self._authority.certificate
             write_kubeconfig(path, server=self.server, authority=authority, user=user, credential=credential)
         return path
+
+    def server_credential(self, file: str) -> Credential:
+        """Return a certificate of this control plane's authority for a server on loopback; `file` names it in the folder."""
+        return self._authority.server(file, [LOOPBACK])
 
     def create_namespace(self, name: str) -> None:
         """Create a namespace and wait until its default service account exists, without which no pod can be created."""

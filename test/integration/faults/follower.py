@@ -6,8 +6,8 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from hack.fault_proxy.proxy import Proxy
 from integration.faults.config_maps import CONFIG_MAPS, OURS, PATIENCE_S, ConfigMap, Versions, versions_of
-from integration.faults.proxy import Proxy
 from tfjob_operator.api.client import HttpTransport, RestClient, Settings
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.informers import Codec, ReflectorOptions, SharedInformerFactory, Tombstone, key_of, object_of
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from hack.control_plane import ControlPlane
-    from integration.faults.proxy import Seen
+    from hack.fault_proxy.proxy import Seen
     from tfjob_operator.informers import SharedIndexInformer
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from aiohttp import web
 
-    from integration.faults.proxy import Action, Exchange
+    from hack.fault_proxy.proxy import Action, Exchange
 
 
 async def lose_request(exchange: Exchange) -> web.StreamResponse:
@@ -29,6 +29,37 @@ async def lose_reply(exchange: Exchange) -> web.StreamResponse:
 async def black_hole(exchange: Exchange) -> web.StreamResponse:
     """Accept the request and never answer."""
     await exchange.wait_for_the_client_to_go()
+
+
+def kill_before(kill: Callable[[], object]) -> Action:
+    """Call `kill`, which ends the client at once (SIGKILL); the server never sees the request."""
+
+    async def act(exchange: Exchange) -> web.StreamResponse:
+        kill()
+        await exchange.hang_up()
+
+    return act
+
+
+def kill_after(kill: Callable[[], object]) -> Action:
+    """Let the server carry the request out, then call `kill`; the response is not delivered."""
+
+    async def act(exchange: Exchange) -> web.StreamResponse:
+        await exchange.forward()
+        kill()
+        await exchange.hang_up()
+
+    return act
+
+
+def delay_events(seconds: float) -> Action:
+    """Hold every piece of a watch back for that long: others overtake it."""
+    return lambda exchange: exchange.forward(lag_s=seconds)
+
+
+def slow_down(bytes_per_s: float) -> Action:
+    """Pass the request on, and the response back at that pace."""
+    return lambda exchange: exchange.forward(bytes_per_s=bytes_per_s)
 
 
 def delay(seconds: float) -> Action:

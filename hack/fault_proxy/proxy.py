@@ -1,28 +1,33 @@
-"""A proxy that misbehaves when told to: plain HTTP on loopback towards a client, TLS towards a real API server.
+"""A proxy that misbehaves when told to, in the middle between a client and a real API server.
 
-It passes requests on, and the bytes of watches as they come; it writes every request down; and it obeys rules:
+It passes requests on, and the bytes of watches as they come; it writes every request down and numbers the writes; and it obeys
+rules:
 
     async with Proxy(control_plane.kubeconfig) as proxy, HttpTransport(Settings(proxy.url)) as transport:
         proxy.rule(lambda seen: seen.verb == "watch", answer_status(429, "TooManyRequests"), times=2)
 
 The oldest rule that matches a request handles it; what rules can do is in `actions.py`.
-Whoever can connect to the port is an administrator of the server, so use this only with servers that exist for a test.
+
+With a server's certificate of the control plane's authority it speaks TLS, and asks for a client's certificate of the same
+authority: `kubeconfig_through` is then a kubeconfig for any program. Without one it speaks plain HTTP on loopback, and whoever
+can connect to the port has the rights of the kubeconfig's user: only for servers that exist for a test.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import json
 import math
 import socket
 import ssl
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import aiohttp
 from aiohttp import web
@@ -30,6 +35,8 @@ from yarl import URL
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from hack.control_plane.run.pki import Credential
 
 Action = Callable[["Exchange"], Awaitable[web.StreamResponse]]
 """What a rule does with a request: answers it, passes it on in some way, or ends its connection."""
@@ -39,23 +46,64 @@ LOOPBACK: Final = "127.0.0.1"
 FLUSH_S: Final = 0.02  # the client reads what came before a cut; it runs on the same loop, so a moment is enough
 STOP_S: Final = 1.0  # how long handlers get to end; their clients are gone before the proxy stops
 REQUEST_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-ANSWER_HEADERS: Final = ("Content-Type", "Date", "Retry-After")
+ANSWER_HEADERS: Final = ("Content-Type", "Content-Encoding", "Date", "Retry-After")
+WRITES: Final = frozenset({"create", "update", "patch", "delete"})
+STEP_S: Final = 0.1  # between the pieces of a slow response
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a path of the API names; fields that it does not name are empty."""
+
+    namespace: str = ""
+    resource: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    @classmethod
+    def of(cls, path: str) -> Place:
+        """Read a path such as `/apis/GROUP/v1/namespaces/NS/RESOURCE/NAME/SUBRESOURCE`."""
+        parts = path.strip("/").split("/")
+        rest = parts[2:] if parts[0] == "api" else parts[3:]
+        namespace = ""
+        if rest[:1] == ["namespaces"] and len(rest) > 2:
+            namespace, rest = rest[1], rest[2:]
+        resource, name, subresource = (*rest[:3], "", "", "")[:3]
+        return cls(namespace, resource, name, subresource)
 
 
 @dataclass(slots=True)
 class Seen:
-    """One request as it was seen. `status` is what the server or a rule answered; None as long as nobody did."""
+    """One request as it was seen. `status` is what the server or a rule answered; None as long as nobody did.
+
+    `number` counts the writes of a proxy from 1, in the order of their arrival; it is 0 for what is none. The lease of an
+    election is not counted either, since it is renewed by the clock.
+    """
 
     method: str
     path: str
     query: dict[str, str]
     at: float
     status: int | None = None
+    number: int = 0
+    place: Place = field(init=False)
     verb: str = field(init=False)
     """As in RBAC: get, list, watch, create, update, patch, delete."""
 
     def __post_init__(self) -> None:
-        self.verb = "watch" if "watch" in self.query else _verb(self.method, self.path)
+        self.place = Place.of(self.path)
+        read = "get" if self.place.name else "list"
+        verbs = {"GET": read, "POST": "create", "PUT": "update"}
+        self.verb = "watch" if "watch" in self.query else verbs.get(self.method, self.method.lower())
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it is to be numbered."""
+        return self.verb in WRITES and self.place.resource != "leases"
+
+    def __str__(self) -> str:
+        place = self.place
+        return "/".join(filter(None, (f"{self.verb} {place.resource}", place.name, place.subresource)))
 
 
 @dataclass(slots=True)
@@ -67,10 +115,15 @@ class Rule:
     left: float
 
 
+def _any(_: Seen) -> bool:
+    return True
+
+
 class Stream:
     """A watch under way."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, seen: Seen) -> None:
+        self.seen = seen
         self.flowing = asyncio.Event()
         self.flowing.set()
         self._transport = transport
@@ -82,13 +135,21 @@ class Stream:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()
 
+    def close_half(self) -> None:
+        """Send the end of the stream as a process does that dies, but keep the other half of the connection open."""
+        connection: socket.socket = self._transport.get_extra_info("socket")
+        connection.shutdown(socket.SHUT_WR)
+
 
 class Proxy:
     """Use as an async context manager. Invariant: `history` has every request that arrived, in the order of arrival."""
 
-    def __init__(self, kubeconfig: Path) -> None:
-        """Reads the file, which blocks for a moment."""
-        self.server, self._tls = _administrator(kubeconfig)
+    def __init__(self, kubeconfig: Path, *, serving: Credential | None = None) -> None:
+        """Take the rights of a kubeconfig; `serving` is the certificate for TLS. Reads the files, which blocks for a moment."""
+        self._kubeconfig = json.loads(kubeconfig.read_text())
+        authority, self.server, self._tls = _user_of(self._kubeconfig)
+        self._serving = _serving(serving, authority) if serving is not None else None
+        self.writes = 0
         self.history: list[Seen] = []
         self.streams: set[Stream] = set()
         self._rules: list[Rule] = []
@@ -97,7 +158,15 @@ class Proxy:
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"http://{LOOPBACK}:{self._port}"
+        return f"{'http' if self._serving is None else 'https'}://{LOOPBACK}:{self._port}"
+
+    def kubeconfig_through(self, path: Path) -> Path:
+        """Write the kubeconfig with this proxy in the place of the server, readable by its owner alone; return its path."""
+        document = copy.deepcopy(self._kubeconfig)
+        document["clusters"][0]["cluster"]["server"] = self.url
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(document))
+        return path
 
     async def __aenter__(self) -> Self:
         self.session = aiohttp.ClientSession(
@@ -119,7 +188,7 @@ class Proxy:
 
     async def accept(self) -> None:
         """Listen, on the same port as before."""
-        self._site = web.TCPSite(self._runner, LOOPBACK, self._port)
+        self._site = web.TCPSite(self._runner, LOOPBACK, self._port, ssl_context=self._serving)
         await self._site.start()
         self._port = self._runner.addresses[0][1]
 
@@ -131,23 +200,34 @@ class Proxy:
         """Let `action` have the next `times` requests that match."""
         self._rules.append(Rule(matches, action, times))
 
-    def cut_streams(self, *, reset: bool = False) -> None:
-        """Cut every open watch."""
-        for stream in self.streams:
+    def cut_streams(self, *, reset: bool = False, matches: Matcher = _any) -> None:
+        """Cut the open watches that match."""
+        for stream in self._streams(matches):
             stream.cut(reset=reset)
 
-    def freeze_streams(self) -> None:
-        """Let no byte more pass on the watches that are open now, and keep their connections."""
-        for stream in self.streams:
+    def half_close_streams(self, matches: Matcher = _any) -> None:
+        """Send the end of the open watches that match, and keep listening to their clients."""
+        for stream in self._streams(matches):
+            stream.close_half()
+
+    def freeze_streams(self, matches: Matcher = _any) -> None:
+        """Let no byte more pass on the matching watches that are open now, and keep their connections."""
+        for stream in self._streams(matches):
             stream.flowing.clear()
 
-    def thaw_streams(self) -> None:
+    def thaw_streams(self, matches: Matcher = _any) -> None:
         """Let frozen watches go on where they stopped."""
-        for stream in self.streams:
+        for stream in self._streams(matches):
             stream.flowing.set()
+
+    def _streams(self, matches: Matcher) -> list[Stream]:
+        return [stream for stream in self.streams if matches(stream.seen)]
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         seen = Seen(request.method, request.path, dict(request.query), asyncio.get_running_loop().time())
+        if seen.is_write:
+            self.writes += 1
+            seen.number = self.writes
         self.history.append(seen)
         return await self._action_for(seen)(Exchange(self, request, seen))
 
@@ -168,9 +248,18 @@ class Exchange:
         self.seen = seen
 
     async def forward(
-        self, *, query: Mapping[str, str] | None = None, cut_after: float = math.inf
+        self,
+        *,
+        query: Mapping[str, str] | None = None,
+        cut_after: float = math.inf,
+        lag_s: float = 0.0,
+        bytes_per_s: float = math.inf,
     ) -> web.StreamResponse:
-        """Pass the request on, its query updated by `query`, and the response back. A watch is cut after `cut_after` bytes."""
+        """Pass the request on, its query updated by `query`, and the response back.
+
+        A watch is cut after `cut_after` bytes, and each piece of it held back for `lag_s` seconds. Any response can be slowed
+        down to `bytes_per_s`.
+        """
         target = URL(self._proxy.server).join(self._request.rel_url)
         headers = {name: value for name, value in self._request.headers.items() if name in REQUEST_HEADERS}
         try:
@@ -181,25 +270,32 @@ class Exchange:
                 headers=headers,
             ) as answer:
                 self.seen.status = answer.status
-                if self.seen.verb == "watch" and answer.status == 200:
-                    return await self._stream(answer, cut_after)
+                if (self.seen.verb == "watch" and answer.status == 200) or bytes_per_s < math.inf:
+                    return await self._stream(answer, cut_after, lag_s, bytes_per_s)
                 return web.Response(status=answer.status, body=await answer.read(), headers=_kept(answer))
         except aiohttp.ClientError:  # the server is gone: from here that looks like a connection that ends
             await self.hang_up()
 
-    async def _stream(self, answer: aiohttp.ClientResponse, cut_after: float) -> web.StreamResponse:
+    async def _stream(
+        self, answer: aiohttp.ClientResponse, cut_after: float, lag_s: float, bytes_per_s: float
+    ) -> web.StreamResponse:
         response = web.StreamResponse(status=answer.status, headers=_kept(answer))
+        response.content_length = answer.content_length
         await response.prepare(self._request)
-        stream = Stream(self._transport())
+        stream = Stream(self._transport(), self.seen)
         self._proxy.streams.add(stream)
         try:
             async for chunk in answer.content.iter_any():
+                await asyncio.sleep(lag_s)
                 await stream.flowing.wait()
                 if len(chunk) >= cut_after:
                     await response.write(chunk[: int(cut_after)])
                     await asyncio.sleep(FLUSH_S)
                     await self.hang_up()
-                await response.write(chunk)
+                for piece in _pieces(chunk, bytes_per_s):
+                    await response.write(piece)
+                    if bytes_per_s < math.inf:
+                        await asyncio.sleep(len(piece) / bytes_per_s)
                 cut_after -= len(chunk)
         finally:
             self._proxy.streams.discard(stream)
@@ -231,22 +327,27 @@ def _kept(answer: aiohttp.ClientResponse) -> dict[str, str]:
     return {name: value for name, value in answer.headers.items() if name in ANSWER_HEADERS}
 
 
-def _verb(method: str, path: str) -> str:
-    parts = path.strip("/").split("/")
-    place = parts[2:] if parts[0] == "api" else parts[3:]  # api/v1/..., apis/GROUP/v1/...
-    if place[:1] == ["namespaces"] and len(place) > 2:
-        place = place[2:]
-    read = "get" if len(place) > 1 else "list"
-    return {"GET": read, "POST": "create", "PUT": "update"}.get(method, method.lower())
+def _pieces(chunk: bytes, bytes_per_s: float) -> Iterator[bytes]:
+    """Split a chunk into what may pass in one step."""
+    size = len(chunk) if bytes_per_s == math.inf else max(1, int(bytes_per_s * STEP_S))
+    return (chunk[start : start + size] for start in range(0, len(chunk), size))
 
 
-def _administrator(kubeconfig: Path) -> tuple[str, ssl.SSLContext]:
-    """The URL of the server, and a TLS context with the certificate of the kubeconfig's user."""
-    document = json.loads(kubeconfig.read_text())
-    cluster, user = document["clusters"][0]["cluster"], document["users"][0]["user"]
-    context = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+def _user_of(kubeconfig: Mapping[str, Any]) -> tuple[str, str, ssl.SSLContext]:
+    """Return the certificate of the authority, the URL of the server, and a TLS context with the certificate of the user."""
+    cluster, user = kubeconfig["clusters"][0]["cluster"], kubeconfig["users"][0]["user"]
+    authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+    context = ssl.create_default_context(cadata=authority)
     with TemporaryDirectory() as folder:  # OpenSSL reads certificates from files only
         for name in ("certificate", "key"):
             Path(folder, name).write_bytes(base64.b64decode(user[f"client-{name}-data"]))
         context.load_cert_chain(Path(folder, "certificate"), Path(folder, "key"))
-    return cluster["server"], context
+    return authority, cluster["server"], context
+
+
+def _serving(credential: Credential, authority: str) -> ssl.SSLContext:
+    """Return a TLS context for a server with this certificate, whose clients must have one of the same authority."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=authority)
+    context.load_cert_chain(credential.certificate, credential.key)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
