@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 POLICY = {
@@ -18,12 +19,13 @@ POLICY = {
 
 
 class AuditLog:
-    """An audit log in a folder; `flags` make kube-apiserver write it."""
+    """An audit log in a folder; `flags` make kube-apiserver write it, by `policy`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, policy: Mapping[str, Any] = POLICY) -> None:
         self._log = folder / "audit.log"
         self._policy = folder / "audit-policy.json"
-        self._policy.write_text(json.dumps(POLICY))
+        self._policy.write_text(json.dumps(policy))
+        self._read = 0
 
     @property
     def flags(self) -> list[str]:
@@ -33,6 +35,16 @@ class AuditLog:
             f"--audit-log-path={self._log}",
             "--audit-log-mode=blocking",
         ]
+
+    def news(self) -> Iterator[dict[str, Any]]:
+        """Yield the entries that have come since the last call."""
+        with self._log.open("rb") as file:
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break  # still being written
+                self._read += len(line)
+                yield json.loads(line)
 
     def calls(self, user_agent: str, namespace: str = "") -> Counter[tuple[str, str]]:
         """Count this client's requests by (verb, resource); with a namespace, only those for objects in it."""

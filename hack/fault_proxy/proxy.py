@@ -77,7 +77,7 @@ class Seen:
     """One request as it was seen. `status` is what the server or a rule answered; None as long as nobody did.
 
     `number` counts the writes of a proxy from 1, in the order of their arrival; it is 0 for what is none. The lease of an
-    election is not counted either, since it is renewed by the clock.
+    election is not counted either, since it is renewed by the clock. `body` is what a write brought.
     """
 
     method: str
@@ -86,6 +86,7 @@ class Seen:
     at: float
     status: int | None = None
     number: int = 0
+    body: bytes = b""
     place: Place = field(init=False)
     verb: str = field(init=False)
     """As in RBAC: get, list, watch, create, update, patch, delete."""
@@ -229,6 +230,8 @@ class Proxy:
             self.writes += 1
             seen.number = self.writes
         self.history.append(seen)
+        if seen.number:
+            seen.body = await request.read()
         return await self._action_for(seen)(Exchange(self, request, seen))
 
     def _action_for(self, seen: Seen) -> Action:

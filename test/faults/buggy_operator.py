@@ -1,0 +1,18 @@
+"""The operator with a bug of `bugs.py`: `python buggy_operator.py BUG FLAGS...`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]
+
+if __name__ == "__main__":
+    from tfjob_operator.controller.small_process import make_small
+
+    make_small()  # first of all, as the operator does it
+    from faults.bugs import BUGS
+    from tfjob_operator.controller.__main__ import main
+
+    BUGS[sys.argv.pop(1)]()
+    sys.exit(main())

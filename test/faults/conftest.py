@@ -1,0 +1,25 @@
+"""Options of the crash matrix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of these tests; pytest knows them when it is given a path in this folder."""
+    parser.addoption("--whole", action="store_true", help="play the whole crash matrix, not a random tenth of it")
+    parser.addoption("--tenth", type=int, default=None, metavar="SEED", help="play the tenth of this seed")
+    parser.addoption(
+        "--case", action="append", default=[], help="play this case only, WORKLOAD:WRITE:FAULT, as it is told"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test of this folder, so that `-m 'not integration'` leaves all of them out."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.integration)

@@ -1,0 +1,132 @@
+"""One case of the crash matrix: a workload, and an operator that is killed, or loses an answer, at one write."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from typing import TYPE_CHECKING, Final
+
+from faults.forgotten import forgotten
+from faults.operator_process import OperatorProcess
+from faults.record import differences, take
+from faults.user import User, WaitedInVainError
+from faults.workloads import WORKLOADS
+from hack.fault_proxy.actions import kill_after, kill_before, lose_reply
+from hack.fault_proxy.proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from faults.field import Field
+    from faults.record import Record
+    from hack.fault_proxy.proxy import Action
+
+BEFORE, AFTER, LOST = "before", "after", "lost"
+FAULTS: Final = (BEFORE, AFTER, LOST)
+"""Killed before the server sees the write; killed when the server has it; the answer lost, and the operator lives."""
+QUIET_S: Final = 0.5
+"""An operator that has written nothing for so long, and will read nothing new, is at rest."""
+SETTLE_S: Final = 45.0
+"""How long the end may take: an event whose answer was lost is sent again after up to ten seconds, twice."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault at the write of this number, counted from 1; 0 for no fault."""
+
+    workload: str
+    write: int = 0
+    fault: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.workload}:{self.write}:{self.fault}"
+
+
+@dataclass
+class Outcome:
+    """What came of a case."""
+
+    case: Case
+    record: Record | None = None
+    writes: list[str] = attribute(default_factory=list)
+    violations: list[str] = attribute(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def injected(self) -> bool:
+        """Whether there was a write of that number."""
+        return 0 < self.case.write <= len(self.writes)
+
+    def __str__(self) -> str:
+        write = self.writes[self.case.write - 1] if self.injected else "no such write"
+        return f"{self.case} ({write}): {'; '.join(self.violations) or 'as without a fault'}"
+
+
+async def run(field: Field, case: Case, right: Record | None = None, *, bug: str = "") -> Outcome:
+    """Play a case in a namespace of its own; `right` is the record without a fault, None to take one."""
+    workload, outcome, began = WORKLOADS[case.workload], Outcome(case), time.monotonic()
+    namespace = await field.new_namespace(case.workload)
+    async with Proxy(field.kubeconfig, serving=field.serving) as proxy:
+        kubeconfig = proxy.kubeconfig_through(field.folder / f"{namespace}.kubeconfig")
+        operator = OperatorProcess(field, namespace, kubeconfig, workload.flags, bug)
+        actions: dict[str, Action] = {
+            BEFORE: kill_before(operator.kill),
+            AFTER: kill_after(operator.kill),
+            LOST: lose_reply,
+        }
+        if case.write:
+            proxy.rule(lambda seen: seen.number == case.write, actions[case.fault])
+        async with _beside(operator):
+            try:
+                await workload.play(User(field, namespace))
+                await _settle(field, namespace, proxy, outcome, right)
+            except WaitedInVainError as error:
+                outcome.violations.append(str(error))
+        outcome.violations += operator.judge()
+        outcome.writes = [str(seen) for seen in proxy.history if seen.number]
+    outcome.seconds = time.monotonic() - began
+    return outcome
+
+
+async def _settle(field: Field, namespace: str, proxy: Proxy, outcome: Outcome, right: Record | None) -> None:
+    """Wait until the operator is at rest and all is right; if it never is, note what is wrong."""
+    workload = WORKLOADS[outcome.case.workload]
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        await _quiet(proxy)
+        outcome.record = await take(field, namespace)
+        lost = _forgotten(proxy, outcome.case)
+        outcome.violations = list(differences(outcome.record, right or outcome.record, workload, lost))
+        if not outcome.violations or time.monotonic() > deadline:
+            return
+        await asyncio.sleep(QUIET_S)
+
+
+def _forgotten(proxy: Proxy, case: Case) -> dict[str, int]:
+    """Return the events that died with the operator, by reason; none where it lived."""
+    if case.fault not in {BEFORE, AFTER} or proxy.writes < case.write:
+        return {}
+    numbers = [seen.number for seen in proxy.history]
+    return forgotten(proxy.history[: numbers.index(case.write) + 1])
+
+
+async def _quiet(proxy: Proxy) -> None:
+    writes = -1
+    while writes != proxy.writes:
+        writes = proxy.writes
+        await asyncio.sleep(QUIET_S)
+
+
+@asynccontextmanager
+async def _beside(operator: OperatorProcess) -> AsyncIterator[None]:
+    running = asyncio.create_task(operator.run(), name="operator")
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        if not running.cancelled():
+            running.result()

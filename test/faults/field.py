@@ -1,0 +1,147 @@
+"""The field of the crash matrix: one control plane and one hollow node, on which many operators run, each in a namespace.
+
+What is there is seen through two informers of the matrix's own, so that waiting costs the server nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter, defaultdict
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hack.audit import AuditLog
+from hack.control_plane import ControlPlane
+from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
+from tfjob_operator.api.core import PODS
+from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
+from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.informers import Codec, SharedInformerFactory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tfjob_operator.informers import SharedIndexInformer
+
+ROOT: Final = Path(__file__).parents[2]
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+USER: Final = "operator-under-test"
+AUDITED: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [
+        {"level": "None", "resources": [{"group": "", "resources": ["events"]}]},
+        {"level": "Request", "users": [USER], "verbs": ["create"]},
+        {"level": "None"},
+    ],
+}
+"""What the operators under test create, with its name, which only the body has. Events are judged by what the server holds."""
+MANIFESTS: Final = ("manifests/base/crd.yaml", "test/integration/data/volcano-podgroups.yaml")
+CRDS: Final = ("tfjobs.kubeflow.org", "podgroups.scheduling.volcano.sh")
+TIME_SCALE: Final = 0.02
+READY_S: Final = 60.0
+
+
+class Thing(Struct, frozen=True):
+    """A job or a pod as users see it."""
+
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies it
+    status: dict[str, Any] = {}  # noqa: RUF012
+
+
+class Field:
+    """What all cases share. `created` counts the children that were created, by namespace and by resource and name."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        audit: AuditLog,
+        folder: Path,
+        client: RestClient,
+        *,
+        jobs: SharedIndexInformer[Thing],
+        pods: SharedIndexInformer[Thing],
+    ) -> None:
+        self.plane = plane
+        self.folder = folder
+        self.client = client
+        self.jobs = jobs
+        self.pods = pods
+        self.kubeconfig = plane.kubeconfig_for(USER, ["system:masters"])
+        self.serving = plane.server_credential("fault-proxy")
+        self._audit = audit
+        self._created: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._namespaces = 0
+
+    async def new_namespace(self, prefix: str) -> str:
+        """Create a namespace that no case has had."""
+        self._namespaces += 1
+        name = f"{prefix}-{self._namespaces}"
+        await self.client.create(NAMESPACES, "", {"metadata": {"name": name}})
+        return name
+
+    def created(self, namespace: str) -> Counter[str]:
+        """How often each child was created in a namespace, by the server's audit log."""
+        for entry in self._audit.news():
+            target = entry["objectRef"]
+            if entry["responseStatus"]["code"] == 201 and target["resource"] != "leases":
+                name = entry["requestObject"]["metadata"]["name"]
+                self._created[target["namespace"]][f"{target['resource']}/{name}"] += 1
+        return self._created[namespace]
+
+
+@asynccontextmanager
+async def field(folder: Path) -> AsyncIterator[Field]:
+    """Start a control plane and a hollow node, and end them with the block."""
+    audit = AuditLog(folder, AUDITED)
+    plane = await asyncio.to_thread(
+        ControlPlane.start,
+        "faults",
+        # Without tokens of service accounts a namespace can be used at once, and pods have the same form.
+        extra_apiserver_args=(*audit.flags, "--disable-admission-plugins=ServiceAccount"),
+        extra_controllers=["job"],
+    )
+    async with AsyncExitStack() as stack:
+        stack.callback(plane.stop)
+        await asyncio.to_thread(_install, plane)
+        settings = load_settings(str(plane.kubeconfig))
+        transports = [await stack.enter_async_context(HttpTransport(settings, max_connections=0)) for _ in range(2)]
+        factory = SharedInformerFactory(RestClient(transports[0]))
+        jobs, pods = (factory.informer(Codec(resource, Thing)) for resource in (TFJOBS, PODS))
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
+        factory.start(tasks)
+        stack.push_async_callback(factory.shut_down)
+        await factory.wait_for_cache_sync(READY_S)
+        await stack.enter_async_context(_node(plane, folder))
+        yield Field(plane, audit, folder, RestClient(transports[1]), jobs=jobs, pods=pods)
+
+
+def _install(plane: ControlPlane) -> None:
+    for manifest in MANIFESTS:
+        plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / manifest))
+    for crd in CRDS:
+        plane.wait_for_crd(crd)
+    plane.restart_controller_manager()  # its garbage collector knows the kinds now
+
+
+@asynccontextmanager
+async def _node(plane: ControlPlane, folder: Path) -> AsyncIterator[None]:
+    command = ("-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}", f"--time-scale={TIME_SCALE}")
+    log = folder / "hollow-node.log"
+    with log.open("wb") as out:
+        process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=out, stderr=out, cwd=ROOT)
+    try:
+        async with asyncio.timeout(READY_S):
+            while "runs the pods" not in log.read_text():
+                assert process.returncode is None, log.read_text()
+                await asyncio.sleep(0.05)
+        yield
+        assert process.returncode is None, log.read_text()
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()

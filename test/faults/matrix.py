@@ -1,0 +1,112 @@
+"""The crash matrix: every write of every workload, killed before and after it, and with its answer lost."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from faults.crash import FAULTS, Case, run
+from faults.workloads import WORKLOADS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from faults.crash import Outcome
+    from faults.field import Field
+
+LANES: Final = 10
+"""How many cases are played beside each other. A case mostly waits; with more, two cores are too busy for any of them."""
+
+
+class NoReferenceError(Exception):
+    """A workload goes wrong without any fault."""
+
+
+@dataclass
+class Matrix:
+    """The workloads as they end without a fault, and the cases that follow from the writes of these runs."""
+
+    references: dict[str, Outcome]
+    cases: list[Case] = attribute(init=False)
+
+    def __post_init__(self) -> None:
+        self.cases = [
+            Case(name, write, fault)
+            for name, outcome in self.references.items()
+            for write in range(1, len(outcome.writes) + 1)
+            for fault in FAULTS
+        ]
+
+    @classmethod
+    async def of(cls, field: Field, workloads: Iterable[str] = WORKLOADS) -> Matrix:
+        """Play every workload without a fault. Raises NoReferenceError."""
+        outcomes = await play(field, [Case(name) for name in workloads], {})
+        if wrong := [str(outcome) for outcome in outcomes if outcome.violations]:
+            raise NoReferenceError("\n".join(wrong))
+        return cls({outcome.case.workload: outcome for outcome in outcomes})
+
+    def tenth(self, seed: int) -> list[Case]:
+        """Return about a tenth of the cases: whether a case is in it depends on the seed and the case alone."""
+        chosen = [case for case in self.cases if Random(f"{seed} {case}").randrange(10) == 0]
+        Random(seed).shuffle(chosen)
+        return chosen
+
+    async def play(
+        self, field: Field, cases: Sequence[Case], *, bug: str = "", stop_at_first: bool = False
+    ) -> list[Outcome]:
+        """Play cases, and return what came of them; with `stop_at_first`, begin no more after the first violation."""
+        return await play(field, cases, self.references, bug=bug, stop_at_first=stop_at_first)
+
+
+async def play(
+    field: Field,
+    cases: Sequence[Case],
+    references: dict[str, Outcome],
+    *,
+    bug: str = "",
+    stop_at_first: bool = False,
+) -> list[Outcome]:
+    """Play cases, some beside each other; tell of each violation as it comes."""
+    left = iter(cases)
+    outcomes: list[Outcome] = []
+
+    async def lane() -> None:
+        for case in left:
+            if stop_at_first and any(outcome.violations for outcome in outcomes):
+                return
+            reference = references.get(case.workload)
+            outcome = await run(field, case, reference.record if reference is not None else None, bug=bug)
+            outcomes.append(outcome)
+            if outcome.violations:
+                say(f"  {outcome}, {outcome.seconds:.1f} s")
+            elif len(outcomes) % 50 == 0:
+                say(f"  {len(outcomes)} of {len(cases)} cases")
+
+    async with asyncio.TaskGroup() as lanes:
+        for _ in range(LANES):
+            lanes.create_task(lane())
+    return outcomes
+
+
+def table(matrix: Matrix, outcomes: Sequence[Outcome]) -> str:
+    """Return the figures of a run, a line for each workload."""
+    lines = ["| workload | writes | cases | faults injected | violations |", "|---|---|---|---|---|"]
+    for name, reference in matrix.references.items():
+        ours = [outcome for outcome in outcomes if outcome.case.workload == name]
+        wrong = sum(bool(outcome.violations) for outcome in ours)
+        injected = sum(outcome.injected for outcome in ours)
+        lines.append(f"| {name} | {len(reference.writes)} | {len(ours)} | {injected} | {wrong} |")
+    faults = Counter(outcome.case.fault for outcome in outcomes if outcome.injected)
+    told = ", ".join(f"{count} {fault}" for fault, count in sorted(faults.items()))
+    wrong = sum(bool(outcome.violations) for outcome in outcomes)
+    return "\n".join([*lines, f"{len(outcomes)} runs; faults injected: {told or 'none'}; violations: {wrong}"])
+
+
+def say(line: str) -> None:
+    """Print a line at once, past what pytest captures."""
+    print(line, file=sys.__stderr__, flush=True)

@@ -1,0 +1,73 @@
+"""An operator that is started again whenever it was killed, as a Deployment does it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from faults.field import ROOT
+from tfjob_operator.api.client.errors import NotFoundError
+from tfjob_operator.api.coordination import LEASES
+from tfjob_operator.controller.options import LEASE_NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from faults.field import Field
+
+BUGGY: Final = "test/faults/buggy_operator.py"
+MOST_STARTS: Final = 5
+COMPILED: Final = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "bytecode")}
+"""It is started a thousand times, and is compiled once, also where the environment says that Python is to write no bytecode."""
+
+
+class OperatorProcess:
+    """The operator of one namespace. `complaints` says what it did that nobody made it do."""
+
+    def __init__(self, field: Field, namespace: str, kubeconfig: Path, flags: tuple[str, ...], bug: str = "") -> None:
+        self._field = field
+        self._namespace = namespace
+        program = (BUGGY, bug) if bug else ("-m", "tfjob_operator.controller")
+        self._command = (
+            *(sys.executable, *program, f"--kubeconfig={kubeconfig}", f"--namespace={namespace}"),
+            *("--monitoring-port=0", *flags),
+        )
+        self._log = field.folder / f"{namespace}.log"
+        self._process: asyncio.subprocess.Process | None = None
+        self._killed = False
+        self.complaints: list[str] = []
+
+    async def run(self) -> None:
+        """Start it, and start it again when it is killed; end it when cancelled."""
+        for _ in range(MOST_STARTS):
+            self._killed = False
+            with self._log.open("ab") as out:
+                process = await asyncio.create_subprocess_exec(
+                    *self._command, stdout=out, stderr=out, cwd=ROOT, env=os.environ | COMPILED
+                )
+            self._process = process
+            try:
+                code = await process.wait()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+            if not self._killed:
+                self.complaints.append(f"the operator ended by itself with {code}")
+            # Nobody gives it back; the next one would wait until it has run out.
+            with suppress(NotFoundError):
+                await self._field.client.delete(LEASES, self._namespace, LEASE_NAME)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        if self._process is not None and self._process.returncode is None:
+            self._killed = True
+            self._process.kill()
+
+    def judge(self) -> list[str]:
+        """Return what it did wrong, by its exits and by its log."""
+        crashed = ["a traceback is in the log"] if "Traceback" in self._log.read_text(errors="replace") else []
+        return self.complaints + crashed

@@ -1,0 +1,117 @@
+"""What a workload has come to, without what differs from run to run, and what is wrong about it beside another one."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from faults.user import NAME, replica_of
+from tfjob_operator.api.client import ListOptions
+from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS, PODS, SERVICES
+from tfjob_operator.api.scheduling import VOLCANO_POD_GROUPS
+from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.controller.alpha.children import JOBS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from faults.field import Field
+    from faults.workloads import Workload
+    from tfjob_operator.api.meta import Resource
+
+CHILDREN: Final = (PODS, SERVICES, CONFIG_MAPS, DEPLOYMENTS, JOBS, VOLCANO_POD_GROUPS)
+OF_EVERY_NAMESPACE: Final = frozenset({"configmaps/kube-root-ca.crt"})
+EVENTS_WITHIN: Final = 1
+"""How many events of a reason may be missing or too many, beside those that waited in the memory of a killed process."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """The end of a workload: the job's status, the children that are there, those that were ever created, and the events."""
+
+    job: Mapping[str, Any] | None
+    children: Mapping[str, str]
+    created: Counter[str]
+    events: Counter[str]
+
+
+async def take(field: Field, namespace: str) -> Record:
+    """Read everything in a namespace from the server."""
+    jobs = await _items(field, TFJOBS, namespace)
+    children = {}
+    for resource in CHILDREN:
+        for item in await _items(field, resource, namespace):
+            meta = item["metadata"]
+            key = f"{resource.plural}/{replica_of(meta['name'], meta.get('labels'))}"
+            if key not in OF_EVERY_NAMESPACE:
+                state = (item.get("status") or {}).get("phase", "") if resource is PODS else ""
+                children[key] = "Terminating" if "deletionTimestamp" in meta else state
+    events: Counter[str] = Counter()
+    for item in await _items(field, EVENTS, namespace):
+        about = item["involvedObject"]
+        if (about["kind"], about["name"]) == (TFJOBS.kind, NAME):
+            events[f"{item['type']} {item['reason']}"] += item.get("count", 1)
+    job = _status(jobs[0], namespace) if jobs else None
+    return Record(job, children, Counter(field.created(namespace)), events)
+
+
+def restarts(record: Record) -> dict[str, int]:
+    """How often each replica was restarted, as the status says."""
+    return dict(record.job["restarts"]) if record.job is not None else {}
+
+
+def differences(record: Record, right: Record, workload: Workload, forgotten: Mapping[str, int]) -> Iterator[str]:
+    """Yield what is wrong about a record, beside one without a fault and beside the restarts that the node was told to make.
+
+    `forgotten` are the events that died with a process, by reason.
+    """
+    yield from _unequal("the status", record.job, right.job)
+    yield from _unequal("the children", record.children, right.children)
+    for child in sorted(record.created.keys() | right.created.keys()):
+        if record.created[child] != right.created[child]:
+            yield f"{child} was created {record.created[child]} times, not {right.created[child]}"
+    if record.job is not None and restarts(record) != dict(workload.restarts):
+        yield f"restarts are {restarts(record)}, and there were {dict(workload.restarts)}"
+    for reason in sorted(record.events.keys() | right.events.keys()):
+        if reason in workload.untold and record.events[reason] < right.events[reason]:
+            continue
+        more = record.events[reason] - right.events[reason]
+        if more > EVENTS_WITHIN or -more > EVENTS_WITHIN + forgotten.get(reason, 0):
+            yield f"{record.events[reason]} events {reason!r}, not {right.events[reason]}"
+
+
+def _unequal(what: str, found: Mapping[str, Any] | None, right: Mapping[str, Any] | None) -> Iterator[str]:
+    if found is None or right is None:
+        if found != right:
+            yield f"{what} is {'gone' if found is None else 'there'}"
+        return
+    for key in sorted(found.keys() | right.keys()):
+        if found.get(key) != right.get(key):
+            yield f"{what}: {key} is {found.get(key)!r}, not {right.get(key)!r}"
+
+
+async def _items(field: Field, resource: Resource, namespace: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(await field.client.list_page(resource, ListOptions(namespace=namespace)))[
+        "items"
+    ]
+    return found
+
+
+def _status(job: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    status = job.get("status") or {}
+    conditions = {
+        each["type"]: (each["status"], each.get("reason", ""), each.get("message", "").replace(namespace, "NAMESPACE"))
+        for each in status.get("conditions") or ()
+    }
+    counted = {
+        f"{each['type']}-{each['index']}": each.get("carried", 0) + each.get("inPlace", 0) + each.get("replaced", False)
+        for each in status.get("restarts") or ()
+    }
+    same = ("replicaStatuses", "finishedIndices", "observedGeneration", "phase", "state", "alphaReplicaStatuses")
+    return {
+        "conditions": conditions,
+        "restarts": {place: total for place, total in counted.items() if total},
+        "is completed": "completionTime" in status,
+    } | {name: status.get(name) for name in same}

@@ -1,0 +1,168 @@
+"""A user of one namespace: creates a job, edits it, ends its pods, and waits for what is to come of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from hack.hollow_node.runner import BINDINGS
+from hack.hollow_node.script import RUN
+from tfjob_operator.api.client.errors import ConflictError, NotFoundError
+from tfjob_operator.api.core import PODS
+from tfjob_operator.api.scheduling import VOLCANO_POD_GROUPS
+from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.informers.store import NAMESPACE_INDEX
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from faults.field import Field, Thing
+    from tfjob_operator.api.meta import Resource
+
+NAME: Final = "job"
+LIMIT_S: Final = 60.0
+TICK_S: Final = 0.02
+NODE: Final = "hollow-node"
+
+
+class WaitedInVainError(Exception):
+    """What a user waited for has not come."""
+
+
+class User:
+    """Someone with one job in one namespace. All waits raise WaitedInVainError."""
+
+    def __init__(self, field: Field, namespace: str) -> None:
+        self._field = field
+        self._client = field.client
+        self.namespace = namespace
+
+    @property
+    def job(self) -> Thing | None:
+        """The job as it is."""
+        return self._field.jobs.indexer.get(f"{self.namespace}/{NAME}")
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """Its status."""
+        return self.job.status if self.job is not None else {}
+
+    @property
+    def pods(self) -> dict[str, Thing]:
+        """All pods, by the name of the replica."""
+        found = self._field.pods.indexer.by_index(NAMESPACE_INDEX, self.namespace)
+        return {replica_of(pod.metadata.name, pod.metadata.labels): pod for pod in found}
+
+    def is_true(self, condition: str) -> bool:
+        """Whether the job has this condition."""
+        return any(
+            (each["type"], each["status"]) == (condition, "True") for each in self.status.get("conditions") or ()
+        )
+
+    def count(self, kind: str, state: str) -> int:
+        """A counter of the status."""
+        counters: dict[str, int] = (self.status.get("replicaStatuses") or {}).get(kind, {})
+        return counters.get(state, 0)
+
+    async def create(self, spec: dict[str, Any], resource: Resource = TFJOBS) -> None:
+        """Create the job."""
+        version = f"{resource.group}/{resource.version}"
+        head = {"apiVersion": version, "kind": resource.kind, "metadata": {"name": NAME}}
+        await self._client.create(resource, self.namespace, head | {"spec": spec})
+
+    async def edit(self, **spec: Any) -> None:
+        """Change fields of the specification; None removes one."""
+        await self._client.patch(TFJOBS, self.namespace, NAME, {"spec": spec})
+
+    async def end(self, replica: str, run: str = "0s:0") -> None:
+        """Let a pod end at once in this way."""
+        await self.until(f"{replica} runs", lambda: self._phase(replica) == "Running")
+        note = {"metadata": {"annotations": {RUN: run}}}
+        await self._client.patch(PODS, self.namespace, self.pods[replica].metadata.name, note)
+
+    async def fail(self, replica: str, code: int) -> None:
+        """Let a pod fail, and wait until another one runs in its place."""
+        await self.until(f"{replica} runs", lambda: self._phase(replica) == "Running")
+        before = self.pods[replica].metadata.uid
+        await self.end(replica, f"0s:{code}")
+
+        def again() -> bool:
+            return self._phase(replica) == "Running" and self.pods[replica].metadata.uid != before
+
+        await self.until(f"{replica} runs again", again)
+
+    async def running(self, pods: int) -> None:
+        """Wait until so many pods run, no others are there, and the status says so."""
+
+        def holds() -> bool:
+            found = [pod for pod in self.pods.values() if pod.metadata.deletion_timestamp is None]
+            active = sum(each.get("active", 0) for each in (self.status.get("replicaStatuses") or {}).values())
+            return (
+                len(found) == len(self.pods) == active == pods
+                and all(pod.status.get("phase") == "Running" for pod in found)
+                and self.is_true("Running")
+            )
+
+        await self.until(f"{pods} pods run", holds)
+
+    async def succeeded(self, workers: int) -> None:
+        """Wait until so many workers have succeeded."""
+        await self.until(f"{workers} have succeeded", lambda: self.count("Worker", "succeeded") == workers)
+
+    async def finish(self, workers: int) -> None:
+        """Let all workers succeed, the one that decides about the job last."""
+        for done, index in enumerate(reversed(range(1, workers)), 1):
+            await self.end(f"{NAME}-worker-{index}")
+            await self.succeeded(done)
+        await self.end(f"{NAME}-worker-0")
+
+    async def place(self, pods: int) -> None:
+        """Do what volcano does: let the PodGroup in, and give each pod a node."""
+        await self._until(f"there is a PodGroup, and {pods} pods have a node", lambda: self._place(pods))
+
+    async def _place(self, pods: int) -> bool:
+        try:
+            group = json.loads(await self._client.get(VOLCANO_POD_GROUPS, self.namespace, NAME))
+        except NotFoundError:
+            return False
+        if not group.get("status"):
+            phase = {"status": {"phase": "Inqueue"}}
+            await self._client.patch(VOLCANO_POD_GROUPS, self.namespace, NAME, phase, subresource="status")
+        for pod in self.pods.values():
+            if "nodeName" not in pod.spec:
+                body = {
+                    "metadata": {"name": pod.metadata.name, "uid": pod.metadata.uid},
+                    "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
+                }
+                try:
+                    await self._client.create(BINDINGS, self.namespace, body)
+                except (ConflictError, NotFoundError):
+                    continue  # the cache is late
+        return len([pod for pod in self.pods.values() if "nodeName" in pod.spec]) == pods
+
+    async def until(self, what: str, holds: Callable[[], object]) -> None:
+        """Wait until `holds` returns true."""
+
+        async def check() -> object:
+            return holds()
+
+        await self._until(what, check)
+
+    async def _until(self, what: str, holds: Callable[[], Awaitable[object]]) -> None:
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                while not await holds():  # noqa: ASYNC110 - the informers wake nobody else
+                    await asyncio.sleep(TICK_S)
+        except TimeoutError:
+            phases = {name: pod.status.get("phase") for name, pod in self.pods.items()}
+            raise WaitedInVainError(f"not: {what}; pods {phases}, status {json.dumps(self.status)}") from None
+
+    def _phase(self, replica: str) -> str:
+        pod = self.pods.get(replica)
+        return "" if pod is None or pod.metadata.deletion_timestamp is not None else pod.status.get("phase", "")
+
+
+def replica_of(name: str, labels: dict[str, str] | None) -> str:
+    """Return a pod's name, or for a pod of a batch Job the Job's: the end of its own is random."""
+    return (labels or {}).get("job-name", name) if not name.startswith(f"{NAME}-") else name

@@ -1,0 +1,147 @@
+"""The eight workloads of the crash matrix: what a user does with a job, step by step.
+
+Every step waits for what the one before has led to, and pods run until the user ends them. So a workload comes to one end,
+however long an operator is away in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from faults.user import NAME
+from integration.cluster import replica, specs, with_policy
+from tfjob_operator.api.v1alpha1.constants import KUBEFLOW
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from faults.user import User
+
+FOREVER: Final = "forever"
+APIS: Final = "--apis=kubeflow.org/v1,kubeflow.org/v1alpha1"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a user does, the flags of the operator, and how often each replica is restarted in the end.
+
+    `untold` are events that may be missing.
+    """
+
+    play: Callable[[User], Awaitable[None]]
+    flags: tuple[str, ...] = ()
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    untold: frozenset[str] = frozenset()
+
+
+def workers(count: int, policy: str = "Never") -> dict[str, Any]:
+    """The specification of a job of workers that run until they are told to end."""
+    return specs(Worker=replica(count, policy, FOREVER))
+
+
+async def plain(user: User) -> None:
+    """Two workers that succeed."""
+    await user.create(workers(2))
+    await user.running(2)
+    await user.finish(2)
+    await user.until("it has succeeded", lambda: user.is_true("Succeeded"))
+
+
+async def restarts(user: User) -> None:
+    """A parameter server and two workers, of which two fail and start again; at the end the server is cleaned up."""
+    pods = {"PS": replica(1, "ExitCode", FOREVER), "Worker": replica(2, "ExitCode", FOREVER)}
+    await user.create(specs(**pods))
+    await user.running(3)
+    await user.fail(f"{NAME}-worker-1", 137)
+    await user.running(3)
+    await user.fail(f"{NAME}-ps-0", 143)
+    await user.running(3)
+    await user.finish(2)
+    await user.until("it has succeeded", lambda: user.is_true("Succeeded"))
+
+
+async def suspended(user: User) -> None:
+    """Suspended while it runs, and resumed."""
+    await user.create(workers(2))
+    await user.running(2)
+    await user.edit(runPolicy={"suspend": True})
+    await user.until("it is suspended", lambda: user.is_true("Suspended") and not user.pods)
+    await user.edit(runPolicy={"suspend": False})
+    await user.running(2)
+    await user.finish(2)
+    await user.until("it has succeeded", lambda: user.is_true("Succeeded"))
+
+
+async def scaled(user: User) -> None:
+    """Elastic workers: one, three, and one again."""
+    await user.create(workers(1) | {"enableDynamicWorker": True})
+    await user.running(1)
+    await user.edit(tfReplicaSpecs={"Worker": {"replicas": 3}})
+    await user.running(3)
+    await user.edit(tfReplicaSpecs={"Worker": {"replicas": 1}})
+    await user.running(1)
+    await user.finish(1)
+    await user.until("it has succeeded", lambda: user.is_true("Succeeded"))
+
+
+async def gang(user: User) -> None:
+    """Placed by volcano, all pods together."""
+    await user.create(workers(2))
+    await user.place(2)
+    await user.running(2)
+    await user.finish(2)
+    await user.until("it has succeeded", lambda: user.is_true("Succeeded"))
+
+
+async def short_lived(user: User) -> None:
+    """All pods are deleted when it ends, and a second later the job itself."""
+    await user.create(with_policy(workers(2), cleanPodPolicy="All", ttlSecondsAfterFinished=1))
+    await user.running(2)
+    await user.finish(2)
+    await user.until("it is gone", lambda: user.job is None)
+
+
+async def alpha(user: User) -> None:
+    """The dialect of v1alpha1: batch Jobs, and a TensorBoard."""
+
+    def entry(kind: str) -> dict[str, Any]:
+        template = replica(run=FOREVER)["template"]
+        template["spec"]["restartPolicy"] = "OnFailure"
+        return {"replicas": 1, "tfReplicaType": kind, "template": template}
+
+    board = {"logDir": "/logs", "volumes": [{"name": "logs", "emptyDir": {}}]}
+    board["volumeMounts"] = [{"name": "logs", "mountPath": "/logs"}]
+    spec = {"RuntimeId": "abcd", "replicaSpecs": [entry("MASTER"), entry("WORKER")], "tensorboard": board}
+    await user.create(spec, KUBEFLOW.resource)
+    await user.running(2)
+    await user.end("master-abcd-0")
+    await user.until("it has succeeded", lambda: user.is_true("Succeeded") and user.status.get("phase") == "Done")
+
+
+async def held(user: User) -> None:
+    """Edited wrongly while it runs, and mended."""
+    await user.create(workers(2))
+    await user.running(2)
+    await user.edit(runPolicy={"backoffLimit": -1})
+    await user.until("it is held", lambda: user.is_true("Held"))
+    await user.edit(runPolicy=None)
+    await user.until("it is held no more", lambda: not user.is_true("Held"))
+    await user.running(2)
+    await user.finish(2)
+    await user.until("it has succeeded", lambda: user.is_true("Succeeded"))
+
+
+WORKLOADS: Final[Mapping[str, Workload]] = {
+    "plain": Workload(plain),
+    "restarts": Workload(restarts, restarts={"PS-0": 1, "Worker-1": 1}),
+    "suspended": Workload(suspended),
+    "scaled": Workload(scaled),
+    "gang": Workload(gang, ("--enable-gang-scheduling",)),
+    # If the second passes while no operator runs, the garbage collector deletes the children, with the job.
+    "short-lived": Workload(
+        short_lived, untold=frozenset({"Normal SuccessfulDeletePod", "Normal SuccessfulDeleteService"})
+    ),
+    "alpha": Workload(alpha, (APIS,)),
+    "held": Workload(held),
+}
