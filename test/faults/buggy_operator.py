@@ -14,5 +14,5 @@ if __name__ == "__main__":
     from faults.bugs import BUGS
     from tfjob_operator.controller.__main__ import main
 
-    BUGS[sys.argv.pop(1)]()
+    BUGS[sys.argv.pop(1)].plant()
     sys.exit(main())

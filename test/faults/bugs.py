@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tfjob_operator.controller.tfjob.decide import clean_up, status_draft
+from tfjob_operator.controller.tfjob.decide import status_draft
 from tfjob_operator.controller.tfjob.executor import Executor
 from tfjob_operator.controller.tfjob.status_writer import StatusWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 
 def _restarts_are_not_counted() -> None:
     _replace(status_draft, "account", lambda *_: ())
-
-
-def _everything_is_cleaned_up() -> None:
-    _replace(clean_up, "to_clean_up", lambda _, pods: [*pods])
 
 
 def _the_status_is_written_last() -> None:
@@ -45,8 +43,16 @@ def _replace(place: object, name: str, bug: object) -> None:
     setattr(place, name, bug)
 
 
-BUGS: Final[Mapping[str, Callable[[], None]]] = {
-    "restarts-are-not-counted": _restarts_are_not_counted,
-    "everything-is-cleaned-up": _everything_is_cleaned_up,
-    "the-status-is-written-last": _the_status_is_written_last,
+@dataclass(frozen=True)
+class Bug:
+    """A bug, the workload in which it shows, and words of what is then wrong."""
+
+    plant: Callable[[], None]
+    workload: str
+    words: str
+
+
+BUGS: Final[Mapping[str, Bug]] = {
+    "restarts-are-not-counted": Bug(_restarts_are_not_counted, "restarts", "restarts are {}"),
+    "the-status-is-written-last": Bug(_the_status_is_written_last, "restarts", "restarts are {"),
 }

@@ -29,8 +29,10 @@ FAULTS: Final = (BEFORE, AFTER, LOST)
 """Killed before the server sees the write; killed when the server has it; the answer lost, and the operator lives."""
 QUIET_S: Final = 0.5
 """An operator that has written nothing for so long, and will read nothing new, is at rest."""
-SETTLE_S: Final = 45.0
-"""How long the end may take: an event whose answer was lost is sent again after up to ten seconds, twice."""
+SETTLE_S: Final = 60.0
+"""How long the end may take: an event whose answer was lost is sent again after up to ten seconds, with others behind it."""
+BUGGY_SETTLE_S: Final = 10.0
+"""Where a bug is planted, what is wrong stays wrong."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ async def run(field: Field, case: Case, right: Record | None = None, *, bug: str
         async with _beside(operator):
             try:
                 await workload.play(User(field, namespace))
-                await _settle(field, namespace, proxy, outcome, right)
+                await _settle(field, namespace, proxy, outcome, right, BUGGY_SETTLE_S if bug else SETTLE_S)
             except WaitedInVainError as error:
                 outcome.violations.append(str(error))
         outcome.violations += operator.judge()
@@ -91,10 +93,12 @@ async def run(field: Field, case: Case, right: Record | None = None, *, bug: str
     return outcome
 
 
-async def _settle(field: Field, namespace: str, proxy: Proxy, outcome: Outcome, right: Record | None) -> None:
+async def _settle(
+    field: Field, namespace: str, proxy: Proxy, outcome: Outcome, right: Record | None, settle_s: float
+) -> None:
     """Wait until the operator is at rest and all is right; if it never is, note what is wrong."""
     workload = WORKLOADS[outcome.case.workload]
-    deadline = time.monotonic() + SETTLE_S
+    deadline = time.monotonic() + settle_s
     while True:
         await _quiet(proxy)
         outcome.record = await take(field, namespace)

@@ -56,11 +56,9 @@ class Matrix:
         Random(seed).shuffle(chosen)
         return chosen
 
-    async def play(
-        self, field: Field, cases: Sequence[Case], *, bug: str = "", stop_at_first: bool = False
-    ) -> list[Outcome]:
-        """Play cases, and return what came of them; with `stop_at_first`, begin no more after the first violation."""
-        return await play(field, cases, self.references, bug=bug, stop_at_first=stop_at_first)
+    async def play(self, field: Field, cases: Sequence[Case], *, bug: str = "", until: str = "") -> list[Outcome]:
+        """Play cases, and return what came of them; begin no more after a violation that has the words of `until`."""
+        return await play(field, cases, self.references, bug=bug, until=until)
 
 
 async def play(
@@ -69,7 +67,7 @@ async def play(
     references: dict[str, Outcome],
     *,
     bug: str = "",
-    stop_at_first: bool = False,
+    until: str = "",
 ) -> list[Outcome]:
     """Play cases, some beside each other; tell of each violation as it comes."""
     left = iter(cases)
@@ -77,7 +75,7 @@ async def play(
 
     async def lane() -> None:
         for case in left:
-            if stop_at_first and any(outcome.violations for outcome in outcomes):
+            if until and any(until in violation for outcome in outcomes for violation in outcome.violations):
                 return
             reference = references.get(case.workload)
             outcome = await run(field, case, reference.record if reference is not None else None, bug=bug)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 BUGGY: Final = "test/faults/buggy_operator.py"
 MOST_STARTS: Final = 5
+PATIENT: Final = ("--leader-elect-lease-duration=300s", "--leader-elect-renew-deadline=200s")
+"""No operator loses its lease because the machine is busy. What happens then is another matrix's matter."""
 COMPILED: Final = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "bytecode")}
 """It is started a thousand times, and is compiled once, also where the environment says that Python is to write no bytecode."""
 
@@ -33,7 +35,7 @@ class OperatorProcess:
         program = (BUGGY, bug) if bug else ("-m", "tfjob_operator.controller")
         self._command = (
             *(sys.executable, *program, f"--kubeconfig={kubeconfig}", f"--namespace={namespace}"),
-            *("--monitoring-port=0", *flags),
+            *("--monitoring-port=0", *PATIENT, *flags),
         )
         self._log = field.folder / f"{namespace}.log"
         self._process: asyncio.subprocess.Process | None = None
