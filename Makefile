@@ -10,7 +10,7 @@ SOURCES := api cli controller informers workqueue tfjob_operator/__init__.py hac
 WORDS := $(SOURCES) docs manifests .ci Makefile $(wildcard *.md *.cfg *.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-page test unit unit-all integration image e2e e2e-tensorflow kubectl-matrix sdk-matrix chart browser lint format control-plane bench bench-operator bench-page clean
+.PHONY: help demo demo-page test unit unit-all integration image e2e e2e-tensorflow kubectl-matrix sdk-matrix chart faults browser lint format control-plane bench bench-operator bench-page clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,10 @@ sdk-matrix: venv ## Try four releases of Kubeflow's Python SDKs, installed once,
 chart: venv ## Try the Helm chart with three helms, fetched once: lint, compare, install, upgrade, remove; packs it into build/
 	@$(PYTHON) -m hack.chart
 	@$(PYTEST) test/unit/test_chart.py test/chart test/integration/test_chart.py
+
+faults: venv ## Kill the operator at every write of eight workloads, on a real API server (an hour); TENTH=0 to 9 plays a tenth
+	@$(PYTHON) -m hack.control_plane build >/dev/null
+	@$(PYTEST) test/faults -s $(if $(TENTH),--tenth $(TENTH),--whole)
 
 browser: venv ## Try the page in a real Chromium, installed and fetched once: each view, live changes, hostile text, axe
 	@$(PYTHON) -m hack.browser

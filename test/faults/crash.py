@@ -84,7 +84,7 @@ async def run(field: Field, case: Case, right: Record | None = None, *, bug: str
         async with _beside(operator):
             try:
                 await workload.play(User(field, namespace))
-                await _settle(field, namespace, proxy, outcome, right, BUGGY_SETTLE_S if bug else SETTLE_S)
+                await _settle(field, namespace, proxy, outcome, right, settle_s=BUGGY_SETTLE_S if bug else SETTLE_S)
             except WaitedInVainError as error:
                 outcome.violations.append(str(error))
         outcome.violations += operator.judge()
@@ -94,7 +94,7 @@ async def run(field: Field, case: Case, right: Record | None = None, *, bug: str
 
 
 async def _settle(
-    field: Field, namespace: str, proxy: Proxy, outcome: Outcome, right: Record | None, settle_s: float
+    field: Field, namespace: str, proxy: Proxy, outcome: Outcome, right: Record | None, *, settle_s: float
 ) -> None:
     """Wait until the operator is at rest and all is right; if it never is, note what is wrong."""
     workload = WORKLOADS[outcome.case.workload]
