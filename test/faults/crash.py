@@ -73,7 +73,7 @@ async def run(field: Field, case: Case, right: Record | None = None, *, bug: str
     namespace = await field.new_namespace(case.workload)
     async with Proxy(field.kubeconfig, serving=field.serving) as proxy:
         kubeconfig = proxy.kubeconfig_through(field.folder / f"{namespace}.kubeconfig")
-        operator = OperatorProcess(field, namespace, kubeconfig, workload.flags, bug)
+        operator = OperatorProcess(field, namespace, kubeconfig, history=proxy.history, flags=workload.flags, bug=bug)
         actions: dict[str, Action] = {
             BEFORE: kill_before(operator.kill),
             AFTER: kill_after(operator.kill),
@@ -84,7 +84,8 @@ async def run(field: Field, case: Case, right: Record | None = None, *, bug: str
         async with _beside(operator):
             try:
                 await workload.play(User(field, namespace))
-                await _settle(field, namespace, proxy, outcome, right, settle_s=BUGGY_SETTLE_S if bug else SETTLE_S)
+                at_rest = _AtRest(field, namespace, proxy, operator, BUGGY_SETTLE_S if bug else SETTLE_S)
+                await at_rest.judge(outcome, right)
             except WaitedInVainError as error:
                 outcome.violations.append(str(error))
         outcome.violations += operator.judge()
@@ -93,35 +94,34 @@ async def run(field: Field, case: Case, right: Record | None = None, *, bug: str
     return outcome
 
 
-async def _settle(
-    field: Field, namespace: str, proxy: Proxy, outcome: Outcome, right: Record | None, *, settle_s: float
-) -> None:
-    """Wait until the operator is at rest and all is right; if it never is, note what is wrong."""
-    workload = WORKLOADS[outcome.case.workload]
-    deadline = time.monotonic() + settle_s
-    while True:
-        await _quiet(proxy)
-        outcome.record = await take(field, namespace)
-        lost = _forgotten(proxy, outcome.case)
-        outcome.violations = list(differences(outcome.record, right or outcome.record, workload, lost))
-        if not outcome.violations or time.monotonic() > deadline:
-            return
-        await asyncio.sleep(QUIET_S)
+@dataclass(frozen=True)
+class _AtRest:
+    """Waits until all is as it should be, at most for `limit_s` seconds."""
 
+    field: Field
+    namespace: str
+    proxy: Proxy
+    operator: OperatorProcess
+    limit_s: float
 
-def _forgotten(proxy: Proxy, case: Case) -> dict[str, int]:
-    """Return the events that died with the operator, by reason; none where it lived."""
-    if case.fault not in {BEFORE, AFTER} or proxy.writes < case.write:
-        return {}
-    numbers = [seen.number for seen in proxy.history]
-    return forgotten(proxy.history[: numbers.index(case.write) + 1])
+    async def judge(self, outcome: Outcome, right: Record | None) -> None:
+        """Take the record of the end; note what stays wrong about it."""
+        workload = WORKLOADS[outcome.case.workload]
+        deadline = time.monotonic() + self.limit_s
+        while True:
+            await self._quiet()
+            outcome.record = await take(self.field, self.namespace)
+            lost = forgotten(self.proxy.history[: self.operator.sent_by_dead])
+            outcome.violations = list(differences(outcome.record, right or outcome.record, workload, lost))
+            if not outcome.violations or time.monotonic() > deadline:
+                return
+            await asyncio.sleep(QUIET_S)
 
-
-async def _quiet(proxy: Proxy) -> None:
-    writes = -1
-    while writes != proxy.writes:
-        writes = proxy.writes
-        await asyncio.sleep(QUIET_S)
+    async def _quiet(self) -> None:
+        writes = -1
+        while writes != self.proxy.writes:
+            writes = self.proxy.writes
+            await asyncio.sleep(QUIET_S)
 
 
 @asynccontextmanager

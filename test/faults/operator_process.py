@@ -14,9 +14,11 @@ from tfjob_operator.api.coordination import LEASES
 from tfjob_operator.controller.options import LEASE_NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from faults.field import Field
+    from hack.fault_proxy.proxy import Seen
 
 BUGGY: Final = "test/faults/buggy_operator.py"
 MOST_STARTS: Final = 5
@@ -27,9 +29,21 @@ COMPILED: Final = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(ROO
 
 
 class OperatorProcess:
-    """The operator of one namespace. `complaints` says what it did that nobody made it do."""
+    """The operator of one namespace. `history` is what has arrived from it.
 
-    def __init__(self, field: Field, namespace: str, kubeconfig: Path, flags: tuple[str, ...], bug: str = "") -> None:
+    `complaints` says what it did that nobody made it do.
+    """
+
+    def __init__(
+        self,
+        field: Field,
+        namespace: str,
+        kubeconfig: Path,
+        *,
+        history: Sequence[Seen],
+        flags: tuple[str, ...],
+        bug: str = "",
+    ) -> None:
         self._field = field
         self._namespace = namespace
         program = (BUGGY, bug) if bug else ("-m", "tfjob_operator.controller")
@@ -39,8 +53,11 @@ class OperatorProcess:
         )
         self._log = field.folder / f"{namespace}.log"
         self._process: asyncio.subprocess.Process | None = None
+        self._history = history
         self._killed = False
         self.complaints: list[str] = []
+        self.sent_by_dead = 0
+        """How many requests had arrived when the last process to die was gone, before the next one started."""
 
     async def run(self) -> None:
         """Start it, and start it again when it is killed; end it when cancelled."""
@@ -62,6 +79,7 @@ class OperatorProcess:
             # Nobody gives it back; the next one would wait until it has run out.
             with suppress(NotFoundError):
                 await self._field.client.delete(LEASES, self._namespace, LEASE_NAME)
+            self.sent_by_dead = len(self._history)
 
     def kill(self) -> None:
         """Send SIGKILL."""

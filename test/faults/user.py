@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hack.hollow_node.runner import BINDINGS
 from hack.hollow_node.script import RUN
+from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.errors import ConflictError, NotFoundError
-from tfjob_operator.api.core import PODS
+from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.scheduling import VOLCANO_POD_GROUPS
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.informers.store import NAMESPACE_INDEX
@@ -116,6 +117,15 @@ class User:
             await self.end(f"{NAME}-worker-{index}")
             await self.succeeded(done)
         await self.end(f"{NAME}-worker-0")
+
+    async def gone(self) -> None:
+        """Wait until no pod and no service is left."""
+
+        async def holds() -> bool:
+            listed = await self._client.list_page(SERVICES, ListOptions(namespace=self.namespace))
+            return not self.pods and not json.loads(listed)["items"]
+
+        await self._until("pods and services are gone", holds)
 
     async def place(self, pods: int) -> None:
         """Do what volcano does: let the PodGroup in, and give each pod a node."""
