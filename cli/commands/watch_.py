@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -12,7 +13,9 @@ import click
 from tfjob_operator.api.text import clean
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.commands.wait_ import GONE
+from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.options import target_options
+from tfjob_operator.cli.replicas import Choice, find
 from tfjob_operator.cli.terminal import terminal
 from tfjob_operator.cli.versions import end_of
 from tfjob_operator.cli.watching.live import Live
@@ -55,6 +58,9 @@ def watch(session: Session, name: str, *, no_color: bool = False) -> None:
                 raise click.exceptions.Exit(GONE)
             full = jobs.full_name(seen.job) if seen.job is not None else full
             end = end_of(seen.job) if seen.job is not None and seen.replicas is not None else None
+            if end is not None and seen.job is not None:
+                with suppress(CliError):  # what was seen of the pods may be older than the end
+                    seen = seen._replace(replicas=find(session, seen.job, Choice()).replicas)
             shown.show(seen, datetime.now(UTC), last=end is not None)
             if end is not None:
                 click.echo(f"{full} {end.condition}: {clean(end.message)}")

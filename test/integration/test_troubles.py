@@ -13,6 +13,7 @@ from integration.stage import MERGE, POD, TRAINING, Trouble, judge, one
 from integration.test_alpha import NOT_SERVED
 from integration.test_alpha import TROUBLES as OF_ALPHA_JOBS
 from integration.test_diagnosis import ENDS, REFUSED
+from integration.test_gang_scheduling import VOLCANO, install
 from integration.test_life_troubles import LIVES, NODE_LOST
 from integration.test_pod_troubles import NO_NODES, NOT_STARTED, UNSCHEDULED
 from support.waiting import eventually
@@ -85,6 +86,59 @@ def test_jobs_of_replicas_that_make_no_pod_are_on_line_one(stage: Stage, capsys:
     """In the alpha dialect; no Job controller runs here. Jobs can be suspended since Kubernetes 1.22."""
     with stage.cluster.operator("--apis=kubeflow.org/v1,kubeflow.org/v1alpha1"):
         judge(capsys, stage, WITHOUT_PODS)
+
+
+# What gangs wait for
+
+
+def group(stage: Stage, job: str) -> str:
+    """The path of the job's PodGroup, once that is there."""
+    path = f"/apis/scheduling.volcano.sh/v1beta1/namespaces/{stage.cluster.namespace}/podgroups/{job}"
+    eventually(lambda: stage.answer("GET", path, None)[0] == 200, f"the PodGroup of {job} is there")
+    return path
+
+
+def enters(phase: str, message: str = "") -> Then:
+    """Write the phase of the PodGroup, and what the scheduler says of the job's pod, as a gang scheduler would."""
+
+    def then(stage: Stage, job: str) -> None:
+        stage.api("PATCH", f"{group(stage, job)}/status", {"status": {"phase": phase}}, MERGE)
+        if message:
+            stage.tell(stage.pod(POD.format(job)), "Pod", "FailedScheduling", message)
+
+    return then
+
+
+GANGS = [
+    Trouble("gang-scheduler-missing", one(), group),
+    Trouble("gang-queued", one(), enters("Pending")),
+    Trouble(
+        "gang-no-room",
+        one(),
+        enters("Inqueue", "3/3 tasks in gang unschedulable: pod group is not ready, 3 Pending, 3 minAvailable"),
+    ),
+    Trouble(
+        "gang-too-few-pods",
+        one(),
+        enters("Inqueue", "cannot find enough sibling pods, current pods number: 1, minMember of group: 3"),
+    ),
+    Trouble("gang-other-scheduler", one(schedulerName="mine"), enters("Running")),
+]
+NO_GROUPS = Trouble("pod-groups-unavailable", one())
+
+
+def test_what_a_gang_waits_for_is_on_line_one(
+    stage: Stage, control_plane: ControlPlane, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its PodGroup is a real object; the test is in the place of the gang scheduler. First nobody knows PodGroups."""
+    control_plane.run_kubectl("delete", "crd", VOLCANO, "--ignore-not-found")
+    with stage.cluster.operator("--enable-gang-scheduling"):
+        judge(capsys, stage, [NO_GROUPS])
+        install(control_plane, "volcano-podgroups.yaml", VOLCANO)
+        try:
+            judge(capsys, stage, GANGS)
+        finally:
+            control_plane.run_kubectl("delete", "crd", VOLCANO, "--ignore-not-found")
 
 
 def test_a_namespace_that_is_being_deleted_is_on_line_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
@@ -311,6 +365,8 @@ def test_the_page_says_which_troubles_are_made_for_real() -> None:
     several = (
         *SPECIFICATIONS,
         *WITHOUT_PODS,
+        *GANGS,
+        NO_GROUPS,
         *DENIED,
         *ONE_BY_ONE,
         *LIVES,
