@@ -32,15 +32,27 @@ _KEEPS: Final = "x-kubernetes-preserve-unknown-fields"
 log = structlog.get_logger(__name__)
 
 
+class _Kind(msgspec.Struct):
+    """The schema of a kind. Only the schema of the status is decoded: that of the specification has half a megabyte."""
+
+    properties: dict[str, msgspec.Raw] | None = None
+
+
+class _Schemas(msgspec.Struct):
+    """Of all schemas in a document that of TFJobs alone."""
+
+    tfjob: _Kind | None = msgspec.field(default=None, name=_DEFINITION)
+
+
 class _Components(msgspec.Struct):
-    schemas: dict[str, msgspec.Raw] = {}
+    schemas: _Schemas = msgspec.field(default_factory=_Schemas)
 
 
 class _Document(msgspec.Struct):
-    """OpenAPI v3 has `components`, v2 `definitions`. What is not asked for is not decoded."""
+    """OpenAPI v3 has `components`, v2 `definitions`."""
 
     components: _Components = msgspec.field(default_factory=_Components)
-    definitions: dict[str, msgspec.Raw] = {}
+    definitions: _Schemas = msgspec.field(default_factory=_Schemas)
 
 
 class _Named(msgspec.Struct):
@@ -106,13 +118,12 @@ def missing_fields(document: bytes) -> list[str]:
     Raises MsgspecError when it is no such document.
     """
     found = msgspec.json.decode(document, type=_Document)
-    raw = (found.components.schemas or found.definitions).get(_DEFINITION)
-    if raw is None:
+    kind = found.components.schemas.tfjob or found.definitions.tfjob
+    if kind is None or kind.properties is None:
         return []
-    schema: dict[str, Any] = msgspec.json.decode(raw, type=dict[str, Any])
-    if "properties" not in schema:
-        return []
-    status: dict[str, Any] = schema["properties"].get("status", {"properties": {}})
+    status: dict[str, Any] = {"properties": {}}
+    if raw := kind.properties.get("status"):
+        status = msgspec.json.decode(raw, type=dict[str, Any])
     missing = _missing(status, JobStatus, "status")
     if restarts := status.get("properties", {}).get("restarts"):
         missing += _missing(restarts.get("items", {}), IndexRestarts, "status.restarts[]")
