@@ -167,15 +167,16 @@ def _replicas(job: Job, wish: Wish, pods: Iterable[Pod]) -> list[dict[str, Any]]
     """Return all replicas, those without a pod as well, in the order of types and indices."""
     restarts = {(each.type, each.index): each.total for each in job.status.restarts}
     found = [replica_view(pod, restarts.get(place_of(pod), 0)) for pod in pods]
-    if not wish.alpha and sum(wish.sizes.values()) <= MAX_REPLICAS:
-        there = {each["name"] for each in found}
+    if sum(wish.sizes.values()) <= MAX_REPLICAS:
+        # In the alpha dialect names of pods are not known before there is one.
+        there = {(each["type"], each["index"]) if wish.alpha else each["name"] for each in found}
         for kind, size in wish.sizes.items():
             done = parse_indices(job.status.finished_indices.get(kind, ""), size)
             names = {index: child_name(job.metadata.name, kind, index) for index in range(size)}
             found += [
                 missing_view(name, kind, index, done=index in done, restarts=restarts.get((kind, index), 0))
                 for index, name in names.items()
-                if name not in there
+                if ((kind, index) if wish.alpha else name) not in there
             ]
     order = {kind: number for number, kind in enumerate(c.REPLICA_TYPES)}
     return sorted(found, key=lambda each: (order.get(each["type"], 9), each["index"], natural(each["name"])))

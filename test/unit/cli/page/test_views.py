@@ -84,6 +84,10 @@ def test_a_job_of_the_alpha_dialect_is_shown_with_its_own_words() -> None:
     found = row(alpha)
     assert (found["state"], found["alpha"]) == ("Running", True)
     assert {each["type"]: each["wanted"] for each in found["replicas"]} == {"Master": 1, "PS": 2}
+    labels = {"job_type": "PS", "task_index": "1", "tf_job_name": "old"}
+    there = pod("old", "PS", 1, name="ps-x7ab-1-abcde", labels=labels)
+    shown = [(each["type"], each["index"], each["state"]) for each in view(alpha, [there])["replicas"]]
+    assert shown == [("Master", 0, "No pod"), ("PS", 0, "No pod"), ("PS", 1, "Running")]
 
 
 def test_a_status_that_nobody_can_read_still_leaves_a_job_on_the_list() -> None:
