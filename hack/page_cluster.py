@@ -1,4 +1,4 @@
-"""A stand-in for an API server, with what the page needs: lists, watches, single objects, logs, and refusals.
+"""A stand-in for an API server, with what the page needs: lists, watches, single objects, logs, refusals, and reviews.
 
 The tests of the page and its benchmark use it. It holds whatever they put in, even what a real one would not accept. Its
 methods may be called from any thread.
@@ -35,6 +35,16 @@ class PageCluster:
         """Requests so far."""
         self.forbidden: set[str] = set()
         """Resources that nobody may read, or `resource/namespace` for a single namespace ("" for lists of all namespaces)."""
+        self.tokens: dict[str, tuple[str, tuple[str, ...]]] = {}
+        """Good tokens: whose they are, and of which groups."""
+        self.rights: set[tuple[str, str, str, str]] = set()
+        """Who (a user or a group), verb, resource with its subresource, namespace ("" for all)."""
+        self.reviews: list[tuple[str, ...]] = []
+        """The questions of all reviews: a token, or who, verb, resource, namespace."""
+        self.subjects: dict[str, tuple[list[str], dict[str, list[str]]]] = {}
+        """Groups and extra of the users that were last asked about."""
+        self.reviews_fail = False
+        """Whether reviews are answered with 500."""
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
 
@@ -126,6 +136,29 @@ class PageCluster:
                 self._changed.wait(_WAIT_S)
             return self._history[version - 1 :]  # numbered without a gap, the first of them 2
 
+    def grant(
+        self, who: str, namespace: str = "", *, verbs: str = "get list", resources: str = "tfjobs pods events"
+    ) -> None:
+        """Give rights in a namespace, "" for all."""
+        self.rights |= {(who, verb, resource, namespace) for verb in verbs.split() for resource in resources.split()}
+
+    def reviewed(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Return the status of a TokenReview, or of a SubjectAccessReview."""
+        if "token" in spec:
+            self.reviews.append((spec["token"],))
+            known = self.tokens.get(spec["token"])
+            if known is None:
+                return {"error": "invalid bearer token"}
+            return {"authenticated": True, "user": {"username": known[0], "groups": [*known[1]]}}
+        asked = spec["resourceAttributes"]
+        resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
+        namespace = asked.get("namespace", "")
+        self.reviews.append((spec["user"], asked["verb"], resource, namespace))
+        self.subjects[spec["user"]] = spec.get("groups", []), spec.get("extra", {})
+        everybody = (spec["user"], *spec.get("groups", ()))
+        places = {namespace, ""}
+        return {"allowed": any((who, asked["verb"], resource, at) in self.rights for who in everybody for at in places)}
+
     def log_from(self, pod: str, at: int) -> bytes:
         """Return what a log has from a position on; if that is nothing yet, wait for more for a moment."""
         with self._changed:
@@ -192,6 +225,14 @@ class _Handler(BaseHTTPRequestHandler):
         return self._json(
             {"kind": f"{KINDS[resource]}List", "metadata": {"resourceVersion": str(version)}, "items": items}
         )
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if not self.served.is_served_by(self.server):
+            return self._break_off()
+        if self.served.reviews_fail:
+            return self._status(500, "InternalError", "etcd is not there")
+        return self._json({**body, "status": self.served.reviewed(body["spec"])}, 201)
 
     def _watch(self, resource: str, namespace: str, chosen: Chosen, version: int) -> None:
         self._begin("application/json")

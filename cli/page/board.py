@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -27,20 +27,30 @@ MOST_VIEWS: Final = 64
 """Views of jobs that are kept between two changes, for several browsers that show the same ones."""
 
 
+class Row(NamedTuple):
+    """What the list shows of a job, as JSON: to everybody, and to viewers who may list jobs but not their pods."""
+
+    whole: bytes
+    bare: bytes
+
+
 class Board:
     """Turns changes of the caches into updates for browsers. Belongs to one loop."""
 
-    def __init__(self, about: dict[str, Any]) -> None:
-        """`about` is sent to browsers as it is, and says which server the page shows."""
-        self.feed = Feed()
+    def __init__(self, about: dict[str, Any], *, bare: bool = False) -> None:
+        """`about` is sent to browsers as it is, and says which server the page shows; `bare`: not all may see all."""
+        self.feed = Feed[Row]()
+        self.namespaces: frozenset[str] = frozenset()
+        """Those that have jobs."""
         self._about = about
+        self._bare = bare
         self._cluster: Cluster | None = None
         self._dirty: dict[str, None] = {"": None}
         self._woken = asyncio.Event()
         self._told_synced = False
         self._wishes: dict[str, tuple[Job, Wish]] = {}
         self._versions: dict[str, int] = {}
-        self._views: dict[str, tuple[int, bytes]] = {}
+        self._views: dict[tuple[str, bool, bool], tuple[int, bytes]] = {}
 
     def changed(self, key: str) -> None:
         """Note that something about a job has changed; "" stands for the cluster's `troubles`."""
@@ -65,17 +75,18 @@ class Board:
         """Return a number that grows with each change of a job."""
         return self._versions.get(key, 0)
 
-    def view(self, key: str) -> bytes | None:
-        """Return all that is shown of a job as JSON, None for a job that is not there."""
+    def view(self, key: str, *, pods: bool = True, events: bool = True) -> bytes | None:
+        """Return all that is shown of a job as JSON, without its pods or events if asked; None for a job that is not there."""
         job = self._cluster.job(key) if self._cluster is not None else None
         if self._cluster is None or job is None:
             return None
         version = self.version(key)
-        kept = self._views.pop(key, None)
+        kept = self._views.pop((key, pods, events), None)
         if kept is None or kept[0] != version:
-            view = job_view(job, self._wish(key, job), self._cluster.pods_of(key), self._cluster.events_of(key))
-            kept = version, msgspec.json.encode(view)
-        self._views[key] = kept
+            shown = self._cluster.pods_of(key) if pods else []
+            told = self._cluster.events_of(key) if events else []
+            kept = version, msgspec.json.encode(job_view(job, self._wish(key, job), shown, told))
+        self._views[key, pods, events] = kept
         while len(self._views) > MOST_VIEWS:
             del self._views[next(iter(self._views))]
         return kept[1]
@@ -88,16 +99,21 @@ class Board:
                 self.feed.put(key, self._row(cluster, key))
             if number % 200 == 0:
                 await asyncio.sleep(0)
-        self.feed.put(STATE, msgspec.json.encode(self._state(cluster)))
+        state = msgspec.json.encode(self._state(cluster))
+        self.feed.put(STATE, Row(state, state))
+        self.namespaces = cluster.namespaces
         self.feed.announce()
 
-    def _row(self, cluster: Cluster, key: str) -> bytes | None:
+    def _row(self, cluster: Cluster, key: str) -> Row | None:
         job = cluster.job(key)
         if job is None:
-            for kept in (self._wishes, self._views, self._versions):
-                kept.pop(key, None)
+            self._wishes.pop(key, None)
+            self._versions.pop(key, None)
+            self._views = {view: kept for view, kept in self._views.items() if view[0] != key}
             return None
-        return msgspec.json.encode(row_of(job, self._wish(key, job), cluster.pods_of(key)))
+        wish = self._wish(key, job)
+        whole = msgspec.json.encode(row_of(job, wish, cluster.pods_of(key)))
+        return Row(whole, msgspec.json.encode(row_of(job, wish, [])) if self._bare else whole)
 
     def _wish(self, key: str, job: Job) -> Wish:
         """Return what a job asks for, which is read once for each version of it."""

@@ -25,6 +25,7 @@ from tfjob_operator.cli.page.objects import (
 )
 from tfjob_operator.cli.page.source import NotedSource
 from tfjob_operator.informers import Codec, EventHandlerFuncs, ListWatch, SharedIndexInformer, object_of
+from tfjob_operator.informers.store import NAMESPACE_INDEX
 
 if TYPE_CHECKING:
     import asyncio
@@ -93,6 +94,11 @@ class Cluster:
         return all(
             each.has_synced or what in self.troubles for what, each in (("TFJobs", self.jobs), ("pods", self.pods))
         )
+
+    @property
+    def namespaces(self) -> frozenset[str]:
+        """Those that have jobs."""
+        return frozenset(self.jobs.indexer.index_values(NAMESPACE_INDEX))
 
     def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Run the informers in `tasks`; cancel what is returned to stop them."""

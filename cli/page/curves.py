@@ -63,6 +63,11 @@ def telling_pod(pods: Iterable[Pod]) -> Pod | None:
     return min(found, key=lambda pod: (order[place_of(pod)[0]], place_of(pod)[1]), default=None)
 
 
+def no_curves(run: str, why: str) -> bytes:
+    """Return the message about a run that has no curves."""
+    return msgspec.json.encode({"run": run, "pod": "", "error": why, "curves": {}, "progress": None})
+
+
 class _Run:
     """One job and its curves, which go on over restarts: steps that are reported again replace earlier points."""
 

@@ -16,6 +16,7 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.collecting import collect
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.page.curves import curves_of
+from tfjob_operator.cli.page.limited import LimitedSession
 from tfjob_operator.cli.page.log_lines import LogLines
 from tfjob_operator.cli.session import Session
 from tfjob_operator.cli.yaml_text import yaml_text
@@ -41,7 +42,7 @@ class Details:
         self._client = client
         self._streams = streams
         self._read = read
-        self._diagnoses: dict[str, tuple[float, bytes]] = {}
+        self._diagnoses: dict[tuple[str, frozenset[str] | None], tuple[float, bytes]] = {}
         self._some = asyncio.Semaphore(AT_A_TIME)
 
     async def manifest(self, namespace: str, name: str) -> str:
@@ -50,13 +51,16 @@ class Details:
         job.get("metadata", {}).pop("managedFields", None)
         return yaml_text(job, sort_keys=False)
 
-    async def diagnosis(self, namespace: str, name: str) -> bytes:
-        """Return what `kubectl tfjob explain -o json` prints; it may be `FRESH_S` old."""
-        key, now = f"{namespace}/{name}", asyncio.get_running_loop().time()
+    async def diagnosis(self, namespace: str, name: str, readable: frozenset[str] | None = None) -> bytes:
+        """Return what `kubectl tfjob explain -o json` prints; it may be `FRESH_S` old.
+
+        With `readable` it is made of these resources of the namespace alone, such as `pods` and `pods/log`.
+        """
+        key, now = (f"{namespace}/{name}", readable), asyncio.get_running_loop().time()
         async with self._some:
             kept = self._diagnoses.get(key)
             if kept is None or now - kept[0] > FRESH_S:
-                body = await call_in_daemon_thread(lambda: self._diagnose(namespace, name), "diagnosis")
+                body = await call_in_daemon_thread(lambda: self._diagnose(namespace, name, readable), "diagnosis")
                 self._diagnoses = {each: old for each, old in self._diagnoses.items() if now - old[0] <= FRESH_S}
                 kept = self._diagnoses[key] = now, body
         return kept[1]
@@ -73,8 +77,9 @@ class Details:
         """Yield the curves of these jobs as they change, see `curves_of`."""
         return curves_of(cluster, self._streams, keys)
 
-    def _diagnose(self, namespace: str, name: str) -> bytes:
-        with Session(self._read(namespace)) as session:
+    def _diagnose(self, namespace: str, name: str, readable: frozenset[str] | None) -> bytes:
+        access = self._read(namespace)
+        with Session(access) if readable is None else LimitedSession(access, readable) as session:
             return msgspec.json.encode(diagnose(collect(session, name, datetime.now(UTC))))
 
 

@@ -8,24 +8,26 @@ date.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+B = TypeVar("B")
 
 MOST_GONE: Final = 1_000
 """How many deletions are remembered. A browser that has missed older ones gets everything anew."""
 
 
-class Update(NamedTuple):
+class Update(NamedTuple, Generic[B]):
     """What changed up to `number`: bodies by key, None for what is gone. `full`: this is all there is."""
 
     number: int
     full: bool
-    changed: list[tuple[str, bytes | None]]
+    changed: list[tuple[str, B | None]]
 
 
-class Feed:
+class Feed(Generic[B]):
     """Bodies by key, in the order of their last change. Belongs to one loop.
 
     Invariants: numbers only grow; what a reader had at `n`, changed by `since(n)`, is what is there now.
@@ -33,13 +35,13 @@ class Feed:
 
     def __init__(self) -> None:
         self.number = 0
-        self._entries: dict[str, tuple[int, bytes | None]] = {}
+        self._entries: dict[str, tuple[int, B | None]] = {}
         self._gone: dict[str, None] = {}
         self._forgotten = 0
         self.rounds = 0
         self._news = asyncio.Event()
 
-    def put(self, key: str, body: bytes | None) -> bool:
+    def put(self, key: str, body: B | None) -> bool:
         """Set the state of a key, None for gone. Return whether that is a change."""
         known = self._entries.get(key)
         if known is None and body is None:
@@ -55,7 +57,7 @@ class Feed:
             self._forget()
         return True
 
-    def since(self, number: int) -> Update:
+    def since(self, number: int) -> Update[B]:
         """Return what a reader lacks that has seen everything up to `number`; 0 for one that has seen nothing."""
         if not self._forgotten <= number <= self.number or number == 0:
             return Update(
@@ -74,7 +76,7 @@ class Feed:
         while self.rounds <= rounds:
             await self._news.wait()
 
-    def _newer(self, number: int) -> Iterator[tuple[str, bytes | None]]:
+    def _newer(self, number: int) -> Iterator[tuple[str, B | None]]:
         for key, (changed, body) in reversed(self._entries.items()):
             if changed <= number:
                 return

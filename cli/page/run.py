@@ -6,7 +6,7 @@ import asyncio
 import logging
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 from aiohttp import web
@@ -19,12 +19,15 @@ from tfjob_operator.cli.page.access import settings_of
 from tfjob_operator.cli.page.board import Board
 from tfjob_operator.cli.page.cluster import Cluster, readable_scope
 from tfjob_operator.cli.page.details import Details
+from tfjob_operator.cli.page.entrance import TokenEntrance
+from tfjob_operator.cli.page.files import read_files
 from tfjob_operator.cli.page.security import Door
 from tfjob_operator.cli.page.server import Page
 from tfjob_operator.cli.page.streams import Streams
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import AsyncIterator, Callable
 
     from tfjob_operator.cli.kubeconfig import Access
@@ -60,9 +63,38 @@ async def run(plan: Plan) -> None:
 @asynccontextmanager
 async def serving(plan: Plan) -> AsyncIterator[None]:
     """Serve as long as the block lasts. Raises CliError."""
-    access = plan.read(None)
+    host, port = plan.listening.getsockname()[:2]
+    door, files = Door(port), read_files()
+
+    def tell() -> None:
+        plan.told(f"http://{host}:{port}/?token={door.token}")
+
+    entrance = TokenEntrance(door, files["entered.html"], tell)
+    async with (
+        reading(plan.read, everywhere=plan.everywhere) as parts,
+        listening(Page(entrance, parts.cluster, parts.details, Streams(parts.board), files), plan.listening),
+    ):
+        tell()
+        yield
+
+
+class Parts(NamedTuple):
+    """What a page is made of: caches and what is shown of them, what is read when it is asked for, and a client."""
+
+    board: Board
+    cluster: Cluster
+    details: Details
+    client: RestClient
+
+
+@asynccontextmanager
+async def reading(
+    read: Callable[[str | None], Access], *, everywhere: bool | None, shared: bool = False
+) -> AsyncIterator[Parts]:
+    """Read the cluster as long as the block lasts; see `Plan`. `shared`: not all viewers may see all. Raises CliError."""
+    access = read(None)
     try:
-        settings = await asyncio.to_thread(settings_of, lambda: plan.read(None))
+        settings = await asyncio.to_thread(settings_of, lambda: read(None))
     except ApiError as error:
         raise CliError(error.message) from error
     except OSError as error:
@@ -73,40 +105,32 @@ async def serving(plan: Plan) -> AsyncIterator[None]:
         HttpTransport(settings, user_agent=AGENT, max_connections=0) as lasting,
     ):
         client, streams = RestClient(short), RestClient(lasting)
-        scope = await readable_scope(client, own=access.namespace, everywhere=plan.everywhere)
-        async with _caches(streams, scope, access) as (board, cluster):
-            details = Details(client, streams, plan.read)
-            async with _server(plan, board, cluster, details):
-                yield
+        scope = await readable_scope(client, own=access.namespace, everywhere=everywhere)
+        about = {"server": "" if shared else access.server, "context": "" if shared else access.context}
+        board = Board(about, bare=shared)
+        async with _caches(streams, scope, board) as cluster:
+            yield Parts(board, cluster, Details(client, streams, read), client)
 
 
 @asynccontextmanager
-async def _caches(client: RestClient, scope: str, access: Access) -> AsyncIterator[tuple[Board, Cluster]]:
-    board = Board({"server": access.server, "context": access.context})
+async def _caches(client: RestClient, scope: str, board: Board) -> AsyncIterator[Cluster]:
     cluster = Cluster(client, scope, board.changed)
     async with asyncio.TaskGroup() as tasks:
         running = [*cluster.start(tasks), tasks.create_task(board.run(cluster), name="board")]
         try:
-            yield board, cluster
+            yield cluster
         finally:
             for task in running:
                 task.cancel()
 
 
 @asynccontextmanager
-async def _server(plan: Plan, board: Board, cluster: Cluster, details: Details) -> AsyncIterator[None]:
-    host, port = plan.listening.getsockname()[:2]
-    door = Door(port)
-
-    def tell() -> None:
-        plan.told(f"http://{host}:{port}/?token={door.token}")
-
-    page = Page(door, cluster, details, Streams(board), entered=tell)
+async def listening(page: Page, on: socket.socket, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
+    """Answer requests as long as the block lasts."""
     runner = web.AppRunner(page.application(), access_log=None, handler_cancellation=True, shutdown_timeout=END_S)
     await runner.setup()
     try:
-        await web.SockSite(runner, plan.listening).start()
-        tell()
+        await web.SockSite(runner, on, ssl_context=tls).start()
         yield
     finally:
         await runner.cleanup()

@@ -32,6 +32,12 @@ HEADERS: Final = {
 MOST_SESSIONS: Final = 50
 """Browsers that are let in at a time; the first is forgotten for a newer one."""
 
+READS: Final = frozenset({"GET", "HEAD"})
+ONLY_READS: Final = (405, "This page only shows: it takes no other requests than GET.")
+UNKNOWN_NAME: Final = (421, "This server is not known under that name.")
+FOREIGN: Final = (403, "Requests of other pages are not answered.")
+"""Refusals: a code, and a sentence."""
+
 
 class Door:
     """Tokens and sessions of one page. `port`, on which it listens, is in the cookie's name: cookies know no ports."""
@@ -60,16 +66,17 @@ class Door:
 
     def refusal(self, method: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
         """Return why a request is refused whatever its cookie is, as a code and a sentence; None for one that is in order."""
-        if method not in {"GET", "HEAD"}:
-            return 405, "This page only shows: it takes no other requests than GET."
+        if method not in READS:
+            return ONLY_READS
         if headers.get("Host", "").lower() not in self._hosts:
-            return 421, "This server is not known under that name."
-        navigates = (
-            headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest", "document") == "document"
-        )
-        if headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"} and not navigates:
-            return 403, "Requests of other pages are not answered."
-        return None
+            return UNKNOWN_NAME
+        return FOREIGN if is_of_another_page(headers) else None
+
+
+def is_of_another_page(headers: Mapping[str, str]) -> bool:
+    """Whether a browser says that another page sends this request, and not somebody who follows a link or types an address."""
+    navigates = headers.get("Sec-Fetch-Mode") == "navigate" and headers.get("Sec-Fetch-Dest", "document") == "document"
+    return headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"} and not navigates
 
 
 def _same(given: str, kept: str) -> bool:

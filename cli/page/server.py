@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -12,49 +13,49 @@ from tfjob_operator.api.client.errors import ApiError, StatusError
 from tfjob_operator.api.client.options import LogOptions
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.meta import object_key
+from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.errors import ApiError as Refusal
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.page.files import read_files
-from tfjob_operator.cli.page.security import HEADERS
+from tfjob_operator.cli.page.curves import no_curves
+from tfjob_operator.cli.page.entrance import OURS
+from tfjob_operator.cli.page.reviews import REFUSED_S, Question, UnansweredError
+from tfjob_operator.cli.page.security import HEADERS, ONLY_READS
 from tfjob_operator.cli.page.streams import EVENT_STREAM
+from tfjob_operator.cli.page.viewers import DeniedError, NotLetInError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from aiohttp.typedefs import Handler
 
     from tfjob_operator.cli.page.cluster import Cluster
     from tfjob_operator.cli.page.details import Details
-    from tfjob_operator.cli.page.security import Door
+    from tfjob_operator.cli.page.entrance import Entrance
+    from tfjob_operator.cli.page.files import File
     from tfjob_operator.cli.page.streams import Streams
+    from tfjob_operator.cli.page.viewers import Viewer
 
-OURS: Final = "/-/"
-"""The prefix of all paths that are not pages: no namespace can have this name."""
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 MOST_LINES: Final = 10_000
+_VIEWER: Final[ContextVar[Viewer]] = ContextVar("viewer")
+"""Who sends the request that a handler answers."""
 _BAD_GATEWAY: Final = 502
+_WITHDRAWN: Final = (DeniedError, NotLetInError, UnansweredError)
+"""What ends a response that has begun: it goes on only as long as its right is confirmed."""
 
 
 class Page:
     """The handlers of one server."""
 
     def __init__(
-        self,
-        door: Door,
-        cluster: Cluster,
-        details: Details,
-        streams: Streams,
-        *,
-        entered: Callable[[], None] = lambda: None,
+        self, entrance: Entrance, cluster: Cluster, details: Details, streams: Streams, files: Mapping[str, File]
     ) -> None:
-        """`entered` is called when a browser was let in, and the token has changed."""
-        self._door = door
+        self._entrance = entrance
         self._cluster = cluster
         self._details = details
         self._streams = streams
-        self._entered = entered
-        self._files = read_files()
+        self._files = files
 
     def application(self) -> web.Application:
         """Return what aiohttp runs."""
@@ -78,48 +79,45 @@ class Page:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse requests that are not allowed, and give every response its headers."""
-        refused = self._door.refusal(request.method, request.headers)
         try:
-            if refused is not None:
-                response: web.StreamResponse = _refusal(*refused)
-            elif request.path == "/" and "token" in request.query:
-                response = self._enter(request)
-            elif not self._door.knows(request.cookies.get(self._door.cookie, "")) and not _is_public(request.path):
-                response = self._no_entry(request)
-            else:
-                response = await handler(request)
+            response = await self._response(request, handler)
         except web.HTTPException as error:
             response = _refusal(error.status, error.text or error.reason)
+        except NotLetInError:
+            response = self._no_entry(request)
+        except DeniedError as error:
+            response = _refusal(403, error.message)
+        except UnansweredError as error:
+            response = _refusal(503, error.message)
+            response.headers["Retry-After"] = f"{REFUSED_S:.0f}"
         except (ApiError, CliError) as error:
             response = _failure(error)
         if not response.prepared:
             response.headers.update(HEADERS)
-        if refused is not None and refused[0] == web.HTTPMethodNotAllowed.status_code:
-            response.headers["Allow"] = "GET, HEAD"
         return response
 
-    def _enter(self, request: web.Request) -> web.Response:
-        """Exchange the token for a session.
-
-        The page that is sent then opens the list. For a redirect the browser would still count the page that led here as the
-        sender, and leave the cookie out.
-        """
-        if self._door.knows(request.cookies.get(self._door.cookie, "")):
-            return self._file("entered.html")
-        session = self._door.let_in(request.query["token"])
-        if session is None:
+    async def _response(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        refused = self._entrance.refusal(request)
+        if refused is not None:
+            response = _refusal(*refused)
+            if refused == ONLY_READS:
+                response.headers["Allow"] = "GET, HEAD"
+            return response
+        own = await self._entrance.own(request)
+        if own is not None:
+            return own
+        if request.path.removeprefix(f"{OURS}static/") in self._entrance.public:
+            return await handler(request)
+        viewer = await self._entrance.viewer(request)
+        if viewer is None:
             return self._no_entry(request)
-        self._entered()
-        response = self._file("entered.html")
-        response.set_cookie(self._door.cookie, session, httponly=True, samesite="Strict", path="/")
-        return response
+        _VIEWER.set(viewer)
+        return await handler(request)
 
     def _no_entry(self, request: web.Request) -> web.Response:
         if request.path.startswith(OURS):
-            return _refusal(
-                401, "This browser was not let in: use the address that kubectl tfjob dashboard has printed."
-            )
-        return self._file("no-entry.html", status=401)
+            return _refusal(401, self._entrance.words)
+        return self._file(self._entrance.title_page, status=401)
 
     async def _index(self, _: web.Request) -> web.Response:
         return self._file("index.html")
@@ -135,18 +133,26 @@ class Page:
         return web.Response(body=body, status=status, headers={"Content-Type": kind})
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        return await self._streams.serve(request, HEADERS)
+        return await self._streams.serve(request, _VIEWER.get(), HEADERS)
 
     async def _manifest(self, request: web.Request) -> web.Response:
-        text = await self._details.manifest(*_place(request))
+        namespace, name = _place(request)
+        await _VIEWER.get().require(Question("get", TFJOBS, namespace, name))
+        text = await self._details.manifest(namespace, name)
         return web.Response(text=text, headers={"Content-Type": TEXT})
 
     async def _explain(self, request: web.Request) -> web.Response:
-        return web.Response(body=await self._details.diagnosis(*_place(request)), headers={"Content-Type": JSON})
+        namespace, name = _place(request)
+        viewer = _VIEWER.get()
+        await viewer.require(Question("get", TFJOBS, namespace, name))
+        body = await self._details.diagnosis(namespace, name, await viewer.readable(namespace, name))
+        return web.Response(body=body, headers={"Content-Type": JSON})
 
     async def _log(self, request: web.Request) -> web.StreamResponse:
         """Send a log line by line, as it is written. Only pods of replicas are served: the page does not show other pods."""
         namespace, name = _place(request)
+        viewer, question = _VIEWER.get(), Question("get", PODS, namespace, name, "log")
+        await viewer.require(question)
         if self._cluster.pod(object_key(namespace, name)) is None:
             raise web.HTTPNotFound(text=f"{PODS.kind} {name} is not there (any more)")
         query = request.query
@@ -163,21 +169,29 @@ class Page:
             try:
                 async with aclosing(lines) as open_lines:
                     async for some in open_lines:
+                        await viewer.require(question)
                         await response.write("".join(f"{line}\n" for line in some).encode())
-            except (ConnectionError, ApiError):
-                return response  # the browser has gone, or the log: what was sent is all there is
+            except (ConnectionError, ApiError, *_WITHDRAWN):
+                return response  # the browser has gone, or the log, or the right: what was sent is all there is
         return response
 
     async def _curves(self, request: web.Request) -> web.StreamResponse:
-        """Send the curves of some jobs, each whenever it changes."""
+        """Send the curves of some jobs, each whenever it changes, and why there are none of others."""
+        viewer, runs = _VIEWER.get(), request.query.getall("run", [])
+        reads = {run: Question("get", PODS, run.partition("/")[0], subresource="log") for run in runs}
+        allowed = [run for run in reads if await viewer.may(reads[run])]
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": EVENT_STREAM})
         await response.prepare(request)
         try:
-            async with aclosing(self._details.curves(self._cluster, request.query.getall("run", []))) as changes:
+            for run in [each for each in reads if each not in allowed]:
+                await response.write(b"event: curves\ndata: %b\n\n" % no_curves(run, "you may not read logs there"))
+            async with aclosing(self._details.curves(self._cluster, allowed)) as changes:
                 async for body in changes:
+                    for run in allowed:
+                        await viewer.require(reads[run])
                     await response.write(b"event: curves\ndata: %b\n\n" % body if body else b": beat\n\n")
-        except ConnectionError:
-            return response  # the browser has gone
+        except (ConnectionError, *_WITHDRAWN):
+            return response  # the browser has gone, or asks again with the rights that are left
         return response
 
     async def _shut_down(self, _: web.Application) -> None:
@@ -186,11 +200,6 @@ class Page:
 
 def _place(request: web.Request) -> tuple[str, str]:
     return request.match_info["namespace"], request.match_info["name"]
-
-
-def _is_public(path: str) -> bool:
-    """Return whether a path needs no session: style and icon of the page that says that one is needed."""
-    return path in {f"{OURS}static/page.css", f"{OURS}static/icon.svg"}
 
 
 def _refusal(code: int, message: str) -> web.Response:

@@ -3,42 +3,58 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from aiohttp import web
 
+from tfjob_operator.api.core import EVENTS
 from tfjob_operator.cli.page.board import STATE
+from tfjob_operator.cli.page.reviews import KEPT_S, Question, UnansweredError
+from tfjob_operator.cli.page.viewers import EVERYTHING, NotLetInError
 
 if TYPE_CHECKING:
-    from tfjob_operator.cli.page.board import Board
+    from tfjob_operator.cli.page.board import Board, Row
     from tfjob_operator.cli.page.feed import Update
+    from tfjob_operator.cli.page.viewers import Sight, Viewer
 
 BEAT_S: Final = 10.0
 """After so long without a message a beat is sent; a browser opens a new stream when nothing has come for 25 s."""
 MOST_STREAMS: Final = 500
 """How many streams may be open. Each may hold one message that its browser has not read yet."""
+MOST_MADE: Final = 8
+"""Messages that are kept for other browsers that have seen as much, and may see as much."""
 EVENT_STREAM: Final = "text/event-stream"
 
 
 class Streams:
-    """All open streams. A browser that comes back with `Last-Event-ID` gets what it has missed, or everything anew."""
+    """All open streams. A browser that comes back with `Last-Event-ID` gets what it has missed, or everything anew.
+
+    Nothing is sent by a right that was last confirmed more than `KEPT_S` ago. Rights that are missing are asked for once in
+    that time, and at once by a browser that opens its stream anew.
+    """
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._life = secrets.token_hex(4)  # numbers of an earlier process mean nothing here
         self._open: set[asyncio.Task[None]] = set()
-        self._made: tuple[int, int, bytes] = (-1, -1, b"")
+        self._made: dict[tuple[object, ...], bytes] = {}
 
-    async def serve(self, request: web.Request, headers: dict[str, str]) -> web.StreamResponse:
-        """Write until the browser goes away, or `close` is called. Raises HTTPServiceUnavailable if too many are open."""
+    async def serve(self, request: web.Request, viewer: Viewer, headers: dict[str, str]) -> web.StreamResponse:
+        """Write until the browser goes away, the viewer is known no more, or `close` is called.
+
+        Raises HTTPServiceUnavailable if too many are open, UnansweredError, and NotLetInError.
+        """
         if len(self._open) >= MOST_STREAMS:
             raise web.HTTPServiceUnavailable(text="too many browsers look at this page")
+        sight = await viewer.sight(self._board.namespaces)
         response = web.StreamResponse(headers={**headers, "Content-Type": EVENT_STREAM})
         await response.prepare(request)
-        begin = self._number(request.headers.get("Last-Event-ID") or request.query.get("since", ""))
-        task = asyncio.create_task(self._write(response, begin, request.query.get("job", "")))
+        begin = self._number(request.headers.get("Last-Event-ID") or request.query.get("since", ""), sight)
+        task = asyncio.create_task(self._write(response, viewer, sight, begin, request.query.get("job", "")))
         self._open.add(task)
         try:
             await asyncio.wait({task})
@@ -52,43 +68,91 @@ class Streams:
         for each in self._open:
             each.cancel()
 
-    def _number(self, seen: str) -> int:
+    def _number(self, seen: str, sight: Sight) -> int:
+        """Return what a browser has seen of what it may see now; 0 for nothing."""
         life, _, number = seen.partition("-")
-        known = life == self._life and number.isdecimal() and len(number) < 16
+        known = life == self._life + mark_of(sight) and number.isdecimal() and len(number) < 16
         return int(number) if known and int(number) <= self._board.feed.number else 0
 
-    async def _write(self, response: web.StreamResponse, number: int, job: str) -> None:
-        board, shown = self._board, -1
+    async def _write(self, response: web.StreamResponse, viewer: Viewer, sight: Sight, number: int, job: str) -> None:
+        board, clock = self._board, asyncio.get_running_loop()
+        shown: tuple[object, ...] = ()
+        silent = True
+        about = viewer.about
+        parts = [b"event: viewer\ndata: %b\n\n" % msgspec.json.encode(about)] if about is not None else []
         try:
             while True:
-                parts: list[bytes] = []
                 rounds = board.feed.rounds
+                if clock.time() >= sight.until or not sight.covers(board.namespaces):
+                    before, sight = sight, await viewer.sight(board.namespaces, refused_s=KEPT_S)
+                    number = number if sight[:2] == before[:2] else 0
                 if board.feed.number > number:
-                    parts.append(self._rows(number))
+                    parts.append(self._rows(number, sight))
                     number = board.feed.number
-                if job and (version := board.version(job)) != shown:
-                    shown = version
-                    parts.append(b"event: job\ndata: %b\n\n" % (board.view(job) or b"null"))
-                await response.write(b"".join(parts) or b"event: beat\ndata:\n\n")
+                if job:
+                    now = await self._job_now(job, viewer, sight)
+                    if now != shown:
+                        shown = now
+                        parts.append(b"event: job\ndata: %b\n\n" % self._view(job, now))
+                body = b"".join(parts)
+                parts = []
+                if body or silent:  # others than this viewer may have been told something
+                    await response.write(body or b"event: beat\ndata:\n\n")
+                silent = True
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(BEAT_S):
+                    async with asyncio.timeout(min(BEAT_S, sight.until - clock.time())):
                         await board.feed.wait(rounds)
-        except ConnectionError:
-            return  # the browser has gone away
+                        silent = False
+        except (ConnectionError, UnansweredError, NotLetInError):
+            return  # the browser has gone away, or has to ask again who it is
 
-    def _rows(self, since: int) -> bytes:
-        """Return one message; all browsers that have seen as much get the same bytes."""
+    async def _job_now(self, job: str, viewer: Viewer, sight: Sight) -> tuple[object, ...]:
+        """Return what the view of a job depends on: its version, and whether its pods and its events may be seen."""
+        if not sight.shows_job(job):
+            return (None,)
+        question = Question("list", EVENTS, job.partition("/")[0])
+        events = await viewer.may(question, refused_s=KEPT_S)
+        return self._board.version(job), sight.shows_pods(job), events
+
+    def _view(self, job: str, now: tuple[object, ...]) -> bytes:
+        if now == (None,):
+            return b"null"
+        _, pods, events = now
+        return self._board.view(job, pods=bool(pods), events=bool(events)) or b"null"
+
+    def _rows(self, since: int, sight: Sight) -> bytes:
+        """Return one message, or b"" if nothing in it is for this viewer. Browsers that have and may see the same share it."""
         update = self._board.feed.since(since)
-        if self._made[:2] != (since, update.number):
-            self._made = since, update.number, message_of(update, self._life)
-        return self._made[2]
+        key = since, update.number, sight.jobs, sight.pods
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = message_of(update, self._life, sight)
+            while len(self._made) > MOST_MADE:
+                del self._made[next(iter(self._made))]
+        return made
 
 
-def message_of(update: Update, life: str) -> bytes:
-    """Return an update as a server-sent event, with the ID under which it can be resumed."""
-    rows = b",".join(body for key, body in update.changed if body is not None and key != STATE)
-    gone = b",".join(b'"%b"' % key.encode() for key, body in update.changed if body is None)
-    state = next((body for key, body in update.changed if key == STATE and body is not None), b"null")
+def mark_of(sight: Sight) -> str:
+    """Return a mark of what may be seen: a browser that has seen more than it may see now is sent everything anew."""
+    if sight[:2] == EVERYTHING[:2]:
+        return ""
+    text = repr([sorted(each) if each is not None else None for each in sight[:2]])
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def message_of(update: Update[Row], life: str, sight: Sight = EVERYTHING) -> bytes:
+    """Return what a viewer may see of an update as a server-sent event, with the ID under which it can be resumed.
+
+    b"" for an update of which they may see nothing.
+    """
+    changed = [(key, row) for key, row in update.changed if key == STATE or sight.shows_job(key)]
+    if not changed and not update.full:
+        return b""
+    rows = b",".join(
+        row.whole if sight.shows_pods(key) else row.bare for key, row in changed if row is not None and key != STATE
+    )
+    gone = b",".join(b'"%b"' % key.encode() for key, row in changed if row is None)
+    state = next((row.whole for key, row in changed if key == STATE and row is not None), b"null")
     full = b"true" if update.full else b"false"
     data = b'{"full":%b,"state":%b,"rows":[%b],"gone":[%b]}' % (full, state, rows, gone)
-    return b"id: %b-%d\nevent: rows\ndata: %b\n\n" % (life.encode(), update.number, data)
+    return b"id: %b%b-%d\nevent: rows\ndata: %b\n\n" % (life.encode(), mark_of(sight).encode(), update.number, data)

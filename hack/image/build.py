@@ -173,10 +173,11 @@ def _pip(runner: LoggedRunner, *arguments: str) -> None:
 
 
 def requirements() -> list[str]:
-    """Return the operator's requirements from setup.cfg."""
+    """Return from setup.cfg what the operator requires, and what the page does, which runs from the same image."""
     settings = configparser.ConfigParser(interpolation=None)
     settings.read(PROJECT / "setup.cfg")
-    return settings["options"]["install_requires"].split("\n")[1:]
+    both = settings["options"]["install_requires"], settings["options.extras_require"]["dashboard"]
+    return [line for each in both for line in each.split("\n")[1:]]
 
 
 def _finish(site: Path) -> None:

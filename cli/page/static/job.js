@@ -64,9 +64,9 @@ export class JobPage {
     const outside = this.app.state?.namespace && this.app.state.namespace !== this.namespace;
     const words = this.view === undefined ? ['Reading the job ...', '']
       : forbidden ? ['You may not read this job', forbidden.message]
-      : outside ? [`This page shows the namespace ${this.app.state.namespace} alone`, `Start it with kubectl tfjob dashboard -n ${this.namespace}, if you may read the jobs there.`]
+      : outside ? [`This page shows the namespace ${this.app.state.namespace} alone`, this.app.viewer ? 'Others are not shown by it.' : `Start it with kubectl tfjob dashboard -n ${this.namespace}, if you may read the jobs there.`]
       : !this.app.state?.synced ? ['Reading the job ...', '']
-      : [`There is no job ${this.name} in ${this.namespace}`, 'It may have been deleted.'];
+      : [`There is no job ${this.name} in ${this.namespace}`, this.app.viewer ? 'It may have been deleted, or you may not list the TFJobs of that namespace.' : 'It may have been deleted.'];
     const signature = words.join('\n');
     if (this.head.dataset.missing === signature) return;
     this.head.dataset.missing = signature;

@@ -127,7 +127,7 @@ export class List {
 
   showBlank(all, shown, state) {
     const forbidden = state?.troubles.find((each) => each.what === 'TFJobs' && each.forbidden);
-    const kind = shown ? '' : forbidden ? 'rights' : !state?.synced ? 'wait' : all ? 'filter' : 'empty';
+    const kind = shown ? '' : forbidden ? 'rights' : !state?.synced ? 'wait' : all ? 'filter' : this.app.viewer ? 'guest' : 'empty';
     const signature = kind + (forbidden?.message ?? '');
     if (this.blank.dataset.kind === signature) return;
     this.blank.dataset.kind = signature;
@@ -146,6 +146,11 @@ export class List {
     if (kind === 'filter') {
       return [h('div', { class: 'blank' }, h('h2', null, 'No job fits the filter'),
         h('p', null, h('button', { type: 'button', class: 'button', onclick: () => this.app.ask({ q: '', state: '' }) }, 'Show all jobs')))];
+    }
+    if (kind === 'guest') {
+      return [h('div', { class: 'blank' }, h('h2', null, `There are no jobs in ${where} that you may list`),
+        h('p', null, `You are ${this.app.viewer.name}. Jobs show here in each namespace in which you may list TFJobs.`),
+        h('pre', null, 'kubectl auth can-i list tfjobs --namespace NAMESPACE'))];
     }
     if (kind === 'empty') {
       return [h('div', { class: 'blank' }, h('h2', null, `There are no jobs in ${where}`), h('p', null, 'A job shows here in the moment in which it is created:'),

@@ -12,6 +12,7 @@ class App {
   constructor() {
     this.rows = new Map();
     this.state = null;
+    this.viewer = null; // in a cluster, who looks; on the user's own machine there is nobody else
     this.live = 'connecting';
     this.list = new List(this);
     this.page = null;
@@ -61,6 +62,8 @@ class App {
       for (const key of data.gone) this.rows.delete(key);
     } else if (kind === 'job') {
       this.page?.take(data);
+    } else if (kind === 'viewer') {
+      this.viewer = data;
     }
     this.later();
   }
@@ -80,12 +83,20 @@ class App {
     const live = at('live');
     if (live.textContent !== words[state]) live.textContent = words[state];
     live.dataset.state = state === 'out' || state === 'stale' ? 'lost' : state;
-    if (this.state) at('where').textContent = [this.state.context || this.state.server, this.state.namespace || 'all namespaces'].join(' / ');
+    if (this.state) at('where').textContent = this.where();
+    at('leave').hidden = this.viewer?.by !== 'cookie';
     if (this.page) this.page.update();
     else {
       document.title = 'TFJobs';
       this.list.update();
     }
+  }
+
+  /** Which cluster and namespaces are shown; in a cluster, to whom. */
+  where() {
+    const { context, server, namespace } = this.state;
+    if (this.viewer) return [this.viewer.name, namespace].filter(Boolean).join(' / ');
+    return [context || server, namespace || 'all namespaces'].join(' / ');
   }
 
   /** Whether these objects may not be read, such as 'pods'. */
@@ -95,8 +106,12 @@ class App {
 
   /** What is wrong with all that is shown, each in a line: not being connected says more than what is not known because of that. */
   troubles() {
-    if (this.live === 'lost') return [['lost', 'Connection lost. What you see may be out of date; it is tried again. Does kubectl tfjob dashboard still run?']];
-    if (this.live === 'out') return [['lost', 'The page was started anew: open the address that kubectl tfjob dashboard has printed now.']];
+    const own = this.viewer ? '' : ' Does kubectl tfjob dashboard still run?';
+    if (this.live === 'lost') return [['lost', `Connection lost. What you see may be out of date; it is tried again.${own}`]];
+    if (this.live === 'out') {
+      return [['lost', this.viewer ? 'You are logged out, or your token has expired: load the page again to log in.'
+        : 'The page was started anew: open the address that kubectl tfjob dashboard has printed now.']];
+    }
     const troubles = this.state?.troubles ?? [];
     const lost = troubles.filter((each) => each.lost);
     const missing = troubles.filter((each) => each.forbidden);
@@ -141,6 +156,10 @@ document.addEventListener('keydown', (event) => {
   event.preventDefault();
 });
 
+at('leave').addEventListener('click', async () => {
+  await fetch('/-/logout', { method: 'POST', headers: { 'Content-Type': 'application/json' } }).catch(() => null);
+  location.assign('/');
+});
 at('help-button').addEventListener('click', () => at('help').showModal());
 addEventListener('popstate', () => app.route());
 setInterval(tick, 1000);

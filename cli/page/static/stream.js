@@ -5,7 +5,7 @@ const HIDDEN_MS = 60_000;
 const PAUSES_MS = [300, 600, 1200, 2500, 5000];
 
 export class Stream {
-  /** `told` gets ("rows", data), ("job", data) and ("live", "live" | "lost" | "out"). */
+  /** `told` gets ("rows", data), ("job", data), ("viewer", data) and ("live", "live" | "lost" | "out"). */
   constructor(told) {
     this.told = told;
     this.job = '';
@@ -37,7 +37,7 @@ export class Stream {
       this.told('live', 'live');
       if (event.data) this.told(kind, JSON.parse(event.data));
     };
-    for (const kind of ['rows', 'job', 'beat']) source.addEventListener(kind, heard(kind));
+    for (const kind of ['rows', 'job', 'viewer', 'beat']) source.addEventListener(kind, heard(kind));
     source.onerror = () => source === this.source && this.lost();
     this.wait();
   }
@@ -70,7 +70,7 @@ export class Stream {
   }
 }
 
-/** Whether the server is there and does not know this browser: it was started anew. */
+/** Whether the server is there and does not know this browser (any more). */
 async function refused() {
   try {
     return (await fetch('/-/static/main.js', { method: 'HEAD' })).status === 401;

@@ -12,6 +12,7 @@ import aiohttp
 
 from tfjob_operator.cli.commands.dashboard_ import listen
 from tfjob_operator.cli.kubeconfig import Access, read_access
+from tfjob_operator.cli.page import addon
 from tfjob_operator.cli.page.run import Plan, serving
 
 if TYPE_CHECKING:
@@ -34,6 +35,14 @@ class Browser:
         """Return code, headers and body."""
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         async with self.http.request(method, self.home + path, headers=given, allow_redirects=False) as response:
+            return response.status, dict(response.headers), await response.read()
+
+    async def send(self, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        """Post JSON, or what the headers say; return code, headers and body."""
+        given = {"Content-Type": "application/json"} | {
+            name.replace("_", "-"): value for name, value in headers.items()
+        }
+        async with self.http.post(self.home + path, data=body, headers=given, allow_redirects=False) as response:
             return response.status, dict(response.headers), await response.read()
 
     async def enter(self) -> None:
@@ -81,10 +90,10 @@ async def a_page(kubeconfig: Path, everywhere: bool | None = None) -> AsyncItera
             yield Browser(http, told)
 
 
-async def rows_of(browser: Browser, most: int = 50) -> dict[str, Any]:
+async def rows_of(browser: Browser, most: int = 50, **headers: str) -> dict[str, Any]:
     """What the list shows once everything was read: rows by key, and under "" the state of the page."""
     found: dict[str, Any] = {}
-    async with browser.stream() as events:
+    async with browser.stream(**headers) as events:
         async for _, kind, data in events:
             most -= 1
             if kind == "rows":
@@ -103,3 +112,20 @@ def take(known: dict[str, Any], data: Any) -> None:
     known |= {row["key"]: row for row in data["rows"]}
     for key in data["gone"]:
         known.pop(key, None)
+
+
+@asynccontextmanager
+async def a_cluster_page(kubeconfig: Path, **plan: Any) -> AsyncIterator[Browser]:
+    """Serve a page as it runs in a cluster, with the rights of a kubeconfig, on a free port."""
+
+    def read(namespace: str | None) -> Access:
+        access = read_access(str(kubeconfig), None, plan.get("namespace"))
+        return replace(access, namespace=namespace) if namespace else access
+
+    with listen(0) as listening:
+        home = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        async with (
+            addon.serving(addon.Plan(read, listening, **plan)),
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(LIMIT_S)) as http,
+        ):
+            yield Browser(http, [home])

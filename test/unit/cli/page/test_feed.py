@@ -12,7 +12,7 @@ from tfjob_operator.cli.page.feed import MOST_GONE, Feed
 CHANGES = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([b"1", b"2", None])))
 
 
-def caught_up(feed: Feed, known: dict[str, bytes], number: int) -> dict[str, bytes]:
+def caught_up(feed: Feed[bytes], known: dict[str, bytes], number: int) -> dict[str, bytes]:
     """What a reader that had `known` at `number` knows after one update."""
     update = feed.since(number)
     found = {} if update.full else dict(known)
@@ -29,7 +29,7 @@ def test_whoever_has_seen_a_number_gets_what_is_there_now(
     before: list[tuple[str, bytes | None]], after: list[tuple[str, bytes | None]]
 ) -> None:
     """With each key once, whatever happened meanwhile."""
-    feed = Feed()
+    feed = Feed[bytes]()
     for key, body in before:
         feed.put(key, body)
     number, known = feed.number, caught_up(feed, {}, 0)
@@ -42,7 +42,7 @@ def test_whoever_has_seen_a_number_gets_what_is_there_now(
 
 def test_what_is_put_again_is_no_news() -> None:
     """A pod's heartbeat changes no row."""
-    feed = Feed()
+    feed = Feed[bytes]()
     assert feed.put("a", b"1")
     assert not feed.put("a", b"1")
     assert not feed.put("b", None)
@@ -51,7 +51,7 @@ def test_what_is_put_again_is_no_news() -> None:
 
 def test_deletions_are_forgotten_after_so_many_and_late_readers_get_everything() -> None:
     """So memory is bounded by what is there."""
-    feed = Feed()
+    feed = Feed[bytes]()
     feed.put("stays", b"1")
     for each in range(MOST_GONE + 5):
         feed.put(f"job-{each}", b"1")
@@ -63,14 +63,14 @@ def test_deletions_are_forgotten_after_so_many_and_late_readers_get_everything()
 
 def test_a_number_of_the_future_gets_everything() -> None:
     """It comes from an earlier process."""
-    feed = Feed()
+    feed = Feed[bytes]()
     feed.put("a", b"1")
     assert feed.since(99).full
 
 
 async def test_readers_wait_for_what_is_announced_together() -> None:
     """And never miss what was announced before they waited."""
-    feed = Feed()
+    feed = Feed[bytes]()
     waiting = asyncio.create_task(feed.wait(feed.rounds))
     await asyncio.sleep(0)
     feed.put("a", b"1")

@@ -1,0 +1,132 @@
+"""`python -m tfjob_operator.cli.page`: the page as an addon of a cluster, for its Deployment. Users start `dashboard`."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.kubeconfig import Access, read_access
+from tfjob_operator.cli.page.addon import Certificate, Plan, run
+from tfjob_operator.cli.page.cluster_entrance import RequestHeaders
+
+PORT: Final = 8080
+_FILE: Final = click.Path(path_type=Path)
+_MANY: Final[dict[str, Any]] = {"multiple": True, "metavar": "NAME"}
+HELP: Final = (
+    "Serve the page of TFJobs in a cluster. Every request passes TokenReview and SubjectAccessReview, so each viewer sees "
+    "what they could see with kubectl; nothing can be changed. /healthz and /readyz are for everybody."
+)
+
+
+@click.command(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--bind-address", default="", metavar="ADDRESS", help="The address to listen on; all if it is left out.")
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="The port to listen on.")
+@click.option("--namespace", default="", metavar="NAME", help="Show the jobs of this namespace alone.")
+@click.option(
+    "--host",
+    "hosts",
+    help="A name by which browsers may call the page, without port; may be repeated. Any name if it is left out.",
+    **_MANY,
+)
+@click.option(
+    "--audience",
+    "audiences",
+    help="An audience that a token may be meant for; may be repeated. The API server's own if it is left out.",
+    **_MANY,
+)
+@click.option("--tls-cert-file", type=_FILE, help="The certificate to serve with (PEM). Without it, plain HTTP.")
+@click.option("--tls-private-key-file", type=_FILE, help="The key of the certificate.")
+@click.option(
+    "--requestheader-client-ca-file",
+    type=_FILE,
+    help="The authority of the client certificates of proxies that name the user in a header.",
+)
+@click.option(
+    "--requestheader-allowed-names",
+    help="The common name of such a certificate; may be repeated, and must be given.",
+    **_MANY,
+)
+@click.option("--requestheader-username-headers", default=("X-Remote-User",), show_default=True, **_MANY)
+@click.option("--requestheader-group-headers", default=("X-Remote-Group",), show_default=True, **_MANY)
+@click.option("--requestheader-extra-headers-prefix", default=("X-Remote-Extra-",), show_default=True, **_MANY)
+@click.option("--kubeconfig", metavar="FILE", help="The kubeconfig to read with; in a pod its service account.")
+def command(**given: Any) -> None:
+    """Serve until SIGTERM."""
+    certificate, proxies = _certificate(given), _proxies(given)
+    with _listen(given["bind_address"], given["port"]) as on:
+        plan = Plan(
+            _reader(given["kubeconfig"], given["namespace"]),
+            on,
+            namespace=given["namespace"],
+            hosts=frozenset(each.lower() for each in given["hosts"]),
+            audiences=given["audiences"],
+            certificate=certificate,
+            proxies=proxies,
+        )
+        asyncio.run(_serve(plan))
+
+
+async def _serve(plan: Plan) -> None:
+    """Run the page until a signal: the first process of a container has to take it itself."""
+    serving = asyncio.create_task(run(plan))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+    scheme = "https" if plan.certificate is not None else "http"
+    host, port = plan.on.getsockname()[:2]
+    click.echo(f"listening on {scheme}://{f'[{host}]' if ':' in host else host}:{port}", err=True)
+    await asyncio.wait({serving})
+    if not serving.cancelled():
+        serving.result()
+
+
+def _listen(address: str, port: int) -> socket.socket:
+    both = not address and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both or ":" in address else socket.AF_INET
+    try:
+        return socket.create_server((address, port), family=family, dualstack_ipv6=both)
+    except OSError as error:
+        raise CliError(f"{address or '*'}:{port} can not be listened on: {error.strerror or error}") from error
+
+
+def _certificate(given: dict[str, Any]) -> Certificate | None:
+    certificate, key = given["tls_cert_file"], given["tls_private_key_file"]
+    clients = given["requestheader_client_ca_file"]
+    if bool(certificate) != bool(key):
+        raise CliError("--tls-cert-file and --tls-private-key-file belong together")
+    if clients and not certificate:
+        raise CliError("--requestheader-client-ca-file needs --tls-cert-file: client certificates are a part of TLS")
+    return Certificate(certificate, key, clients) if certificate else None
+
+
+def _proxies(given: dict[str, Any]) -> RequestHeaders | None:
+    names = frozenset(given["requestheader_allowed_names"])
+    if bool(names) != bool(given["requestheader_client_ca_file"]):
+        raise CliError("--requestheader-client-ca-file and --requestheader-allowed-names belong together")
+    if not names:
+        return None
+    return RequestHeaders(
+        names,
+        given["requestheader_username_headers"],
+        given["requestheader_group_headers"],
+        given["requestheader_extra_headers_prefix"],
+    )
+
+
+def _reader(kubeconfig: str | None, own: str) -> Any:
+    def read(namespace: str | None) -> Access:
+        access = read_access(kubeconfig, None, own or None)
+        return replace(access, namespace=namespace) if namespace else access
+
+    return read
+
+
+if __name__ == "__main__":
+    sys.exit(command.main(prog_name="python -m tfjob_operator.cli.page"))

@@ -1,0 +1,184 @@
+"""The way into a page that runs in the cluster: every request says who sends it, and the API server confirms that.
+
+There are three ways, and the first that applies counts: a proxy that has shown its client certificate names the user in a
+header, as it would to an API server (`--requestheader-*`); a bearer token in `Authorization`; such a token in a cookie, after
+somebody has logged in with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+from aiohttp import web
+
+from tfjob_operator.cli.page.answers import Answer
+from tfjob_operator.cli.page.entrance import OURS
+from tfjob_operator.cli.page.reviews import User
+from tfjob_operator.cli.page.security import FOREIGN, ONLY_READS, READS, UNKNOWN_NAME, is_of_another_page
+from tfjob_operator.cli.page.viewers import DeniedError, Guest, NotLetInError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tfjob_operator.cli.page.reviews import Reviews
+    from tfjob_operator.cli.page.viewers import Viewer
+
+COOKIE: Final = "tfjob-page"
+MOST_COOKIE: Final = 3_800
+"""The longest token that is kept in a cookie, in bytes: browsers drop cookies of more than 4096."""
+LOGIN: Final = f"{OURS}login"
+LOGOUT: Final = f"{OURS}logout"
+AUTHENTICATED: Final = "system:authenticated"
+"""The group that the API server itself gives to everybody it knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHeaders:
+    """Who may name users in headers, and in which ones, as the API server's flags `--requestheader-*` say it.
+
+    `allowed_names` are common names of client certificates; the server's TLS has verified those.
+    """
+
+    allowed_names: frozenset[str]
+    username: tuple[str, ...] = ("X-Remote-User",)
+    group: tuple[str, ...] = ("X-Remote-Group",)
+    extra_prefix: tuple[str, ...] = ("X-Remote-Extra-",)
+
+
+class _Login(msgspec.Struct):
+    token: str
+
+
+class ClusterEntrance:
+    """Lets in the users of a cluster. `is_ready` says whether the page has read what it shows."""
+
+    title_page = "login.html"
+    words = "Log in first: the page does not know who sends this request, or its token is not good any more."
+    public = frozenset({"page.css", "icon.svg", "login.js"})
+
+    def __init__(
+        self,
+        reviews: Reviews,
+        is_ready: Callable[[], bool],
+        *,
+        scope: str = "",
+        hosts: frozenset[str] = frozenset(),
+        proxies: RequestHeaders | None = None,
+    ) -> None:
+        """`scope`: the only namespace of the page; `hosts`: by which names it may be called, any if there are none."""
+        self._reviews = reviews
+        self._is_ready = is_ready
+        self._scope = scope
+        self._hosts = hosts
+        self._proxies = proxies
+
+    async def own(self, request: web.Request) -> web.StreamResponse | None:
+        """Log in and out; health."""
+        if request.path in {"/healthz", "/readyz"}:
+            good = request.path == "/healthz" or self._is_ready()
+            return web.Response(text="ok" if good else "the caches are being filled", status=200 if good else 503)
+        if request.path == LOGOUT and request.method == "POST":
+            response = web.Response(status=204)
+            response.del_cookie(COOKIE, path="/")
+            return response
+        if request.path == LOGIN and request.method == "POST":
+            return await self._log_in(request)
+        return None
+
+    def refusal(self, request: web.Request) -> tuple[int, str] | None:
+        """See `Entrance.refusal`. The kubelet's probes come by the pod's address, so health has no name."""
+        logs_in = request.method == "POST" and request.path in {LOGIN, LOGOUT}
+        if request.method not in READS and not logs_in:
+            return ONLY_READS
+        if request.path in {"/healthz", "/readyz"}:
+            return None
+        if self._hosts and _host(request.headers.get("Host", "")) not in self._hosts:
+            return UNKNOWN_NAME
+        if logs_in and (request.content_type != "application/json" or not _is_from_here(request)):
+            return FOREIGN
+        return FOREIGN if is_of_another_page(request.headers) else None
+
+    async def viewer(self, request: web.Request) -> Viewer | None:
+        """See `Entrance.viewer`. Raises DeniedError for a user's name from somebody who may give none."""
+        user = self._named_by_proxy(request)
+        if user is not None:
+            known = Answer[User | None](user, math.inf)
+            return self._guest(lambda: _always(known), user, "proxy")
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        by = "token" if scheme.lower() == "bearer" and token.strip() else "cookie"
+        shown = token.strip() if by == "token" else request.cookies.get(COOKIE, "")
+        if not shown:
+            return None
+        found = (await self._reviews.user(shown)).value
+        return self._guest(lambda: self._reviews.user(shown), found, by) if found is not None else None
+
+    def _guest(self, identify: Callable[[], Awaitable[Answer[User | None]]], user: User, by: str) -> Viewer:
+        return Guest(self._reviews, identify, user.name, scope=self._scope, by=by)
+
+    async def _log_in(self, request: web.Request) -> web.Response:
+        """Keep a token in a cookie of the browser, until that is closed. The page itself keeps none."""
+        try:
+            token = msgspec.json.decode(await request.read(), type=_Login).token.strip()
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise web.HTTPBadRequest(text="a token was expected") from None
+        if len(token) > MOST_COOKIE:
+            raise DeniedError("This token is too long for a browser's cookie: a proxy can send it as a header.")
+        if not token or (await self._reviews.user(token)).value is None:
+            raise NotLetInError
+        response = web.Response(status=204)
+        response.set_cookie(COOKIE, token, httponly=True, secure=True, samesite="Strict", path="/")
+        return response
+
+    def _named_by_proxy(self, request: web.Request) -> User | None:
+        proxies = self._proxies
+        if proxies is None:
+            return None  # such headers mean nothing
+        name = next((value for each in proxies.username if (value := request.headers.get(each, ""))), "")
+        if not name:
+            return None
+        if _common_name(request) not in proxies.allowed_names:
+            raise DeniedError(
+                "Only a proxy with a client certificate that this page knows may name a user in a header."
+            )
+        groups = [value for each in proxies.group for value in request.headers.getall(each, ()) if value]
+        extra: dict[str, list[str]] = {}
+        for key, value in request.headers.items():
+            for prefix in proxies.extra_prefix:
+                if key.lower().startswith(prefix.lower()):
+                    extra.setdefault(unquote(key[len(prefix) :]).lower(), []).append(value)
+        return User(
+            name,
+            groups=tuple(dict.fromkeys([*groups, AUTHENTICATED])),
+            extra=tuple(sorted((key, tuple(values)) for key, values in extra.items())),
+        )
+
+
+async def _always(answer: Answer[User | None]) -> Answer[User | None]:
+    await asyncio.sleep(0)
+    return answer
+
+
+def _common_name(request: web.Request) -> str | None:
+    """Return the common name in the client certificate of a connection, None without a verified certificate."""
+    transport = request.transport
+    shown: dict[str, Any] = (transport.get_extra_info("peercert") if transport is not None else None) or {}
+    names = [value for part in shown.get("subject", ()) for key, value in part if key == "commonName"]
+    return names[-1] if names else None
+
+
+def _host(name: str) -> str:
+    return (urlsplit(f"//{name}").hostname or "").lower() if "@" not in name and "/" not in name else ""
+
+
+def _is_from_here(request: web.Request) -> bool:
+    """Whether a browser, if it says so, sends this from a page of this very server."""
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None:
+        return site == "same-origin"
+    origin = request.headers.get("Origin")
+    return origin is None or urlsplit(origin).netloc.lower() == request.headers.get("Host", "").lower()

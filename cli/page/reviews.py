@@ -1,0 +1,181 @@
+"""Who somebody is, and what they may do: asked of the API server by TokenReview and SubjectAccessReview.
+
+A review that fails is neither yes nor no: `UnansweredError`. Tokens are in no message, no log line and no key of a cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from tfjob_operator.api.client.errors import ApiError, StatusError
+from tfjob_operator.api.meta import Resource, Struct
+from tfjob_operator.cli.page.answers import Answers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tfjob_operator.api.client.rest import RestClient
+    from tfjob_operator.cli.page.answers import Answer
+
+T = TypeVar("T")
+
+KEPT_S: Final = 60.0
+"""How long a yes is used: so long a right or a token may work on after it was withdrawn."""
+REFUSED_S: Final = 5.0
+"""How long a no is used: so long somebody waits at most for a right that was granted, and then asks again."""
+REVIEW_S: Final = 10.0
+"""How long a review may take."""
+AT_A_TIME: Final = 20
+"""Reviews that are under way at a time: whoever sends a thousand wrong tokens waits, and not the API server."""
+TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
+ACCESS_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
+_TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]{1,16000}=*")
+"""RFC 6750."""
+
+
+class User(NamedTuple):
+    """Somebody, as the API server's authorizer knows them."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+class Question(NamedTuple):
+    """Something that a user wants to do. Without a namespace: in all of them; without a name: to all objects."""
+
+    verb: str
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+    def refusal(self, user: str) -> str:
+        """Return the words of a no, which are those of the API server."""
+        plural = f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
+        named = f' "{self.name}"' if self.name else ""
+        where = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
+        return (
+            f'{self.resource}{named} is forbidden: User "{user}" cannot {self.verb} resource "{plural}" '
+            f'in API group "{self.resource.group}" {where}'
+        )
+
+
+class UnansweredError(Exception):
+    """A review failed. `message` says why, in one line for people."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class _UserInfo(Struct, frozen=True):
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] | None = None
+    extra: dict[str, tuple[str, ...]] | None = None
+
+
+class _TokenStatus(Struct, frozen=True):
+    authenticated: bool = False
+    user: _UserInfo | None = None
+    audiences: tuple[str, ...] | None = None
+
+
+class _TokenReview(Struct, frozen=True):
+    status: _TokenStatus
+
+
+class _AccessStatus(Struct, frozen=True):
+    allowed: bool
+    denied: bool = False
+
+
+class _AccessReview(Struct, frozen=True):
+    status: _AccessStatus
+
+
+class Reviews:
+    """Asks, and keeps the answers. Belongs to one loop."""
+
+    def __init__(self, client: RestClient, audiences: Sequence[str] = ()) -> None:
+        """`audiences`: a token must be meant for one of these; for the API server's own if there are none."""
+        self._client = client
+        self._audiences = [*audiences]
+        self._users = Answers[User | None]()
+        self._rights = Answers[bool]()
+        self._some = asyncio.Semaphore(AT_A_TIME)
+
+    async def user(self, token: str) -> Answer[User | None]:
+        """Return whose token it is, None for one that is not good (any more). Raises UnansweredError."""
+        key = hashlib.sha256(token.encode(errors="replace")).digest()
+        return await self._users.get(
+            key, lambda: self._review_token(token), lambda user: REFUSED_S if user is None else KEPT_S
+        )
+
+    async def may(self, user: User, question: Question, *, refused_s: float = REFUSED_S) -> Answer[bool]:
+        """Return whether a user may do something; a no may be `refused_s` old. Raises UnansweredError."""
+        return await self._rights.get(
+            (user, question),
+            lambda: self._review_right(user, question),
+            lambda allowed: KEPT_S if allowed else refused_s,
+        )
+
+    async def close(self) -> None:
+        """Cancel the reviews that are under way."""
+        await self._users.close()
+        await self._rights.close()
+
+    async def _review_token(self, token: str) -> User | None:
+        if not _TOKEN.fullmatch(token):
+            return None
+        spec: dict[str, Any] = {"token": token}
+        if self._audiences:
+            spec["audiences"] = self._audiences
+        status = (await self._ask(TOKEN_REVIEWS, spec, _TokenReview)).status
+        if not status.authenticated or status.user is None or not status.user.username:
+            return None
+        if self._audiences and not {*self._audiences} & {*(status.audiences or ())}:
+            return None  # the authenticator knows nothing of audiences: the token is one for the API server
+        info = status.user
+        return User(info.username, info.uid, info.groups or (), tuple(sorted((info.extra or {}).items())))
+
+    async def _review_right(self, user: User, question: Question) -> bool:
+        attributes = {
+            "verb": question.verb,
+            "group": question.resource.group,
+            "version": question.resource.version,
+            "resource": question.resource.plural,
+            "subresource": question.subresource,
+            "namespace": question.namespace,
+            "name": question.name,
+        }
+        spec = {
+            "user": user.name,
+            "uid": user.uid,
+            "groups": user.groups,
+            "extra": dict(user.extra),
+            "resourceAttributes": {key: value for key, value in attributes.items() if value},
+        }
+        status = (await self._ask(ACCESS_REVIEWS, spec, _AccessReview)).status
+        return status.allowed and not status.denied
+
+    async def _ask(self, resource: Resource, spec: dict[str, Any], into: type[T]) -> T:
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
+        try:
+            async with self._some, asyncio.timeout(REVIEW_S):
+                return await self._client.create(resource, "", body, into)
+        except TimeoutError as error:
+            raise UnansweredError(f"the API server has not answered a {resource.kind} in time") from error
+        except StatusError as error:
+            raise UnansweredError(f"the API server refused a {resource.kind}: {error.status_message}") from error
+        except ApiError as error:
+            raise UnansweredError(
+                f"the API server could not be asked for a {resource.kind}: {error.message}"
+            ) from error

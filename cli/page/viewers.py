@@ -1,0 +1,185 @@
+"""Whoever looks at the page, and what they may see of it.
+
+On the user's own machine that is one person, with whose rights everything was read: `Owner`. In a cluster the page reads with
+rights of its own, and each viewer, a `Guest`, sees of that what they could see with kubectl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from tfjob_operator.api.core import EVENTS, PODS
+from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.cli.page.reviews import KEPT_S, REFUSED_S, Question
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tfjob_operator.api.meta import Resource
+    from tfjob_operator.cli.page.answers import Answer
+    from tfjob_operator.cli.page.reviews import Reviews, User
+
+Namespaces = frozenset[str] | None
+"""Some namespaces, or, as None, all."""
+
+
+class NotLetInError(Exception):
+    """Nobody is known by what the browser sent, or not any more."""
+
+
+class DeniedError(Exception):
+    """The viewer may not do this. `message` is what the API server would say."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Sight(NamedTuple):
+    """The namespaces whose jobs, and whose pods, a viewer may list: of those in `asked`, and until the loop's time `until`."""
+
+    jobs: Namespaces
+    pods: Namespaces
+    asked: Namespaces
+    until: float
+
+    def shows_job(self, key: str) -> bool:
+        """Whether the job of this key may be shown."""
+        return _within(key, self.jobs)
+
+    def shows_pods(self, key: str) -> bool:
+        """Whether the pods of the job of this key may be shown, and what was made of them."""
+        return _within(key, self.pods)
+
+    def covers(self, namespaces: frozenset[str]) -> bool:
+        """Whether it is known of all these namespaces if they may be seen."""
+        return self.asked is None or namespaces <= self.asked
+
+
+EVERYTHING: Final = Sight(None, None, None, math.inf)
+
+
+class Viewer(Protocol):
+    """Somebody who was let in. All methods raise UnansweredError, and NotLetInError once they are known no more."""
+
+    @property
+    def about(self) -> dict[str, object] | None:
+        """What the page says of them, None for its owner."""
+        ...
+
+    async def may(self, question: Question, *, refused_s: float = REFUSED_S) -> bool:
+        """Whether they may do something; a no may be `refused_s` old."""
+        ...
+
+    async def require(self, question: Question) -> None:
+        """Raise DeniedError if they may not."""
+        ...
+
+    async def sight(self, namespaces: frozenset[str], *, refused_s: float = REFUSED_S) -> Sight:
+        """Return what they may see of these namespaces; a no may be `refused_s` old."""
+        ...
+
+    async def readable(self, namespace: str, name: str) -> frozenset[str] | None:
+        """Return which resources they may read to explain a job, None if it is the server that decides that."""
+        ...
+
+
+class Owner:
+    """The user who started the page, and with whose rights it reads: the API server itself refuses what they may not see."""
+
+    about = None
+
+    async def may(self, question: Question, *, refused_s: float = REFUSED_S) -> bool:
+        """See `Viewer.may`."""
+        return True
+
+    async def require(self, question: Question) -> None:
+        """See `Viewer.require`."""
+
+    async def sight(self, namespaces: frozenset[str], *, refused_s: float = REFUSED_S) -> Sight:
+        """See `Viewer.sight`."""
+        return EVERYTHING
+
+    async def readable(self, namespace: str, name: str) -> frozenset[str] | None:
+        """See `Viewer.readable`."""
+        return None
+
+
+class Guest:
+    """A user of the cluster. `identify` returns who that is, again and again: a token may be good no more."""
+
+    def __init__(
+        self,
+        reviews: Reviews,
+        identify: Callable[[], Awaitable[Answer[User | None]]],
+        name: str,
+        *,
+        scope: str,
+        by: str,
+    ) -> None:
+        """`scope` is the only namespace of the page, "" for all; `by` says how they came: `cookie`, `token` or `proxy`."""
+        self._reviews = reviews
+        self._identify = identify
+        self._scope = scope
+        self.about: dict[str, object] = {"name": name, "by": by}
+
+    async def may(self, question: Question, *, refused_s: float = REFUSED_S) -> bool:
+        """See `Viewer.may`."""
+        user, _ = await self._user()
+        return (await self._reviews.may(user, question, refused_s=refused_s)).value
+
+    async def require(self, question: Question) -> None:
+        """See `Viewer.require`."""
+        user, _ = await self._user()
+        if not (await self._reviews.may(user, question)).value:
+            raise DeniedError(question.refusal(user.name))
+
+    async def sight(self, namespaces: frozenset[str], *, refused_s: float = REFUSED_S) -> Sight:
+        """See `Viewer.sight`."""
+        user, at = await self._user()
+        now = asyncio.get_running_loop().time()
+        jobs, jobs_at = await self._where(user, TFJOBS, namespaces, refused_s)
+        pods, pods_at = await self._where(user, PODS, namespaces if jobs is None else jobs, refused_s)
+        return Sight(jobs, pods, namespaces, min(at, now, jobs_at, pods_at) + KEPT_S)
+
+    async def readable(self, namespace: str, name: str) -> frozenset[str] | None:
+        """See `Viewer.readable`."""
+        asked = {
+            str(TFJOBS): Question("get", TFJOBS, namespace, name),
+            str(PODS): Question("list", PODS, namespace),
+            f"{PODS}/log": Question("get", PODS, namespace, subresource="log"),
+            str(EVENTS): Question("list", EVENTS, namespace),
+        }
+        return frozenset([resource for resource, question in asked.items() if await self.may(question)])
+
+    async def _user(self) -> tuple[User, float]:
+        user, at = await self._identify()
+        if user is None:
+            raise NotLetInError
+        return user, at
+
+    async def _where(
+        self, user: User, resource: Resource, namespaces: frozenset[str], refused_s: float
+    ) -> tuple[Namespaces, float]:
+        """Return where a user may list a resource, and since when that is known."""
+        if not self._scope:
+            everywhere = await self._reviews.may(user, Question("list", resource), refused_s=refused_s)
+            if everywhere.value:
+                return None, everywhere.at
+        names = sorted(namespaces)
+        asked = (self._reviews.may(user, Question("list", resource, name), refused_s=refused_s) for name in names)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        allowed, oldest = set[str](), math.inf
+        for name, answer in zip(names, answers, strict=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            if answer.value:
+                allowed.add(name)
+                oldest = min(oldest, answer.at)
+        return frozenset(allowed), oldest
+
+
+def _within(key: str, namespaces: Namespaces) -> bool:
+    return namespaces is None or key.partition("/")[0] in namespaces

@@ -1,0 +1,383 @@
+"""The page as it runs in a cluster: who is let in, and that everybody sees what they could see with kubectl."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.waiting import until
+from tfjob_operator.cli.page.security import HEADERS
+from unit.cli.page.browser import Browser, a_cluster_page, rows_of, take
+from unit.cli.page.things import a_job, a_pod, an_event, ended
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from hack.page_cluster import PageCluster
+
+ANN = "Bearer token-of-ann"
+BEN = "Bearer token-of-ben"
+ROOT = "Bearer token-of-root"
+
+
+@pytest.fixture
+def cluster(page_cluster: PageCluster) -> PageCluster:
+    """Two namespaces with a job each. Ann sees one of them, root both, and Ben none."""
+    for namespace, name in (("team", "mnist"), ("nlp", "bert")):
+        page_cluster.put("tfjobs", a_job(name, "Running", namespace=namespace))
+        page_cluster.put("pods", a_pod(name, namespace=namespace))
+        page_cluster.put("events", an_event(f"{name}-worker-0", "Pod", namespace=namespace))
+    groups = ("system:authenticated",)
+    page_cluster.tokens = {
+        "token-of-ann": ("ann", ("team-members", *groups)),
+        "token-of-ben": ("ben", groups),
+        "token-of-root": ("root", groups),
+    }
+    page_cluster.grant("team-members", "team")
+    page_cluster.grant("team-members", "team", verbs="get", resources="pods/log")
+    page_cluster.grant("root")
+    page_cluster.grant("root", verbs="get", resources="pods/log")
+    return page_cluster
+
+
+def jobs_in(found: dict[str, Any]) -> set[str]:
+    """The keys of the jobs that a list shows."""
+    return {key for key in found if key}
+
+
+async def views(events: AsyncIterator[tuple[str, str, Any]]) -> AsyncIterator[Any]:
+    """The views of a job in a stream."""
+    async for _, kind, data in events:
+        if kind == "job":
+            yield data
+
+
+async def code(browser: Browser, path: str, token: str = ANN, **headers: str) -> int:
+    """The code of a response."""
+    return (await browser.get(path, Authorization=token, **headers))[0]
+
+
+async def test_nobody_gets_in_without_a_good_token(cluster: PageCluster, page_kubeconfig: Path) -> None:
+    """Neither pages nor data nor scripts, but those of the form to log in."""
+    async with a_cluster_page(page_kubeconfig) as browser:
+        paths = (
+            "/",
+            "/team/mnist",
+            "/-/stream",
+            "/-/manifest/team/mnist",
+            "/-/explain/team/mnist",
+            "/-/curves?run=a/b",
+        )
+        for path in (*paths, "/-/log/team/mnist-worker-0", "/-/static/main.js", "/-/nothing"):
+            assert (await browser.get(path))[0] == 401, path
+            assert await code(browser, path, "Bearer wrong") == 401, path
+            assert await code(browser, path, "Basic YW5uOmFubg==") == 401, path
+            assert (await browser.get(path, X_Remote_User="root"))[0] == 401, path
+        assert b"Log in" in (await browser.get("/team/mnist"))[2]
+        for public in ("page.css", "login.js", "icon.svg"):
+            assert (await browser.get(f"/-/static/{public}"))[0] == 200
+        for token in ("a b", "a,b", "x" * 8_000 + "!"):
+            assert await code(browser, "/", f"Bearer {token}") == 401
+        assert await code(browser, "/") == 200
+    assert {each[0] for each in cluster.reviews if len(each) == 1} == {"wrong", "token-of-ann"}
+
+
+async def test_health_is_for_everybody_and_by_any_name(cluster: PageCluster, page_kubeconfig: Path) -> None:
+    """The kubelet asks by the pod's address, without a token. All else has to be asked for by a name of the page."""
+    async with a_cluster_page(page_kubeconfig, hosts=frozenset({"jobs.example.com"})) as browser:
+        assert (await browser.get("/healthz"))[0] == 200
+        async with asyncio.timeout(60):
+            while (await browser.get("/readyz"))[0] != 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert await code(browser, "/") == 421
+        for host, expected in {
+            "Jobs.example.com": 200,
+            "jobs.example.com:8080": 200,
+            "evil@jobs.example.com": 421,
+        }.items():
+            assert await code(browser, "/", Host=host) == expected, host
+
+
+async def test_the_list_has_the_namespaces_whose_jobs_the_viewer_may_list(
+    cluster: PageCluster, page_kubeconfig: Path
+) -> None:
+    """By group as by name; who may list the jobs of all namespaces is asked about once."""
+    async with a_cluster_page(page_kubeconfig) as browser:
+        await synced(browser)
+        assert jobs_in(await rows_of(browser, Authorization=ANN)) == {"team/mnist"}
+        assert jobs_in(await rows_of(browser, Authorization=ROOT)) == {"team/mnist", "nlp/bert"}
+        assert jobs_in(await rows_of(browser, Authorization=BEN)) == set()
+    assert {each for each in cluster.reviews if each[0] == "root"} == {
+        ("root", "list", "tfjobs", ""),
+        ("root", "list", "pods", ""),
+    }
+
+
+async def synced(browser: Browser) -> None:
+    """Wait until the page has read all jobs."""
+    async with browser.stream(Authorization=ROOT) as events:
+        known: dict[str, Any] = {}
+        async for _, kind, data in events:
+            if kind == "rows":
+                take(known, data)
+            if {"team/mnist", "nlp/bert"} <= known.keys() and known[""]["synced"]:
+                return
+
+
+async def test_what_is_said_of_pods_is_for_who_may_list_pods(cluster: PageCluster, page_kubeconfig: Path) -> None:
+    """Others see the job with its replicas, as the job itself tells of them; events are a right of their own."""
+    cluster.grant("ben", "team", verbs="list", resources="tfjobs")
+    async with a_cluster_page(page_kubeconfig) as browser:
+        await synced(browser)
+        assert (await rows_of(browser, Authorization=ANN))["team/mnist"]["replicas"][0]["ready"] == 1
+        assert (await rows_of(browser, Authorization=BEN))["team/mnist"]["replicas"][0]["ready"] == 0
+        async with browser.stream("?job=team/mnist", Authorization=BEN) as events:
+            seen = await anext(views(events))
+        assert [each["state"] for each in seen["replicas"]] == ["No pod", "No pod"]
+        assert seen["events"] == []
+        async with browser.stream("?job=team/mnist", Authorization=ANN) as events:
+            seen = await anext(views(events))
+        assert seen["replicas"][0]["state"] == "Running"
+        assert [each["object"] for each in seen["events"]] == ["mnist-worker-0"]
+
+
+async def test_nothing_of_another_namespace_can_be_asked_for(cluster: PageCluster, page_kubeconfig: Path) -> None:
+    """A job that is there and one that is not look the same to who may not see either."""
+    cluster.write_log("bert-worker-0", b"secret\n")
+    async with a_cluster_page(page_kubeconfig) as browser:
+        await synced(browser)
+        for name in ("bert", "none"):
+            async with browser.stream(f"?job=nlp/{name}", Authorization=ANN) as events:
+                assert await anext(views(events)) is None
+            for path in (f"manifest/nlp/{name}", f"explain/nlp/{name}", f"log/nlp/{name}-worker-0"):
+                status, _, body = await browser.get(f"/-/{path}", Authorization=ANN)
+                assert status == 403
+                assert 'User "ann" cannot get resource' in json.loads(body)["message"]
+        async with browser.http.get(f"{browser.home}/-/curves?run=nlp/bert", headers={"Authorization": ANN}) as curves:
+            assert await curves.content.readline() == b"event: curves\n"
+            assert b"you may not read logs there" in await curves.content.readline()
+        assert await code(browser, "/-/manifest/team/mnist") == 200
+        assert (await browser.get("/-/log/nlp/bert-worker-0", Authorization=ROOT))[2] == b"secret\n"
+
+
+async def test_a_log_needs_the_right_to_logs(cluster: PageCluster, page_kubeconfig: Path) -> None:
+    """That of pods is not enough, as for kubectl logs."""
+    cluster.grant("ben", "team")
+    cluster.write_log("mnist-worker-0", b"step 1\n")
+    async with a_cluster_page(page_kubeconfig) as browser:
+        await synced(browser)
+        status, _, body = await browser.get("/-/log/team/mnist-worker-0", Authorization=BEN)
+        assert status == 403
+        assert 'cannot get resource "pods/log"' in json.loads(body)["message"]
+        assert (await browser.get("/-/log/team/mnist-worker-0", Authorization=ANN))[2] == b"step 1\n"
+
+
+async def test_a_diagnosis_is_made_of_what_its_viewer_may_read(cluster: PageCluster, page_kubeconfig: Path) -> None:
+    """Ben may not read logs, so he is not told what stands in them; nobody is told of what the page itself does not read."""
+    cluster.put("tfjobs", a_job("mnist", "Failed"))
+    cluster.put("pods", a_pod("mnist", status=ended(1)))
+    cluster.write_log("mnist-worker-0", b"ModuleNotFoundError: No module named 'numpyy'\n")
+    cluster.grant("ben", "team")
+    async with a_cluster_page(page_kubeconfig) as browser:
+        await synced(browser)
+        told = {}
+        for token in (ANN, BEN):
+            status, _, body = await browser.get("/-/explain/team/mnist", Authorization=token)
+            assert status == 200
+            told[token] = json.loads(body)
+        assert told[ANN]["causes"][0]["id"] == "python-module-missing"
+        assert "numpyy" not in json.dumps(told[BEN])
+        assert "logs" in told[BEN]["unseen"]
+        assert "nodes" in told[ANN]["unseen"]
+
+
+async def test_requests_for_the_same_answer_cost_one_review(cluster: PageCluster, page_kubeconfig: Path) -> None:
+    """However many come, at once or one after the other."""
+    async with a_cluster_page(page_kubeconfig) as browser:
+        await synced(browser)
+        cluster.reviews.clear()
+        await asyncio.gather(*(code(browser, "/-/manifest/team/mnist") for _ in range(20)))
+        for _ in range(5):
+            assert await code(browser, "/-/manifest/team/mnist") == 200
+        assert sorted(cluster.reviews) == [("ann", "get", "tfjobs", "team"), ("token-of-ann",)]
+
+
+async def test_a_review_that_fails_is_neither_yes_nor_no(cluster: PageCluster, page_kubeconfig: Path) -> None:
+    """503, with a time after which to ask again; what was confirmed before goes on."""
+    async with a_cluster_page(page_kubeconfig) as browser:
+        await synced(browser)
+        cluster.reviews_fail = True
+        for path in ("/", "/-/stream", "/-/manifest/team/mnist"):
+            status, headers, body = await browser.get(path, Authorization=ANN)
+            assert (status, headers["Retry-After"]) == (503, "5")
+            assert "etcd is not there" in json.loads(body)["message"]
+        assert (await browser.get("/", Authorization=ROOT))[0] == 200
+        cluster.reviews_fail = False
+        assert await code(browser, "/") == 200
+
+
+async def test_a_right_that_is_withdrawn_is_withdrawn_on_open_streams_too(
+    cluster: PageCluster, page_kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the time for which answers are kept, without any event in the cluster; here that is shorter. So are tokens."""
+    for place in ("reviews", "viewers", "streams"):
+        monkeypatch.setattr(f"tfjob_operator.cli.page.{place}.KEPT_S", 0.3)
+    async with a_cluster_page(page_kubeconfig) as browser:
+        await synced(browser)
+        known: dict[str, Any] = {}
+        async with browser.stream("?job=team/mnist", Authorization=ANN) as events:
+            async for _, kind, data in events:
+                if kind == "rows":
+                    take(known, data)
+                if "team/mnist" in known:
+                    cluster.rights = {each for each in cluster.rights if each[0] != "team-members"}
+                elif kind == "job" and data is None:
+                    break
+        assert jobs_in(known) == set()
+        cluster.grant("team-members", "team")
+        async with browser.stream(Authorization=ANN) as events:
+            async for _, kind, data in events:
+                if kind == "rows" and data["rows"]:
+                    cluster.tokens.clear()
+        assert await code(browser, "/") == 401
+
+
+async def test_a_browser_that_comes_back_with_fewer_rights_is_sent_everything_anew(
+    cluster: PageCluster, page_kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may show what it may not see any more, so what has changed is not enough."""
+    cluster.grant("team-members", "nlp")
+    async with a_cluster_page(page_kubeconfig) as browser:
+        await synced(browser)
+        async with browser.stream(Authorization=ANN) as events:
+            seen = await anext(first_ids(events))
+        cluster.rights.discard(("team-members", "list", "tfjobs", "nlp"))
+        monkeypatch.setattr("tfjob_operator.cli.page.reviews.KEPT_S", 0.0)
+        async with browser.stream(Authorization=ANN, Last_Event_ID=seen) as events:
+            async for _, kind, data in events:
+                if kind == "rows":
+                    assert data["full"]
+                    assert [row["key"] for row in data["rows"]] == ["team/mnist"]
+                    break
+
+
+async def first_ids(events: AsyncIterator[tuple[str, str, Any]]) -> AsyncIterator[str]:
+    """The ID of the first message with rows."""
+    async for name, kind, _ in events:
+        if kind == "rows":
+            yield name
+            return
+
+
+async def test_a_namespace_that_gets_its_first_job_appears(
+    cluster: PageCluster, page_kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To who may list its jobs, and to nobody else: others are not even told that something has happened."""
+    monkeypatch.setattr("tfjob_operator.cli.page.streams.BEAT_S", 2.0)
+    cluster.grant("team-members", "new")
+    async with a_cluster_page(page_kubeconfig) as browser:
+        await synced(browser)
+        async with browser.stream(Authorization=ANN) as events, browser.stream(Authorization=BEN) as others:
+            known: dict[str, Any] = {}
+            async for _, kind, data in events:
+                if kind == "rows":
+                    take(known, data)
+                    if jobs_in(known) == {"team/mnist"}:
+                        cluster.put("tfjobs", a_job("first", "Created", namespace="new"))
+                if "new/first" in known:
+                    break
+            told = []
+            async for _, kind, data in others:
+                if kind == "beat":
+                    break
+                told.append((kind, data["rows"] if kind == "rows" else None))
+            assert ("rows", []) in told
+            assert {kind for kind, rows in told if kind != "viewer" and rows != []} == set()
+
+
+async def test_somebody_logs_in_with_a_token_that_only_the_browser_keeps(
+    cluster: PageCluster, page_kubeconfig: Path
+) -> None:
+    """In a cookie that no script sees, no other page is sent with, and that goes when the browser is closed."""
+    async with a_cluster_page(page_kubeconfig) as browser:
+        await synced(browser)
+        status, headers, _ = await log_in(browser, " token-of-ann\n")
+        assert status == 204
+        cookie, *attributes = headers["Set-Cookie"].split("; ")
+        assert {*attributes} == {"HttpOnly", "Secure", "SameSite=Strict", "Path=/"}
+        assert cookie == "tfjob-page=token-of-ann"
+        assert (await browser.get("/", Cookie=cookie))[0] == 200
+        assert jobs_in(await rows_of(browser, Cookie=cookie)) == {"team/mnist"}
+        assert (await log_in(browser, "wrong"))[0] == 401
+        assert (await log_in(browser, "x" * 5000))[0] == 403
+        assert (await log_in(browser, ""))[0] == 401
+        assert (await browser.send("/-/login", b"nonsense"))[0] == 400
+        status, headers, _ = await browser.send("/-/logout", b"")
+        assert status == 204
+        assert 'tfjob-page=""' in headers["Set-Cookie"]
+        assert "Max-Age=0" in headers["Set-Cookie"]
+
+
+async def log_in(browser: Browser, token: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    """Send the form."""
+    return await browser.send("/-/login", json.dumps({"token": token}).encode(), **headers)
+
+
+async def test_another_page_can_neither_log_somebody_in_nor_ask_for_them(
+    cluster: PageCluster, page_kubeconfig: Path
+) -> None:
+    """A browser says which page a request comes from; forms of other pages can not send JSON."""
+    async with a_cluster_page(page_kubeconfig) as browser:
+        for headers in (
+            {"Sec_Fetch_Site": "cross-site"},
+            {"Sec_Fetch_Site": "same-site"},
+            {"Origin": "https://evil.example"},
+        ):
+            assert (await log_in(browser, "token-of-ann", **headers))[0] == 403
+        navigates = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
+        assert (await log_in(browser, "token-of-ann", **navigates))[0] == 403
+        form = await browser.send("/-/login", b"token=token-of-ann", Content_Type="application/x-www-form-urlencoded")
+        assert form[0] == 403
+        assert await code(browser, "/-/manifest/team/mnist", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="cors") == 403
+        assert await code(browser, "/", **navigates) == 200
+        assert (await log_in(browser, "token-of-ann", Origin=browser.home, Sec_Fetch_Site="same-origin"))[0] == 204
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+async def test_the_page_changes_nothing(cluster: PageCluster, page_kubeconfig: Path, method: str) -> None:
+    """But who is logged in."""
+    async with a_cluster_page(page_kubeconfig) as browser:
+        for path in ("/", "/-/manifest/team/mnist", "/healthz"):
+            status, headers, _ = await browser.get(path, method=method, Authorization=ROOT)
+            assert (status, headers["Allow"]) == (405, "GET, HEAD")
+
+
+async def test_every_response_of_the_addon_forbids_other_hosts_scripts_and_frames(
+    cluster: PageCluster, page_kubeconfig: Path
+) -> None:
+    """Those of the login and of health as well."""
+    async with a_cluster_page(page_kubeconfig) as browser:
+        answers = [await browser.get(path) for path in ("/", "/healthz", "/-/stream", "/-/static/login.js")]
+        answers += [await log_in(browser, "token-of-ann"), await log_in(browser, "wrong")]
+        answers += [await browser.get("/", Authorization=ANN)]
+        for status, headers, _ in answers:
+            assert {name: headers.get(name) for name in HEADERS} == HEADERS, status
+
+
+async def test_a_page_of_one_namespace_asks_about_that_one_alone(cluster: PageCluster, page_kubeconfig: Path) -> None:
+    """Whoever may list its jobs sees them, and nothing is asked about the cluster as a whole."""
+    async with a_cluster_page(page_kubeconfig, namespace="team") as browser:
+        async with browser.stream(Authorization=ANN) as events:
+            async for _, kind, data in events:
+                if kind == "rows" and data["rows"]:
+                    assert [row["key"] for row in data["rows"]] == ["team/mnist"]
+                    break
+        await until(lambda: len(cluster.reviews) >= 3)
+    assert {each for each in cluster.reviews if len(each) > 1} == {
+        ("ann", "list", "tfjobs", "team"),
+        ("ann", "list", "pods", "team"),
+    }

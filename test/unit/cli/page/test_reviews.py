@@ -1,0 +1,142 @@
+"""What is asked of the API server about a viewer, and what its answers mean."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from support.cases import for_each
+from tfjob_operator.api.client.decoding import decode_response
+from tfjob_operator.api.core import PODS
+from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.cli.page.limited import resource_of
+from tfjob_operator.cli.page.reviews import Question, Reviews, UnansweredError, User
+
+
+class Server:
+    """Answers reviews with `status`, and keeps what was asked."""
+
+    def __init__(self, **status: Any) -> None:
+        self.status = status
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    async def create(self, resource: Any, namespace: str, body: dict[str, Any], into: Any) -> Any:
+        """Answer one."""
+        assert namespace == ""
+        self.asked.append((f"{resource.api_version} {body['kind']}", body["spec"]))
+        return decode_response(msgspec.json.encode({**body, "status": self.status}), into, request="POST")
+
+    def reviews(self, *audiences: str) -> Reviews:
+        """Reviews by this server."""
+        return Reviews(cast("Any", self), audiences)
+
+
+ANN = {"username": "ann", "uid": "7", "groups": ["a", "b"], "extra": {"scopes": ["x", "y"]}}
+
+
+async def test_a_token_is_somebodys_with_groups_and_extra() -> None:
+    """All of it goes into the questions about rights: authorizers may look at any of it."""
+    server = Server(authenticated=True, user=ANN)
+    user = (await server.reviews().user("abc")).value
+    assert user == User("ann", "7", ("a", "b"), (("scopes", ("x", "y")),))
+    assert server.asked == [("authentication.k8s.io/v1 TokenReview", {"token": "abc"})]
+    server = Server(allowed=True)
+    assert (await server.reviews().may(user, Question("get", PODS, "team", "p", "log"))).value
+    attributes = {
+        "verb": "get",
+        "version": "v1",
+        "resource": "pods",
+        "subresource": "log",
+        "namespace": "team",
+        "name": "p",
+    }
+    spec = {"user": "ann", "uid": "7", "groups": ("a", "b"), "extra": {"scopes": ("x", "y")}}
+    kind = "authorization.k8s.io/v1 SubjectAccessReview"
+    assert server.asked == [(kind, {**spec, "resourceAttributes": attributes})]
+
+
+@for_each(
+    "status",
+    [
+        {"error": "token expired"},
+        {"authenticated": False, "user": ANN},
+        {"authenticated": True},
+        {"authenticated": True, "user": {"username": ""}},
+    ],
+)
+async def test_a_token_that_is_not_good_is_nobodys(status: dict[str, Any]) -> None:
+    """Expired, unknown, or without a name: an API server would call whoever shows it anonymous."""
+    assert (await Server(**status).reviews().user("abc")).value is None
+
+
+async def test_a_token_is_good_only_for_the_audience_that_is_asked_for() -> None:
+    """An authenticator that knows nothing of audiences returns none: such a token is one for the API server."""
+    good = Server(authenticated=True, user=ANN, audiences=["page"])
+    assert (await good.reviews("page", "other").user("abc")).value is not None
+    assert good.asked[0][1] == {"token": "abc", "audiences": ["page", "other"]}
+    for audiences in ([], ["api"]):
+        assert (
+            await Server(authenticated=True, user=ANN, audiences=audiences).reviews("page").user("abc")
+        ).value is None
+
+
+@for_each("token", ["", "a b", "a,b", "ü", "a\nb", "x" * 20_000])
+async def test_what_is_no_token_is_not_sent_to_the_server(token: str) -> None:
+    """RFC 6750."""
+    server = Server(authenticated=True, user=ANN)
+    assert (await server.reviews().user(token)).value is None
+    assert server.asked == []
+
+
+async def test_a_right_that_is_denied_is_none() -> None:
+    """Also where an authorizer says both."""
+    for status in (
+        {"allowed": False},
+        {"allowed": False, "evaluationError": "no role"},
+        {"allowed": True, "denied": True},
+    ):
+        assert not (await Server(**status).reviews().may(User("ann"), Question("list", TFJOBS))).value
+
+
+async def test_an_answer_without_a_decision_is_none() -> None:
+    """It is neither yes nor no, and nothing is kept of it."""
+    server = Server()
+    reviews = server.reviews()
+    with pytest.raises(UnansweredError):
+        await reviews.may(User("ann"), Question("list", TFJOBS))
+    server.status = {"allowed": True}
+    assert (await reviews.may(User("ann"), Question("list", TFJOBS))).value
+
+
+def test_a_refusal_reads_like_the_api_servers() -> None:
+    """Users know these words, and administrators search for them."""
+    assert Question("list", TFJOBS).refusal("ann") == (
+        'tfjobs.kubeflow.org is forbidden: User "ann" cannot list resource "tfjobs" in API group "kubeflow.org" '
+        "at the cluster scope"
+    )
+    assert Question("get", PODS, "team", "p", "log").refusal("ann") == (
+        'pods "p" is forbidden: User "ann" cannot get resource "pods/log" in API group "" in the namespace "team"'
+    )
+
+
+PATHS = {
+    "/api/v1/namespaces/team/pods": "pods",
+    "/api/v1/namespaces/team/pods/p": "pods",
+    "/api/v1/namespaces/team/pods/p/log": "pods/log",
+    "/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist": "tfjobs.kubeflow.org",
+    "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods": "pods.metrics.k8s.io",
+    "/api/v1/namespaces/other/pods": "",
+    "/api/v1/namespaces/team": "",
+    "/api/v1/pods": "",
+    "/apis/kueue.x-k8s.io": "",
+    "/api/v1/namespaces/team/pods/p/log/x": "",
+    "/api/v1/namespaces/team/../other/pods": "",
+}
+
+
+@for_each("path", PATHS)
+def test_what_a_request_for_somebody_else_is_about_is_read_from_its_path(path: str) -> None:
+    """Of the namespace alone, with its API group: the right to pods is not one to their metrics."""
+    assert resource_of(path, "team") == PATHS[path]
