@@ -22,7 +22,7 @@ _FILE: Final = click.Path(path_type=Path)
 _MANY: Final[dict[str, Any]] = {"multiple": True, "metavar": "NAME"}
 HELP: Final = (
     "Serve the page of TFJobs in a cluster. Every request passes TokenReview and SubjectAccessReview, so each viewer sees "
-    "what they could see with kubectl; nothing can be changed. /healthz and /readyz are for everybody."
+    "what they could see with kubectl; nothing can be changed. /healthz, /readyz and /metrics are for everybody."
 )
 
 

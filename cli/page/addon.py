@@ -15,6 +15,7 @@ import structlog
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.page.cluster_entrance import ClusterEntrance
 from tfjob_operator.cli.page.files import read_files
+from tfjob_operator.cli.page.metrics import exposition
 from tfjob_operator.cli.page.reviews import Reviews
 from tfjob_operator.cli.page.run import listening, reading
 from tfjob_operator.cli.page.server import Page
@@ -79,15 +80,16 @@ async def serving(plan: Plan) -> AsyncIterator[None]:
     files = read_files()
     async with reading(plan.read, everywhere=not plan.namespace, shared=True) as parts:
         reviews = Reviews(parts.client, plan.audiences)
-        cluster = parts.cluster
+        cluster, streams = parts.cluster, Streams(parts.board)
         entrance = ClusterEntrance(
             reviews,
             lambda: cluster.has_synced,
+            lambda: exposition(reviews.counts, len(streams), len(cluster.jobs.indexer)),
             scope=plan.namespace,
             hosts=plan.hosts,
             proxies=plan.proxies,
         )
-        page = Page(entrance, cluster, parts.details, Streams(parts.board), files)
+        page = Page(entrance, cluster, parts.details, streams, files)
         renewing = asyncio.create_task(_renew(tls, plan.certificate), name="certificate")
         try:
             async with listening(page, plan.on, tls):

@@ -18,6 +18,7 @@ from aiohttp import web
 
 from tfjob_operator.cli.page.answers import Answer
 from tfjob_operator.cli.page.entrance import OURS
+from tfjob_operator.cli.page.metrics import TYPE as METRICS
 from tfjob_operator.cli.page.reviews import User
 from tfjob_operator.cli.page.security import FOREIGN, ONLY_READS, READS, UNKNOWN_NAME, is_of_another_page
 from tfjob_operator.cli.page.viewers import DeniedError, Guest, NotLetInError
@@ -33,6 +34,8 @@ MOST_COOKIE: Final = 3_800
 """The longest token that is kept in a cookie, in bytes: browsers drop cookies of more than 4096."""
 LOGIN: Final = f"{OURS}login"
 LOGOUT: Final = f"{OURS}logout"
+OPEN: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+"""For everybody: they say nothing of any job."""
 AUTHENTICATED: Final = "system:authenticated"
 """The group that the API server itself gives to everybody it knows."""
 
@@ -55,7 +58,7 @@ class _Login(msgspec.Struct):
 
 
 class ClusterEntrance:
-    """Lets in the users of a cluster. `is_ready` says whether the page has read what it shows."""
+    """Lets in the users of a cluster. `is_ready`: whether the page has read what it shows; `metrics`: what it has counted."""
 
     title_page = "login.html"
     words = "Log in first: the page does not know who sends this request, or its token is not good any more."
@@ -65,6 +68,7 @@ class ClusterEntrance:
         self,
         reviews: Reviews,
         is_ready: Callable[[], bool],
+        metrics: Callable[[], str],
         *,
         scope: str = "",
         hosts: frozenset[str] = frozenset(),
@@ -73,12 +77,15 @@ class ClusterEntrance:
         """`scope`: the only namespace of the page; `hosts`: by which names it may be called, any if there are none."""
         self._reviews = reviews
         self._is_ready = is_ready
+        self._metrics = metrics
         self._scope = scope
         self._hosts = hosts
         self._proxies = proxies
 
     async def own(self, request: web.Request) -> web.StreamResponse | None:
-        """Log in and out; health."""
+        """Log in and out; health and metrics."""
+        if request.path == "/metrics":
+            return web.Response(text=self._metrics(), headers={"Content-Type": METRICS})
         if request.path in {"/healthz", "/readyz"}:
             good = request.path == "/healthz" or self._is_ready()
             return web.Response(text="ok" if good else "the caches are being filled", status=200 if good else 503)
@@ -91,11 +98,11 @@ class ClusterEntrance:
         return None
 
     def refusal(self, request: web.Request) -> tuple[int, str] | None:
-        """See `Entrance.refusal`. The kubelet's probes come by the pod's address, so health has no name."""
+        """See `Entrance.refusal`. The kubelet and Prometheus come by the pod's address, so what they ask for has no name."""
         logs_in = request.method == "POST" and request.path in {LOGIN, LOGOUT}
         if request.method not in READS and not logs_in:
             return ONLY_READS
-        if request.path in {"/healthz", "/readyz"}:
+        if request.path in OPEN:
             return None
         if self._hosts and _host(request.headers.get("Host", "")) not in self._hosts:
             return UNKNOWN_NAME

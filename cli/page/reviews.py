@@ -15,12 +15,13 @@ from tfjob_operator.api.meta import Resource, Struct
 from tfjob_operator.cli.page.answers import Answers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tfjob_operator.api.client.rest import RestClient
     from tfjob_operator.cli.page.answers import Answer
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 KEPT_S: Final = 60.0
 """How long a yes is used: so long a right or a token may work on after it was withdrawn."""
@@ -111,6 +112,9 @@ class Reviews:
         self._users = Answers[User | None]()
         self._rights = Answers[bool]()
         self._some = asyncio.Semaphore(AT_A_TIME)
+        kinds = TOKEN_REVIEWS.kind, ACCESS_REVIEWS.kind
+        self.counts = {(kind, answer): 0 for kind in kinds for answer in ("yes", "no", "failed")}
+        """How many reviews were asked for, by kind and answer."""
 
     async def user(self, token: str) -> Answer[User | None]:
         """Return whose token it is, None for one that is not good (any more). Raises UnansweredError."""
@@ -138,12 +142,14 @@ class Reviews:
         spec: dict[str, Any] = {"token": token}
         if self._audiences:
             spec["audiences"] = self._audiences
-        status = (await self._ask(TOKEN_REVIEWS, spec, _TokenReview)).status
-        if not status.authenticated or status.user is None or not status.user.username:
+        return await self._ask(TOKEN_REVIEWS, spec, _TokenReview, lambda review: self._user_in(review.status))
+
+    def _user_in(self, status: _TokenStatus) -> User | None:
+        info = status.user
+        if not status.authenticated or info is None or not info.username:
             return None
         if self._audiences and not {*self._audiences} & {*(status.audiences or ())}:
             return None  # the authenticator knows nothing of audiences: the token is one for the API server
-        info = status.user
         return User(info.username, info.uid, info.groups or (), tuple(sorted((info.extra or {}).items())))
 
     async def _review_right(self, user: User, question: Question) -> bool:
@@ -163,10 +169,21 @@ class Reviews:
             "extra": dict(user.extra),
             "resourceAttributes": {key: value for key, value in attributes.items() if value},
         }
-        status = (await self._ask(ACCESS_REVIEWS, spec, _AccessReview)).status
-        return status.allowed and not status.denied
+        return await self._ask(
+            ACCESS_REVIEWS, spec, _AccessReview, lambda review: review.status.allowed and not review.status.denied
+        )
 
-    async def _ask(self, resource: Resource, spec: dict[str, Any], into: type[T]) -> T:
+    async def _ask(self, resource: Resource, spec: dict[str, Any], into: type[T], read: Callable[[T], V]) -> V:
+        """Send a review, return what `read` finds in its answer, and count it."""
+        answer = "failed"
+        try:
+            found = read(await self._sent(resource, spec, into))
+            answer = "yes" if found else "no"
+            return found
+        finally:
+            self.counts[resource.kind, answer] += 1
+
+    async def _sent(self, resource: Resource, spec: dict[str, Any], into: type[T]) -> T:
         body = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
         try:
             async with self._some, asyncio.timeout(REVIEW_S):

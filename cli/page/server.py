@@ -16,7 +16,7 @@ from tfjob_operator.api.meta import object_key
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.errors import ApiError as Refusal
 from tfjob_operator.cli.errors import CliError
-from tfjob_operator.cli.page.curves import no_curves
+from tfjob_operator.cli.page.curves import MOST_RUNS, no_curves
 from tfjob_operator.cli.page.entrance import OURS
 from tfjob_operator.cli.page.reviews import REFUSED_S, Question, UnansweredError
 from tfjob_operator.cli.page.security import HEADERS, ONLY_READS
@@ -177,7 +177,7 @@ class Page:
 
     async def _curves(self, request: web.Request) -> web.StreamResponse:
         """Send the curves of some jobs, each whenever it changes, and why there are none of others."""
-        viewer, runs = _VIEWER.get(), request.query.getall("run", [])
+        viewer, runs = _VIEWER.get(), [*dict.fromkeys(request.query.getall("run", []))][:MOST_RUNS]
         reads = {run: Question("get", PODS, run.partition("/")[0], subresource="log") for run in runs}
         allowed = [run for run in reads if await viewer.may(reads[run])]
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": EVENT_STREAM})

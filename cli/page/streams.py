@@ -27,6 +27,8 @@ MOST_STREAMS: Final = 500
 """How many streams may be open. Each may hold one message that its browser has not read yet."""
 MOST_MADE: Final = 8
 """Messages that are kept for other browsers that have seen as much, and may see as much."""
+PART: Final = 32_768
+"""How many bytes are written at once."""
 EVENT_STREAM: Final = "text/event-stream"
 
 
@@ -63,6 +65,10 @@ class Streams:
             self._open.discard(task)
         return response
 
+    def __len__(self) -> int:
+        """Return how many are open."""
+        return len(self._open)
+
     def close(self) -> None:
         """End all streams."""
         for each in self._open:
@@ -94,10 +100,12 @@ class Streams:
                     if now != shown:
                         shown = now
                         parts.append(b"event: job\ndata: %b\n\n" % self._view(job, now))
-                body = b"".join(parts)
+                parts = [part for part in parts if part]
+                if silent and not parts:  # else others than this viewer were told something
+                    parts.append(b"event: beat\ndata:\n\n")
+                for part in parts:  # one by one: joined, each browser's would be a copy of a long list
+                    await _send(response, part)
                 parts = []
-                if body or silent:  # others than this viewer may have been told something
-                    await response.write(body or b"event: beat\ndata:\n\n")
                 silent = True
                 with suppress(TimeoutError):
                     async with asyncio.timeout(min(BEAT_S, sight.until - clock.time())):
@@ -130,6 +138,12 @@ class Streams:
             while len(self._made) > MOST_MADE:
                 del self._made[next(iter(self._made))]
         return made
+
+
+async def _send(response: web.StreamResponse, body: bytes) -> None:
+    """Write as fast as the browser reads: what it has not read yet is copied, and hundreds may read a long list at once."""
+    for begin in range(0, len(body), PART):
+        await response.write(body[begin : begin + PART])
 
 
 def mark_of(sight: Sight) -> str:

@@ -1,5 +1,7 @@
 """Subject `viewers`: a thousand jobs of ten pods each, and two hundred browsers that look at them.
 
+The page runs in both ways: as a user starts it, and as in a cluster, where each browser is somebody else's.
+
 The API server is a stand-in (`hack.page_cluster`), and the browsers are streams: what is measured is the page's own server,
 from an event that the API server sends to the message about it in each browser. What a browser then needs to draw a row is
 measured by the tests of the page (`test/browser`).
@@ -13,7 +15,8 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+import urllib.request
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
@@ -33,39 +36,59 @@ JOBS: Final = 1_000
 PODS: Final = 10
 VIEWERS: Final = 200
 CHANGES: Final = 20
+MOST_REVIEWS: Final = 10
+"""Reviews of one viewer of a namespace: of the token, of jobs and pods, of all and of that namespace; again after a minute."""
 LIMIT_S: Final = 120.0
 _NAMES: Final = "training.kubeflow.org/"
 
 
 def measure(bench: Bench) -> list[Result]:
     """Measure how long a change takes to reach all browsers, the memory of the page's server, and its requests meanwhile."""
+    results: list[Result] = []
+    for name, serve in (("page", _dashboard), ("page_in_cluster", _addon)):
+        cluster = _cluster()
+        bench.say(f"{JOBS} jobs of {PODS} pods are there")
+        with cluster.running(), serve(cluster, bench.scratch) as (process, address):
+            took, asked, reviewed = asyncio.run(_look(bench, cluster, address))
+            peak_mb = _peak_mb(process.pid)
+        results += [
+            Result(f"{name}_event_to_all_200_viewers", median(took), "s", at_most(1.0)),
+            Result(f"{name}_event_to_all_200_viewers_worst", max(took), "s"),
+            Result(f"{name}_memory_peak", peak_mb, "MB", at_most(150.0)),
+            Result(f"{name}_calls_while_200_look", asked, "calls", at_most(0)),
+            Result(f"{name}_reviews_of_200_viewers", reviewed, "reviews", at_most(MOST_REVIEWS * VIEWERS)),
+        ]
+    return results
+
+
+def _cluster() -> PageCluster:
+    """Return a server with the jobs, and with viewers who may see them in their namespace alone."""
     cluster = PageCluster()
     for number in range(JOBS):
         _fill(cluster, f"job-{number}")
-    bench.say(f"{JOBS} jobs of {PODS} pods are there")
-    with cluster.running(), _dashboard(cluster, bench.scratch) as (process, address):
-        took, asked = asyncio.run(_look(bench, cluster, address))
-        peak_mb = _peak_mb(process.pid)
-    return [
-        Result("page_event_to_all_200_viewers", median(took), "s", at_most(1.0)),
-        Result("page_event_to_all_200_viewers_worst", max(took), "s"),
-        Result("page_memory_peak", peak_mb, "MB", at_most(150.0)),
-        Result("page_calls_while_200_look", asked, "calls", at_most(0)),
-    ]
+    for number in range(VIEWERS):
+        cluster.tokens[f"token-{number}"] = f"viewer-{number}", ()
+        cluster.grant(f"viewer-{number}", "team")
+    return cluster
 
 
-async def _look(bench: Bench, cluster: PageCluster, address: str) -> tuple[list[float], int]:
+async def _look(bench: Bench, cluster: PageCluster, address: str) -> tuple[list[float], int, int]:
+    """Return the seconds that changes took, and how many calls and reviews the server was asked for."""
     home = address.partition("/?")[0]
+    cluster.reviews.clear()
     connector = aiohttp.TCPConnector(limit=0)
     timeout = aiohttp.ClientTimeout(None)
     jar = aiohttp.CookieJar(unsafe=True)
     async with aiohttp.ClientSession(cookie_jar=jar, connector=connector, timeout=timeout) as http:
-        async with http.get(address) as entered:
+        async with http.get(address, headers={"Authorization": "Bearer token-0"}) as entered:
             if entered.status != 200:
                 raise MeasureError(f"the page let nobody in: {entered.status}")
         viewers = [_Viewer() for _ in range(VIEWERS)]
         async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as tasks:
-            looking = [tasks.create_task(each.look(http, f"{home}/-/stream")) for each in viewers]
+            looking = [
+                tasks.create_task(each.look(http, f"{home}/-/stream", f"Bearer token-{number}"))
+                for number, each in enumerate(viewers)
+            ]
             await asyncio.gather(*(each.until(lambda rows: len(rows) == JOBS) for each in viewers))
             bench.say(f"{VIEWERS} browsers show {JOBS} jobs")
             asked = cluster.asked
@@ -73,7 +96,7 @@ async def _look(bench: Bench, cluster: PageCluster, address: str) -> tuple[list[
             asked = cluster.asked - asked
             for each in looking:
                 each.cancel()
-    return took, asked
+    return took, asked, len(cluster.reviews)
 
 
 async def _change(cluster: PageCluster, viewers: list[_Viewer], number: int) -> float:
@@ -91,10 +114,10 @@ class _Viewer:
         self._states: dict[str, str] = {}
         self._news = asyncio.Event()
 
-    async def look(self, http: aiohttp.ClientSession, address: str) -> None:
-        """Read until it is cancelled."""
+    async def look(self, http: aiohttp.ClientSession, address: str, authorization: str) -> None:
+        """Read until it is cancelled. Only a page in a cluster asks who it is."""
         kind = ""
-        async with http.get(address, read_bufsize=2**22) as response:
+        async with http.get(address, headers={"Authorization": authorization}, read_bufsize=2**22) as response:
             async for line in response.content:
                 if line.startswith(b"event: "):
                     kind = line[7:].strip().decode()
@@ -112,6 +135,34 @@ class _Viewer:
 @contextmanager
 def _dashboard(cluster: PageCluster, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run `kubectl tfjob dashboard`; yield its process and the address that it prints."""
+    command = [sys.executable, "-m", "tfjob_operator.cli", "dashboard", "--no-browser", "--port=0"]
+    with _running(command, cluster, folder, "token=") as found:
+        yield found
+
+
+@contextmanager
+def _addon(cluster: PageCluster, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run the page as in a cluster; yield its process and its address."""
+    command = [sys.executable, "-m", "tfjob_operator.cli.page", "--bind-address=127.0.0.1", "--port=0"]
+    with _running(command, cluster, folder, "listening on ") as found:
+        _wait_until_ready(found[1])  # before that a Service sends nobody there
+        yield found
+
+
+def _wait_until_ready(address: str) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        with suppress(OSError), urllib.request.urlopen(f"{address}/readyz"):  # noqa: S310 - it is http
+            return
+        time.sleep(0.1)
+    raise MeasureError("the page is not ready")
+
+
+@contextmanager
+def _running(
+    command: list[str], cluster: PageCluster, folder: Path, sign: str
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run a page; yield its process, and the address at the end of the line with this sign."""
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_text(
         json.dumps(
@@ -123,12 +174,14 @@ def _dashboard(cluster: PageCluster, folder: Path) -> Iterator[tuple[subprocess.
             }
         )
     )
-    command = [sys.executable, "-m", "tfjob_operator.cli", "dashboard", "--no-browser", "--port=0"]
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True
+    ) as process:
         try:
             lines = process.stdout or ()
-            address = next((line.split()[-1] for line in lines if "token=" in line), "")
+            address = next((line.split()[-1] for line in lines if sign in line), "")
             if not address:
                 raise MeasureError("the page did not start")
             yield process, address

@@ -145,6 +145,7 @@ def test_an_installation_has_the_objects_of_its_kustomization(
             (),
         ),
         ("addons/gang-scheduling", ("gangScheduling.enabled=true",), ()),
+        ("addons/page", ("page.enabled=true",), ()),
         ("addons/accelerators-azure", ("cloud=azure",), ()),
         ("addons/accelerators-gke", ("cloud=gke",), ()),
         ("addons/flow-control-v1beta1", ("flowControl.enabled=true",), ("--kube-version=1.22.17",)),
@@ -312,6 +313,25 @@ def test_labels_and_annotations_of_pods_are_added_to_those_that_they_have(render
     }
 
 
+def test_the_page_of_an_operator_of_one_namespace_shows_that_one(rendered: Renderer) -> None:
+    """As the kustomization for that; only its right to ask about viewers is one over the cluster, with a name of its own."""
+    before, after = rendered("namespaced=true"), rendered("namespaced=true", "page.enabled=true")
+    made = plain({key: each for key, each in after.items() if key not in before})
+    expected = json.dumps(sorted(kustomized("addons/page-namespaced").items()))
+    assert json.dumps(sorted(made.items())).replace("tf-job-page-reviews-kubeflow", "tf-job-page-reviews") == expected
+
+
+def test_the_page_runs_where_and_with_what_the_values_say(rendered: Renderer) -> None:
+    """From the operator's image, on the nodes that the operator may run on."""
+    settings = ("page.enabled=true", "page.replicas=2", "page.extraArgs={--host=a.example.com}")
+    more = ("image.repository=r.example.com/op", "nodeSelector.disk=ssd", "page.resources.limits.memory=1Gi")
+    spec = rendered(*settings, *more)["Deployment", "kubeflow", "tf-job-page"]["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    assert (spec["replicas"], spec["template"]["spec"]["nodeSelector"]) == (2, {"disk": "ssd"})
+    assert (container["image"], container["resources"]["limits"]) == ("r.example.com/op:0.1.0", {"memory": "1Gi"})
+    assert container["args"] == ["--port=8080", "--host=a.example.com"]
+
+
 def test_without_election_the_old_pod_is_gone_before_the_new_one_works(rendered: Renderer) -> None:
     """Two pods that work at once would do everything twice; without election there is no role for the Lease."""
     found = rendered("leaderElection.enabled=false", "replicas=1")
@@ -360,6 +380,7 @@ def test_every_value_has_a_test_of_its_effect() -> None:
         *("serviceMonitor.enabled", "serviceMonitor.interval", "serviceMonitor.labels"),
         *("prometheusRule.enabled", "prometheusRule.labels", "grafanaDashboard.enabled"),
         *("cloud", "kubeflowLabels", "podLabels", "podAnnotations"),
+        *("page.enabled", "page.replicas", "page.extraArgs", "page.resources"),
     }
     assert {path for path, _ in leaves(SCHEMA)} == {*FLAGS, *PODS, *elsewhere}
 

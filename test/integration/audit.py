@@ -26,16 +26,16 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuditLog:
-    """The audit log of an API server. Invariant: its policy lets it contain only requests of `ACCOUNT`."""
+    """The audit log of an API server. Invariant: its policy lets it contain only requests of one account."""
 
     policy: Path
     file: Path
 
     @classmethod
-    def in_folder(cls, folder: Path) -> AuditLog:
-        """Write the policy for a log in a folder."""
+    def in_folder(cls, folder: Path, account: str = ACCOUNT) -> AuditLog:
+        """Write the policy for a log in a folder, of the requests of an account."""
         policy = folder / "audit-policy.json"
-        rules = [{"level": "Metadata", "users": [ACCOUNT]}, {"level": "None"}]
+        rules = [{"level": "Metadata", "users": [account]}, {"level": "None"}]
         stages = ["RequestReceived"]
         kind = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy"}
         policy.write_text(json.dumps({**kind, "omitStages": stages, "rules": rules}))

@@ -51,6 +51,8 @@ ELSEWHERE: Final = (
     Elsewhere("docs/install.md", "docker", "it needs Docker and a registry; `make image` builds the same"),
     Elsewhere("docs/install.md", "kubectl -n kubeflow rollout", "the operator's pods need a node: e2e/cluster.py waits so"),
     Elsewhere("docs/install.md", "helm install", "test/chart and e2e/test_chart.py do it, with each Helm"),
+    Elsewhere("docs/install.md", "kubectl -n kubeflow port-forward", f"{NO_PROGRAMS}: test_cluster_page.py runs the page"),
+    Elsewhere("docs/install.md", "kubectl -n kubeflow create token", "since kubectl 1.24; by the API: test_cluster_page.py"),
     Elsewhere("docs/install.md", "kubectl -n kubeflow logs", NO_PROGRAMS),
     Elsewhere("docs/runbooks.md", "kubectl -n kubeflow logs", NO_PROGRAMS),
     Elsewhere("docs/tfjob.md", "kubectl logs", NO_PROGRAMS),

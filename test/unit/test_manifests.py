@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fakes.manifests import is_crd, read_document, read_documents
+from tfjob_operator.cli.page.__main__ import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +52,34 @@ def test_no_rule_of_the_network_policy_lets_in_whoever_comes() -> None:
         assert all("podSelector" in peer for peer in rule["from"])
         elsewhere = [peer for peer in rule["from"] if "namespaceSelector" in peer]
         assert all(peer["podSelector"]["matchLabels"] for peer in elsewhere)
+
+
+def test_the_page_runs_under_the_restricted_pod_security_standard_with_flags_that_it_knows() -> None:
+    """From the operator's image, as an account of its own."""
+    folder = MANIFESTS / "addons" / "page-base"
+    pod = read_document(folder / "deployment.yaml")["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert "volumes" not in pod
+    assert pod["serviceAccountName"] == read_document(folder / "service-account.yaml")["metadata"]["name"]
+    operator = read_document(MANIFESTS / "base" / "deployment.yaml")["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == operator["image"]
+    assert container["command"] == ["python3", "-m", "tfjob_operator.cli.page"]
+    patch = read_document(MANIFESTS / "addons" / "page-namespaced" / "own-namespace.yaml")
+    more = patch["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert more == [*container["args"], "--namespace=$(PAGE_NAMESPACE)"]
+    command.make_context("page", [each.replace("$(PAGE_NAMESPACE)", "team") for each in more])
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"http": 8080}
+    assert container["args"] == ["--port=8080"]
+    probes = {container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert probes == {"/healthz", "/readyz"}
 
 
 def test_every_alert_has_an_entry_among_the_runbooks() -> None:

@@ -220,6 +220,34 @@ async def test_a_review_that_fails_is_neither_yes_nor_no(cluster: PageCluster, p
         assert await code(browser, "/") == 200
 
 
+async def test_what_the_page_counts_is_for_everybody_and_names_nobody(
+    cluster: PageCluster, page_kubeconfig: Path
+) -> None:
+    """Prometheus scrapes it without a token: reviews by their answers, open streams, jobs."""
+    async with a_cluster_page(page_kubeconfig, hosts=frozenset({"127.0.0.1"})) as browser:
+        await synced(browser)
+        assert await code(browser, "/-/manifest/team/mnist", BEN) == 403
+        assert await code(browser, "/", "Bearer wrong") == 401
+        cluster.reviews_fail = True
+        assert await code(browser, "/") == 503
+        async with browser.http.get(f"{browser.home}/metrics", headers={"Host": "10.0.0.7:8080"}) as response:
+            assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+            text = await response.text()
+    found = {line.rpartition(" ")[0]: line.rpartition(" ")[2] for line in text.splitlines() if not line.startswith("#")}
+    asked = 'tfjob_page_reviews_total{kind="%s",answer="%s"}'
+    assert found[asked % ("TokenReview", "yes")] == "2"
+    assert found[asked % ("TokenReview", "no")] == "1"
+    assert found[asked % ("TokenReview", "failed")] == "1"
+    assert found[asked % ("SubjectAccessReview", "yes")] == "2"
+    assert found[asked % ("SubjectAccessReview", "no")] == "1"
+    assert found["tfjob_page_jobs"] == "2"
+    assert {line.split("{")[0] for line in found} == {
+        "tfjob_page_reviews_total",
+        "tfjob_page_streams",
+        "tfjob_page_jobs",
+    }
+
+
 async def test_a_right_that_is_withdrawn_is_withdrawn_on_open_streams_too(
     cluster: PageCluster, page_kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

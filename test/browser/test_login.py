@@ -1,0 +1,90 @@
+"""The page as it runs in a cluster, in a real Chromium: somebody logs in, sees what is theirs, and logs out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from browser.conftest import ROOT, Looking
+from browser.scene import fill
+from hack import browser as tools
+from hack.page_cluster import PageCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a page whose viewer, of the namespace `nlp`, has the token `good`."""
+    with PageCluster().running() as cluster:
+        fill(cluster)
+        cluster.tokens["good"] = ("ann", ("system:authenticated",))
+        cluster.grant("ann", "nlp")
+        cluster.grant("ann", "nlp", verbs="get", resources="pods/log")
+        kubeconfig = tmp_path_factory.mktemp("addon") / "kubeconfig"
+        context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+        clusters = [{"name": "c", "cluster": {"server": cluster.url}}]
+        users = [{"name": "u", "user": {}}]
+        config = {"current-context": "c", "contexts": [context], "clusters": clusters, "users": users}
+        kubeconfig.write_text(json.dumps(config))
+        command = [sys.executable, "-m", "tfjob_operator.cli.page", "--port=0", "--bind-address=127.0.0.1"]
+        command.append(f"--kubeconfig={kubeconfig}")
+        with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stderr is not None
+                address = next(line for line in process.stderr if line.startswith("listening on "))
+                # To a browser this name is as good as https, so it keeps the cookie.
+                yield f"http://localhost:{address.rpartition(':')[2].strip()}"
+            finally:
+                process.kill()
+
+
+@pytest.fixture
+def stranger(chromium: Any, home: str) -> Iterator[Looking]:
+    """A tab of a browser that nobody has logged in with. Refused requests are the only errors that it may report."""
+    context = chromium.new_context(reduced_motion="reduce")
+    looking = Looking(context.new_page(), home)
+    yield looking
+    context.close()
+    assert [each for each in looking.errors if "status of 401" not in each] == []
+
+
+def test_somebody_logs_in_where_a_link_led_and_sees_what_is_theirs_until_they_log_out(stranger: Looking) -> None:
+    """A wrong token is told of in the form. The list has no job of other namespaces, and their pages show nothing."""
+    page = stranger.open("/nlp/bert-finetune-2")
+    field = page.get_by_label("Token")
+    field.fill("wrong")
+    page.get_by_role("button", name="Log in").click()
+    stranger.shows("#problem", "does not accept this token")
+    field.fill(" good\n")
+    page.get_by_role("button", name="Log in").click()
+    stranger.shows(".why h2", "the image has no Python module sentencepiece")
+    stranger.shows("#where", "ann")
+    stranger.open("/")
+    stranger.shows("tr[data-key='nlp/bert-finetune-2']")
+    keys = page.locator("tr[data-key]").evaluate_all("rows => rows.map((row) => row.dataset.key)")
+    assert {key.partition("/")[0] for key in keys} == {"nlp"}
+    stranger.open("/vision/resnet50-imagenet")
+    stranger.shows(".blank", "or you may not list the TFJobs of that namespace")
+    page.get_by_role("button", name="Log out").click()
+    stranger.shows("#login")
+    assert page.context.cookies() == []
+
+
+@pytest.mark.skipif(
+    not tools.axe().is_file(), reason="there is no axe-core: python -m hack.browser fetches it, with npm"
+)
+def test_axe_finds_nothing_serious_in_the_form(stranger: Looking) -> None:
+    """It has a label, says what is wrong where it is, and can be read."""
+    page = stranger.open("/")
+    page.get_by_label("Token").fill("wrong")
+    page.get_by_role("button", name="Log in").click()
+    stranger.shows("#problem", "does not accept this token")
+    page.evaluate(tools.axe().read_text("utf-8"))
+    found = page.evaluate("axe.run()")["violations"]
+    assert [each["id"] for each in found if each["impact"] in {"serious", "critical"}] == []

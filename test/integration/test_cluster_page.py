@@ -1,0 +1,326 @@
+"""The page as an addon of a cluster, on a real API server, under its own account: who sees what, and what it reads by."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, utils
+
+from hack.control_plane import ControlPlane
+from hack.control_plane.run.pki import Authority
+from integration.audit import AuditLog, Fact, allowed
+from support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+ADDONS = ROOT / "manifests" / "addons"
+ACCOUNT = "system:serviceaccount:kubeflow:tf-job-page"
+LIMIT_S = 60.0
+TEAMS = ("team-a", "team-b")
+SLICE = "tfjobs.kubeflow.org"
+
+
+@pytest.fixture(scope="module")
+def audit(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
+    """The requests of the page's account."""
+    return AuditLog.in_folder(tmp_path_factory.mktemp("audit"), ACCOUNT)
+
+
+@pytest.fixture(scope="module")
+def plane(audit: AuditLog) -> Iterator[ControlPlane]:
+    """An API server with the addon as users apply it, and a job in each of two namespaces, with the pod of a replica."""
+    with ControlPlane.start("page", extra_apiserver_args=audit.apiserver_arguments()) as plane:
+        plane.run_kubectl("create", "namespace", "kubeflow")
+        plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
+        plane.wait_for_crd("tfjobs.kubeflow.org")
+        plane.run_kubectl("apply", "--server-side", "-k", str(ADDONS / "page"))
+        for team in TEAMS:
+            plane.create_namespace(team)
+            items = [job("mnist"), pod("mnist")]
+            body = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+            plane.run_kubectl("create", "-n", team, "-f", "-", input=body)
+        yield plane
+
+
+def job(name: str) -> dict[str, Any]:
+    """A job of one worker."""
+    template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
+    spec = {"tfReplicaSpecs": {"Worker": {"replicas": 1, "template": template}}}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec}
+
+
+def pod(of: str) -> dict[str, Any]:
+    """The pod of its worker. It has no node, so its log is empty."""
+    prefix = "training.kubeflow.org/"
+    labels = {"operator-name": "tfjob-controller", "job-name": of, "replica-type": "worker", "replica-index": "0"}
+    meta = {"name": f"{of}-worker-0", "labels": {prefix + key: value for key, value in labels.items()}}
+    containers = [{"name": "tensorflow", "image": "train:1"}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": containers}}
+
+
+class Page:
+    """A running page, as a browser of somebody sees it."""
+
+    def __init__(self, address: str, tls: ssl.SSLContext | None = None) -> None:
+        self._address = address
+        self._tls = tls
+
+    def open(self, path: str, token: str = "", **headers: str) -> Any:
+        """Open a response. Raises HTTPError."""
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token:
+            given["Authorization"] = f"Bearer {token}"
+        request = urllib.request.Request(self._address + path, headers=given)
+        return urllib.request.urlopen(request, timeout=LIMIT_S, context=self._tls)
+
+    def ask(self, path: str, token: str = "", **headers: str) -> tuple[int, str]:
+        """Return code and body of a response."""
+        try:
+            with self.open(path, token, **headers) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def lists(self, token: str, limit_s: float = LIMIT_S) -> Iterator[set[str]]:
+        """Yield the keys of the jobs that a stream shows, each time that they change. The stream may end."""
+        deadline = time.monotonic() + limit_s
+        with self.open("/-/stream", token) as response:
+            kind, known, synced = "", set[str](), False
+            for line in response:
+                assert time.monotonic() < deadline, f"what was waited for was not told: {known}"
+                name, _, value = line.decode().strip().partition(": ")
+                kind = value if name == "event" else kind
+                if name == "data" and value and kind == "rows":
+                    data = json.loads(value)
+                    known = set() if data["full"] else known
+                    known = (known | {row["key"] for row in data["rows"]}) - {*data["gone"]}
+                    synced = synced or bool(data["state"] and data["state"]["synced"])
+                    if synced:
+                        yield set(known)
+
+
+@contextlib.contextmanager
+def page(plane: ControlPlane, folder: Path, *flags: str, tls: ssl.SSLContext | None = None) -> Iterator[Page]:
+    """Run the page with a token of its account, as its Deployment does."""
+    config = json.loads(plane.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": plane.request_token("kubeflow", "tf-job-page")}
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(json.dumps(config))
+    command = [sys.executable, "-m", "tfjob_operator.cli.page", "--port=0", "--bind-address=127.0.0.1", *flags]
+    command.append(f"--kubeconfig={kubeconfig}")
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, env=os.environ | {"NO_PROXY": "*"}, stderr=pipe, text=True) as process:
+        try:
+            assert process.stderr is not None
+            said = process.stderr.readline()
+            assert said.startswith("listening on "), said + process.stderr.read()
+            more: list[str] = []
+            threading.Thread(target=more.extend, args=[process.stderr], daemon=True).start()
+            found = Page(said.split()[-1], tls)
+            eventually(lambda: found.ask("/readyz")[0] == 200, "the page has read all jobs")
+            yield found
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+            assert "Traceback" not in "".join(more)
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+class Viewer:
+    """A service account with rights that are given to it in single namespaces, and a token that the API server made."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, name: str) -> None:
+        self._plane = plane
+        self.name = f"system:serviceaccount:{namespace}:{name}"
+        self._account = f"--serviceaccount={namespace}:{name}"
+        plane.run_kubectl("create", "serviceaccount", name, "-n", namespace)
+        eventually(lambda: self._token(namespace, name), "the account has a token")
+        self.token = self._token(namespace, name)
+
+    def _token(self, namespace: str, name: str) -> str:
+        return self._plane.request_token(namespace, name)
+
+    def bind(self, binding: str, namespace: str, *roles: tuple[str, str]) -> None:
+        """Give verbs over resources in a namespace."""
+        kubectl = self._plane.run_kubectl
+        for number, (verbs, resources) in enumerate(roles):
+            name = f"{binding}-{number}"
+            kubectl("create", "role", name, f"--verb={verbs}", f"--resource={resources}", "-n", namespace)
+            kubectl("create", "rolebinding", name, f"--role={name}", self._account, "-n", namespace)
+
+    def may(self, verb: str, resource: str, namespace: str, *more: str) -> bool:
+        """What kubectl says."""
+        question = ("auth", "can-i", verb, resource, "-n", namespace, f"--as={self.name}", *more)
+        return self._plane.run_kubectl(*question, check=False).stdout.strip() == "yes"
+
+
+READS = "get,list,watch"
+ALL = ((READS, f"{SLICE},pods,events"), ("get", "pods/log"))
+
+
+def test_a_viewer_sees_what_kubectl_shows_them(plane: ControlPlane, tmp_path: Path) -> None:
+    """One namespace of two, and there no logs without the right to logs; one who may read everything sees both."""
+    ann, ben, all_seeing = (Viewer(plane, "team-a", name) for name in ("ann", "ben", "all-seeing"))
+    ann.bind("ann", "team-a", *ALL)
+    ben.bind("ben", "team-b", ALL[0])
+    plane.run_kubectl(
+        "create", "clusterrole", "sees-all", f"--verb={READS}", f"--resource={SLICE},pods,events,pods/log"
+    )
+    account = all_seeing.name.removeprefix("system:serviceaccount:")
+    plane.run_kubectl(
+        "create", "clusterrolebinding", "sees-all", "--clusterrole=sees-all", f"--serviceaccount={account}"
+    )
+    with page(plane, tmp_path) as shown:
+        for viewer, lists in ((ann, {"team-a"}), (ben, {"team-b"}), (all_seeing, {*TEAMS})):
+            assert next(shown.lists(viewer.token)) == {f"{team}/mnist" for team in lists}
+            for team in TEAMS:
+                assert viewer.may("list", SLICE, team) == (team in lists)
+                code, body = shown.ask(f"/-/manifest/{team}/mnist", viewer.token)
+                assert code == (200 if viewer.may("get", SLICE, team) else 403), body
+                code, body = shown.ask(f"/-/log/{team}/mnist-worker-0", viewer.token)
+                may = viewer.may("get", "pods", team, "--subresource=log")
+                assert code == (200 if may else 403), body
+                code, body = shown.ask(f"/-/explain/{team}/mnist", viewer.token)
+                assert code == (200 if team in lists else 403), body
+        body = json.loads(shown.ask("/-/manifest/team-b/mnist", ann.token)[1])
+        denied = plane.run_kubectl("get", "tfjob", "mnist", "-n", "team-b", f"--as={ann.name}", check=False).stderr
+        assert body["message"].rstrip() in denied
+
+
+def test_nobody_gets_in_with_a_token_that_the_api_server_refuses(plane: ControlPlane, tmp_path: Path) -> None:
+    """One that nobody signed, one that has expired, and one of an account that was deleted."""
+    guest = Viewer(plane, "team-a", "guest")
+    gone = Viewer(plane, "team-a", "gone")
+    plane.run_kubectl("delete", "serviceaccount", "gone", "-n", "team-a")
+    with page(plane, tmp_path) as shown:
+        assert shown.ask("/", guest.token)[0] == 200
+        expired = signed_anew(plane, guest.token, exp=int(time.time()) - 60)
+        for token in (expired, guest.token[:-20], "nonsense", ""):
+            assert shown.ask("/", token)[0] == 401
+            assert shown.ask("/-/stream", token)[0] == 401
+        assert shown.ask("/", signed_anew(plane, guest.token, exp=int(time.time()) + 600))[0] == 200
+        eventually(lambda: shown.ask("/", gone.token)[0] == 401, "the deleted account is known no more", limit_s=120)
+        assert shown.ask("/", X_Remote_User="admin", X_Remote_Group="system:masters")[0] == 401
+
+
+def signed_anew(plane: ControlPlane, token: str, **claims: Any) -> str:
+    """A token as the API server would have made it, with other claims."""
+    key = serialization.load_pem_private_key((plane.directory / "pki" / "service-account.key").read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    body = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+    issued = {"iat": claims["exp"] - 600, "nbf": claims["exp"] - 600}
+    parts = ".".join(_b64(json.dumps(part).encode()) for part in ({"alg": "ES256"}, {**body, **issued, **claims}))
+    r, s = utils.decode_dss_signature(key.sign(parts.encode(), ec.ECDSA(hashes.SHA256())))
+    return f"{parts}.{_b64(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
+
+
+def _b64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def test_a_minute_of_requests_costs_one_review_of_each_kind_and_a_withdrawn_right_ends_open_streams(
+    plane: ControlPlane, audit: AuditLog, tmp_path: Path
+) -> None:
+    """By the API server's audit log. Nothing but the right changes, so the stream asks by itself."""
+    viewer = Viewer(plane, "team-a", "one-of-many")
+    viewer.bind("one-of-many", "team-a", *ALL)
+
+    def reviews(kind: str) -> int:
+        return sum(event["objectRef"]["resource"] == kind for event in audit.events() if "objectRef" in event)
+
+    with page(plane, tmp_path) as shown:
+        before = [reviews(kind) for kind in ("tokenreviews", "subjectaccessreviews")]
+        began = time.monotonic()
+        for _ in range(60):
+            assert shown.ask("/-/manifest/team-a/mnist", viewer.token)[0] == 200
+        minutes = int((time.monotonic() - began) // 60) + 1
+        after = [reviews(kind) for kind in ("tokenreviews", "subjectaccessreviews")]
+        asked = [new - old for new, old in zip(after, before, strict=True)]
+        assert all(1 <= count <= minutes for count in asked), asked
+        seen = shown.lists(viewer.token, limit_s=180)
+        assert next(seen) == {"team-a/mnist"}
+        plane.run_kubectl("delete", "rolebinding", "one-of-many-0", "-n", "team-a")
+        assert next(each for each in seen if not each) == set()
+
+
+def test_only_a_named_proxy_names_users(plane: ControlPlane, tmp_path: Path) -> None:
+    """Somebody whom it names has the rights that the cluster gives to that name and to these groups."""
+    (tmp_path / "pki").mkdir()
+    authority = Authority.make(tmp_path / "pki")
+    served = authority.server("page", ["127.0.0.1"])
+    kubectl = plane.run_kubectl
+    kubectl("create", "role", "named", "--verb=get", f"--resource={SLICE}", "-n", "team-a")
+    kubectl("create", "rolebinding", "named", "--role=named", "--group=named-by-proxy", "-n", "team-a")
+    flags = {
+        "tls-cert-file": served.certificate,
+        "tls-private-key-file": served.key,
+        "requestheader-client-ca-file": authority.certificate,
+        "requestheader-allowed-names": "front-proxy",
+    }
+    stranger, proxy = (as_client(authority, name) for name in ("stranger", "front-proxy"))
+    with page(plane, tmp_path, *[f"--{name}={value}" for name, value in flags.items()], tls=stranger) as shown:
+        who = {"X_Remote_User": "zoe", "X_Remote_Group": "named-by-proxy"}
+        code, body = shown.ask("/-/manifest/team-a/mnist", **who)
+        assert (code, "named a user" in body or "name a user" in body) == (403, True)
+        named = Page(shown._address, proxy)
+        assert named.ask("/-/manifest/team-a/mnist", **who)[0] == 200
+        assert named.ask("/-/manifest/team-b/mnist", **who)[0] == 403
+        assert named.ask("/-/manifest/team-a/mnist", X_Remote_User="zoe")[0] == 403
+        assert named.ask("/-/manifest/team-a/mnist")[0] == 401
+
+
+def as_client(authority: Authority, name: str) -> ssl.SSLContext:
+    """A client that shows a certificate of this name."""
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    shown = authority.client(name, name)
+    context.load_cert_chain(shown.certificate, shown.key)
+    return context
+
+
+def test_every_right_of_the_page_is_used_and_none_is_missing(
+    plane: ControlPlane, audit: AuditLog, tmp_path: Path
+) -> None:
+    """By the audit log: all that a viewer with every right can do."""
+    viewer = Viewer(plane, "team-b", "busy")
+    viewer.bind("busy", "team-b", *ALL)
+    may = allowed(ADDONS / "page" / "role.yaml", ADDONS / "page-base" / "reviews-role.yaml")
+    with page(plane, tmp_path) as shown:
+        assert next(shown.lists(viewer.token)) == {"team-b/mnist"}
+        for path in ("manifest/team-b/mnist", "explain/team-b/mnist", "log/team-b/mnist-worker-0"):
+            assert shown.ask(f"/-/{path}", viewer.token)[0] == 200
+    # A watch is logged at its end.
+    eventually(lambda: may <= audit.asked() or audit.refused(), "rights are used", yet=lambda: may - audit.asked())
+    assert audit.refused() == []
+    assert audit.asked() == may
+
+
+def test_a_page_of_one_namespace_has_the_same_rights_there_and_no_others(plane: ControlPlane, tmp_path: Path) -> None:
+    """The two lists of rules are kept by hand. Everything else of the other addon is the same."""
+    everywhere, here = (allowed(ADDONS / folder / "role.yaml") for folder in ("page", "page-namespaced"))
+    assert everywhere == here
+    assert Fact("", "pods/log", "get") in here
+    built = plane.run_kubectl("kustomize", str(ADDONS / "page-namespaced")).stdout
+    assert "kind: ClusterRole\n" in built
+    assert built.count("\nkind: ClusterRole\n") + built.startswith("kind: ClusterRole\n") == 1
+    viewer = Viewer(plane, "team-a", "local")
+    viewer.bind("local", "team-a", *ALL)
+    with page(plane, tmp_path, "--namespace=team-a") as shown:
+        assert next(shown.lists(viewer.token)) == {"team-a/mnist"}
