@@ -3,6 +3,7 @@
     python -m hack.real_node.dns KUBECONFIG ADDRESS HOSTS_FILE
 
 The name of a headless service resolves to the addresses of its ready endpoints, that of any other service to its ClusterIP.
+A pod with a hostname, and with a headless service as its subdomain, has a name below the service's.
 The whole list is one key of the work queue: however many endpoints change at once, it is written once. Ends with SIGTERM, and
 when dnsmasq does.
 """
@@ -33,9 +34,10 @@ DNS_PORT: Final = 53
 
 
 class Address(Struct, frozen=True):
-    """An address of an endpoint."""
+    """An address of an endpoint, and the hostname of its pod if the service is the pod's subdomain."""
 
     ip: str
+    hostname: str = ""
 
 
 class Subset(Struct, frozen=True):
@@ -71,15 +73,20 @@ ENDPOINTS: Final = Resource("", "v1", "endpoints", "Endpoints")
 def hosts(services: Iterable[NamedService], endpoints: Iterable[Endpoints]) -> str:
     """Return the list of names, in the form of /etc/hosts (pure)."""
     behind = {
-        (x.metadata.namespace, x.metadata.name): [address.ip for subset in x.subsets for address in subset.addresses]
+        (x.metadata.namespace, x.metadata.name): [address for subset in x.subsets for address in subset.addresses]
         for x in endpoints
     }
     lines = []
     for service in services:
         meta = service.metadata
-        headless = service.spec.cluster_ip == HEADLESS
-        found = behind.get((meta.namespace, meta.name), []) if headless else [service.spec.cluster_ip]
-        lines += [f"{address} {meta.name}.{meta.namespace}.svc.{CLUSTER_DOMAIN}\n" for address in found if address]
+        name = f"{meta.name}.{meta.namespace}.svc.{CLUSTER_DOMAIN}"
+        if service.spec.cluster_ip != HEADLESS:
+            lines += [f"{service.spec.cluster_ip} {name}\n"] if service.spec.cluster_ip else []
+            continue
+        for address in behind.get((meta.namespace, meta.name), []):
+            lines.append(f"{address.ip} {name}\n")
+            if address.hostname:
+                lines.append(f"{address.ip} {address.hostname}.{name}\n")
     return "".join(sorted(lines))
 
 

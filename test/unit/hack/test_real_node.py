@@ -45,6 +45,14 @@ def test_a_headless_name_leads_to_the_ready_pods_and_another_to_the_service() ->
     )
 
 
+def test_a_pod_whose_subdomain_is_a_headless_service_has_a_name_below_it() -> None:
+    """As every DNS of a cluster has it; jobs with a shared network rely on it."""
+    found = Endpoints(ObjectMeta(name="job", namespace="a"), (Subset((Address("10.244.0.9", "job-worker-0"),)),))
+    assert hosts([service("job", "None")], [found]) == (
+        "10.244.0.9 job-worker-0.job.a.svc.cluster.local\n10.244.0.9 job.a.svc.cluster.local\n"
+    )
+
+
 def test_containerd_gets_settings_that_it_can_read() -> None:
     """It ignores a wrong file, and would start with its defaults."""
     settings = tomllib.loads(parts.containerd_settings(PLACES))
