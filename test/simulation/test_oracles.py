@@ -119,7 +119,7 @@ def _every_pod(*args: Any) -> Any:
         pytest.param(observe, "replicas_of", _every_pod, "second pod|has not ended|restart|succeeded", id="D7"),
         pytest.param(running, "relabellings", lambda *_: (), "wrong labels", id="U9"),
         pytest.param(running, "reselections", lambda *_: (), "that selects", id="U17"),
-        pytest.param(identity, "key_of_name", lambda *_: None, ".", id="labels decide, not names"),
+        pytest.param(replicas, "key_of", identity.key_of_labels, ".", id="labels decide, not names"),
     ],
 )
 def test_what_the_operator_once_did_with_what_others_meddle_with_is_found(
