@@ -38,6 +38,8 @@ class AuditLog:
 
     def news(self) -> Iterator[dict[str, Any]]:
         """Yield the entries that have come since the last call."""
+        if not self._log.exists():
+            return  # nothing has been logged yet
         with self._log.open("rb") as file:
             file.seek(self._read)
             for line in file:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from tfjob_operator.api.client.http import unchanged
+from tfjob_operator.controller.leaderelection import FencedTransport
 from tfjob_operator.controller.tfjob.decide import status_draft
 from tfjob_operator.controller.tfjob.executor import Executor
 from tfjob_operator.controller.tfjob.status_writer import StatusWriter
@@ -38,6 +40,15 @@ def _the_status_is_written_last() -> None:
     _replace(Executor, "_create_and_delete", act_first)
 
 
+def _writes_are_not_fenced() -> None:
+    """A leader that has lost the lease while it was stopped goes on until it notices."""
+
+    async def send(fenced: Any, request: Any, on_leave: Any = unchanged) -> Any:
+        return await fenced._transport.send(request, on_leave)
+
+    _replace(FencedTransport, "send", send)
+
+
 def _replace(place: object, name: str, bug: object) -> None:
     assert hasattr(place, name), f"{place} has no {name} any more"
     setattr(place, name, bug)
@@ -52,7 +63,10 @@ class Bug:
     words: str
 
 
+UNFENCED: Final = "writes-are-not-fenced"
 BUGS: Final[Mapping[str, Bug]] = {
     "restarts-are-not-counted": Bug(_restarts_are_not_counted, "restarts", "restarts are {}"),
     "the-status-is-written-last": Bug(_the_status_is_written_last, "restarts", "restarts are {"),
 }
+"""Those that the crash matrix finds."""
+OF_LEADERS: Final[Mapping[str, Callable[[], None]]] = {UNFENCED: _writes_are_not_fenced}

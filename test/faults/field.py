@@ -21,7 +21,7 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.informers import Codec, SharedInformerFactory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from tfjob_operator.informers import SharedIndexInformer
 
@@ -73,7 +73,7 @@ class Field:
         self.pods = pods
         self.kubeconfig = plane.kubeconfig_for(USER, ["system:masters"])
         self.serving = plane.server_credential("fault-proxy")
-        self._audit = audit
+        self.audit = audit
         self._created: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._namespaces = 0
 
@@ -86,7 +86,7 @@ class Field:
 
     def created(self, namespace: str) -> Counter[str]:
         """How often each child was created in a namespace, by the server's audit log."""
-        for entry in self._audit.news():
+        for entry in self.audit.news():
             target = entry["objectRef"]
             if entry["responseStatus"]["code"] == 201 and target["resource"] != "leases":
                 name = entry["requestObject"]["metadata"]["name"]
@@ -95,9 +95,9 @@ class Field:
 
 
 @asynccontextmanager
-async def field(folder: Path) -> AsyncIterator[Field]:
-    """Start a control plane and a hollow node, and end them with the block."""
-    audit = AuditLog(folder, AUDITED)
+async def field(folder: Path, audited: Mapping[str, Any] = AUDITED) -> AsyncIterator[Field]:
+    """Start a control plane, whose audit log has what `audited` says, and a hollow node, and end them with the block."""
+    audit = AuditLog(folder, audited)
     plane = await asyncio.to_thread(
         ControlPlane.start,
         "faults",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hack.fault_proxy.proxy import Seen
 
 BUGGY: Final = "test/faults/buggy_operator.py"
+OPERATOR: Final = ("-m", "tfjob_operator.controller")
 MOST_STARTS: Final = 5
 PATIENT: Final = ("--leader-elect-lease-duration=300s", "--leader-elect-renew-deadline=200s")
 """No operator loses its lease because the machine is busy. What happens then is another matrix's matter."""
@@ -46,7 +47,7 @@ class OperatorProcess:
     ) -> None:
         self._field = field
         self._namespace = namespace
-        program = (BUGGY, bug) if bug else ("-m", "tfjob_operator.controller")
+        program = (BUGGY, bug) if bug else OPERATOR
         self._command = (
             *(sys.executable, *program, f"--kubeconfig={kubeconfig}", f"--namespace={namespace}"),
             *("--monitoring-port=0", *PATIENT, *flags),
