@@ -48,7 +48,9 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         module = import_module(f"tfjob_operator.cli.commands.{cmd_name}_")
-        gc.enable()
+        if not gc.isenabled():
+            gc.freeze()  # else all that was imported would be looked through at once
+            gc.enable()
         command: click.Command = module.command
         return command
 
