@@ -18,8 +18,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test of this folder, so that `-m 'not integration'` leaves all of them out."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark every test of this folder, so that `-m 'not integration'` leaves all of them out.
+
+    Planted bugs and stopped leaders depend on how busy the machine is: they are for `make faults`.
+    """
+    nightly = pytest.mark.skip(reason="a part of make faults")
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.integration)
+            if not config.getoption("whole", False) and "ends_as_without_a_fault" not in item.name:
+                item.add_marker(nightly)
