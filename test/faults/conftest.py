@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of these tests; pytest knows them when it is given a path in this folder."""
-    parser.addoption("--whole", action="store_true", help="play the whole crash matrix, not a random tenth of it")
+    parser.addoption("--whole", action="store_true", help="play the whole crash matrix, not the tenth of this commit")
     parser.addoption("--tenth", type=int, default=None, metavar="SEED", help="play the tenth of this seed")
     parser.addoption(
         "--case", action="append", default=[], help="play this case only, WORKLOAD:WRITE:FAULT, as it is told"
