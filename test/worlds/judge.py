@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, cast
 
 from tfjob_operator.api.core import PodPhase
-from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionReason, ConditionType, SuccessPolicy
+from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionReason, ConditionType, Network, SuccessPolicy
 from tfjob_operator.api.v1.types import ReplicaStatus
 from worlds.kubelet import OWN_GRACE, has_sidecar
 from worlds.values import NO_STATUS, now_at, policy_of, spec_of, status_of
@@ -61,6 +61,16 @@ def wanted(job: Job) -> frozenset[Slot]:
     return frozenset((job.uid, each.type, index) for each in spec.replicas.values() for index in range(each.replicas))
 
 
+def wanted_services(job: Job, slots: frozenset[Slot]) -> frozenset[Slot]:
+    """The services that these replicas of a job need: each its own, or all one."""
+    return frozenset({(job.uid, "", 0)}) if slots and _shares(job.spec) else slots
+
+
+def _shares(spec: bytes) -> bool:
+    found = spec_of(spec)
+    return found is not None and found.network is Network.SHARED
+
+
 def told(status: JobStatus) -> list[str]:
     """The conditions that are True."""
     return [condition.type for condition in status.conditions if condition.status == "True"]
@@ -101,6 +111,10 @@ def _judge_create(world: State, call: Call) -> None:
         spec = spec_of(each.spec)
         if each.uid != owner or each.mode != "live" or spec is None:
             reasons.add(each.mode)
+        elif call.resource == SERVICES and (replica_type == "") != _shares(each.spec):
+            reasons.add("not wanted")  # another network
+        elif replica_type == "":
+            return
         elif replica_type not in spec.replicas or index >= spec.replicas[replica_type].replicas:
             reasons.add("not wanted")
         elif call.body in each.finished and all(pod.slot != call.body for pod in world.pods):
@@ -118,6 +132,7 @@ def _judge_delete(world: State, call: Call) -> None:
     modes = {each.mode for each in world.postures if each.uid == child.owner}
     surplus = any(
         (spec := spec_of(each.spec)) is not None
+        and child.type != ""
         and (child.type not in spec.replicas or child.place >= spec.replicas[child.type].replicas)
         for each in world.postures
         if each.uid == child.owner
@@ -277,7 +292,8 @@ def _judge_ended(job: Job, pods: list[Child], world: State) -> None:
     require(not going or (policy == CleanPodPolicy.NONE and not limited), f"ended, but there is {going}")
     require(policy != CleanPodPolicy.ALL or not pods, "not cleaned up")
     if policy != CleanPodPolicy.NONE:
-        orphans = {service.name for service in world.services} - {pod.name for pod in pods}
+        needed = wanted_services(job, frozenset(pod.slot for pod in pods))
+        orphans = {service.name for service in world.services if service.slot not in needed}
         require(not orphans, f"services without pods: {orphans}")
     if spec is not None and spec.ttl_s is not None and status.completion_time is not None:
         require(now_at(world.epoch) == status.completion_time, "the job has outlived its TTL")
@@ -304,7 +320,7 @@ def _judge_live(job: Job, pods: list[Child], world: State) -> None:
     needed = wanted(job) - written
     running = {pod.slot for pod in pods if _runs(pod)}
     require(running == needed, f"pods of {pods}, and needed are {needed}")
-    require(needed <= {service.slot for service in world.services}, "a service is missing")
+    require(wanted_services(job, needed) <= {service.slot for service in world.services}, "a service is missing")
     require(all(_runs(pod) or did_its_work(pod) for pod in pods), f"not running: {pods}")
     require(not _has_succeeded(job, written), "all that decides has succeeded, and the job goes on")
     require(ConditionType.RUNNING in told(status), f"running, but {told(status)}")

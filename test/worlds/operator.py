@@ -155,7 +155,7 @@ class WaitingClient(RestClient):
     async def create(self, resource: Resource, namespace: str, body: object, into: Any = None, **options: Any) -> Any:
         metadata = cast("dict[str, Any]", body)["metadata"]
         labels, owner = metadata["labels"], metadata["ownerReferences"][0]["uid"]
-        slot = owner, _TYPES[labels["replica-type"]], int(labels["replica-index"])
+        slot = owner, _TYPES[labels.get("replica-type", "")], int(labels.get("replica-index", 0))
         spec = msgspec.json.encode(cast("dict[str, Any]", body)["spec"]) if resource == PODS else b""
         await self.ask("create", resource, metadata["name"], body=slot, spec=spec)
         return answered(b"{}", into)
@@ -179,7 +179,7 @@ class WaitingClient(RestClient):
         return b"{}"
 
 
-_TYPES: Final = {"chief": "Chief", "master": "Master", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
+_TYPES: Final = {"": "", "chief": "Chief", "master": "Master", "worker": "Worker", "ps": "PS", "evaluator": "Evaluator"}
 
 
 class Store:

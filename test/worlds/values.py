@@ -64,6 +64,8 @@ class Job(NamedTuple):
 class Child(NamedTuple):
     """A pod or a service on the server. `owner` is the UID of its controller, `place` its index; services have no `phase`.
 
+    The service of all replicas has no `type`.
+
     `exit_code` and `ended` are how and when the container `tensorflow` terminated, as long as its state says so; `asked` is
     the grace of the first delete of the pod, `grace` the present one, `leaves` its deletionTimestamp; `targeted` and
     `restarting` are the conditions DisruptionTarget and AllContainersRestarting. `left`: by the pod's policies this end of
@@ -231,7 +233,7 @@ def _meta(child: Child) -> ChildMeta:
 
 
 def _labels(child: Child) -> ChildLabels:
-    kind, index = child.type.lower(), str(child.place)
+    kind, index = child.type.lower(), str(child.place) if child.type else ""
     return ChildLabels(
         group_name="kubeflow.org",
         job_name=JOB,
