@@ -9,8 +9,8 @@ Pure but for its memory: no I/O, and time comes from the clock that it is given.
 
 The filter comes last so that counting goes on while nothing is written: the next write that passes carries the whole count.
 
-For a job of 50 replicas this means: of its 50 "Created pod" events nine are written as they are, the others are counted in
-a tenth record, and after 25 writes about that job the rest waits for the filter.
+For fifty events that differ in a name this means: nine are written as they are, the others are counted in a tenth record, and
+after 25 writes about that object the rest waits for the filter.
 """
 
 from __future__ import annotations

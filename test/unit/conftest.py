@@ -9,7 +9,10 @@ from hypothesis import settings
 if TYPE_CHECKING:
     import pytest
 
-settings.register_profile("project", deadline=None)  # a busy machine is not a failure
+# A busy machine is not a failure, and what fails must fail again: the same examples are drawn in each run. To draw others:
+# pytest --hypothesis-profile=explore, perhaps with --hypothesis-seed=NUMBER.
+settings.register_profile("project", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None)
 settings.load_profile("project")
 
 FIRST: Final = ("test_never_two.py",)

@@ -144,7 +144,9 @@ def has_succeeded(found: Pod, tfjob: TFJob) -> bool:
     ended = [each.state.terminated for each in found.status.container_statuses or () if each.state.terminated]
     with_zero = any(each.exit_code == 0 for each in ended)
     if found.metadata.deletion_timestamp is not None:
-        before = any(each.finished_at is not None and each.finished_at < EPOCH for each in ended)
+        # Between two runs it was not done, though the phase of a pod that goes then may become Succeeded (1.27).
+        last = [each for each in ended if each.exit_code == 0 or found.spec.restart_policy != RestartPolicy.ON_FAILURE]
+        before = any(each.finished_at is not None and each.finished_at < EPOCH for each in last)
         if (
             not before
             or found.metadata.deletion_grace_period_seconds != 30
