@@ -31,11 +31,10 @@ COPY --from=build /opt/tfjob-operator /opt/tfjob-operator
 ENV PATH=/opt/tfjob-operator/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONOPTIMIZE=2 \
-    MALLOC_TRIM_THRESHOLD_=131072 \
-    MALLOC_MMAP_THRESHOLD_=32768
+    MALLOC_TRIM_THRESHOLD_=131072
 # The base comes without bytecode, and a user who owns nothing can not keep any: each start would compile Python's own library
-# anew. PYTHONOPTIMIZE leaves out docstrings and asserts, 3.5 MB; with MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ (bytes) the C
-# library gives back what a burst took, instead of adapting to it, or keeping it below what came later.
+# anew. PYTHONOPTIMIZE leaves out docstrings and asserts, 3.5 MB; with MALLOC_TRIM_THRESHOLD_ (bytes) the C library gives back
+# what a burst took, instead of adapting to it.
 RUN python -m compileall -q -f -o 2 --invalidation-mode=unchecked-hash -x '/(lib2to3|test|site-packages)/' /usr/local/lib/python3.11
 # Nobody's numbers: they own nothing in the image, and Kubernetes can see that they are not root's.
 USER 65532:65532

@@ -73,7 +73,6 @@ CONFIG: Final[dict[str, Any]] = {
         "PYTHONDONTWRITEBYTECODE=1",
         f"PYTHONOPTIMIZE={OPTIMIZE}",
         "MALLOC_TRIM_THRESHOLD_=131072",
-        "MALLOC_MMAP_THRESHOLD_=32768",
     ],
     "WorkingDir": "/",
     "Labels": {
