@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -16,27 +14,19 @@ from faults.field import field
 from faults.matrix import Matrix, say, table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from faults.crash import Outcome
-
-ROOT = Path(__file__).parents[2]
-
-
-def tenth_of_the_commit() -> int:
-    """A number from 0 to 9: another one for each commit, and the same whenever a commit is tested again. 0 without git."""
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
-    return int(head.strip() or "0", 16) % 10
 
 
 def chosen(matrix: Matrix, config: pytest.Config) -> list[Case]:
-    """The cases that the options ask for; by default the tenth of this commit, whose number is told."""
-    # Given the folder above, pytest does not know these options.
-    if named := config.getoption("case", []):
+    """The cases that the options ask for."""
+    if named := config.getoption("case"):
         parts = [text.split(":") for text in named]
         return [Case(workload, int(write), fault) for workload, write, fault in parts]
-    if config.getoption("whole", False):
+    number = config.getoption("tenth")
+    if number is None:
         return matrix.cases
-    number = config.getoption("tenth", None)
-    number = tenth_of_the_commit() if number is None else number
     say(f"\ncrash matrix: tenth {number} of 0 to 9, again by: make faults TENTH={number}")
     return matrix.tenth(number)
 
