@@ -74,7 +74,12 @@ class Creations:
         self._batches.clear()
 
     def _tell(self, keys: list[ReplicaKey]) -> None:
+        if len(keys) == 1:
+            self._record(f"Created {self._kind.name}: {keys[0].name}")
+            return
         names = ranges_of(key.name for key in sorted(keys, key=lambda key: key.index))
-        what = self._kind.name if len(keys) == 1 else f"{len(keys)} {self._kind.name}s"
-        with bound_contextvars(pod=names):  # in the log
-            self._events.record(self._job, EventType.NORMAL, self._kind.created, f"Created {what}: {names}")
+        with bound_contextvars(pod=names):  # in the log, in the place of the last one's name
+            self._record(f"Created {len(keys)} {self._kind.name}s: {names}")
+
+    def _record(self, message: str) -> None:
+        self._events.record(self._job, EventType.NORMAL, self._kind.created, message)

@@ -72,6 +72,23 @@ def test_each_trouble_is_on_line_one_with_evidence_and_what_to_do(id_: str) -> N
     assert "  " not in first.title
 
 
+@pytest.mark.parametrize("created", ["pod: mnist-worker-1", "2 pods: mnist-worker-0 .. mnist-worker-1"])
+def test_a_refusal_is_over_when_the_pod_was_created_after_it(created: str) -> None:
+    """Alone, or in one event with others; of another pod it says nothing."""
+    world = world_of("quota-exceeded")
+    world.event(
+        "TFJob",
+        JOB,
+        "SuccessfulCreatePod",
+        "Created 2 pods: mnist-worker-2 .. mnist-worker-3",
+        type_="Normal",
+        minutes=0.1,
+    )
+    assert "quota-exceeded" in {cause.id for cause in diagnose(world.evidence()).causes}
+    world.event("TFJob", JOB, "SuccessfulCreatePod", f"Created {created}", type_="Normal", minutes=0)
+    assert "quota-exceeded" not in {cause.id for cause in diagnose(world.evidence()).causes}
+
+
 def _noise(world: World) -> World:
     """Add what every cluster has: old events, a restart of another replica, full nodes elsewhere, quotas with room."""
     world.event("TFJob", JOB, "SuccessfulCreatePod", "Created pod: mnist-ps-0", type_="Normal", minutes=58)
