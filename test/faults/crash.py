@@ -14,6 +14,7 @@ from faults.operator_process import OperatorProcess
 from faults.record import differences, take
 from faults.user import User, WaitedInVainError
 from faults.workloads import WORKLOADS
+from faults.writes import Nth, Write, writes
 from hack.fault_proxy.actions import kill_after, kill_before, lose_reply
 from hack.fault_proxy.proxy import Proxy
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from hack.fault_proxy.proxy import Action
 
 BEFORE, AFTER, LOST = "before", "after", "lost"
-FAULTS: Final = (BEFORE, AFTER, LOST)
-"""Killed before the server sees the write; killed when the server has it; the answer lost, and the operator lives."""
+FAULTS: Final = (AFTER, BEFORE, LOST)
+"""Killed when the server has the write; killed before the server sees it; the answer lost, and the operator lives."""
 QUIET_S: Final = 0.5
 """An operator that has written nothing for so long, and will read nothing new, is at rest."""
 SETTLE_S: Final = 60.0
@@ -37,14 +38,20 @@ BUGGY_SETTLE_S: Final = 10.0
 
 @dataclass(frozen=True)
 class Case:
-    """A fault at the write of this number, counted from 1; 0 for no fault."""
+    """A fault at this write; none without one."""
 
     workload: str
-    write: int = 0
+    write: Write | None = None
     fault: str = ""
 
     def __str__(self) -> str:
-        return f"{self.workload}:{self.write}:{self.fault}"
+        return f"{self.workload}:{self.write or ''}:{self.fault}"
+
+    @classmethod
+    def parse(cls, text: str) -> Case:
+        """Read what `str` gives."""
+        workload, write, fault = text.split(":")
+        return cls(workload, Write.parse(write), fault)
 
 
 @dataclass
@@ -53,18 +60,18 @@ class Outcome:
 
     case: Case
     record: Record | None = None
-    writes: list[str] = attribute(default_factory=list)
+    writes: list[Write] = attribute(default_factory=list)
     violations: list[str] = attribute(default_factory=list)
     seconds: float = 0.0
 
     @property
     def injected(self) -> bool:
-        """Whether there was a write of that number."""
-        return 0 < self.case.write <= len(self.writes)
+        """Whether there was such a write."""
+        return self.case.write in self.writes
 
     def __str__(self) -> str:
-        write = self.writes[self.case.write - 1] if self.injected else "no such write"
-        return f"{self.case} ({write}): {'; '.join(self.violations) or 'as without a fault'}"
+        missing = "" if self.injected else " (there was no such write)"
+        return f"{self.case}{missing}: {'; '.join(self.violations) or 'as without a fault'}"
 
 
 async def run(field: Field, case: Case, right: Record | None = None, *, bug: str = "") -> Outcome:
@@ -79,8 +86,8 @@ async def run(field: Field, case: Case, right: Record | None = None, *, bug: str
             AFTER: kill_after(operator.kill),
             LOST: lose_reply,
         }
-        if case.write:
-            proxy.rule(lambda seen: seen.number == case.write, actions[case.fault])
+        if case.write is not None:
+            proxy.rule(Nth(case.write), actions[case.fault])
         async with _beside(operator):
             try:
                 await workload.play(User(field, namespace))
@@ -89,7 +96,7 @@ async def run(field: Field, case: Case, right: Record | None = None, *, bug: str
             except WaitedInVainError as error:
                 outcome.violations.append(str(error))
         outcome.violations += operator.judge()
-        outcome.writes = [str(seen) for seen in proxy.history if seen.number]
+        outcome.writes = list(writes(proxy.history))
     outcome.seconds = time.monotonic() - began
     return outcome
 

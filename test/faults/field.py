@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter, defaultdict
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from faults.census import Census, census
 from hack.audit import AuditLog
 from hack.control_plane import ControlPlane
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
@@ -28,17 +28,8 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[2]
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 USER: Final = "operator-under-test"
-AUDITED: Final = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived", "ResponseStarted"],
-    "rules": [
-        {"level": "None", "resources": [{"group": "", "resources": ["events"]}]},
-        {"level": "Request", "users": [USER], "verbs": ["create"]},
-        {"level": "None"},
-    ],
-}
-"""What the operators under test create, with its name, which only the body has. Events are judged by what the server holds."""
+NOTHING: Final = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "None"}]}
+"""What is audited, unless a test needs more."""
 MANIFESTS: Final = ("manifests/base/crd.yaml", "test/integration/data/volcano-podgroups.yaml")
 CRDS: Final = ("tfjobs.kubeflow.org", "podgroups.scheduling.volcano.sh")
 TIME_SCALE: Final = 0.02
@@ -54,7 +45,7 @@ class Thing(Struct, frozen=True):
 
 
 class Field:
-    """What all cases share. `created` counts the children that were created, by namespace and by resource and name."""
+    """What all cases share. `census` counts the children that were made."""
 
     def __init__(
         self,
@@ -63,6 +54,7 @@ class Field:
         folder: Path,
         client: RestClient,
         *,
+        census: Census,
         jobs: SharedIndexInformer[Thing],
         pods: SharedIndexInformer[Thing],
     ) -> None:
@@ -74,7 +66,7 @@ class Field:
         self.kubeconfig = plane.kubeconfig_for(USER, ["system:masters"])
         self.serving = plane.server_credential("fault-proxy")
         self.audit = audit
-        self._created: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.census = census
         self._namespaces = 0
 
     async def new_namespace(self, prefix: str) -> str:
@@ -84,18 +76,9 @@ class Field:
         await self.client.create(NAMESPACES, "", {"metadata": {"name": name}})
         return name
 
-    def created(self, namespace: str) -> Counter[str]:
-        """How often each child was created in a namespace, by the server's audit log."""
-        for entry in self.audit.news():
-            target = entry["objectRef"]
-            if entry["responseStatus"]["code"] == 201 and target["resource"] != "leases":
-                name = entry["requestObject"]["metadata"]["name"]
-                self._created[target["namespace"]][f"{target['resource']}/{name}"] += 1
-        return self._created[namespace]
-
 
 @asynccontextmanager
-async def field(folder: Path, audited: Mapping[str, Any] = AUDITED) -> AsyncIterator[Field]:
+async def field(folder: Path, audited: Mapping[str, Any] = NOTHING) -> AsyncIterator[Field]:
     """Start a control plane, whose audit log has what `audited` says, and a hollow node, and end them with the block."""
     audit = AuditLog(folder, audited)
     plane = await asyncio.to_thread(
@@ -117,7 +100,9 @@ async def field(folder: Path, audited: Mapping[str, Any] = AUDITED) -> AsyncIter
         stack.push_async_callback(factory.shut_down)
         await factory.wait_for_cache_sync(READY_S)
         await stack.enter_async_context(_node(plane, folder))
-        yield Field(plane, audit, folder, RestClient(transports[1]), jobs=jobs, pods=pods)
+        client = RestClient(transports[1])
+        counted = await stack.enter_async_context(census(client))
+        yield Field(plane, audit, folder, client, census=counted, jobs=jobs, pods=pods)
 
 
 def _install(plane: ControlPlane) -> None:

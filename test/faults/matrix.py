@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from dataclasses import field as attribute
-from random import Random
 from typing import TYPE_CHECKING, Final
 
 from faults.crash import FAULTS, Case, run
@@ -18,7 +17,9 @@ if TYPE_CHECKING:
 
     from faults.crash import Outcome
     from faults.field import Field
+    from faults.writes import Write
 
+TENTHS: Final = 10
 LANES: Final = 10
 """How many cases are played beside each other. A case mostly waits; with more, two cores are too busy for any of them."""
 
@@ -35,12 +36,7 @@ class Matrix:
     cases: list[Case] = attribute(init=False)
 
     def __post_init__(self) -> None:
-        self.cases = [
-            Case(name, write, fault)
-            for name, outcome in self.references.items()
-            for write in range(1, len(outcome.writes) + 1)
-            for fault in FAULTS
-        ]
+        self.cases = [case for number in range(TENTHS) for case in self.tenth(number)]
 
     @classmethod
     async def of(cls, field: Field, workloads: Iterable[str] = WORKLOADS) -> Matrix:
@@ -50,15 +46,26 @@ class Matrix:
             raise NoReferenceError("\n".join(wrong))
         return cls({outcome.case.workload: outcome for outcome in outcomes})
 
-    def tenth(self, seed: int) -> list[Case]:
-        """Return about a tenth of the cases: whether a case is in it depends on the seed and the case alone."""
-        chosen = [case for case in self.cases if Random(f"{seed} {case}").randrange(10) == 0]
-        Random(seed).shuffle(chosen)
-        return chosen
+    def tenth(self, number: int) -> list[Case]:
+        """Return a tenth of the cases, of each workload every tenth one; `number` is from 0 to 9.
+
+        They are dealt in the order of how much may go wrong, so that each tenth has some of every kind of write, and the first
+        one begins with a kill after a delete.
+        """
+        return [
+            case for name, outcome in self.references.items() for case in in_order(name, outcome.writes)[number::TENTHS]
+        ]
 
     async def play(self, field: Field, cases: Sequence[Case], *, bug: str = "", until: str = "") -> list[Outcome]:
         """Play cases, and return what came of them; begin no more after a violation that has the words of `until`."""
         return await play(field, cases, self.references, bug=bug, until=until)
+
+
+def in_order(workload: str, written: Iterable[Write]) -> list[Case]:
+    """Return all cases of a workload, those first in which most may go wrong."""
+    cases = [(write, Case(workload, write, fault)) for fault in FAULTS for write in written]
+    # The sort is stable: of one kind and fault, the writes stay in the order in which they came.
+    return [case for _, case in sorted(cases, key=lambda each: (each[0].rank, each[0].kind))]
 
 
 async def play(

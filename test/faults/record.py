@@ -7,12 +7,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from faults.census import CHILDREN
 from faults.user import NAME, replica_of
 from tfjob_operator.api.client import ListOptions
-from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS, PODS, SERVICES
-from tfjob_operator.api.scheduling import VOLCANO_POD_GROUPS
+from tfjob_operator.api.core import EVENTS, PODS
 from tfjob_operator.api.v1.constants import TFJOBS
-from tfjob_operator.controller.alpha.children import JOBS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from faults.workloads import Workload
     from tfjob_operator.api.meta import Resource
 
-CHILDREN: Final = (PODS, SERVICES, CONFIG_MAPS, DEPLOYMENTS, JOBS, VOLCANO_POD_GROUPS)
 OF_EVERY_NAMESPACE: Final = frozenset({"configmaps/kube-root-ca.crt"})
 EVENTS_WITHIN: Final = 1
 """How many events of a reason may be missing or too many, beside those that waited in the memory of a killed process."""
@@ -29,7 +27,7 @@ EVENTS_WITHIN: Final = 1
 
 @dataclass(frozen=True)
 class Record:
-    """The end of a workload: the job's status, the children that are there, those that were ever created, and the events."""
+    """The end of a workload: the job's status, the children that are there, how often each was ever made, and the events."""
 
     job: Mapping[str, Any] | None
     children: Mapping[str, str]
@@ -43,6 +41,7 @@ async def take(field: Field, namespace: str) -> Record:
     children = {}
     for resource in CHILDREN:
         for item in await _items(field, resource, namespace):
+            field.census.take(resource, item)  # the watch may be a moment behind
             meta = item["metadata"]
             key = f"{resource.plural}/{replica_of(meta['name'], meta.get('labels'))}"
             if key not in OF_EVERY_NAMESPACE:
@@ -54,7 +53,7 @@ async def take(field: Field, namespace: str) -> Record:
         if (about["kind"], about["name"]) == (TFJOBS.kind, NAME):
             events[f"{item['type']} {item['reason']}"] += item.get("count", 1)
     job = _status(jobs[0], namespace) if jobs else None
-    return Record(job, children, Counter(field.created(namespace)), events)
+    return Record(job, children, field.census.made(namespace), events)
 
 
 def restarts(record: Record) -> dict[str, int]:

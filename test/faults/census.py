@@ -1,0 +1,82 @@
+"""Counts what the API server has really made: the UIDs of children, by a watch of its own.
+
+The audit log cannot say that. A create that is under way when its client is killed is carried out, and logged with another code
+than 201, or the client's end comes first and the code says nothing of what the server did then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter, defaultdict
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from tfjob_operator.api.client import ListOptions
+from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError
+from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, PODS, SERVICES
+from tfjob_operator.api.scheduling import VOLCANO_POD_GROUPS
+from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.controller.alpha.children import JOBS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.api.meta import Resource
+
+CHILDREN: Final = (PODS, SERVICES, CONFIG_MAPS, DEPLOYMENTS, JOBS, VOLCANO_POD_GROUPS)
+"""What an operator creates for a job."""
+
+
+class Census:
+    """How many objects of each name there have ever been, by their UIDs: those that are controlled by a TFJob."""
+
+    def __init__(self) -> None:
+        self._uids: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+
+    def take(self, resource: Resource, item: Mapping[str, Any]) -> None:
+        """Note an object as a watch or a list shows it; what is known already changes nothing."""
+        meta = item["metadata"]
+        owners = meta.get("ownerReferences") or ()
+        if any(owner.get("controller") and owner["kind"] == TFJOBS.kind for owner in owners):
+            self._uids[meta["namespace"]][f"{resource.plural}/{meta['name']}"].add(meta["uid"])
+
+    def made(self, namespace: str) -> Counter[str]:
+        """How often each child was made in a namespace, by resource and name."""
+        return Counter({child: len(uids) for child, uids in self._uids[namespace].items()})
+
+    async def follow(self, client: RestClient, resource: Resource, version: str) -> None:
+        """Note all objects of a resource that come after a resource version, until cancelled.
+
+        Raises ApiError when the server does not have all of them any more (410): then nobody can judge.
+        """
+        options = ListOptions(resource_version=version, allow_bookmarks=True)
+        while True:
+            try:
+                async with client.watch(resource, options) as lines:
+                    async for batch in lines:
+                        for line in batch:
+                            item = json.loads(line)["object"]
+                            if item["kind"] == "Status":
+                                raise AssertionError(f"the watch of {resource.plural} has missed something: {item}")
+                            self.take(resource, item)
+                            options = replace(options, resource_version=item["metadata"]["resourceVersion"])
+            except (ConnectionLostError, RequestTimeoutError):
+                continue  # from where it ended
+
+
+@asynccontextmanager
+async def census(client: RestClient) -> AsyncIterator[Census]:
+    """Count from now on, until the end of the block."""
+    counted = Census()
+    async with asyncio.TaskGroup() as tasks:
+        running = []
+        for resource in CHILDREN:
+            listed = json.loads(await client.list_page(resource, ListOptions()))
+            version = listed["metadata"]["resourceVersion"]
+            running.append(tasks.create_task(counted.follow(client, resource, version), name=f"census {resource}"))
+        yield counted
+        for task in running:
+            task.cancel()
