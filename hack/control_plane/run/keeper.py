@@ -160,13 +160,21 @@ class Keeper:
     def _serve(self) -> None:
         while (request := self._lifeline.request()) is not None:
             try:
-                self._stack.restart(request.removeprefix("restart "), self._ports)
+                done = self._do(*request.split(" ", 1))
             except ControlPlaneError as error:
                 self._state().write(self._folder)
                 self._lifeline.reply(error=str(error))
             else:
                 self._state().write(self._folder)  # before the reply: the owner may read the file at once
-                self._lifeline.reply(done=request)
+                self._lifeline.reply(done=request, **done)
+
+    def _do(self, verb: str, about: str) -> dict[str, object]:
+        if verb == "restart":
+            self._stack.restart(about, self._ports)
+            return {}
+        port = ports.choose().kube_apiserver
+        self._stack.start_another_apiserver(port, about)
+        return {"server": f"https://{parts.LOOPBACK}:{port}"}
 
     def _state(self) -> State:
         return State(

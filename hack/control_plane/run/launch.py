@@ -52,15 +52,15 @@ class KeeperHandle:
             self.stop()
             raise
 
-    def request(self, text: str) -> None:
-        """Send the keeper a request and wait until it is done. Raises ControlPlaneError."""
+    def request(self, text: str) -> dict[str, object]:
+        """Send the keeper a request, wait until it is done, and return its answer. Raises ControlPlaneError."""
         if self._process.stdin is None or self._process.stdin.closed:
             raise ControlPlaneError("the control plane is stopped")
         try:
             self._process.stdin.write(text.encode() + b"\n")
         except BrokenPipeError as error:
             raise ControlPlaneError("the keeper of the control plane is gone") from error
-        self._answer(READY_LIMIT_S)
+        return self._answer(READY_LIMIT_S)
 
     def release(self) -> None:
         """Let a detached keeper live on without us."""

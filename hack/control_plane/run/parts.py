@@ -22,9 +22,8 @@ LOOPBACK = "127.0.0.1"
 SERVICE_RANGE = "10.96.0.0/16"
 FIRST_SERVICE_ADDRESS = "10.96.0.1"  # the ClusterIP of the API server itself; its certificate must carry it
 ETCD_QUOTA_BYTES = 8 << 30  # etcd's greatest sane value: a load test must not end in etcd's alarm about space
-ETCD_SOCKET = (
-    "unix://localhost:2379"  # in the form of an address, as etcd wants it: the file `localhost:2379` in its folder
-)
+ETCD_SOCKET_FILE = "localhost:2379"  # in the form of an address, as etcd wants it
+ETCD_SOCKET = f"unix://{ETCD_SOCKET_FILE}"
 # The controllers that an operator's objects need. No node ever joins, so the others would have nothing to do.
 CONTROLLERS = (
     "garbagecollector",
@@ -85,13 +84,18 @@ def etcd_command(program: Path, files: Files, ports: Ports) -> list[str]:
     ]
 
 
-def kube_apiserver_command(program: Path, files: Files, ports: Ports, extra: Sequence[str] = ()) -> list[str]:
-    """Return the command of kube-apiserver. If a flag is given twice, the later one counts, so `extra` overrides ours."""
+def kube_apiserver_command(
+    program: Path, files: Files, port: int, extra: Sequence[str] = (), *, etcd: str = ETCD_SOCKET
+) -> list[str]:
+    """Return the command of kube-apiserver. If a flag is given twice, the later one counts, so `extra` overrides ours.
+
+    But for the address of etcd, of which it would use both.
+    """
     return [
         str(program),
-        f"--etcd-servers={ETCD_SOCKET}",
+        f"--etcd-servers={etcd}",
         f"--bind-address={LOOPBACK}",
-        f"--secure-port={ports.kube_apiserver}",
+        f"--secure-port={port}",
         f"--tls-cert-file={files.server.certificate}",
         f"--tls-private-key-file={files.server.key}",
         f"--cert-dir={files.folder / 'pki'}",

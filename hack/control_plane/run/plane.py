@@ -23,7 +23,7 @@ from hack.control_plane.errors import ControlPlaneError
 from hack.control_plane.run.keeper import Order
 from hack.control_plane.run.kubeconfig import write_kubeconfig
 from hack.control_plane.run.launch import KeeperHandle
-from hack.control_plane.run.parts import LOOPBACK
+from hack.control_plane.run.parts import ETCD_SOCKET_FILE, LOOPBACK
 from hack.control_plane.run.pki import Authority, Credential
 from hack.control_plane.run.probes import Requester
 from hack.control_plane.run.state import State
@@ -56,6 +56,7 @@ class ControlPlane(Stoppable):
         self.kubectl = directory / "bin" / "kubectl"
         self.server = state.server
         self.etcd_endpoint = state.etcd_endpoint
+        self.etcd_socket = directory / ETCD_SOCKET_FILE
         self._authority = Authority(directory / "pki")
 
     @classmethod
@@ -110,6 +111,14 @@ class ControlPlane(Stoppable):
     def restart_apiserver(self) -> None:
         """Kill kube-apiserver and start it again with the same port and data; return when it is ready."""
         self._handle.request("restart kube-apiserver")
+
+    def start_another_apiserver(self, socket_file: str) -> str:
+        """Start one more kube-apiserver on the same etcd; return its URL when it is ready. It ends with the others.
+
+        It reaches etcd by a socket in our folder, which is for the caller to connect with `etcd_socket`. The name of the file
+        has the form of an address, such as `localhost:2380`. Certificates and users are those of the first one.
+        """
+        return str(self._handle.request(f"another {socket_file}")["server"])
 
     def restart_controller_manager(self) -> None:
         """Kill the controllers and start them again.

@@ -55,7 +55,7 @@ class Stack:
         self._etcd = Part("etcd", logs / "etcd.log")
         self._apiserver = Part("kube-apiserver", logs / "kube-apiserver.log")
         self._manager = Part("kube-controller-manager", logs / "kube-controller-manager.log")
-        self._parts = (self._etcd, self._apiserver, self._manager)
+        self._parts = [self._etcd, self._apiserver, self._manager]
         self._commands: dict[str, list[str]] = {}
         pki = folder / "pki"
         pki.mkdir()
@@ -81,7 +81,9 @@ class Stack:
         programs, files = self._binaries, self._files
         self._commands = {
             self._etcd.name: parts.etcd_command(programs.etcd, files, ports),
-            self._apiserver.name: parts.kube_apiserver_command(programs.kube_apiserver, files, ports, self._extra_args),
+            self._apiserver.name: parts.kube_apiserver_command(
+                programs.kube_apiserver, files, ports.kube_apiserver, self._extra_args
+            ),
             self._manager.name: parts.kube_controller_manager_command(
                 programs.kube_controller_manager, files, ports, self._manager_version, self._extra_controllers
             ),
@@ -109,6 +111,25 @@ class Stack:
         part.kill()
         self._launch(part)
         self._until(time.monotonic() + START_LIMIT_S, part, lambda: self._is_ok(port, path), others=False)
+
+    def start_another_apiserver(self, port: int, socket_file: str) -> None:
+        """Start one more API server, which reaches etcd by a socket of its own, and return when it serves.
+
+        It has the flags of the first one, but audits nothing: two processes do not share the file.
+        """
+        number = len(self._parts) - 1
+        part = Part(f"kube-apiserver-{number}", self._folder / "logs" / f"kube-apiserver-{number}.log")
+        flags = [flag for flag in self._extra_args if not flag.startswith("--audit-")]
+        self._commands[part.name] = parts.kube_apiserver_command(
+            self._binaries.kube_apiserver, self._files, port, flags, etcd=f"unix://{socket_file}"
+        )
+        self._launch(part)
+        try:
+            self._until(time.monotonic() + START_LIMIT_S, part, lambda: self._is_ok(port, "/readyz"), others=False)
+        except BaseException:
+            part.kill()
+            raise
+        self._parts.append(part)
 
     def states(self) -> tuple[PartState, ...]:
         """Return every part as it is now."""

@@ -42,7 +42,7 @@ def files(tmp_path: Path, authority: Authority) -> parts.Files:
 def test_extra_flags_of_the_api_server_come_last(tmp_path: Path, files: parts.Files) -> None:
     """Of two equal flags it takes the later one."""
     extra = ["--allow-privileged=false"]
-    command = parts.kube_apiserver_command(tmp_path / "kube-apiserver", files, PORTS, extra)
+    command = parts.kube_apiserver_command(tmp_path / "kube-apiserver", files, PORTS.kube_apiserver, extra)
     assert command.index("--allow-privileged=true") < command.index("--allow-privileged=false") == len(command) - 1
 
 
@@ -50,7 +50,7 @@ def test_everything_listens_on_loopback(tmp_path: Path, files: parts.Files) -> N
     """Nobody outside the machine may reach a control plane of a test."""
     commands = [
         parts.etcd_command(tmp_path / "etcd", files, PORTS),
-        parts.kube_apiserver_command(tmp_path / "kube-apiserver", files, PORTS),
+        parts.kube_apiserver_command(tmp_path / "kube-apiserver", files, PORTS.kube_apiserver),
         parts.kube_controller_manager_command(tmp_path / "kube-controller-manager", files, PORTS, OLDEST),
     ]
     for command in commands:

@@ -1,0 +1,147 @@
+"""Stands between a kube-apiserver and etcd, and can stop what etcd tells of changes: the API server's watch cache then lags.
+
+Reads and writes go on, so that such an API server stores what it is told to, and responds to a list of resourceVersion 0
+from the past: what API servers of one cluster look like when one of them is slow.
+
+etcd speaks gRPC, which is HTTP/2. A call that the client has said all of is a read or a write; one that it keeps open is a
+watch. So the frames need not be decoded, only their heads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+HEAD_BYTES: Final = 9
+DATA, HEADERS, RST_STREAM = 0x0, 0x1, 0x3
+END_STREAM: Final = 0x1
+
+
+class Frame(NamedTuple):
+    """A frame of HTTP/2, as its head says what it is."""
+
+    kind: int
+    flags: int
+    stream: int
+    raw: bytes
+
+    @property
+    def ends(self) -> bool:
+        """Whether its sender says nothing more on this stream."""
+        return self.kind == RST_STREAM or (self.kind in {DATA, HEADERS} and bool(self.flags & END_STREAM))
+
+    @classmethod
+    async def read(cls, reader: asyncio.StreamReader) -> Frame:
+        """Read the next one. Raises IncompleteReadError at the end."""
+        head = await reader.readexactly(HEAD_BYTES)
+        body = await reader.readexactly(int.from_bytes(head[:3]))
+        return cls(head[3], head[4], int.from_bytes(head[5:]) & 0x7FFFFFFF, head + body)
+
+
+class Connection:
+    """One connection of an API server; invariant: the frames of a stream keep their order."""
+
+    def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
+        self._client = client
+        self._server = server
+        self._open: set[int] = set()
+        self._held: list[Frame] = []
+        self.frozen = False
+
+    def thaw(self) -> None:
+        """Pass on what was held back."""
+        self.frozen = False
+        self._client.writelines(frame.raw for frame in self._held)
+        self._held.clear()
+
+    async def pass_requests(self, reader: asyncio.StreamReader) -> None:
+        """Pass on what the API server says, and note which calls it keeps open."""
+        self._server.write(await reader.readexactly(len(PREFACE)))
+        while True:
+            frame = await Frame.read(reader)
+            if frame.ends:
+                self._open.discard(frame.stream)
+            elif frame.kind == HEADERS:
+                self._open.add(frame.stream)
+            self._server.write(frame.raw)
+            await self._server.drain()
+
+    async def pass_responses(self, reader: asyncio.StreamReader) -> None:
+        """Pass on what etcd says, but for watches while they are frozen."""
+        while True:
+            frame = await Frame.read(reader)
+            if self.frozen and frame.kind in {DATA, HEADERS} and frame.stream in self._open:
+                self._held.append(frame)
+                continue
+            self._client.write(frame.raw)
+            await self._client.drain()
+
+    def close(self) -> None:
+        """End both sides."""
+        self._client.close()
+        self._server.close()
+
+
+class EtcdProxy:
+    """Listens on one socket and passes on to another. Use `etcd_proxy`."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._connections: set[Connection] = set()
+        self._frozen = False
+
+    def freeze(self) -> None:
+        """Hold back what etcd tells of changes, on every connection, from now on."""
+        self._frozen = True
+        for connection in self._connections:
+            connection.frozen = True
+
+    def thaw(self) -> None:
+        """Tell what was held back, and hold back nothing more."""
+        self._frozen = False
+        for connection in self._connections:
+            connection.thaw()
+
+    async def serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """Serve one connection until one of its sides ends."""
+        from_server, to_server = await asyncio.open_unix_connection(str(self._target))
+        connection = Connection(to_client, to_server)
+        connection.frozen = self._frozen
+        self._connections.add(connection)
+        try:
+            async with asyncio.TaskGroup() as sides:
+                sides.create_task(connection.pass_requests(from_client))
+                sides.create_task(connection.pass_responses(from_server))
+        except* (asyncio.IncompleteReadError, ConnectionError):
+            pass  # one side has gone, and the group has ended the other one
+        finally:
+            self._connections.discard(connection)
+            connection.close()
+
+
+@asynccontextmanager
+async def etcd_proxy(path: Path, target: Path) -> AsyncIterator[EtcdProxy]:
+    """Listen on the socket `path`, which is made, and pass on to etcd's socket `target`, until the end of the block."""
+    proxy = EtcdProxy(target)
+    serving: set[asyncio.Task[None]] = set()
+
+    def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(proxy.serve(reader, writer), name="etcd proxy")
+        serving.add(task)
+        task.add_done_callback(serving.discard)
+
+    server = await asyncio.start_unix_server(serve, path)
+    try:
+        yield proxy
+    finally:
+        server.close()
+        left = [*serving]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
