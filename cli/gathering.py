@@ -53,11 +53,14 @@ def pods_from(bodies: Iterable[Mapping[str, Any]]) -> list[Pod]:
 def events_of(session: Session, job: Job) -> list[Event]:
     """Return the events about a job, and those about pods that may belong to it. Raises CliError.
 
-    The labels of pods that are gone cannot be read, so the events of all pods are, `_MOST_EVENTS` at most.
+    The labels of pods that are gone cannot be read, so the events of all pods are, `_MOST_EVENTS` at most. In the alpha dialect
+    those about the Jobs of replicas are read too: the Job controller tells there of its pods.
     """
     name, runtime_id = job.metadata.name, job.status.runtime_id
     own = _events(session, f"involvedObject.name={name}")
     of_pods = _events(session, "involvedObject.kind=Pod")
+    if runtime_id:
+        of_pods += _events(session, "involvedObject.kind=Job")
     return [
         *own,
         *(each for each in of_pods if replica_of(None, name, each.involved_object.name, runtime_id) != ReplicaName()),

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
-KINDS: Final = {"tfjobs": "TFJob", "pods": "Pod", "events": "Event"}
+KINDS: Final = {"tfjobs": "TFJob", "tfjobs.tensorflow.org": "TfJob", "pods": "Pod", "events": "Event", "jobs": "Job"}
+_GROUPS: Final = {"tfjobs": ("kubeflow.org", "v1"), "tfjobs.tensorflow.org": ("tensorflow.org", "v1alpha1")}
 _WAIT_S: Final = 0.2
 
 
@@ -33,6 +34,10 @@ class PageCluster:
         self._logs: dict[str, bytes] = {}
         self.asked = 0
         """Requests so far."""
+        self.served = {"tfjobs"}
+        """The resources of jobs that are served: `tfjobs`, and `tfjobs.tensorflow.org`, the first API."""
+        self.paths: list[str] = []
+        """The paths of all requests but reviews."""
         self.forbidden: set[str] = set()
         """Resources that nobody may read, or `resource/namespace` for a single namespace ("" for lists of all namespaces)."""
         self.tokens: dict[str, tuple[str, tuple[str, ...]]] = {}
@@ -151,7 +156,8 @@ class PageCluster:
                 return {"error": "invalid bearer token"}
             return {"authenticated": True, "user": {"username": known[0], "groups": [*known[1]]}}
         asked = spec["resourceAttributes"]
-        resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
+        plural = "tfjobs.tensorflow.org" if asked.get("group") == "tensorflow.org" else asked["resource"]
+        resource = "/".join(filter(None, (plural, asked.get("subresource"))))
         namespace = asked.get("namespace", "")
         self.reviews.append((spec["user"], asked["verb"], resource, namespace))
         self.subjects[spec["user"]] = spec.get("groups", []), spec.get("extra", {})
@@ -171,7 +177,8 @@ class Chosen:
     """The selectors of a request."""
 
     def __init__(self, query: dict[str, list[str]]) -> None:
-        self._label, _, self._value = query.get("labelSelector", [""])[0].partition("=")
+        selector = query.get("labelSelector", [""])[0]
+        self._labels = [each.partition("=")[::2] for each in selector.split(",") if each]
         self._field = query.get("fieldSelector", [""])[0].removeprefix("involvedObject.kind=")
 
     def fits(self, item: dict[str, Any], namespace: str) -> bool:
@@ -179,7 +186,7 @@ class Chosen:
         labels = item["metadata"].get("labels", {})
         if namespace and item["metadata"]["namespace"] != namespace:
             return False
-        if self._label and (self._label not in labels or (self._value and labels[self._label] != self._value)):
+        if any(label not in labels or (value and labels[label] != value) for label, value in self._labels):
             return False
         return not self._field or item.get("involvedObject", {}).get("kind", self._field) == self._field
 
@@ -205,7 +212,15 @@ class _Handler(BaseHTTPRequestHandler):
         if parts[:1] == ["namespaces"] and len(parts) > 2:
             namespace, parts = parts[1], parts[2:]
         resource, *rest = parts or [""]
-        if resource not in KINDS:
+        self.served.paths.append(address.path)
+        if address.path == "/apis":
+            return self._groups()
+        return self._resource(resource, rest, namespace, query)
+
+    def _resource(self, resource: str, rest: list[str], namespace: str, query: dict[str, list[str]]) -> None:
+        if self.path.startswith("/apis/tensorflow.org/"):
+            resource = f"{resource}.tensorflow.org"
+        if resource not in KINDS or (resource in _GROUPS and resource not in self.served.served):
             return self._status(404, "NotFound", "the server could not find the requested resource")
         named = "/".join([resource, *rest[1:]])
         if self.served.forbidden & {resource, f"{resource}/{namespace}", named}:
@@ -233,6 +248,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.served.reviews_fail:
             return self._status(500, "InternalError", "etcd is not there")
         return self._json({**body, "status": self.served.reviewed(body["spec"])}, 201)
+
+    def _groups(self) -> None:
+        found = [_GROUPS[each] for each in sorted(self.served.served)]
+        groups = [{"name": name, "versions": [{"version": version}]} for name, version in found]
+        self._json({"kind": "APIGroupList", "groups": groups})
 
     def _watch(self, resource: str, namespace: str, chosen: Chosen, version: int) -> None:
         self._begin("application/json")

@@ -84,7 +84,7 @@ async def serving(plan: Plan) -> AsyncIterator[None]:
         entrance = ClusterEntrance(
             reviews,
             lambda: cluster.has_synced,
-            lambda: exposition(reviews.counts, len(streams), len(cluster.jobs.indexer)),
+            lambda: exposition(reviews.counts, len(streams), len(cluster)),
             scope=plan.namespace,
             hosts=plan.hosts,
             proxies=plan.proxies,

@@ -40,8 +40,8 @@ class Board:
     def __init__(self, about: dict[str, Any], *, bare: bool = False) -> None:
         """`about` is sent to browsers as it is, and says which server the page shows; `bare`: not all may see all."""
         self.feed = Feed[Row]()
-        self.namespaces: frozenset[str] = frozenset()
-        """Those that have jobs."""
+        self.places: frozenset[str] = frozenset()
+        """Those that have jobs, see `keys`."""
         self._about = about
         self._bare = bare
         self._cluster: Cluster | None = None
@@ -101,7 +101,7 @@ class Board:
                 await asyncio.sleep(0)
         state = msgspec.json.encode(self._state(cluster))
         self.feed.put(STATE, Row(state, state))
-        self.namespaces = cluster.namespaces
+        self.places = cluster.places
         self.feed.announce()
 
     def _row(self, cluster: Cluster, key: str) -> Row | None:

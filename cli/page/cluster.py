@@ -1,35 +1,41 @@
 """One set of informers for all browsers: jobs, their pods and events, of all namespaces or of one.
 
 What may not be read is named in `troubles`, and the reflector tries it again, so that a right takes effect once it is granted.
+Jobs of an API are read as long as the cluster serves it.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tfjob_operator.api.client.errors import ApiError, ForbiddenError, StatusError
 from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.core import EVENTS, PODS
-from tfjob_operator.api.meta import Resource, meta_key
+from tfjob_operator.api.meta import Resource, object_key
 from tfjob_operator.api.v1.constants import TFJOBS
-from tfjob_operator.cli.diagnosis.objects import Event, Pod
+from tfjob_operator.cli.diagnosis.objects import BATCH_JOBS, Event, Pod
 from tfjob_operator.cli.errors import CliError
+from tfjob_operator.cli.page.job_caches import Caches, JobCaches
+from tfjob_operator.cli.page.keys import FIRST, places_of, read_key
 from tfjob_operator.cli.page.objects import (
     POD_SELECTOR,
+    FirstJob,
     Job,
-    by_job_of_event,
     by_job_of_pod,
-    job_key_of_event,
-    job_key_of_pod,
+    first_job_with_unreadable_status,
+    is_runtime_mark,
     job_with_unreadable_status,
+    marks_of_event,
+    marks_of_job,
 )
+from tfjob_operator.cli.page.served import APIS, served
 from tfjob_operator.cli.page.source import NotedSource
 from tfjob_operator.informers import Codec, EventHandlerFuncs, ListWatch, SharedIndexInformer, object_of
 from tfjob_operator.informers.store import NAMESPACE_INDEX
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from tfjob_operator.api.client.rest import RestClient
     from tfjob_operator.api.meta import Object
@@ -37,7 +43,14 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Object")
 
 BY_JOB: Final = "job"
-_NO_SUCH_API: Final = 404
+BY_MARK: Final = "mark"
+_NOT_FOUND: Final = 404
+_OWNERS: Final = {each.kind for each in APIS}
+_KINDS: Final[dict[Resource, tuple[str, Codec[Any]]]] = {
+    TFJOBS: ("TFJobs", Codec(TFJOBS, Job, on_undecodable=job_with_unreadable_status)),
+    FIRST: ("TfJobs of tensorflow.org", Codec(FIRST, FirstJob, on_undecodable=first_job_with_unreadable_status)),
+}
+"""What is read of each API, and what it is called. Codecs have no state."""
 
 
 async def readable_scope(client: RestClient, *, own: str, everywhere: bool | None) -> str:
@@ -48,11 +61,11 @@ async def readable_scope(client: RestClient, *, own: str, everywhere: bool | Non
     """
     scope = own if everywhere is False else ""
     try:
-        await client.list_page(TFJOBS, ListOptions(namespace=scope, limit=1))
+        await _find_jobs(client, ListOptions(namespace=scope, limit=1))
     except ForbiddenError:
         return own if everywhere is None else scope
     except StatusError as error:
-        if error.code == _NO_SUCH_API:
+        if error.code == _NOT_FOUND:
             raise CliError(
                 "this cluster has no TFJobs: the operator's CRD is not installed (kubectl get crd tfjobs.kubeflow.org)"
             ) from error
@@ -60,6 +73,16 @@ async def readable_scope(client: RestClient, *, own: str, everywhere: bool | Non
     except ApiError as error:
         raise CliError(str(error)) from error
     return scope
+
+
+async def _find_jobs(client: RestClient, options: ListOptions) -> None:
+    """List jobs of the first API that is served. Raises ApiError."""
+    try:
+        await client.list_page(TFJOBS, options)
+    except StatusError as error:
+        if error.code != _NOT_FOUND or FIRST not in await served(client):
+            raise
+        await client.list_page(FIRST, options)
 
 
 class Cluster:
@@ -71,78 +94,127 @@ class Cluster:
         self.scope = scope
         self.troubles: dict[str, ApiError] = {}
         """The last error by the name of what was read, such as "pods", until reading it succeeds."""
-        self.jobs = self._informer(
-            "TFJobs",
-            TFJOBS,
-            Codec(TFJOBS, Job, on_undecodable=job_with_unreadable_status),
-            lambda job: meta_key(job.metadata),
-        )
-        self.pods = self._informer("pods", PODS, Codec(PODS, Pod), job_key_of_pod, labels=POD_SELECTOR)
-        self.pods.add_indexers({BY_JOB: by_job_of_pod})
-        self.events = [
-            self._informer(
-                "events", EVENTS, Codec(EVENTS, Event), job_key_of_event, fields=f"involvedObject.kind={kind}"
-            )
-            for kind in (TFJOBS.kind, PODS.kind)
-        ]
-        for each in self.events:
-            each.add_indexers({BY_JOB: by_job_of_event})
+        self._apis = {each: self._api(each) for each in APIS}
+        self._pods = self._informer("pods", PODS, Codec(PODS, Pod), by_job_of_pod, labels=POD_SELECTOR)
+        self._pods.add_indexers({BY_JOB: by_job_of_pod})
+        self._pod_events = self._informer_of_events(PODS)
+        self._batch_events = self._informer_of_events(BATCH_JOBS)
+        self._alpha_jobs_seen = asyncio.Event()
 
     @property
     def has_synced(self) -> bool:
         """Whether jobs and pods are complete, or cannot be read."""
-        return all(
-            each.has_synced or what in self.troubles for what, each in (("TFJobs", self.jobs), ("pods", self.pods))
-        )
+        pods = self._pods.has_synced or self._pods.name in self.troubles
+        return pods and all(each.is_settled for each in self._apis.values())
 
     @property
-    def namespaces(self) -> frozenset[str]:
-        """Those that have jobs."""
-        return frozenset(self.jobs.indexer.index_values(NAMESPACE_INDEX))
+    def places(self) -> frozenset[str]:
+        """Those that have jobs, see `keys`."""
+        return frozenset().union(
+            *(
+                places_of(api.resource, api.caches.jobs.indexer.index_values(NAMESPACE_INDEX))
+                for api in self._apis.values()
+                if api.caches is not None
+            )
+        )
+
+    def __len__(self) -> int:
+        """Return how many jobs there are."""
+        return sum(len(api.caches.jobs.indexer) for api in self._apis.values() if api.caches is not None)
 
     def start(self, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
         """Run the informers in `tasks`; cancel what is returned to stop them."""
-        return [tasks.create_task(each.run(), name=f"informer {each.name}") for each in self._all()]
+        return [
+            *(tasks.create_task(each.run(), name=f"informer {each.name}") for each in (self._pods, self._pod_events)),
+            *(tasks.create_task(each.run(), name=f"jobs of {each.resource.group}") for each in self._apis.values()),
+            tasks.create_task(self._read_events_of_batch_jobs(), name="events of Jobs"),
+        ]
 
     def job(self, key: str) -> Job | None:
         """Return a job, None for one that is not there."""
-        return self.jobs.indexer.get(key)
+        wanted = read_key(key)
+        caches = self._apis[wanted.resource].caches
+        found: Job | None = None
+        if caches is not None:
+            found = caches.jobs.indexer.get(object_key(wanted.namespace, wanted.name))
+        return found
 
     def pods_of(self, key: str) -> list[Pod]:
         """Return the pods of a job; those of an earlier job of the same name are left out."""
         job = self.job(key)
         uid = job.metadata.uid if job is not None else ""
-        return [pod for pod in self.pods.indexer.by_index(BY_JOB, key) if _may_be_of(pod, uid)]
+        return [pod for pod in self._pods.indexer.by_index(BY_JOB, key) if _may_be_of(pod, uid)]
 
     def pod(self, key: str) -> Pod | None:
         """Return the pod of a replica, None for one that is not there."""
-        return self.pods.indexer.get(key)
+        return self._pods.indexer.get(key)
 
     def events_of(self, key: str) -> list[Event]:
-        """Return the events about a job and its pods."""
-        return [event for each in self.events for event in each.indexer.by_index(BY_JOB, key)]
+        """Return the events about a job, its pods, and in the alpha dialect the Jobs between them."""
+        job = self.job(key)
+        marks = (key, *marks_of_job(job)) if job is not None else (key,)
+        about_jobs = (api.caches.events for api in self._apis.values() if api.caches is not None)
+        return [
+            event
+            for each in (*about_jobs, self._pod_events, self._batch_events)
+            for mark in marks
+            for event in each.indexer.by_index(BY_JOB, mark)
+        ]
 
-    def _all(self) -> list[SharedIndexInformer[Any]]:
-        return [self.jobs, self.pods, *self.events]
+    def _api(self, resource: Resource) -> JobCaches:
+        what, codec = _KINDS[resource]
+
+        def make() -> Caches:
+            jobs = self._informer(
+                what, resource, codec, lambda job: (job.key,), note=lambda error: self._note_jobs(api, what, error)
+            )
+            jobs.add_indexers({BY_MARK: marks_of_job})
+            return Caches(jobs, self._informer_of_events(resource))
+
+        async def is_served(before: bool) -> bool:  # noqa: FBT001 - of JobCaches
+            try:
+                return resource in await served(self._client)
+            except ApiError:  # then what could be read is read on, and says what is wrong
+                return before or resource == TFJOBS
+
+        def gone(caches: Caches) -> None:
+            for job in caches.jobs.indexer.list():
+                self._changed(job.key)
+            self._changed("")
+
+        api = JobCaches(resource, make, is_served=is_served, gone=gone)
+        return api
+
+    async def _read_events_of_batch_jobs(self) -> None:
+        """Read what the Job controller says of Jobs, from when there is a job that has some: no other needs it."""
+        await self._alpha_jobs_seen.wait()
+        await self._batch_events.run()
+
+    def _informer_of_events(self, about: Resource) -> SharedIndexInformer[Event]:
+        codec = Codec(EVENTS, Event)
+        informer = self._informer("events", EVENTS, codec, marks_of_event, fields=f"involvedObject.kind={about.kind}")
+        informer.add_indexers({BY_JOB: marks_of_event})
+        return informer
 
     def _informer(
         self,
         what: str,
         resource: Resource,
         codec: Codec[T],
-        key_of: Callable[[T], str],
+        marks_of: Callable[[T], Sequence[str]],
         *,
         labels: str = "",
         fields: str = "",
+        note: Callable[[ApiError | None], None] | None = None,
     ) -> SharedIndexInformer[T]:
         source = ListWatch(self._client, codec, namespace=self.scope, label_selector=labels, field_selector=fields)
-        informer = SharedIndexInformer[T](
-            NotedSource(source, lambda error: self._note(what, error)), resource, name=what
-        )
+        noted = NotedSource(source, note or (lambda error: self._note(what, error)))
+        informer = SharedIndexInformer[T](noted, resource, name=what)
 
         def told(item: T) -> None:
-            key = key_of(item)
-            if key:
+            if isinstance(item, Job) and item.is_alpha:
+                self._alpha_jobs_seen.set()
+            for key in self._keys(marks_of(item)):
                 self._changed(key)
 
         informer.add_event_handler(
@@ -154,6 +226,25 @@ class Cluster:
         )
         return informer
 
+    def _keys(self, marks: Sequence[str]) -> Iterator[str]:
+        """Yield the keys of the jobs that have these marks. A key is the mark of its job, whether that is there or not."""
+        for mark in marks:
+            if mark and not is_runtime_mark(mark):
+                yield mark
+            for api in self._apis.values():
+                if is_runtime_mark(mark) and api.caches is not None:
+                    yield from (job.key for job in api.caches.jobs.indexer.by_index(BY_MARK, mark))
+
+    def _note_jobs(self, api: JobCaches, what: str, error: ApiError | None) -> None:
+        """Note how jobs could be read. Those of the first API most users may not read, and do not miss."""
+        api.cannot_be_read = error is not None
+        not_found = isinstance(error, StatusError) and error.code == _NOT_FOUND
+        if not_found:
+            api.not_found()
+        if api.resource == FIRST and (not_found or isinstance(error, ForbiddenError)):
+            error = None
+        self._note(what, error)
+
     def _note(self, what: str, error: ApiError | None) -> None:
         if error is not None:
             self.troubles[what] = error
@@ -163,5 +254,5 @@ class Cluster:
 
 
 def _may_be_of(pod: Pod, uid: str) -> bool:
-    owners = [each.uid for each in pod.metadata.owner_references or () if each.controller and each.kind == TFJOBS.kind]
+    owners = [each.uid for each in pod.metadata.owner_references or () if each.controller and each.kind in _OWNERS]
     return not (uid and owners) or uid in owners

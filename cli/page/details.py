@@ -12,7 +12,6 @@ import msgspec
 from tfjob_operator.api.client.http.daemon_thread import call_in_daemon_thread
 from tfjob_operator.api.client.options import LogOptions
 from tfjob_operator.api.core import PODS
-from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.cli.collecting import collect
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.page.curves import curves_of
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client.rest import RestClient
     from tfjob_operator.cli.kubeconfig import Access
     from tfjob_operator.cli.page.cluster import Cluster
+    from tfjob_operator.cli.page.keys import JobKey
+    from tfjob_operator.cli.page.reviews import Question
 
 FRESH_S: Final = 5.0
 """How long a diagnosis is kept for whoever asks next: making one reads some ten lists."""
@@ -42,25 +43,25 @@ class Details:
         self._client = client
         self._streams = streams
         self._read = read
-        self._diagnoses: dict[tuple[str, frozenset[str] | None], tuple[float, bytes]] = {}
+        self._diagnoses: dict[tuple[JobKey, frozenset[Question] | None], tuple[float, bytes]] = {}
         self._some = asyncio.Semaphore(AT_A_TIME)
 
-    async def manifest(self, namespace: str, name: str) -> str:
+    async def manifest(self, job: JobKey) -> str:
         """Return a job as YAML, as it is on the server, but without its managedFields."""
-        job = msgspec.json.decode(await self._client.get(TFJOBS, namespace, name))
-        job.get("metadata", {}).pop("managedFields", None)
-        return yaml_text(job, sort_keys=False)
+        found = msgspec.json.decode(await self._client.get(*job))
+        found.get("metadata", {}).pop("managedFields", None)
+        return yaml_text(found, sort_keys=False)
 
-    async def diagnosis(self, namespace: str, name: str, readable: frozenset[str] | None = None) -> bytes:
+    async def diagnosis(self, job: JobKey, readable: frozenset[Question] | None = None) -> bytes:
         """Return what `kubectl tfjob explain -o json` prints; it may be `FRESH_S` old.
 
-        With `readable` it is made of these resources of the namespace alone, such as `pods` and `pods/log`.
+        With `readable` it is made of these reads alone.
         """
-        key, now = (f"{namespace}/{name}", readable), asyncio.get_running_loop().time()
+        key, now = (job, readable), asyncio.get_running_loop().time()
         async with self._some:
             kept = self._diagnoses.get(key)
             if kept is None or now - kept[0] > FRESH_S:
-                body = await call_in_daemon_thread(lambda: self._diagnose(namespace, name, readable), "diagnosis")
+                body = await call_in_daemon_thread(lambda: self._diagnose(job, readable), "diagnosis")
                 self._diagnoses = {each: old for each, old in self._diagnoses.items() if now - old[0] <= FRESH_S}
                 kept = self._diagnoses[key] = now, body
         return kept[1]
@@ -77,10 +78,10 @@ class Details:
         """Yield the curves of these jobs as they change, see `curves_of`."""
         return curves_of(cluster, self._streams, keys)
 
-    def _diagnose(self, namespace: str, name: str, readable: frozenset[str] | None) -> bytes:
-        access = self._read(namespace)
+    def _diagnose(self, job: JobKey, readable: frozenset[Question] | None) -> bytes:
+        access = self._read(job.namespace)
         with Session(access) if readable is None else LimitedSession(access, readable) as session:
-            return msgspec.json.encode(diagnose(collect(session, name, datetime.now(UTC))))
+            return msgspec.json.encode(diagnose(collect(session, job.full_name, datetime.now(UTC))))
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[list[str], None]:

@@ -3,62 +3,184 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from tfjob_operator.api.meta import Struct, object_key
+from tfjob_operator.api.meta import Struct
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
+from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus, TFJob
+from tfjob_operator.api.v1alpha1 import constants as alpha
+from tfjob_operator.api.v1alpha1.dialect import is_alpha
+from tfjob_operator.api.v1alpha1.types import SetStatus
 from tfjob_operator.cli.diagnosis.objects import Event, LifeMeta, Pod
+from tfjob_operator.cli.page.keys import FIRST, job_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tfjob_operator.api.meta import Resource
+
 POD_SELECTOR: Final = c.LABEL_OPERATOR_NAME
 """Pods of jobs, of both dialects: all of them bear this label, whatever its value."""
-ALPHA_JOB_LABEL: Final = "tf_job_name"
 _OF_REPLICA: Final = re.compile(rf"(.+)-(?:{'|'.join(c.REPLICA_TYPES)})-\d+", re.IGNORECASE)
+_OF_ALPHA_REPLICA: Final = re.compile(
+    rf"(?:.+-)?(?:{'|'.join(alpha.ReplicaType)})-([a-z0-9](?:[a-z0-9-]*?[a-z0-9])??)-\d{{1,5}}(?:-[a-z0-9]{{5}})?",
+    re.IGNORECASE,
+)
+"""The Job of a replica, or its pod: `worker-x7ab-0`, `worker-x7ab-0-abcde`; before it the job's name, as in 2017."""
+
+
+class Status(JobStatus, frozen=True):
+    """The status of a job. `runtime_id` is a part of the names of its replicas in the alpha dialect, "" in others."""
+
+    runtime_id: str = ""
+
+
+class FirstStatus(Status, frozen=True):
+    """The status in the first API, in which `replicaStatuses` is an array, `sets`; `replica_statuses` are made of it."""
+
+    sets: tuple[SetStatus, ...] | None = msgspec.field(default=None, name="replicaStatuses")
+    replica_statuses: dict[str, ReplicaStatus] = msgspec.field(default_factory=dict, name="")
+
+    def __post_init__(self) -> None:
+        names: dict[str, str] = {each.value: name for each, name in alpha.V1_TYPES.items()}
+        found = {
+            names.get(each.tf_replica_type, each.tf_replica_type): ReplicaStatus(
+                active=each.replicas_states.get(alpha.State.RUNNING, 0),
+                succeeded=each.replicas_states.get(alpha.State.SUCCEEDED, 0),
+                failed=each.replicas_states.get(alpha.State.FAILED, 0),
+            )
+            for each in self.sets or ()
+        }
+        msgspec.structs.force_setattr(self, "replica_statuses", found)
 
 
 class Job(TFJob, frozen=True, tag_field="kind", tag=c.TFJOBS.kind):
     """A TFJob with the time of its creation, which the operator does not need."""
 
     metadata: LifeMeta
+    status: Status = Status()
+
+    @property
+    def resource(self) -> Resource:
+        """The API in which it was found."""
+        return c.TFJOBS
+
+    @property
+    def key(self) -> str:
+        """Its key, see `keys`."""
+        return job_key(self.resource, self.metadata.namespace, self.metadata.name)
+
+    @property
+    def is_alpha(self) -> bool:
+        """Whether a Job of batch/v1 stands between this job and each of its pods."""
+        return bool(self.status.phase) or is_alpha(self.spec)
 
 
-class _Head(Struct, frozen=True):
+class FirstJob(Job, frozen=True, tag_field="kind", tag=FIRST.kind):
+    """A TfJob of tensorflow.org, the first API."""
+
+    status: FirstStatus = FirstStatus()
+
+    @property
+    def resource(self) -> Resource:
+        """The API in which it was found."""
+        return FIRST
+
+    @property
+    def is_alpha(self) -> bool:
+        """All are."""
+        return True
+
+
+class _WithoutStatus(Struct, frozen=True):
     metadata: LifeMeta
+    spec: msgspec.Raw = msgspec.Raw(b"null")
+    status: msgspec.Raw = msgspec.Raw(b"null")
 
 
-def job_with_unreadable_status(raw: bytes, error: Exception) -> Job:
-    """Return a job whose status does not decode, with its conditions if they do. Raises msgspec.ValidationError."""
-    readable = tfjob_with_unreadable_status(raw, error)
-    head = msgspec.json.decode(raw, type=_Head)
-    return Job(metadata=head.metadata, spec=readable.spec, status=readable.status)
+class _Conditions(Struct, frozen=True):
+    conditions: tuple[JobCondition, ...] = ()
+
+
+class _Marks(Struct, frozen=True):
+    phase: str = ""
+    runtime_id: str = ""
+
+
+P = TypeVar("P", _Conditions, _Marks)
+
+
+def job_with_unreadable_status(raw: bytes, _error: Exception) -> Job:
+    """Return a job whose status does not decode, with what of it does: conditions, phase, RuntimeId.
+
+    Raises msgspec.ValidationError.
+    """
+    head, conditions, marks = _parts_of(raw)
+    status = Status(conditions=conditions.conditions, phase=marks.phase, runtime_id=marks.runtime_id)
+    return Job(metadata=head.metadata, spec=head.spec, status=status)
+
+
+def first_job_with_unreadable_status(raw: bytes, _error: Exception) -> FirstJob:
+    """See `job_with_unreadable_status`."""
+    head, conditions, marks = _parts_of(raw)
+    status = FirstStatus(conditions=conditions.conditions, phase=marks.phase, runtime_id=marks.runtime_id)
+    return FirstJob(metadata=head.metadata, spec=head.spec, status=status)
+
+
+def _parts_of(raw: bytes) -> tuple[_WithoutStatus, _Conditions, _Marks]:
+    head = msgspec.json.decode(raw, type=_WithoutStatus)
+    return head, _readable(head.status, _Conditions()), _readable(head.status, _Marks())
+
+
+def _readable(status: msgspec.Raw, otherwise: P) -> P:
+    try:
+        return msgspec.json.decode(status, type=type(otherwise))
+    except msgspec.ValidationError:
+        return otherwise
 
 
 def job_key_of_pod(pod: Pod) -> str:
     """Return the key of the job that a pod was made for, "" for none."""
     labels = pod.metadata.labels or {}
-    name = labels.get(c.LABEL_PREFIX + c.LABEL_JOB_NAME) or labels.get(ALPHA_JOB_LABEL, "")
-    return object_key(pod.metadata.namespace, name) if name else ""
+    name = labels.get(c.LABEL_PREFIX + c.LABEL_JOB_NAME) or labels.get(alpha.LABEL_JOB_NAME, "")
+    resource = FIRST if alpha.TENSORFLOW.label in labels else c.TFJOBS
+    return job_key(resource, pod.metadata.namespace, name) if name else ""
 
 
-def job_key_of_event(event: Event) -> str:
-    """Return the key of the job that an event is about: the job itself, or a replica's pod that may be gone by now."""
-    about = event.involved_object
-    if about.kind == c.TFJOBS.kind:
-        return object_key(event.metadata.namespace, about.name)
+def marks_of_event(event: Event) -> Sequence[str]:
+    """Return whom an event may be about: the key of a job, or the mark of its RuntimeId; nothing if it is about no job.
+
+    A pod may be gone by now, so its name has to tell: it has the job's name in it, or in the alpha dialect its RuntimeId.
+    """
+    namespace, about = event.metadata.namespace, event.involved_object
+    for resource in (c.TFJOBS, FIRST):
+        if about.kind == resource.kind:
+            return (job_key(resource, namespace, about.name),)
     found = _OF_REPLICA.fullmatch(about.name) if about.kind == "Pod" else None
-    return object_key(event.metadata.namespace, found[1]) if found is not None else ""
+    if found is not None:
+        return (job_key(c.TFJOBS, namespace, found[1]),)
+    found = _OF_ALPHA_REPLICA.fullmatch(about.name) if about.kind in {"Pod", "Job"} else None
+    return (runtime_mark(namespace, found[1]),) if found is not None else ()
+
+
+def runtime_mark(namespace: str, runtime_id: str) -> str:
+    """Return the mark of a RuntimeId; no job has such a key."""
+    return f"{namespace}/~{runtime_id}/" if runtime_id else ""
+
+
+def is_runtime_mark(mark: str) -> bool:
+    """Whether a mark is that of a RuntimeId, and not the key of a job."""
+    return mark.endswith("/")
+
+
+def marks_of_job(job: Job) -> Sequence[str]:
+    """Index jobs by the marks of their RuntimeIds."""
+    mark = runtime_mark(job.metadata.namespace, job.status.runtime_id)
+    return (mark,) if mark else ()
 
 
 def by_job_of_pod(pod: Pod) -> Sequence[str]:
     """Index pods by their job."""
     return (job_key_of_pod(pod),)
-
-
-def by_job_of_event(event: Event) -> Sequence[str]:
-    """Index events by their job."""
-    return (job_key_of_event(event),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import aclosing
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,7 @@ from tfjob_operator.cli.errors import ApiError as Refusal
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.page.curves import MOST_RUNS, no_curves
 from tfjob_operator.cli.page.entrance import OURS
+from tfjob_operator.cli.page.keys import FIRST, FIRST_NAME, JobKey
 from tfjob_operator.cli.page.reviews import REFUSED_S, Question, UnansweredError
 from tfjob_operator.cli.page.security import HEADERS, ONLY_READS
 from tfjob_operator.cli.page.streams import EVENT_STREAM
@@ -40,6 +42,8 @@ TEXT: Final = "text/plain; charset=utf-8"
 MOST_LINES: Final = 10_000
 _VIEWER: Final[ContextVar[Viewer]] = ContextVar("viewer")
 """Who sends the request that a handler answers."""
+_JOBS: Final = ("/{namespace}/{name}", f"/{{namespace}}/{{kind:{re.escape(FIRST_NAME)}}}/{{name}}")
+"""The paths of jobs, see `keys`."""
 _BAD_GATEWAY: Final = 502
 _WITHDRAWN: Final = (DeniedError, NotLetInError, UnansweredError)
 """What ends a response that has begun: it goes on only as long as its right is confirmed."""
@@ -60,19 +64,23 @@ class Page:
     def application(self) -> web.Application:
         """Return what aiohttp runs."""
         app = web.Application(middlewares=[self._guard])
-        job = "/{namespace}/{name}"
         app.add_routes(
             [
                 web.get("/", self._index),
-                web.get(job, self._index),
                 web.get(f"{OURS}static/{{file}}", self._static),
                 web.get(f"{OURS}stream", self._stream),
-                web.get(f"{OURS}manifest{job}", self._manifest),
-                web.get(f"{OURS}explain{job}", self._explain),
-                web.get(f"{OURS}log{job}", self._log),
+                web.get(f"{OURS}log/{{namespace}}/{{name}}", self._log),
                 web.get(f"{OURS}curves", self._curves),
             ]
         )
+        for job in _JOBS:
+            app.add_routes(
+                [
+                    web.get(job, self._index),
+                    web.get(f"{OURS}manifest{job}", self._manifest),
+                    web.get(f"{OURS}explain{job}", self._explain),
+                ]
+            )
         app.on_shutdown.append(self._shut_down)
         return app
 
@@ -136,21 +144,20 @@ class Page:
         return await self._streams.serve(request, _VIEWER.get(), HEADERS)
 
     async def _manifest(self, request: web.Request) -> web.Response:
-        namespace, name = _place(request)
-        await _VIEWER.get().require(Question("get", TFJOBS, namespace, name))
-        text = await self._details.manifest(namespace, name)
+        job = _job(request)
+        await _VIEWER.get().require(Question("get", *job))
+        text = await self._details.manifest(job)
         return web.Response(text=text, headers={"Content-Type": TEXT})
 
     async def _explain(self, request: web.Request) -> web.Response:
-        namespace, name = _place(request)
-        viewer = _VIEWER.get()
-        await viewer.require(Question("get", TFJOBS, namespace, name))
-        body = await self._details.diagnosis(namespace, name, await viewer.readable(namespace, name))
+        job, viewer = _job(request), _VIEWER.get()
+        await viewer.require(Question("get", *job))
+        body = await self._details.diagnosis(job, await viewer.readable(job))
         return web.Response(body=body, headers={"Content-Type": JSON})
 
     async def _log(self, request: web.Request) -> web.StreamResponse:
         """Send a log line by line, as it is written. Only pods of replicas are served: the page does not show other pods."""
-        namespace, name = _place(request)
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
         viewer, question = _VIEWER.get(), Question("get", PODS, namespace, name, "log")
         await viewer.require(question)
         if self._cluster.pod(object_key(namespace, name)) is None:
@@ -198,8 +205,9 @@ class Page:
         self._streams.close()
 
 
-def _place(request: web.Request) -> tuple[str, str]:
-    return request.match_info["namespace"], request.match_info["name"]
+def _job(request: web.Request) -> JobKey:
+    found = request.match_info
+    return JobKey(FIRST if "kind" in found else TFJOBS, found["namespace"], found["name"])
 
 
 def _refusal(code: int, message: str) -> web.Response:

@@ -52,7 +52,7 @@ class Streams:
         """
         if len(self._open) >= MOST_STREAMS:
             raise web.HTTPServiceUnavailable(text="too many browsers look at this page")
-        sight = await viewer.sight(self._board.namespaces)
+        sight = await viewer.sight(self._board.places)
         response = web.StreamResponse(headers={**headers, "Content-Type": EVENT_STREAM})
         await response.prepare(request)
         begin = self._number(request.headers.get("Last-Event-ID") or request.query.get("since", ""), sight)
@@ -89,9 +89,9 @@ class Streams:
         try:
             while True:
                 rounds = board.feed.rounds
-                if clock.time() >= sight.until or not sight.covers(board.namespaces):
-                    before, sight = sight, await viewer.sight(board.namespaces, refused_s=KEPT_S)
-                    number = number if sight[:2] == before[:2] else 0
+                if clock.time() >= sight.until or not sight.covers(board.places):
+                    before, sight = sight, await viewer.sight(board.places, refused_s=KEPT_S)
+                    number = number if sight.shown == before.shown else 0
                 if board.feed.number > number:
                     parts.append(self._rows(number, sight))
                     number = board.feed.number
@@ -131,7 +131,7 @@ class Streams:
     def _rows(self, since: int, sight: Sight) -> bytes:
         """Return one message, or b"" if nothing in it is for this viewer. Browsers that have and may see the same share it."""
         update = self._board.feed.since(since)
-        key = since, update.number, sight.jobs, sight.pods
+        key = since, update.number, sight.shown
         made = self._made.get(key)
         if made is None:
             made = self._made[key] = message_of(update, self._life, sight)
@@ -148,9 +148,9 @@ async def _send(response: web.StreamResponse, body: bytes) -> None:
 
 def mark_of(sight: Sight) -> str:
     """Return a mark of what may be seen: a browser that has seen more than it may see now is sent everything anew."""
-    if sight[:2] == EVERYTHING[:2]:
+    if sight.shown == EVERYTHING.shown:
         return ""
-    text = repr([sorted(each) if each is not None else None for each in sight[:2]])
+    text = repr([sorted(each) if each is not None else None for each in sight.shown])
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 

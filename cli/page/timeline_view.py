@@ -50,7 +50,11 @@ def _timed(job: Job) -> TimedJob:
         for each in status.conditions
     )
     timed = JobStatus(
-        conditions=conditions, start_time=status.start_time, completion_time=status.completion_time, phase=status.phase
+        conditions=conditions,
+        start_time=status.start_time,
+        completion_time=status.completion_time,
+        phase=status.phase,
+        runtime_id=status.runtime_id,
     )
     return TimedJob(metadata=job.metadata, status=timed)
 

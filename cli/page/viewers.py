@@ -10,8 +10,12 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from tfjob_operator.api.core import EVENTS, PODS
+from tfjob_operator.api.coordination import LEASES
+from tfjob_operator.api.core import EVENTS, PODS, SERVICES
 from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.cli.collecting import LEASE
+from tfjob_operator.cli.diagnosis import objects
+from tfjob_operator.cli.page.keys import FIRST, namespaces_in, read_key
 from tfjob_operator.cli.page.reviews import KEPT_S, REFUSED_S, Question
 
 if TYPE_CHECKING:
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.meta import Resource
     from tfjob_operator.cli.page.answers import Answer
+    from tfjob_operator.cli.page.keys import JobKey
     from tfjob_operator.cli.page.reviews import Reviews, User
 
 Namespaces = frozenset[str] | None
@@ -38,27 +43,36 @@ class DeniedError(Exception):
 
 
 class Sight(NamedTuple):
-    """The namespaces whose jobs, and whose pods, a viewer may list: of those in `asked`, and until the loop's time `until`."""
+    """The namespaces whose jobs, and whose pods, a viewer may list: of the places in `asked`, None for all of them.
+
+    `first` are those whose jobs of the first API they may list. It is known until the loop's time `until`.
+    """
 
     jobs: Namespaces
+    first: Namespaces
     pods: Namespaces
-    asked: Namespaces
+    asked: frozenset[str] | None
     until: float
+
+    @property
+    def shown(self) -> tuple[Namespaces, Namespaces, Namespaces]:
+        """Return what may be seen: two sights in which this is the same show the same."""
+        return self.jobs, self.first, self.pods
 
     def shows_job(self, key: str) -> bool:
         """Whether the job of this key may be shown."""
-        return _within(key, self.jobs)
+        return _within(key, self.first if read_key(key).resource == FIRST else self.jobs)
 
     def shows_pods(self, key: str) -> bool:
         """Whether the pods of the job of this key may be shown, and what was made of them."""
         return _within(key, self.pods)
 
-    def covers(self, namespaces: frozenset[str]) -> bool:
-        """Whether it is known of all these namespaces if they may be seen."""
-        return self.asked is None or namespaces <= self.asked
+    def covers(self, places: frozenset[str]) -> bool:
+        """Whether it is known of all these places if they may be seen."""
+        return self.asked is None or places <= self.asked
 
 
-EVERYTHING: Final = Sight(None, None, None, math.inf)
+EVERYTHING: Final = Sight(None, None, None, None, math.inf)
 
 
 class Viewer(Protocol):
@@ -77,12 +91,12 @@ class Viewer(Protocol):
         """Raise DeniedError if they may not."""
         ...
 
-    async def sight(self, namespaces: frozenset[str], *, refused_s: float = REFUSED_S) -> Sight:
-        """Return what they may see of these namespaces; a no may be `refused_s` old."""
+    async def sight(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Sight:
+        """Return what they may see of these places; a no may be `refused_s` old."""
         ...
 
-    async def readable(self, namespace: str, name: str) -> frozenset[str] | None:
-        """Return which resources they may read to explain a job, None if it is the server that decides that."""
+    async def readable(self, job: JobKey) -> frozenset[Question] | None:
+        """Return what they may read to explain a job, None if it is the server that decides that."""
         ...
 
 
@@ -98,11 +112,11 @@ class Owner:
     async def require(self, question: Question) -> None:
         """See `Viewer.require`."""
 
-    async def sight(self, namespaces: frozenset[str], *, refused_s: float = REFUSED_S) -> Sight:
+    async def sight(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Sight:
         """See `Viewer.sight`."""
         return EVERYTHING
 
-    async def readable(self, namespace: str, name: str) -> frozenset[str] | None:
+    async def readable(self, job: JobKey) -> frozenset[Question] | None:
         """See `Viewer.readable`."""
         return None
 
@@ -136,23 +150,25 @@ class Guest:
         if not (await self._reviews.may(user, question)).value:
             raise DeniedError(question.refusal(user.name))
 
-    async def sight(self, namespaces: frozenset[str], *, refused_s: float = REFUSED_S) -> Sight:
-        """See `Viewer.sight`."""
+    async def sight(self, places: frozenset[str], *, refused_s: float = REFUSED_S) -> Sight:
+        """See `Viewer.sight`. Nothing is asked about the first API where there are no jobs of it."""
         user, at = await self._user()
         now = asyncio.get_running_loop().time()
-        jobs, jobs_at = await self._where(user, TFJOBS, namespaces, refused_s)
-        pods, pods_at = await self._where(user, PODS, namespaces if jobs is None else jobs, refused_s)
-        return Sight(jobs, pods, namespaces, min(at, now, jobs_at, pods_at) + KEPT_S)
+        here, first_here = namespaces_in(places, TFJOBS), namespaces_in(places, FIRST)
+        jobs, jobs_at = await self._where(user, TFJOBS, here, refused_s)
+        first: Namespaces = frozenset()
+        first_at = math.inf
+        if first_here:
+            first, first_at = await self._where(user, FIRST, first_here, refused_s)
+        seen = (here if jobs is None else jobs) | (first_here if first is None else first)
+        pods, pods_at = await self._where(user, PODS, seen, refused_s)
+        return Sight(jobs, first, pods, places, min(at, now, jobs_at, first_at, pods_at) + KEPT_S)
 
-    async def readable(self, namespace: str, name: str) -> frozenset[str] | None:
-        """See `Viewer.readable`."""
-        asked = {
-            str(TFJOBS): Question("get", TFJOBS, namespace, name),
-            str(PODS): Question("list", PODS, namespace),
-            f"{PODS}/log": Question("get", PODS, namespace, subresource="log"),
-            str(EVENTS): Question("list", EVENTS, namespace),
-        }
-        return frozenset([resource for resource, question in asked.items() if await self.may(question)])
+    async def readable(self, job: JobKey) -> frozenset[Question] | None:
+        """See `Viewer.readable`. A page of one namespace reads nothing that is in none, or in all."""
+        asked = [*reads_of(job), *(READS_OF_CLUSTER if not self._scope else ())]
+        answers = await asyncio.gather(*map(self.may, asked))
+        return frozenset(question for question, answer in zip(asked, answers, strict=True) if answer)
 
     async def _user(self) -> tuple[User, float]:
         user, at = await self._identify()
@@ -179,6 +195,35 @@ class Guest:
                 allowed.add(name)
                 oldest = min(oldest, answer.at)
         return frozenset(allowed), oldest
+
+
+READS_OF_CLUSTER: Final = (
+    Question("get", objects.NODES),
+    Question("list", objects.NODES),
+    Question("list", PODS),
+    Question("list", LEASES, name=LEASE),
+)
+"""What a diagnosis reads of the cluster: of the leases that of the operator alone."""
+
+
+def reads_of(job: JobKey) -> list[Question]:
+    """Return what a diagnosis of a job reads of its namespace."""
+    here = job.namespace
+    listed = (
+        PODS,
+        EVENTS,
+        SERVICES,
+        objects.CLAIMS,
+        objects.RESOURCE_QUOTAS,
+        objects.LIMIT_RANGES,
+        objects.BATCH_JOBS,
+    )
+    return [
+        Question("get", job.resource, here, job.name),
+        Question("get", PODS, here, subresource="log"),
+        Question("get", objects.NAMESPACES, here, here),
+        *(Question("list", each, here) for each in listed),
+    ]
 
 
 def _within(key: str, namespaces: Namespaces) -> bool:

@@ -6,9 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
-from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
@@ -16,11 +13,13 @@ from tfjob_operator.api.v1.indices import parse_indices
 from tfjob_operator.api.v1.names import child_name
 from tfjob_operator.api.v1.types import InvalidSpec
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
-from tfjob_operator.api.v1alpha1.dialect import is_alpha
+from tfjob_operator.api.v1alpha1 import constants as alpha
+from tfjob_operator.api.v1alpha1.validation import read_spec as read_alpha_spec
 from tfjob_operator.cli.diagnosis.facts import natural
 from tfjob_operator.cli.page.pods_view import (
     MAX_WORDS,
     is_ready,
+    main_status,
     missing_view,
     place_of,
     replica_view,
@@ -41,6 +40,8 @@ MOST_EVENTS: Final = 300
 
 _PLAIN_ENDS: Final = {"", c.ConditionReason.FAILED, c.ConditionReason.SUCCEEDED}
 """Reasons that say no more than the state does."""
+_OVER: Final = {alpha.Phase.DONE, alpha.Phase.FAILED}
+"""The phases of alpha jobs that have ended, which the operators of 2018 wrote without conditions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +55,11 @@ class Wish:
     alpha: bool = False
 
 
-class _AlphaReplica(msgspec.Struct, frozen=True, rename="camel"):
-    tf_replica_type: str = "MASTER"
-    replicas: int | None = None
-
-
-class _AlphaSpec(msgspec.Struct, frozen=True, rename="camel"):
-    replica_specs: tuple[_AlphaReplica, ...] = ()
-
-
 def wish_of(job: Job) -> Wish:
     """Return what a job asks for. It raises nothing, whatever the specification."""
     queue = (job.metadata.labels or {}).get(QUEUE_LABEL, "")
-    if is_alpha(job.spec):
-        return Wish(_alpha_sizes(job), queue, alpha=True)
+    if job.is_alpha:
+        return _alpha_wish(job, queue)
     spec = read_spec(job.metadata.name, job.spec, was_good=job.status.begun is not None)
     if isinstance(spec, InvalidSpec):
         begun = job.status.begun
@@ -81,15 +73,16 @@ def row_of(job: Job, wish: Wish, pods: Sequence[Pod]) -> dict[str, Any]:
     last = _last(job)
     state = last.type if last is not None else status.phase or "New"
     return {
-        "key": meta_key(meta),
+        "key": job.key,
         "namespace": meta.namespace,
+        "api": job.resource.group,
         "name": meta.name,
         "uid": meta.uid,
         "state": state,
         "since": seconds(last.last_transition_time) if last is not None else None,
         "note": _note(job, wish, pods),
         "replicas": _counts(job, wish, pods),
-        "restarts": sum(each.total for each in status.restarts),
+        "restarts": sum(_restarts(job, wish, pods).values()),
         "queue": clean(wish.queue, MAX_WORDS),
         "created": seconds(meta.creation_timestamp),
         "started": seconds(status.start_time),
@@ -140,14 +133,33 @@ def _note(job: Job, wish: Wish, pods: Sequence[Pod]) -> str:
         return clean(failed.reason, MAX_WORDS) if failed is not None and failed.reason not in _PLAIN_ENDS else ""
     if conditions.is_true(job.status, c.ConditionType.HELD):
         return "held: the edit is a mistake"
-    if wish.mistakes:
+    if wish.mistakes and job.status.phase not in _OVER:
         return "mistake in the specification"
-    found = Counter(trouble for pod in pods if (trouble := trouble_of(pod)))
+    found = Counter(trouble for pod in _newest(wish, pods) if (trouble := trouble_of(pod)))
     return clean(found.most_common(1)[0][0], MAX_WORDS) if found else ""
 
 
+def _restarts(job: Job, wish: Wish, pods: Iterable[Pod]) -> Counter[tuple[str, int]]:
+    """Return how often each replica was restarted: the operator counts it, but in the alpha dialect, where the pods show it."""
+    if not wish.alpha:
+        return Counter({(each.type, each.index): each.total for each in job.status.restarts})
+    found: Counter[tuple[str, int]] = Counter()
+    for pod in pods:
+        place, main = place_of(pod), main_status(pod)
+        found[place] += (place in found) + (main.restart_count if main is not None else 0)
+    return found
+
+
+def _newest(wish: Wish, pods: Sequence[Pod]) -> Sequence[Pod]:
+    """Return the pods that stand for replicas: in the alpha dialect those that have failed stay beside the next one."""
+    if not wish.alpha:
+        return pods
+    ordered = sorted(pods, key=lambda pod: (seconds(pod.metadata.creation_timestamp) or 0, pod.metadata.name))
+    return [*{place_of(pod): pod for pod in ordered}.values()]
+
+
 def _counts(job: Job, wish: Wish, pods: Sequence[Pod]) -> list[dict[str, Any]]:
-    ready = Counter(place_of(pod)[0] for pod in pods if is_ready(pod))
+    ready = Counter(place_of(pod)[0] for pod in _newest(wish, pods) if is_ready(pod))
     counted = job.status.replica_statuses
     kinds = dict.fromkeys((*wish.sizes, *counted))
     return [
@@ -163,18 +175,18 @@ def _counts(job: Job, wish: Wish, pods: Sequence[Pod]) -> list[dict[str, Any]]:
     ]
 
 
-def _replicas(job: Job, wish: Wish, pods: Iterable[Pod]) -> list[dict[str, Any]]:
+def _replicas(job: Job, wish: Wish, pods: Sequence[Pod]) -> list[dict[str, Any]]:
     """Return all replicas, those without a pod as well, in the order of types and indices."""
-    restarts = {(each.type, each.index): each.total for each in job.status.restarts}
-    found = [replica_view(pod, restarts.get(place_of(pod), 0)) for pod in pods]
+    restarts = _restarts(job, wish, pods)
+    found = [replica_view(pod, restarts[place_of(pod)]) for pod in _newest(wish, pods)]
     if sum(wish.sizes.values()) <= MAX_REPLICAS:
         # In the alpha dialect names of pods are not known before there is one.
         there = {(each["type"], each["index"]) if wish.alpha else each["name"] for each in found}
         for kind, size in wish.sizes.items():
             done = parse_indices(job.status.finished_indices.get(kind, ""), size)
-            names = {index: child_name(job.metadata.name, kind, index) for index in range(size)}
+            names = {index: _name_of(job, wish, kind, index) for index in range(size)}
             found += [
-                missing_view(name, kind, index, done=index in done, restarts=restarts.get((kind, index), 0))
+                missing_view(name, kind, index, done=index in done, restarts=restarts[kind, index])
                 for index, name in names.items()
                 if ((kind, index) if wish.alpha else name) not in there
             ]
@@ -182,8 +194,15 @@ def _replicas(job: Job, wish: Wish, pods: Iterable[Pod]) -> list[dict[str, Any]]
     return sorted(found, key=lambda each: (order.get(each["type"], 9), each["index"], natural(each["name"])))
 
 
+def _name_of(job: Job, wish: Wish, kind: str, index: int) -> str:
+    """Return the name of a replica: of its pod, or in the alpha dialect of its Job."""
+    if wish.alpha and job.status.runtime_id:
+        return f"{kind.lower()}-{job.status.runtime_id}-{index}"
+    return child_name(job.metadata.name, kind, index)
+
+
 def _events(job: Job, events: Iterable[Event]) -> list[dict[str, Any]]:
-    own = c.TFJOBS.kind
+    own = job.resource.kind
     told = [
         each
         for each in events
@@ -206,13 +225,11 @@ def _events(job: Job, events: Iterable[Event]) -> list[dict[str, Any]]:
     return sorted(shown, key=lambda each: (-(each["at"] or 0), each["id"]))[:MOST_EVENTS]
 
 
-def _alpha_sizes(job: Job) -> dict[str, int]:
-    try:
-        spec = msgspec.json.decode(job.spec, type=_AlphaSpec, strict=False)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return {}
-    names = {each.upper(): each for each in c.REPLICA_TYPES}
-    found: Counter[str] = Counter()
-    for each in spec.replica_specs:
-        found[names.get(each.tf_replica_type, each.tf_replica_type)] += 1 if each.replicas is None else each.replicas
-    return dict(found)
+def _alpha_wish(job: Job, queue: str) -> Wish:
+    dialect = alpha.TENSORFLOW if job.resource == alpha.TENSORFLOW.resource else alpha.KUBEFLOW
+    spec = read_alpha_spec(dialect, job.metadata.name, job.spec)
+    if isinstance(spec, InvalidSpec):
+        begun = job.status.begun
+        sizes = begun.replicas if begun is not None else {}
+        return Wish(sizes, queue, mistakes=clean(spec.text, MAX_WORDS), alpha=True)
+    return Wish({alpha.V1_TYPES[each.type]: each.replicas for each in spec.replicas}, queue, alpha=True)

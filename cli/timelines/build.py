@@ -32,12 +32,13 @@ def timeline_of(job: Job, pods: Sequence[Pod] = (), events: Sequence[Event] = ()
     """Return what is known of a job's life. `pods` are the job's; `events` may be about others too."""
     own = [event for event in events if _is_about(event, job)]
     of_pods = [event for event in events if event.involved_object.kind == "Pod"]
+    of_jobs = [event for event in events if _is_of_job_of(event, job)]
     conditions = job.status.conditions or ()
     end = _end(job)
     return Timeline(
         start=utc(job.metadata.creation_timestamp) or utc(job.status.start_time),
         end=end,
-        replicas=_replicas(job, pods, of_pods, own),
+        replicas=_replicas(job, pods, of_pods, [*own, *of_jobs]),
         suspensions=_spans(
             condition_of(conditions, ConditionType.SUSPENDED),
             own,
@@ -46,7 +47,7 @@ def timeline_of(job: Job, pods: Sequence[Pod] = (), events: Sequence[Event] = ()
             end,
         ),
         holds=_spans(condition_of(conditions, ConditionType.HELD), own, set(_HELD), {ConditionReason.MENDED}, end),
-        happenings=tuple(_happenings(job, own, [event for event in of_pods if _is_of(event, job, pods)])),
+        happenings=tuple(_happenings(job, own, [*of_jobs, *(event for event in of_pods if _is_of(event, job, pods))])),
     )
 
 
@@ -64,6 +65,12 @@ def _is_about(event: Event, job: Job) -> bool:
 def _is_of(event: Event, job: Job, pods: Iterable[Pod]) -> bool:
     about = event.involved_object.name
     return _named(job, about) != ReplicaName() or any(pod.metadata.name == about for pod in pods)
+
+
+def _is_of_job_of(event: Event, job: Job) -> bool:
+    """Return whether an event is about the Job of a replica, which tells of its pods as v1's events of the job do."""
+    about = event.involved_object
+    return about.kind == "Job" and bool(job.status.runtime_id) and _named(job, about.name) != ReplicaName()
 
 
 def _named(job: Job, pod: str) -> ReplicaName:
@@ -116,14 +123,20 @@ def _gone(
 
 
 def _created(own: Iterable[Event]) -> dict[str, set[datetime]]:
-    """Return when pods were created, by name, as far as events of the job tell: the first time and the last."""
+    """Return when pods were created, by name, as far as events of the job or its Jobs tell: the first time and the last."""
     found: dict[str, set[datetime]] = defaultdict(set)
     for event in own:
-        if event.reason == EventReason.CREATED_POD:
+        if _is_creation(event):
             times = {time for time in (utc(event.first_timestamp), utc(event.at)) if time is not None}
             for name in names_in(event.message.partition(": ")[2], _MOST_NAMES):  # "Created pod: mnist-worker-0"
                 found[name] |= times
     return found
+
+
+def _is_creation(event: Event) -> bool:
+    """Return whether a pod was created, by the operator or by the Job controller."""
+    by_job = event.involved_object.kind == "Job" and event.reason == "SuccessfulCreate"
+    return by_job or event.reason == EventReason.CREATED_POD
 
 
 def _only_told(pod: str, times: Iterable[datetime], own: Sequence[Event], until: datetime | None) -> Iterator[Life]:

@@ -89,7 +89,7 @@ def life_of_gone(
     times = sorted(time for event in events for time in (utc(event.first_timestamp), utc(event.at)) if time is not None)
     start = times[0] if times else created
     own = [event for event in about_it if _lies(utc(event.at), start, until)]
-    ends = _times(own, "SuccessfulDeletePod", "ExitedWithCode") or _times(events, "Killing")
+    ends = _times(own, "SuccessfulDeletePod", "SuccessfulDelete", "ExitedWithCode") or _times(events, "Killing")
     end = min((*ends, *((until,) if until is not None else ())), default=times[-1] if times else None)
     drawn = _Drawing(start)
     placed = min(_times(events, "Scheduled"), default=None)

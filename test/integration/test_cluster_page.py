@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import json
@@ -25,9 +26,11 @@ from hack.control_plane import ControlPlane
 from hack.control_plane.run.pki import Authority
 from integration.audit import AuditLog, Fact, allowed
 from support.waiting import eventually
+from tfjob_operator.cli.page import job_caches
+from unit.cli.page.browser import a_page, rows_of, take
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[2]
 ADDONS = ROOT / "manifests" / "addons"
@@ -35,6 +38,7 @@ ACCOUNT = "system:serviceaccount:kubeflow:tf-job-page"
 LIMIT_S = 60.0
 TEAMS = ("team-a", "team-b")
 SLICE = "tfjobs.kubeflow.org"
+FIRST = "tfjobs.tensorflow.org"
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +70,26 @@ def job(name: str) -> dict[str, Any]:
     return {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": {"name": name}, "spec": spec}
 
 
-def pod(of: str) -> dict[str, Any]:
+def pod(of: str, **spec: Any) -> dict[str, Any]:
     """The pod of its worker. It has no node, so its log is empty."""
     prefix = "training.kubeflow.org/"
     labels = {"operator-name": "tfjob-controller", "job-name": of, "replica-type": "worker", "replica-index": "0"}
     meta = {"name": f"{of}-worker-0", "labels": {prefix + key: value for key, value in labels.items()}}
     containers = [{"name": "tensorflow", "image": "train:1"}]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": containers}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": containers, **spec}}
+
+
+def first_job(name: str) -> dict[str, Any]:
+    """A job of one master, of tensorflow.org."""
+    template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}], "restartPolicy": "OnFailure"}}
+    spec = {"replicaSpecs": [{"tfReplicaType": "MASTER", "template": template}]}
+    return {"apiVersion": "tensorflow.org/v1alpha1", "kind": "TfJob", "metadata": {"name": name}, "spec": spec}
+
+
+def install_first_api(plane: ControlPlane) -> None:
+    """Install the CRD of tensorflow.org."""
+    plane.run_kubectl("apply", "--server-side", "-f", str(ADDONS / "alpha" / "crd.yaml"))
+    plane.wait_for_crd(FIRST)
 
 
 class Page:
@@ -299,23 +316,89 @@ def test_every_right_of_the_page_is_used_and_none_is_missing(
     plane: ControlPlane, audit: AuditLog, tmp_path: Path
 ) -> None:
     """By the audit log: all that a viewer with every right can do."""
+    install_first_api(plane)
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    items = [job("placed"), pod("placed", nodeName="node-1", volumes=[claim]), first_job("old")]
+    body = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    plane.run_kubectl("create", "-n", "team-b", "-f", "-", input=body)
     viewer = Viewer(plane, "team-b", "busy")
-    viewer.bind("busy", "team-b", *ALL)
+    lists = "services,persistentvolumeclaims,resourcequotas,limitranges,jobs.batch"
+    viewer.bind("busy", "team-b", *ALL, (READS, FIRST), ("list", lists), ("get", "namespaces"))
+    account = viewer.name.removeprefix("system:serviceaccount:")
+    for name, verbs, *resource in (
+        ("nodes", "get,list", "--resource=nodes"),
+        ("pods", "list", "--resource=pods"),
+        ("lease", "list", "--resource=leases.coordination.k8s.io", "--resource-name=tf-operator"),
+    ):
+        plane.run_kubectl("create", "clusterrole", f"busy-{name}", f"--verb={verbs}", *resource)
+        binding = ("create", "clusterrolebinding", f"busy-{name}", f"--clusterrole=busy-{name}")
+        plane.run_kubectl(*binding, f"--serviceaccount={account}")
     may = allowed(ADDONS / "page" / "role.yaml", ADDONS / "page-base" / "reviews-role.yaml")
     with page(plane, tmp_path) as shown:
-        assert next(shown.lists(viewer.token)) == {"team-b/mnist"}
-        for path in ("manifest/team-b/mnist", "explain/team-b/mnist", "log/team-b/mnist-worker-0"):
-            assert shown.ask(f"/-/{path}", viewer.token)[0] == 200
+        wanted = {"team-b/mnist", "team-b/placed", "team-b/tfjob.tensorflow.org/old"}
+        assert wanted in shown.lists(viewer.token)
+        for key in wanted:
+            for path in ("manifest", "explain"):
+                assert shown.ask(f"/-/{path}/{key}", viewer.token)[0] == 200
+        assert shown.ask("/-/log/team-b/mnist-worker-0", viewer.token)[0] == 200
+        diagnosis = json.loads(shown.ask("/-/explain/team-b/placed", viewer.token)[1])
+        assert "claim-missing" in {cause["id"] for cause in diagnosis["causes"]}
+        assert "nodes" not in diagnosis["unseen"]
+    plane.run_kubectl("delete", "-n", "team-b", f"{SLICE}/placed", f"{FIRST}/old")  # other tests list what is there
     # A watch is logged at its end.
     eventually(lambda: may <= audit.asked() or audit.refused(), "rights are used", yet=lambda: may - audit.asked())
     assert audit.refused() == []
     assert audit.asked() == may
 
 
+def test_jobs_of_the_first_api_come_with_its_crd_and_go_with_it(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the page runs. What is asked meanwhile does not fail, on a real API server."""
+    monkeypatch.setattr(job_caches, "LOOK_S", 0.2)
+    monkeypatch.setattr(job_caches, "LOOK_AGAIN_S", 0.2)
+    plane.run_kubectl("delete", "crd", FIRST, "--ignore-not-found")
+    plane.create_namespace("old-team")
+
+    def install() -> None:
+        install_first_api(plane)
+        plane.run_kubectl("create", "-n", "old-team", "-f", "-", input=json.dumps(first_job("old")))
+
+    async def look() -> None:
+        async with a_page(plane.kubeconfig, everywhere=True) as browser, asyncio.timeout(2 * LIMIT_S):
+            await browser.enter()
+            known = await rows_of(browser)
+            assert FIRST_KEY not in known
+            assert known[""]["troubles"] == []
+            async with browser.stream() as events:
+                await asyncio.to_thread(install)
+                await _until(events, known, lambda: FIRST_KEY in known)
+                assert (await browser.get(f"/-/manifest/{FIRST_KEY}"))[0] == 200
+                await asyncio.to_thread(plane.run_kubectl, "delete", "crd", FIRST)
+                await _until(events, known, lambda: FIRST_KEY not in known)
+            assert known[""]["troubles"] == []
+
+    asyncio.run(look())
+
+
+FIRST_KEY = "old-team/tfjob.tensorflow.org/old"
+
+
+async def _until(events: Any, known: dict[str, Any], holds: Callable[[], bool]) -> None:
+    async for _, kind, data in events:
+        if kind == "rows":
+            take(known, data)
+        if holds():
+            return
+    raise AssertionError("the stream has ended")
+
+
 def test_a_page_of_one_namespace_has_the_same_rights_there_and_no_others(plane: ControlPlane, tmp_path: Path) -> None:
-    """The two lists of rules are kept by hand. Everything else of the other addon is the same."""
+    """But what is in no namespace. The two lists of rules are kept by hand; everything else of the other addon is the same."""
     everywhere, here = (allowed(ADDONS / folder / "role.yaml") for folder in ("page", "page-namespaced"))
-    assert everywhere == here
+    of_cluster = {Fact("", "nodes", "get"), Fact("", "nodes", "list"), Fact("coordination.k8s.io", "leases", "list")}
+    assert everywhere == here | of_cluster
+    assert not here & of_cluster
     assert Fact("", "pods/log", "get") in here
     built = plane.run_kubectl("kustomize", str(ADDONS / "page-namespaced")).stdout
     assert "kind: ClusterRole\n" in built

@@ -2,6 +2,8 @@
 
 import { h, s } from './dom.js';
 
+/** The API of almost all jobs: others are named. */
+export const API = 'kubeflow.org';
 const UNITS = [[86400, 'd'], [3600, 'h'], [60, 'm'], [1, 's']];
 
 /** A length of time in its two largest units: 3h12m, 45s. */

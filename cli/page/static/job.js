@@ -1,7 +1,7 @@
 // The page of one job: how it stands, why not, and tabs for what it does.
 
 import { h, keyed, place } from './dom.js';
-import { age, clock, isOver, meters, pill, span } from './format.js';
+import { API, age, clock, isOver, meters, pill, span } from './format.js';
 import { took } from './list.js';
 import { Curves } from './curves.js';
 import { LogView } from './log.js';
@@ -12,12 +12,13 @@ const RUNS = new Set(['Running', 'Restarting', 'CleanUp']);
 const ASK_AGAIN_MS = 60_000; // it reads ten lists, some of them of the whole cluster
 
 export class JobPage {
-  constructor(app, namespace, name) {
+  /** `parts` are those of its key: a namespace, for a job of the first API its kind, and a name. */
+  constructor(app, parts) {
     this.app = app;
-    this.namespace = namespace;
-    this.name = name;
-    this.key = `${namespace}/${name}`;
-    this.path = `${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
+    this.namespace = parts[0];
+    this.name = parts.at(-1);
+    this.key = parts.join('/');
+    this.path = parts.map(encodeURIComponent).join('/');
     this.view = undefined; // not heard of yet; null for a job that is not there
     this.replicaRows = keyed((each) => this.replica(each));
     this.eventRows = keyed((each) => this.event(each));
@@ -87,7 +88,7 @@ export class JobPage {
       h('div', { class: 'title' }, h('h1', null, row.name), pill(this.gone ? 'Deleted' : row.state, { big: true })),
       h('p', { class: 'lead' }, words),
       h('dl', { class: 'facts' },
-        fact('Replicas', meters(row.replicas, over)), fact('Restarts', String(row.restarts)), row.queue && fact('Queue', row.queue),
+        row.api !== API && fact('API', row.api), fact('Replicas', meters(row.replicas, over)), fact('Restarts', String(row.restarts)), row.queue && fact('Queue', row.queue),
         fact('Created', h('span', null, age(row.created, ' ago'))),
         length !== null && row.state !== 'Suspended' && fact(over ? 'Took' : RUNS.has(row.state) ? 'Runs for' : 'Waits for', over ? span(length) : age(row.started)),
         over && row.ended !== null && fact('Ended', age(row.ended, ' ago'))));

@@ -1,7 +1,7 @@
 // The list of jobs: filters and order are in the address, so that a link shows the same.
 
 import { h, keyed, place } from './dom.js';
-import { age, isOver, meters, pill, plural, span } from './format.js';
+import { API, age, isOver, meters, pill, plural, span } from './format.js';
 
 const COLUMNS = [
   ['name', 'Job', (row) => row.name],
@@ -20,8 +20,8 @@ export const took = (row) => (row.started === null ? null : (row.ended ?? Date.n
 
 /** Whether a job fits the words of a filter: each must be in it somewhere, `queue:a` in that field alone. */
 export function fits(row, words) {
-  const fields = { name: row.name, ns: row.namespace, namespace: row.namespace, state: row.state, queue: row.queue, note: row.note };
-  const all = Object.values(fields).join('\n').toLowerCase();
+  const fields = { name: row.name, ns: row.namespace, namespace: row.namespace, state: row.state, queue: row.queue, note: row.note, api: row.api };
+  const all = Object.values({ ...fields, api: row.api === API ? '' : row.api }).join('\n').toLowerCase();
   return words.toLowerCase().split(/\s+/).filter(Boolean).every((word) => {
     const [, field, value] = /^([a-z]+):(.*)$/.exec(word) ?? [];
     return field && field in fields ? fields[field].toLowerCase().includes(value) : all.includes(word);
@@ -116,7 +116,7 @@ export class List {
     const over = isOver(row);
     const length = took(row);
     return h('tr', { 'data-key': row.key },
-      h('td', { class: 'name' }, h('a', { href: `/${row.namespace}/${row.name}`, 'data-link': true }, row.name), h('span', { class: 'ns' }, row.namespace)),
+      h('td', { class: 'name' }, h('a', { href: `/${row.key}`, 'data-link': true }, row.name), h('span', { class: 'ns' }, row.namespace, row.api === API ? null : ` \u00b7 ${row.api}`)),
       h('td', { class: 'state' }, pill(row.state), row.note && h('span', { class: `note${row.deleting ? ' plain' : ''}`, title: row.note }, row.note)),
       h('td', { class: 'types-cell' }, meters(row.replicas, over)),
       h('td', { class: `right num extra${row.restarts ? '' : ' none'}`, 'data-label': 'Restarts' }, row.restarts ? String(row.restarts) : h('span', { class: 'muted' }, '0')),

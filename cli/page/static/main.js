@@ -24,12 +24,12 @@ class App {
   route() {
     const url = new URL(location.href);
     this.query = url.searchParams;
-    const [namespace, name] = url.pathname.split('/').filter(Boolean).map(decodeURIComponent);
-    const key = name ? `${namespace}/${name}` : '';
+    const parts = url.pathname.split('/').filter(Boolean).map(decodeURIComponent);
+    const key = parts.length > 1 ? parts.join('/') : ''; // of the first API: NAMESPACE/tfjob.tensorflow.org/NAME
     if (this.shown !== key) {
       this.shown = key;
       this.page?.close();
-      this.page = key ? new JobPage(this, namespace, name) : null;
+      this.page = key ? new JobPage(this, parts) : null;
       at('main').replaceChildren((this.page ?? this.list).element);
       scrollTo(0, 0);
     }

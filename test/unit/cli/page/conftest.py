@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hack.page_cluster import PageCluster
-from tfjob_operator.cli.page import curves
+from tfjob_operator.cli.page import curves, job_caches
 from tfjob_operator.informers import reflector
 from tfjob_operator.workqueue.backoff import Backoff
 
@@ -32,6 +32,8 @@ def page_cluster(mocker: MockerFixture) -> Iterator[PageCluster]:
     """An API server with nothing in it. What the page does at intervals of seconds it does at short ones."""
     mocker.patch.object(curves, "TOGETHER_S", 0.02)
     mocker.patch.object(curves, "AGAIN_S", 0.02)
+    mocker.patch.object(job_caches, "LOOK_S", 0.02)
+    mocker.patch.object(job_caches, "LOOK_AGAIN_S", 0.02)
     mocker.patch.object(reflector, "Backoff", partial(Backoff, 0.02, 0.1))
     with PageCluster().running() as cluster:
         yield cluster

@@ -19,7 +19,7 @@ def state_of(board: Board) -> dict[str, Any]:
 
 async def test_of_an_empty_cluster_it_is_told_that_all_was_read() -> None:
     """No job, pod or event changes then: browsers would wait for ever."""
-    cluster: Any = SimpleNamespace(scope="", has_synced=False, troubles={}, namespaces=frozenset())
+    cluster: Any = SimpleNamespace(scope="", has_synced=False, troubles={}, places=frozenset())
     board = Board({})
     running = asyncio.create_task(board.run(cluster))
     await asyncio.sleep(10 * LOOK_S)

@@ -9,9 +9,10 @@ import pytest
 
 from support.cases import for_each
 from tfjob_operator.api.client.decoding import decode_response
+from tfjob_operator.api.coordination import LEASES
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.v1.constants import TFJOBS
-from tfjob_operator.cli.page.limited import resource_of
+from tfjob_operator.cli.page.limited import read_of
 from tfjob_operator.cli.page.reviews import Question, Reviews, UnansweredError, User
 
 
@@ -121,22 +122,57 @@ def test_a_refusal_reads_like_the_api_servers() -> None:
     )
 
 
-PATHS = {
-    "/api/v1/namespaces/team/pods": "pods",
-    "/api/v1/namespaces/team/pods/p": "pods",
-    "/api/v1/namespaces/team/pods/p/log": "pods/log",
-    "/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist": "tfjobs.kubeflow.org",
-    "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods": "pods.metrics.k8s.io",
-    "/api/v1/namespaces/other/pods": "",
-    "/api/v1/namespaces/team": "",
-    "/api/v1/pods": "",
-    "/apis/kueue.x-k8s.io": "",
-    "/api/v1/namespaces/team/pods/p/log/x": "",
-    "/api/v1/namespaces/team/../other/pods": "",
+PATHS: dict[str, tuple[str, ...] | None] = {
+    "/api/v1/namespaces/team/pods": ("list", "pods", "team", "", ""),
+    "/api/v1/namespaces/team/pods/p": ("get", "pods", "team", "p", ""),
+    "/api/v1/namespaces/team/pods/p/log": ("get", "pods", "team", "p", "log"),
+    "/apis/kubeflow.org/v1/namespaces/team/tfjobs/mnist": ("get", "tfjobs.kubeflow.org", "team", "mnist", ""),
+    "/apis/metrics.k8s.io/v1beta1/namespaces/team/pods": ("list", "pods.metrics.k8s.io", "team", "", ""),
+    "/api/v1/namespaces/team": ("get", "namespaces", "team", "team", ""),
+    "/api/v1/namespaces": ("list", "namespaces", "", "", ""),
+    "/api/v1/pods": ("list", "pods", "", "", ""),
+    "/api/v1/nodes/node-1": ("get", "nodes", "", "node-1", ""),
+    "/apis/kueue.x-k8s.io": None,
+    "/apis": None,
+    "/version": None,
+    "/api/v1/namespaces/team/pods/p/log/x": None,
+    "/api/v1/namespaces/team/../other/pods": None,
+    "/api/v1/namespaces/team/pods/..%2Fsecrets": None,
 }
 
 
 @for_each("path", PATHS)
-def test_what_a_request_for_somebody_else_is_about_is_read_from_its_path(path: str) -> None:
-    """Of the namespace alone, with its API group: the right to pods is not one to their metrics."""
-    assert resource_of(path, "team") == PATHS[path]
+def test_what_a_request_for_somebody_else_reads_is_told_by_its_path(path: str) -> None:
+    """With its API group: the right to pods is not one to their metrics."""
+    assert read_of(path, {}) == PATHS[path]
+
+
+def test_a_read_is_allowed_by_the_right_to_it_and_by_no_other() -> None:
+    """A right to all objects is one to each, but the right to get is not the one to list."""
+    read = read_of("/api/v1/namespaces/team/pods/p", {})
+    assert read is not None
+    assert read.is_allowed_by(Question("get", PODS, "team"))
+    assert read.is_allowed_by(Question("get", PODS, "team", "p"))
+    others = (
+        Question("get", PODS, "team", "q"),
+        Question("get", PODS, "other"),
+        Question("get", PODS),
+        Question("list", PODS, "team"),
+        Question("get", PODS, "team", subresource="log"),
+        Question("get", TFJOBS, "team"),
+    )
+    assert not any(map(read.is_allowed_by, others))
+
+
+def test_a_list_of_one_name_needs_the_right_to_that_name_alone() -> None:
+    """As the API server sees it: by `metadata.name` in the field selector."""
+    path = "/apis/coordination.k8s.io/v1/leases"
+    of_operator = Question("list", LEASES, name="tf-operator")
+    read = read_of(path, {"fieldSelector": "metadata.name=tf-operator"})
+    assert read is not None
+    assert read.is_allowed_by(of_operator)
+    for query in ({}, {"fieldSelector": "metadata.name=other"}, {"fieldSelector": "metadata.name=tf-operator,a=b"}):
+        other = read_of(path, query)
+        assert other is not None
+        assert not other.is_allowed_by(of_operator)
+    assert read_of(path, {"watch": "true"}) is None

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tfjob_operator.cli.page.objects import Job, job_key_of_event, job_key_of_pod, job_with_unreadable_status
+from tfjob_operator.cli.page.objects import Job, job_key_of_pod, job_with_unreadable_status, marks_of_event
 from tfjob_operator.cli.page.views import MOST_EVENTS, job_view, row_of, wish_of
 from unit.cli.page.things import CREATED_S, a_job, ended, event, job, pod, running, waiting, wanting
 
@@ -76,11 +76,9 @@ def test_a_mistake_in_a_specification_is_told_and_harms_nothing() -> None:
 
 def test_a_job_of_the_alpha_dialect_is_shown_with_its_own_words() -> None:
     """Its phase, and the sizes of its replicaSpecs."""
-    alpha = job(
-        "old",
-        spec={"replicaSpecs": [{"tfReplicaType": "MASTER"}, {"tfReplicaType": "PS", "replicas": 2}]},
-        status={"phase": "Running"},
-    )
+    template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
+    specs = [{"tfReplicaType": "MASTER", "template": template}, {"tfReplicaType": "PS", "replicas": 2}]
+    alpha = job("old", spec={"replicaSpecs": specs}, status={"phase": "Running"})
     found = row(alpha)
     assert (found["state"], found["alpha"]) == ("Running", True)
     assert {each["type"]: each["wanted"] for each in found["replicas"]} == {"Master": 1, "PS": 2}
@@ -148,13 +146,14 @@ def test_events_of_an_earlier_job_of_the_name_are_left_out() -> None:
     [
         ("TFJob", "mnist", "team/mnist"),
         ("Pod", "a-worker-0-ps-12", "team/a-worker-0"),
-        ("Pod", "nginx", ""),
-        ("Node", "mnist", ""),
+        ("TfJob", "mnist", "team/tfjob.tensorflow.org/mnist"),
+        ("Pod", "nginx", None),
+        ("Node", "mnist", None),
     ],
 )
-def test_an_event_belongs_to_the_job_that_it_or_its_pod_is_of(kind: str, name: str, key: str) -> None:
+def test_an_event_belongs_to_the_job_that_it_or_its_pod_is_of(kind: str, name: str, key: str | None) -> None:
     """Also when the pod is gone."""
-    assert job_key_of_event(event(name, kind)) == key
+    assert [*marks_of_event(event(name, kind))] == ([] if key is None else [key])
 
 
 def test_a_pod_belongs_to_the_job_of_its_label_in_both_dialects() -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tfjob_operator.cli.diagnosis.objects import Event, Pod
-from tfjob_operator.cli.page.objects import Job
+from tfjob_operator.cli.page.objects import FirstJob, Job
 
 T = TypeVar("T")
 NAMES = "training.kubeflow.org/"
@@ -94,6 +94,43 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
     return {"phase": "Pending", "containerStatuses": [{"name": "tensorflow", "state": state}]}
 
 
+def a_first_job(name: str = "old", *states: str, status: Any = None, **meta: Any) -> dict[str, Any]:
+    """A TfJob of tensorflow.org of a MASTER and two WORKERs, with the RuntimeId x7ab; see `a_job`."""
+    template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
+    spec = {
+        "replicaSpecs": [
+            {"tfReplicaType": "MASTER", "template": template},
+            {"tfReplicaType": "WORKER", "replicas": 2, "template": template},
+        ]
+    }
+    made = a_job(name, *states, spec=spec, status={"phase": "Running", "runtimeId": "x7ab", **(status or {})}, **meta)
+    return made | {"apiVersion": "tensorflow.org/v1alpha1", "kind": "TfJob"}
+
+
+def an_alpha_pod(
+    job: str, kind: str = "WORKER", index: int = 0, *, suffix: str = "abcde", status: Any = None, **meta: Any
+) -> dict[str, Any]:
+    """A pod of the Job of a replica, of a job of tensorflow.org with the RuntimeId x7ab."""
+    name = f"{kind.lower()}-x7ab-{index}-{suffix}"
+    labels = {
+        "job_type": kind,
+        "task_index": str(index),
+        "tf_job_name": job,
+        "runtime_id": "x7ab",
+        "tensorflow.org": "",
+    }
+    own = {"operator-name": "tfjob-alpha-controller", "job-name": job}
+    made = a_pod(job, kind, index, status=status)
+    made["metadata"] |= {
+        "name": name,
+        "uid": f"uid-{name}",
+        "labels": {**labels, **{NAMES + key: value for key, value in own.items()}},
+        "ownerReferences": [{"kind": "Job", "name": name[:-6], "uid": f"uid-{name[:-6]}", "controller": True}],
+        **meta,
+    }
+    return made
+
+
 def an_event(name: str, kind: str = "TFJob", number: int = 0, **fields: Any) -> dict[str, Any]:
     """An event about a job, or about a pod."""
     return {
@@ -118,6 +155,16 @@ def decoded(item: Any, kind: type[T]) -> T:
 def job(*given: Any, **more: Any) -> Job:
     """`a_job`, decoded."""
     return decoded(a_job(*given, **more), Job)
+
+
+def first_job(*given: Any, **more: Any) -> FirstJob:
+    """`a_first_job`, decoded."""
+    return decoded(a_first_job(*given, **more), FirstJob)
+
+
+def alpha_pod(*given: Any, **more: Any) -> Pod:
+    """`an_alpha_pod`, decoded."""
+    return decoded(an_alpha_pod(*given, **more), Pod)
 
 
 def pod(*given: Any, **more: Any) -> Pod:

@@ -230,6 +230,25 @@ def test_pods_of_the_alpha_dialect_that_are_gone_are_told_by_the_runtime_id() ->
     assert {each.about for each in told.happenings} == {"worker-mine-0-abcde"}
 
 
+def test_the_job_controller_tells_of_pods_that_are_gone_as_v1s_operator_does() -> None:
+    """By events about the Job of a replica: when its pods were created, and when they were deleted."""
+    of = job()
+    of["status"]["runtimeId"] = "mine"
+    about = {"kind": "Job", "name": "worker-mine-0", "uid": "j"}
+    made = event(1, "SuccessfulCreate", "Created pod: worker-mine-0-abcde") | {"involvedObject": about}
+    gone = event(9, "SuccessfulDelete", "Deleted pod: worker-mine-0-abcde") | {"involvedObject": about}
+    other = {
+        **made,
+        "involvedObject": {**about, "name": "worker-hers-1"},
+        "message": "Created pod: worker-hers-1-abcde",
+    }
+    own = event(1, "SuccessfulCreate", "Created job: worker-mine-0")
+    told = timeline([], [made, gone, other, own], of)
+    [(name, [life])] = [(each.name, each.lives) for each in told.replicas]
+    assert (name, drawn(life), life.is_there) == (("Worker", 0), [("running", 1, 9)], False)
+    assert [each.reason for each in told.happenings] == ["SuccessfulCreate", "SuccessfulCreate", "SuccessfulDelete"]
+
+
 def test_replicas_stand_in_the_order_of_their_types_and_numbers() -> None:
     """By the labels of any operator, or only by the pod's name; a pod that is no replica stands last."""
     bare = {"kind": "Pod", "metadata": {"name": "mnist-ps-3"}}

@@ -1,0 +1,250 @@
+"""Jobs of tensorflow.org, the first API, on the page: where it is served, and where it is not."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from support.waiting import until
+from tfjob_operator.cli.page.keys import read_key
+from tfjob_operator.cli.page.objects import first_job_with_unreadable_status, job_key_of_pod, marks_of_event
+from tfjob_operator.cli.page.views import job_view, row_of, wish_of
+from unit.cli.page.browser import a_cluster_page, a_page, rows_of, take
+from unit.cli.page.things import (
+    CREATED_S,
+    a_first_job,
+    a_job,
+    a_pod,
+    alpha_pod,
+    an_alpha_pod,
+    an_event,
+    ended,
+    event,
+    first_job,
+    running,
+    waiting,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hack.page_cluster import PageCluster
+
+FIRST = "tfjobs.tensorflow.org"
+KEY = "team/tfjob.tensorflow.org/old"
+
+
+def first_paths(cluster: PageCluster) -> list[str]:
+    """What was asked of the first API."""
+    return [path for path in cluster.paths if path.startswith("/apis/tensorflow.org")]
+
+
+async def until_keys(events: Any, known: dict[str, Any], wanted: set[str]) -> None:
+    """Read a stream until the list has these jobs."""
+    async for _, kind, data in events:
+        if kind == "rows":
+            take(known, data)
+        if {key for key in known if key} == wanted:
+            return
+
+
+async def views(events: Any) -> Any:
+    """Yield the views of a job in a stream."""
+    async for _, kind, data in events:
+        if kind == "job":
+            yield data
+
+
+def test_a_row_counts_its_replicas_by_v1s_names() -> None:
+    """From the status in the form of that API, and from pods; restarts are those in place and those by a new pod."""
+    told = {"replicaStatuses": [{"tf_replica_type": "WORKER", "ReplicasStates": {"Succeeded": 1, "Running": 1}}]}
+    job = first_job("old", "Created", "Running", status=told)
+    failed = alpha_pod("old", index=1, suffix="aaaaa", status=ended(1))
+    again = alpha_pod("old", index=1, creationTimestamp="2026-03-01T10:05:00Z", status=running(restartCount=2))
+    row = row_of(job, wish_of(job), [again, failed, alpha_pod("old", "MASTER")])
+    assert (row["key"], row["api"], row["state"], row["restarts"]) == (KEY, "tensorflow.org", "Running", 3)
+    counts = {each["type"]: (each["ready"], each["wanted"], each["succeeded"]) for each in row["replicas"]}
+    assert counts == {"Master": (1, 1, 0), "Worker": (1, 2, 1)}
+    assert row["note"] == ""
+
+
+def test_a_replica_is_its_newest_pod_and_one_without_a_pod_has_the_name_of_its_job() -> None:
+    """The Job controller leaves pods that have failed beside the next one."""
+    job = first_job("old", "Running")
+    failed = alpha_pod("old", suffix="aaaaa", status=ended(1))
+    again = alpha_pod("old", creationTimestamp="2026-03-01T10:05:00Z")
+    shown = job_view(job, wish_of(job), [again, failed], [])["replicas"]
+    assert [(each["name"], each["state"], each["restarts"]) for each in shown] == [
+        ("master-x7ab-0", "No pod", 0),
+        ("worker-x7ab-0-abcde", "Running", 1),
+        ("worker-x7ab-1", "No pod", 0),
+    ]
+
+
+def test_events_of_jobs_and_pods_of_an_alpha_job_belong_to_it_by_the_runtime_id() -> None:
+    """In their names there is no name of a job, but that of 2017."""
+    for kind, name in (
+        ("Pod", "worker-x7ab-0-abcde"),
+        ("Pod", "master-x7ab-0-24567"),
+        ("Job", "ps-x7ab-10"),
+        ("Pod", "old-worker-x7ab-0-abcde"),
+    ):
+        assert [*marks_of_event(event(name, kind))] == ["team/~x7ab/"], name
+    assert [*marks_of_event(event("worker-my-own-1-0-abcde", "Pod"))] == ["team/~my-own-1/"]
+    assert not marks_of_event(event("nightly-27", "Job"))
+    assert job_key_of_pod(alpha_pod("old")) == KEY
+    assert read_key(KEY).full_name == "tfjob.tensorflow.org/old"
+
+
+def test_pods_that_are_gone_have_a_lane_and_events_are_shown() -> None:
+    """Those that the Job controller tells of, and those of which only the kubelet's events are left."""
+    job = first_job("old", "Running")
+    made = event("worker-x7ab-1", "Job", 1, reason="SuccessfulCreate", message="Created pod: worker-x7ab-1-aaaaa")
+    gone = event("worker-x7ab-1", "Job", 9, reason="SuccessfulDelete", message="Deleted pod: worker-x7ab-1-aaaaa")
+    about = {"kind": "Pod", "name": "worker-x7ab-0-bbbbb", "uid": "u"}
+    events = [made, gone, event("w", "Pod", 5, reason="Killing", involvedObject=about)]
+    view = job_view(job, wish_of(job), [alpha_pod("old")], events)
+    lanes = {(each["type"], each["index"]): each["lives"] for each in view["timeline"]["lanes"]}
+    assert [life["pod"] for life in lanes["Worker", 0]] == ["worker-x7ab-0-abcde", "worker-x7ab-0-bbbbb"]
+    [life] = lanes["Worker", 1]
+    assert (life["pod"], life["start"], life["end"]) == ("worker-x7ab-1-aaaaa", CREATED_S + 1, CREATED_S + 9)
+    assert [each["object"] for each in view["events"]] == ["worker-x7ab-1", "worker-x7ab-0-bbbbb", "worker-x7ab-1"]
+
+
+def test_a_mistake_of_the_first_api_is_told_and_a_status_that_nobody_can_read_harms_nothing() -> None:
+    """With the phase, which says whose job it is, and the RuntimeId."""
+    broken = first_job("old")
+    broken = msgspec.structs.replace(broken, spec=msgspec.Raw(b'{"replicaSpecs": 7}'))
+    assert "replicaSpecs" in wish_of(broken).mistakes
+    raw = msgspec.json.encode(a_first_job("old", "Running", status={"replicaStatuses": "none"}))
+    found = first_job_with_unreadable_status(raw, ValueError())
+    assert (found.key, found.status.phase, found.status.runtime_id) == (KEY, "Running", "x7ab")
+    assert row_of(found, wish_of(found), [])["state"] == "Running"
+
+
+async def test_jobs_of_both_apis_are_listed_and_each_has_what_is_its_own(
+    page_cluster: PageCluster, page_kubeconfig: Path
+) -> None:
+    """Though they have the same name: pods, events, manifest and diagnosis."""
+    page_cluster.served.add(FIRST)
+    page_cluster.put("tfjobs", a_job("old", "Running"))
+    page_cluster.put("pods", a_pod("old"))
+    page_cluster.put(FIRST, a_first_job("old", "Running"))
+    stuck = waiting("InvalidImageName", 'couldn\'t parse image name "Train:1"')
+    page_cluster.put("pods", an_alpha_pod("old", status=stuck))
+    owner = {"kind": "TfJob", "name": "old", "uid": "uid-old", "controller": True}
+    labels = {"tf_job_name": "old", "tensorflow.org": ""}
+    meta = {"name": "worker-x7ab-0", "namespace": "team", "ownerReferences": [owner], "labels": labels}
+    page_cluster.put("jobs", {"metadata": meta})
+    page_cluster.put("events", an_event("worker-x7ab-1", "Job", reason="FailedCreate"))
+    async with a_page(page_kubeconfig) as browser:
+        await browser.enter()
+        assert {key for key in await rows_of(browser) if key} == {"team/old", KEY}
+        async with browser.stream(f"?job={KEY}") as events:
+            async for view in views(events):
+                if view is not None and view["events"]:
+                    break
+        assert [(each["type"], each["state"]) for each in view["replicas"]] == [
+            ("Master", "No pod"),
+            ("Worker", "InvalidImageName"),
+            ("Worker", "No pod"),
+        ]
+        assert [each["reason"] for each in view["events"]] == ["FailedCreate"]
+        async with browser.stream("?job=team/old") as events:
+            view = await anext(views(events))
+        assert [each["state"] for each in view["replicas"]] == ["Running", "No pod"]
+        assert view["events"] == []
+        assert (await browser.get(f"/{KEY}"))[0] == 200
+        manifests = [(await browser.get(f"/-/manifest/{key}"))[2] for key in (KEY, "team/old")]
+        assert [b"kind: TfJob\n" in each for each in manifests] == [True, False]
+        code, _, body = await browser.get(f"/-/explain/{KEY}")
+        assert code == 200
+        assert "image-name-invalid" in {each["id"] for each in json.loads(body)["causes"]}
+
+
+async def test_an_api_that_is_not_served_costs_no_request_and_its_jobs_come_with_its_crd(
+    page_cluster: PageCluster, page_kubeconfig: Path
+) -> None:
+    """And go with it. Meanwhile the page says nothing of it: most clusters never had it."""
+    page_cluster.put("tfjobs", a_job("mnist", "Running"))
+    async with a_page(page_kubeconfig) as browser:
+        await browser.enter()
+        known = await rows_of(browser)
+        assert known[""]["troubles"] == []
+        await until(lambda: page_cluster.paths.count("/apis") > 5)
+        assert first_paths(page_cluster) == []
+        page_cluster.put(FIRST, a_first_job("old", "Running"))
+        async with browser.stream() as events:
+            page_cluster.served.add(FIRST)
+            await until_keys(events, known, {"team/mnist", KEY})
+            page_cluster.served.discard(FIRST)
+            page_cluster.stop()
+            page_cluster.start()
+            await until_keys(events, known, {"team/mnist"})
+        looked = page_cluster.paths.count("/apis")
+        asked = len(first_paths(page_cluster))
+        await until(lambda: page_cluster.paths.count("/apis") > looked + 5)
+        assert len(first_paths(page_cluster)) == asked
+        assert (await rows_of(browser))[""]["troubles"] == []
+
+
+async def test_jobs_of_the_first_api_that_may_not_be_read_are_left_out_without_a_word(
+    page_cluster: PageCluster, page_kubeconfig: Path
+) -> None:
+    """As `list` leaves them out: most users have no such right, and do not miss it."""
+    page_cluster.served.add(FIRST)
+    page_cluster.forbidden.add(FIRST)
+    page_cluster.put("tfjobs", a_job("mnist", "Running"))
+    page_cluster.put(FIRST, a_first_job("old", "Running"))
+    async with a_page(page_kubeconfig) as browser:
+        await browser.enter()
+        found = await rows_of(browser)
+        assert {*found} == {"", "team/mnist"}
+        assert found[""]["troubles"] == []
+        page_cluster.forbidden.clear()
+        async with browser.stream() as events:
+            await until_keys(events, found, {"team/mnist", KEY})
+
+
+async def test_a_cluster_with_the_first_api_alone_has_a_page(page_cluster: PageCluster, page_kubeconfig: Path) -> None:
+    """An operator with `--apis=tensorflow.org/v1alpha1` needs no other CRD."""
+    page_cluster.served = {FIRST}
+    page_cluster.put(FIRST, a_first_job("old", "Running"))
+    async with a_page(page_kubeconfig) as browser:
+        await browser.enter()
+        found = await rows_of(browser)
+    assert {*found} == {"", KEY}
+    assert found[""]["troubles"] == []
+    assert not [path for path in page_cluster.paths if path == "/apis/kubeflow.org/v1/tfjobs"][1:]
+
+
+async def test_the_right_to_jobs_of_one_api_is_none_to_those_of_the_other(
+    page_cluster: PageCluster, page_kubeconfig: Path
+) -> None:
+    """In the list, in the view of a job, and in what can be asked for; where there are no jobs of an API nobody is asked."""
+    page_cluster.served.add(FIRST)
+    page_cluster.tokens = {name: (name, ()) for name in ("ann", "old-hand", "root")}
+    page_cluster.grant("ann", "team")
+    page_cluster.grant("old-hand", "team", resources=f"{FIRST} pods events")
+    page_cluster.grant("root", resources=f"tfjobs {FIRST} pods events")
+    page_cluster.put("tfjobs", a_job("mnist", "Running"))
+    tokens = {name: {"Authorization": f"Bearer {name}"} for name in page_cluster.tokens}
+    async with a_cluster_page(page_kubeconfig) as browser:
+        async with browser.stream(**tokens["root"]) as events:
+            known: dict[str, Any] = {}
+            await until_keys(events, known, {"team/mnist"})
+            assert not [each for each in page_cluster.reviews if FIRST in each]
+            page_cluster.put(FIRST, a_first_job("old", "Running"))
+            page_cluster.put("pods", an_alpha_pod("old"))
+            await until_keys(events, known, {"team/mnist", KEY})
+        shown = {}
+        for name, token in tokens.items():
+            shown[name] = {key for key in await rows_of(browser, Authorization=token["Authorization"]) if key}
+            async with browser.stream(f"?job={KEY}", **token) as events:
+                assert (await anext(views(events)) is None) == (name == "ann")
+            for path in (f"manifest/{KEY}", f"explain/{KEY}"):
+                assert (await browser.get(f"/-/{path}", **token))[0] == (403 if name == "ann" else 200)
+            assert (await browser.get("/-/manifest/team/mnist", **token))[0] == (403 if name == "old-hand" else 200)
+    assert shown == {"ann": {"team/mnist"}, "old-hand": {KEY}, "root": {"team/mnist", KEY}}
