@@ -148,6 +148,7 @@ def fill(cluster: PageCluster) -> None:
     _running(cluster)
     _in_trouble(cluster)
     _hostile(cluster)
+    _of_2017(cluster)
     cluster.put(
         "tfjobs", job("translate-base", "Succeeded", 90_000, {"Chief": 1, "Worker": 2}, over=60_000, namespace="nlp")
     )
@@ -175,6 +176,44 @@ def _running(cluster: PageCluster) -> None:
     cluster.put("tfjobs", job("resnet50-small", "Running", 8_000, {"Worker": 1}))
     cluster.put("pods", pod("resnet50-small", "Worker", 0, 7_990, runs(7_990)))
     cluster.write_log("resnet50-small-worker-0", training_log(90, 0.95))
+
+
+def _of_2017(cluster: PageCluster) -> None:
+    """A TfJob of tensorflow.org: one worker has been created anew, and the pod before it is gone."""
+    name, namespace, served = "mnist-2017", "legacy", "tfjobs.tensorflow.org"
+    template = {"spec": {"containers": [{"name": "tensorflow", "image": "train:1"}]}}
+    sizes = {"MASTER": 1, "PS": 1, "WORKER": 2}
+    item = job(name, "Running", 5_000, {}, namespace=namespace) | {"apiVersion": "tensorflow.org/v1alpha1"}
+    item["spec"] = {
+        "replicaSpecs": [
+            {"tfReplicaType": kind, "replicas": size, "template": template} for kind, size in sizes.items()
+        ]
+    }
+    item["status"] |= {"phase": "Running", "runtimeId": "x7ab", "replicaStatuses": []}
+    cluster.served.add(served)
+    cluster.put(served, item)
+    for kind, size in sizes.items():
+        for index in range(size):
+            age = 600 if (kind, index) == ("WORKER", 1) else 4_950
+            made = pod(name, kind, index, age, runs(age), namespace=namespace)
+            labels = {
+                "tensorflow.org": "",
+                "tf_job_name": name,
+                "job_type": kind,
+                "task_index": str(index),
+                "runtime_id": "x7ab",
+            }
+            own = f"{kind.lower()}-x7ab-{index}"
+            owner = {"kind": "Job", "name": own, "uid": f"uid-{own}", "controller": True}
+            made["metadata"] |= {"name": f"{own}-abcde", "ownerReferences": [owner]}
+            made["metadata"]["labels"] |= labels
+            cluster.put("pods", made)
+    for age, reason, message in (
+        (4_960, "SuccessfulCreate", "Created pod: worker-x7ab-1-zyxwv"),
+        (700, "SuccessfulDelete", "Deleted pod: worker-x7ab-1-zyxwv"),
+        (601, "SuccessfulCreate", "Created pod: worker-x7ab-1-abcde"),
+    ):
+        cluster.put("events", event("worker-x7ab-1", reason, message, age, namespace=namespace, kind="Job"))
 
 
 def _in_trouble(cluster: PageCluster) -> None:

@@ -28,6 +28,8 @@ VIEWS = {
     "logs": (f"{RESNET}?tab=logs", ".log div"),
     "events": (f"{RESNET}?tab=events", ".events td"),
     "manifest": (f"{RESNET}?tab=manifest", ".manifest .key"),
+    "first": ("/legacy/tfjob.tensorflow.org/mnist-2017", ".replicas td"),
+    "first-timeline": ("/legacy/tfjob.tensorflow.org/mnist-2017?tab=timeline", ".gantt"),
     "missing": ("/vision/nothing", ".blank h1"),
     "hostile": ("/evil/hostile", ".replicas td"),
 }
@@ -107,6 +109,24 @@ def test_every_tab_of_a_job_can_be_linked_to(tab: Looking) -> None:
     tab.shows(".manifest", "tfReplicaSpecs:")
     tab.page.keyboard.press("u")
     tab.shows("tr[data-key]")
+
+
+def test_a_job_of_the_first_api_is_shown_like_any_other_and_named_as_such(tab: Looking) -> None:
+    """The list leads to it; its pods of which only the Job controller's events are left have a place in the timeline."""
+    tab.open("/?q=api:tensorflow.org")
+    row = tab.shows("tr[data-key]", "mnist-2017")
+    assert "legacy \u00b7 tensorflow.org" in row.inner_text()
+    row.get_by_role("link").click()
+    tab.shows(".facts", "tensorflow.org")
+    tab.shows(".replicas", "Worker 1")
+    assert tab.page.locator(".replicas tbody tr").count() == 4
+    tab.page.keyboard.press("2")
+    tab.page.locator("details.more summary").click()
+    tab.shows(".more tbody tr", "worker-x7ab-1-zyxwv")
+    tab.page.keyboard.press("5")
+    tab.shows(".events", "Created pod: worker-x7ab-1-abcde")
+    tab.page.keyboard.press("6")
+    tab.shows(".manifest", "kind: TfJob")
 
 
 def test_curves_of_several_runs_lie_over_each_other_and_go_on(tab: Looking, dashboard: Dashboard) -> None:
