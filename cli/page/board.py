@@ -92,6 +92,7 @@ class Board:
         return kept[1]
 
     async def _tell(self, cluster: Cluster) -> None:
+        synced = cluster.has_synced  # before its changes are taken: what came before that is among them
         dirty, self._dirty = [*self._dirty], {}
         for number, key in enumerate(dirty, 1):
             if key:
@@ -99,6 +100,7 @@ class Board:
                 self.feed.put(key, self._row(cluster, key))
             if number % 200 == 0:
                 await asyncio.sleep(0)
+        self._told_synced = synced
         state = msgspec.json.encode(self._state(cluster))
         self.feed.put(STATE, Row(state, state))
         self.places = cluster.places
@@ -124,7 +126,6 @@ class Board:
         return kept[1]
 
     def _state(self, cluster: Cluster) -> dict[str, Any]:
-        self._told_synced = cluster.has_synced
         return {
             **self._about,
             "namespace": cluster.scope,

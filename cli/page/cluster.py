@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.client.rest import RestClient
     from tfjob_operator.api.meta import Object
+    from tfjob_operator.informers import Registration
 
 T = TypeVar("T", bound="Object")
 
@@ -95,7 +96,7 @@ class Cluster:
         self.troubles: dict[str, ApiError] = {}
         """The last error by the name of what was read, such as "pods", until reading it succeeds."""
         self._apis = {each: self._api(each) for each in APIS}
-        self._pods = self._informer("pods", PODS, Codec(PODS, Pod), by_job_of_pod, labels=POD_SELECTOR)
+        self._pods, self._pods_told = self._informer("pods", PODS, Codec(PODS, Pod), by_job_of_pod, labels=POD_SELECTOR)
         self._pods.add_indexers({BY_JOB: by_job_of_pod})
         self._pod_events = self._informer_of_events(PODS)
         self._batch_events = self._informer_of_events(BATCH_JOBS)
@@ -104,7 +105,7 @@ class Cluster:
     @property
     def has_synced(self) -> bool:
         """Whether jobs and pods are complete, or cannot be read."""
-        pods = self._pods.has_synced or self._pods.name in self.troubles
+        pods = self._pods_told.has_synced or self._pods.name in self.troubles
         return pods and all(each.is_settled for each in self._apis.values())
 
     @property
@@ -165,11 +166,11 @@ class Cluster:
         what, codec = _KINDS[resource]
 
         def make() -> Caches:
-            jobs = self._informer(
+            jobs, told = self._informer(
                 what, resource, codec, lambda job: (job.key,), note=lambda error: self._note_jobs(api, what, error)
             )
             jobs.add_indexers({BY_MARK: marks_of_job})
-            return Caches(jobs, self._informer_of_events(resource))
+            return Caches(jobs, self._informer_of_events(resource), told)
 
         async def is_served(before: bool) -> bool:  # noqa: FBT001 - of JobCaches
             try:
@@ -192,7 +193,9 @@ class Cluster:
 
     def _informer_of_events(self, about: Resource) -> SharedIndexInformer[Event]:
         codec = Codec(EVENTS, Event)
-        informer = self._informer("events", EVENTS, codec, marks_of_event, fields=f"involvedObject.kind={about.kind}")
+        informer, _ = self._informer(
+            "events", EVENTS, codec, marks_of_event, fields=f"involvedObject.kind={about.kind}"
+        )
         informer.add_indexers({BY_JOB: marks_of_event})
         return informer
 
@@ -206,7 +209,8 @@ class Cluster:
         labels: str = "",
         fields: str = "",
         note: Callable[[ApiError | None], None] | None = None,
-    ) -> SharedIndexInformer[T]:
+    ) -> tuple[SharedIndexInformer[T], Registration]:
+        """Return an informer, and whether `changed` was called for all that it has read."""
         source = ListWatch(self._client, codec, namespace=self.scope, label_selector=labels, field_selector=fields)
         noted = NotedSource(source, note or (lambda error: self._note(what, error)))
         informer = SharedIndexInformer[T](noted, resource, name=what)
@@ -217,14 +221,14 @@ class Cluster:
             for key in self._keys(marks_of(item)):
                 self._changed(key)
 
-        informer.add_event_handler(
+        registration = informer.add_event_handler(
             EventHandlerFuncs[T](
                 on_add=lambda item, _: told(item),
                 on_update=lambda _, new: told(new),
                 on_delete=lambda item: told(object_of(item)),
             )
         )
-        return informer
+        return informer, registration
 
     def _keys(self, marks: Sequence[str]) -> Iterator[str]:
         """Yield the keys of the jobs that have these marks. A key is the mark of its job, whether that is there or not."""

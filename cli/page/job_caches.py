@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.meta import Resource
     from tfjob_operator.cli.diagnosis.objects import Event
-    from tfjob_operator.informers import SharedIndexInformer
+    from tfjob_operator.informers import Registration, SharedIndexInformer
 
 LOOK_S: Final = 120.0
 """How often it is looked whether an API that is not served has come: somebody installs its CRD."""
@@ -19,10 +19,11 @@ LOOK_AGAIN_S: Final = 5.0
 
 
 class Caches(NamedTuple):
-    """Informers that were not started yet."""
+    """Two informers; `told` says whether all jobs that were read have been told of."""
 
     jobs: SharedIndexInformer[Any]
     events: SharedIndexInformer[Event]
+    told: Registration
 
 
 class JobCaches:
@@ -49,10 +50,10 @@ class JobCaches:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all jobs are in the cache, cannot be read, or cannot be there."""
+        """Whether all jobs are in the cache and were told of, cannot be read, or cannot be there."""
         if self.caches is None:
             return self._is_absent
-        return self.caches.jobs.has_synced or self.cannot_be_read
+        return self.caches.told.has_synced or self.cannot_be_read
 
     def not_found(self) -> None:
         """Note that the API server does not know the resource: perhaps its CRD was deleted."""
@@ -67,7 +68,7 @@ class JobCaches:
                 continue
             caches = self.caches = self._make()
             async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(each.run(), name=f"informer {each.name}") for each in caches]
+                running = [tasks.create_task(each.run(), name=f"informer {each.name}") for each in caches[:2]]
                 await self._until_absent()
                 for task in running:
                     task.cancel()
