@@ -62,6 +62,32 @@ async def test_what_is_gone_already_is_deleted(error: ApiError) -> None:
     assert world.expectations.satisfied(OWNER)
 
 
+async def test_the_service_of_a_pod_that_has_changed_stays_until_that_is_seen() -> None:
+    """The pod may have ended by itself: then its service is kept with it. The matrix of staleness found it deleted.
+
+    Invariant: "When a pod has such a version, nothing else is deleted before that sync"
+    """
+    world = DeleterHarness()
+    world.client.fail["delete", "pods", "mnist-worker-0"] = status_error(ConflictError, 409)
+    plan = Plan(
+        delete_pods=(PodDeletion(pod("Worker", 0)), PodDeletion(pod("Worker", 1))),
+        delete_services=(service("Worker", 0), service("Worker", 1)),
+    )
+    await world.deleter.delete(JOB, plan)
+    assert ("delete", "pods", "mnist-worker-1") in world.client.actions
+    assert not [action for action in world.client.actions if action[:2] == ("delete", "services")]
+    world.expectations.deletion_observed(OWNER, "pod", "uid-mnist-worker-1")
+    assert world.expectations.satisfied(OWNER)
+
+
+async def test_the_service_of_a_pod_that_is_gone_is_deleted() -> None:
+    world = DeleterHarness()
+    world.client.fail["delete", "pods", "mnist-worker-0"] = status_error(NotFoundError, 404)
+    plan = Plan(delete_pods=(PodDeletion(pod("Worker", 0)),), delete_services=(service("Worker", 0),))
+    await world.deleter.delete(JOB, plan)
+    assert ("delete", "services", "mnist-worker-0") in world.client.actions
+
+
 async def test_a_delete_that_fails_stops_no_other_and_is_reported() -> None:
     """Each is tried, the first error is raised, and the failed one is not awaited."""
     world = DeleterHarness()
