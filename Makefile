@@ -64,7 +64,7 @@ chart: venv ## Try the Helm chart with three helms, fetched once: lint, compare,
 	@$(PYTHON) -m hack.chart
 	@$(PYTEST) test/unit/test_chart.py test/chart test/integration/test_chart.py
 
-faults: venv ## Kill the operator at every write of eight workloads, on a real API server (ten minutes); TENTH=0 to 9 plays a tenth
+faults: venv ## Kill the operator at every write of eight workloads, with an API server that ails or lags (half an hour); TENTH=0 to 9 plays a tenth
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(PYTEST) test/faults -s $(if $(TENTH),--tenth $(TENTH),--whole)
 

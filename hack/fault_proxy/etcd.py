@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable, Sequence
     from pathlib import Path
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -45,18 +45,21 @@ class Frame(NamedTuple):
 
 
 class Connection:
-    """One connection of an API server; invariant: the frames of a stream keep their order."""
+    """One connection of an API server; invariant: the frames of a stream keep their order.
+
+    `frozen` are parts of keys. A watch is held back if it was opened with a key that has one of them.
+    """
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self._client = client
         self._server = server
-        self._open: set[int] = set()
+        self._keys: dict[int, bytes] = {}
         self._held: list[Frame] = []
-        self.frozen = False
+        self.frozen: Sequence[bytes] = ()
 
     def thaw(self) -> None:
         """Pass on what was held back."""
-        self.frozen = False
+        self.frozen = ()
         self._client.writelines(frame.raw for frame in self._held)
         self._held.clear()
 
@@ -66,9 +69,11 @@ class Connection:
         while True:
             frame = await Frame.read(reader)
             if frame.ends:
-                self._open.discard(frame.stream)
+                self._keys.pop(frame.stream, None)
             elif frame.kind == HEADERS:
-                self._open.add(frame.stream)
+                self._keys[frame.stream] = b""
+            elif frame.kind == DATA:
+                self._keys[frame.stream] += frame.raw
             self._server.write(frame.raw)
             await self._server.drain()
 
@@ -76,7 +81,8 @@ class Connection:
         """Pass on what etcd says, but for watches while they are frozen."""
         while True:
             frame = await Frame.read(reader)
-            if self.frozen and frame.kind in {DATA, HEADERS} and frame.stream in self._open:
+            asked = self._keys.get(frame.stream)
+            if asked is not None and frame.kind in {DATA, HEADERS} and any(key in asked for key in self.frozen):
                 self._held.append(frame)
                 continue
             self._client.write(frame.raw)
@@ -94,17 +100,17 @@ class EtcdProxy:
     def __init__(self, target: Path) -> None:
         self._target = target
         self._connections: set[Connection] = set()
-        self._frozen = False
+        self._frozen: Sequence[bytes] = ()
 
-    def freeze(self) -> None:
-        """Hold back what etcd tells of changes, on every connection, from now on."""
-        self._frozen = True
+    def freeze(self, keys: Iterable[str] = ("/",)) -> None:
+        """Hold back what etcd tells of changes from now on: of keys that have one of these in them, by default of all."""
+        self._frozen = [key.encode() for key in keys]
         for connection in self._connections:
-            connection.frozen = True
+            connection.frozen = self._frozen
 
     def thaw(self) -> None:
         """Tell what was held back, and hold back nothing more."""
-        self._frozen = False
+        self._frozen = ()
         for connection in self._connections:
             connection.thaw()
 

@@ -11,9 +11,9 @@ if __name__ == "__main__":
     from tfjob_operator.controller.small_process import make_small
 
     make_small()  # first of all, as the operator does it
-    from faults.bugs import BUGS, OF_LEADERS
+    from faults.bugs import BUGS, OF_LEADERS, OF_STALENESS
     from tfjob_operator.controller.__main__ import main
 
     bug = sys.argv.pop(1)
-    (OF_LEADERS[bug] if bug in OF_LEADERS else BUGS[bug].plant)()
+    (OF_LEADERS[bug] if bug in OF_LEADERS else (BUGS | OF_STALENESS)[bug].plant)()
     sys.exit(main())

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+MATRIX = "ends_as_without_a_fault"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of these tests; pytest knows them when it is given a path in this folder."""
-    parser.addoption("--whole", action="store_true", help="play the whole crash matrix, planted bugs, stopped leaders")
+    parser.addoption("--whole", action="store_true", help="play all matrices whole, planted bugs, stopped leaders")
     parser.addoption("--tenth", type=int, default=None, metavar="NUMBER", help="play this tenth, 0 to 9")
     parser.addoption(
         "--case", action="append", default=[], help="play this case only, WORKLOAD:WRITE:FAULT, as it is told"
@@ -21,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark every test of this folder, so that `-m 'not integration'` leaves all of them out.
 
-    They depend on how busy the machine is: they are for `make faults`, and a part of the matrix for who asks for one.
+    They depend on how busy the machine is: they are for `make faults`, and a part of the matrices for who asks for one.
     """
     nightly = pytest.mark.skip(reason="a part of make faults")
     whole = config.getoption("whole", False)
@@ -29,5 +30,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.integration)
-            if not whole and not (some and "ends_as_without_a_fault" in item.name):
+            if not whole and not (some and MATRIX in item.name):
                 item.add_marker(nightly)

@@ -1,10 +1,10 @@
-"""One case of the crash matrix: a workload, and an operator that is killed, or loses an answer, at one write."""
+"""One case of a matrix: a workload, and a fault at one write. And the faults of the crash matrix: kills, and lost answers."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import TYPE_CHECKING, Final
@@ -12,46 +12,32 @@ from typing import TYPE_CHECKING, Final
 from faults.forgotten import forgotten
 from faults.operator_process import OperatorProcess
 from faults.record import differences, take
+from faults.scheme import Case, Play, Scheme
 from faults.user import User, WaitedInVainError
 from faults.workloads import WORKLOADS
-from faults.writes import Nth, Write, writes
+from faults.writes import Nth, writes
 from hack.fault_proxy.actions import kill_after, kill_before, lose_reply
 from hack.fault_proxy.proxy import Proxy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from faults.field import Field
     from faults.record import Record
+    from faults.writes import Write
     from hack.fault_proxy.proxy import Action
 
 BEFORE, AFTER, LOST = "before", "after", "lost"
 FAULTS: Final = (AFTER, BEFORE, LOST)
 """Killed when the server has the write; killed before the server sees it; the answer lost, and the operator lives."""
+LANES: Final = 10
+"""A case mostly waits; with more of them beside each other, two cores are too busy for any."""
 QUIET_S: Final = 0.5
 """An operator that has written nothing for so long, and will read nothing new, is at rest."""
 SETTLE_S: Final = 60.0
 """How long the end may take: an event whose answer was lost is sent again after up to ten seconds, with others behind it."""
 BUGGY_SETTLE_S: Final = 10.0
 """Where a bug is planted, what is wrong stays wrong."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A fault at this write; none without one."""
-
-    workload: str
-    write: Write | None = None
-    fault: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.workload}:{self.write or ''}:{self.fault}"
-
-    @classmethod
-    def parse(cls, text: str) -> Case:
-        """Read what `str` gives."""
-        workload, write, fault = text.split(":")
-        return cls(workload, Write.parse(write), fault)
 
 
 @dataclass
@@ -74,23 +60,39 @@ class Outcome:
         return f"{self.case}{missing}: {'; '.join(self.violations) or 'as without a fault'}"
 
 
-async def run(field: Field, case: Case, right: Record | None = None, *, bug: str = "") -> Outcome:
+@asynccontextmanager
+async def _arrange(play: Play) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    kill = play.operator.kill
+    actions: dict[str, Action] = {BEFORE: kill_before(kill), AFTER: kill_after(kill), LOST: lose_reply}
+    assert play.case.write is not None
+    play.proxy.rule(Nth(play.case.write), actions[play.case.fault])
+    yield _at_once
+
+
+async def _at_once() -> None:
+    """The fault is over with its write."""
+
+
+CRASHES: Final = Scheme(FAULTS, _arrange, LANES)
+
+
+async def run(
+    field: Field, case: Case, scheme: Scheme = CRASHES, right: Record | None = None, *, bug: str = ""
+) -> Outcome:
     """Play a case in a namespace of its own; `right` is the record without a fault, None to take one."""
     workload, outcome, began = WORKLOADS[case.workload], Outcome(case), time.monotonic()
     namespace = await field.new_namespace(case.workload)
     async with Proxy(field.kubeconfig, serving=field.serving) as proxy:
         kubeconfig = proxy.kubeconfig_through(field.folder / f"{namespace}.kubeconfig")
         operator = OperatorProcess(field, namespace, kubeconfig, history=proxy.history, flags=workload.flags, bug=bug)
-        actions: dict[str, Action] = {
-            BEFORE: kill_before(operator.kill),
-            AFTER: kill_after(operator.kill),
-            LOST: lose_reply,
-        }
-        if case.write is not None:
-            proxy.rule(Nth(case.write), actions[case.fault])
-        async with _beside(operator):
+        async with AsyncExitStack() as stack:
+            over: Callable[[], Awaitable[None]] = _at_once
+            if case.write is not None:
+                over = await stack.enter_async_context(scheme.arrange(Play(case, proxy, operator)))
+            await stack.enter_async_context(_beside(operator))
             try:
                 await workload.play(User(field, namespace))
+                await over()
                 at_rest = _AtRest(field, namespace, proxy, operator, BUGGY_SETTLE_S if bug else SETTLE_S)
                 await at_rest.judge(outcome, right)
             except WaitedInVainError as error:

@@ -1,4 +1,4 @@
-"""The crash matrix: every write of every workload, killed before and after it, and with its answer lost."""
+"""A matrix: every fault of a scheme at every write of every workload."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import TYPE_CHECKING, Final
 
-from faults.crash import FAULTS, Case, run
+from faults.crash import CRASHES, run
+from faults.scheme import Case
 from faults.workloads import WORKLOADS
 
 if TYPE_CHECKING:
@@ -17,11 +18,10 @@ if TYPE_CHECKING:
 
     from faults.crash import Outcome
     from faults.field import Field
+    from faults.scheme import Scheme
     from faults.writes import Write
 
 TENTHS: Final = 10
-LANES: Final = 10
-"""How many cases are played beside each other. A case mostly waits; with more, two cores are too busy for any of them."""
 
 
 class NoReferenceError(Exception):
@@ -33,18 +33,19 @@ class Matrix:
     """The workloads as they end without a fault, and the cases that follow from the writes of these runs."""
 
     references: dict[str, Outcome]
+    scheme: Scheme = CRASHES
     cases: list[Case] = attribute(init=False)
 
     def __post_init__(self) -> None:
         self.cases = [case for number in range(TENTHS) for case in self.tenth(number)]
 
     @classmethod
-    async def of(cls, field: Field, workloads: Iterable[str] = WORKLOADS) -> Matrix:
+    async def of(cls, field: Field, workloads: Iterable[str] = WORKLOADS, scheme: Scheme = CRASHES) -> Matrix:
         """Play every workload without a fault. Raises NoReferenceError."""
-        outcomes = await play(field, [Case(name) for name in workloads], {})
+        outcomes = await play(field, [Case(name) for name in workloads], {}, CRASHES)
         if wrong := [str(outcome) for outcome in outcomes if outcome.violations]:
             raise NoReferenceError("\n".join(wrong))
-        return cls({outcome.case.workload: outcome for outcome in outcomes})
+        return cls({outcome.case.workload: outcome for outcome in outcomes}, scheme)
 
     def tenth(self, number: int) -> list[Case]:
         """Return a tenth of the cases, of each workload every tenth one; `number` is from 0 to 9.
@@ -53,17 +54,19 @@ class Matrix:
         one begins with a kill after a delete.
         """
         return [
-            case for name, outcome in self.references.items() for case in in_order(name, outcome.writes)[number::TENTHS]
+            case
+            for name, outcome in self.references.items()
+            for case in in_order(name, outcome.writes, self.scheme.faults)[number::TENTHS]
         ]
 
     async def play(self, field: Field, cases: Sequence[Case], *, bug: str = "", until: str = "") -> list[Outcome]:
         """Play cases, and return what came of them; begin no more after a violation that has the words of `until`."""
-        return await play(field, cases, self.references, bug=bug, until=until)
+        return await play(field, cases, self.references, self.scheme, bug=bug, until=until)
 
 
-def in_order(workload: str, written: Iterable[Write]) -> list[Case]:
+def in_order(workload: str, written: Sequence[Write], faults: Iterable[str]) -> list[Case]:
     """Return all cases of a workload, those first in which most may go wrong."""
-    cases = [(write, Case(workload, write, fault)) for fault in FAULTS for write in written]
+    cases = [(write, Case(workload, write, fault)) for fault in faults for write in written]
     # The sort is stable: of one kind and fault, the writes stay in the order in which they came.
     return [case for _, case in sorted(cases, key=lambda each: (each[0].rank, each[0].kind))]
 
@@ -72,6 +75,7 @@ async def play(
     field: Field,
     cases: Sequence[Case],
     references: dict[str, Outcome],
+    scheme: Scheme,
     *,
     bug: str = "",
     until: str = "",
@@ -85,7 +89,7 @@ async def play(
             if until and any(until in violation for outcome in outcomes for violation in outcome.violations):
                 return
             reference = references.get(case.workload)
-            outcome = await run(field, case, reference.record if reference is not None else None, bug=bug)
+            outcome = await run(field, case, scheme, reference.record if reference is not None else None, bug=bug)
             outcomes.append(outcome)
             if outcome.violations:
                 say(f"  {outcome}, {outcome.seconds:.1f} s")
@@ -93,7 +97,7 @@ async def play(
                 say(f"  {len(outcomes)} of {len(cases)} cases")
 
     async with asyncio.TaskGroup() as lanes:
-        for _ in range(LANES):
+        for _ in range(scheme.lanes):
             lanes.create_task(lane())
     return outcomes
 

@@ -8,25 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.bugs import BUGS
-from faults.crash import Case
+from faults.chosen import fail_if, play_chosen
 from faults.field import field
-from faults.matrix import Matrix, say, table
+from faults.matrix import Matrix, say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from faults.crash import Outcome
-
-
-def chosen(matrix: Matrix, config: pytest.Config) -> list[Case]:
-    """The cases that the options ask for."""
-    if named := config.getoption("case"):
-        return [Case.parse(text) for text in named]
-    number = config.getoption("tenth")
-    if number is None:
-        return matrix.cases
-    say(f"\ncrash matrix: tenth {number} of 0 to 9, again by: make faults TENTH={number}")
-    return matrix.tenth(number)
 
 
 def test_an_operator_that_is_killed_at_any_write_or_loses_its_answer_ends_as_without_a_fault(
@@ -36,13 +25,9 @@ def test_an_operator_that_is_killed_at_any_write_or_loses_its_answer_ends_as_wit
 
     async def play() -> list[str]:
         async with field(tmp_path) as it:
-            matrix = await Matrix.of(it)
-            outcomes = await matrix.play(it, chosen(matrix, pytestconfig))
-            say(table(matrix, outcomes))
-            return [str(outcome) for outcome in outcomes if outcome.violations]
+            return await play_chosen(it, await Matrix.of(it), "crash matrix", pytestconfig)
 
-    if wrong := asyncio.run(play()):
-        pytest.fail("\n".join(wrong), pytrace=False)
+    fail_if(asyncio.run(play()))
 
 
 @pytest.mark.parametrize("name", BUGS)

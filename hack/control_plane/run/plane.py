@@ -166,15 +166,19 @@ class ControlPlane(Stoppable):
         conditions = json.loads(self.run_kubectl("get", "crd", crd, "--output=json").stdout)["status"]["conditions"]
         return any((each["type"], each["status"]) == ("Established", "True") for each in conditions or ())
 
-    def kubeconfig_for(self, user: str, groups: Sequence[str] = ()) -> Path:
-        """Return the kubeconfig of any user in any groups; RBAC decides what this user may do."""
-        identity = json.dumps([user, *groups])
+    def kubeconfig_for(self, user: str, groups: Sequence[str] = (), *, server: str = "") -> Path:
+        """Return the kubeconfig of any user in any groups; RBAC decides what this user may do.
+
+        `server` is the URL of another API server than the first one.
+        """
+        identity = json.dumps([user, *groups, *([server] if server else [])])
         file = f"user-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"  # a user's name may hold any character
         path = self.directory / f"{file}.kubeconfig"
         if not path.exists():
             credential = self._authority.client(file, user, groups)
             authority = self._authority.certificate
-            write_kubeconfig(path, server=self.server, authority=authority, user=user, credential=credential)
+            url = server or self.server
+            write_kubeconfig(path, server=url, authority=authority, user=user, credential=credential)
         return path
 
     def server_credential(self, file: str) -> Credential:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from faults.crash import AFTER, FAULTS, Case, Outcome
+from faults.crash import AFTER, FAULTS, Outcome
 from faults.matrix import TENTHS, Matrix
+from faults.scheme import Case
 from faults.writes import Nth, Write, writes
 from hack.fault_proxy.proxy import Seen
 

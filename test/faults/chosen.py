@@ -1,0 +1,53 @@
+"""Which part of a matrix a run is to play, by the options of pytest."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faults.field import ROOT
+from faults.matrix import say, table
+from faults.scheme import Case
+
+if TYPE_CHECKING:
+    from faults.field import Field
+    from faults.matrix import Matrix
+
+
+async def play_chosen(
+    field: Field, matrix: Matrix, name: str, config: pytest.Config, *, sampled: bool = False
+) -> list[str]:
+    """Play what the options ask for, tell the figures, and return the violations.
+
+    Of a matrix that is `sampled`, a tenth is played where all is asked for.
+    """
+    outcomes = await matrix.play(field, chosen(matrix, name, config, sampled=sampled))
+    say(table(matrix, outcomes))
+    return [str(outcome) for outcome in outcomes if outcome.violations]
+
+
+def chosen(matrix: Matrix, name: str, config: pytest.Config, *, sampled: bool) -> list[Case]:
+    """Return the cases that the options ask for: some by name, all, a tenth; by default the tenth of this commit."""
+    # Given the folder above, pytest does not know these options.
+    if named := config.getoption("case", []):
+        return [Case.parse(text) for text in named]
+    if config.getoption("whole", False) and not sampled:
+        return matrix.cases
+    number = config.getoption("tenth", None)
+    number = tenth_of_the_commit() if number is None else number
+    say(f"\n{name}: tenth {number} of 0 to 9, again by: make faults TENTH={number}")
+    return matrix.tenth(number)
+
+
+def tenth_of_the_commit() -> int:
+    """Return a number from 0 to 9: another one for each commit, and the same whenever it is tested again. 0 without git."""
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    return int(head.strip() or "0", 16) % 10
+
+
+def fail_if(wrong: list[str]) -> None:
+    """Fail the test with these violations, if there are any."""
+    if wrong:
+        pytest.fail("\n".join(wrong), pytrace=False)

@@ -1,0 +1,30 @@
+"""A real API server seems to refuse single writes of an operator, or its watches end: it ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from faults.ailing import AILING
+from faults.chosen import fail_if, play_chosen
+from faults.field import field
+from faults.matrix import Matrix
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def test_an_operator_whose_write_is_refused_or_whose_watches_end_ends_as_without_a_fault(
+    tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    """409, 429, 500, 503, the page of a proxy, a slow response; watches cut, reset, half-closed, frozen, expired."""
+
+    async def play() -> list[str]:
+        async with field(tmp_path) as it:
+            return await play_chosen(
+                it, await Matrix.of(it, scheme=AILING), "ailing server", pytestconfig, sampled=True
+            )
+
+    fail_if(asyncio.run(play()))
