@@ -17,6 +17,8 @@ from tfjob_operator.cli.app import VERBS, app
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tfjob_operator.cli.session import Session
+
 NO_FILES: Final = 4
 FILES: Final = 0
 _OF_JOBS: Final = {
@@ -34,6 +36,8 @@ _OF_JOBS: Final = {
     "wait",
     "watch",
 }
+_OF_V1: Final = {"resume", "scale", "suspend"}
+"""Of those the ones that are not for jobs of tensorflow.org."""
 _OF_FILES: Final = {"validate", "convert"}
 _TARGET: Final = {"-n": "namespace", "--namespace": "namespace", "--context": "context", "--kubeconfig": "kubeconfig"}
 
@@ -49,7 +53,7 @@ def complete(words: Sequence[str]) -> tuple[list[str], int]:
     if verb in _OF_FILES:
         return [], FILES
     if verb in _OF_JOBS and before[-1] not in _TARGET:
-        return [name for name in _jobs(before) if name.startswith(word)], NO_FILES
+        return [name for name in _jobs(before, older=verb not in _OF_V1) if name.startswith(word)], NO_FILES
     return [], NO_FILES
 
 
@@ -60,8 +64,11 @@ def _options(verb: str, word: str) -> Iterator[str]:
             yield from (f"{name}\t{each.help or ''}" for name in each.opts if name.startswith(word))
 
 
-def _jobs(before: Sequence[str]) -> list[str]:
-    """Return the names of the jobs in the namespace that the line selects so far; none if they cannot be read."""
+def _jobs(before: Sequence[str], *, older: bool) -> list[str]:
+    """Return the names of the jobs in the namespace that the line selects so far; none if they cannot be read.
+
+    With `older` also those of tensorflow.org, with their kind where a job of kubeflow.org has the same name.
+    """
     from tfjob_operator.cli import jobs
     from tfjob_operator.cli.errors import CliError
     from tfjob_operator.cli.options import Target
@@ -69,8 +76,21 @@ def _jobs(before: Sequence[str]) -> list[str]:
     given = {_TARGET[each]: value for each, value in pairwise(before) if each in _TARGET}
     try:
         with Target(**given).session() as session:
-            found = session.get(jobs.path(session.namespace), limit=500)
+            names = _names(session, jobs.GROUP)
+            first = _names(session, jobs.FIRST_GROUP) if older else []
     except CliError:
+        return []
+    return [*names, *(f"{jobs.FIRST_NAME}/{name}" if name in names else name for name in first)]
+
+
+def _names(session: Session, group: str) -> list[str]:
+    """Return the names of the jobs of an API; none where it is not served, or may not be read."""
+    from tfjob_operator.cli import jobs
+    from tfjob_operator.cli.errors import ApiError
+
+    try:
+        found = session.get(jobs.path(session.namespace, group=group), limit=500)
+    except ApiError:
         return []
     return [each["metadata"]["name"] for each in found["items"]]
 

@@ -15,6 +15,8 @@ from tfjob_operator.cli.session import TABLE
 from tfjob_operator.cli.table import TablePrinter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tfjob_operator.cli.options import Target
     from tfjob_operator.cli.session import Session
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 def command(target: Target, everywhere: bool, selector: str, output: str | None, watch: bool) -> None:  # noqa: FBT001 - flags
     """Show jobs in the columns that `kubectl get tfjobs` has.
 
-    TfJobs of tensorflow.org, where there are any, come in a second table; --watch leaves them out.
+    TfJobs of tensorflow.org, where there are any, come in a second table.
     """
     if watch and output in {"json", "yaml"}:
         raise CliError("--watch prints columns or names; for whole objects use kubectl get --watch")
@@ -43,29 +45,33 @@ def command(target: Target, everywhere: bool, selector: str, output: str | None,
             return
         printer = TablePrinter(wide=output == "wide", namespaces=everywhere)
         names = output == "name"
-        count, version = 0, ""
+        count = 0
+        watched: list[tuple[str, str, TablePrinter]] = []  # group, version of its list, layout
         missing: CliError | None = None
         try:
             for page in jobs.pages(session, namespace, selector=selector, accept=TABLE):
                 count += len(page.get("rows") or [])
-                version = page["metadata"]["resourceVersion"]
+                watched = [(jobs.GROUP, page["metadata"]["resourceVersion"], printer)]
                 _print(page, printer, names=names)
         except jobs.NoTFJobsError as error:
             missing = error
-        if not watch:
-            first = TablePrinter(wide=output == "wide", namespaces=everywhere, prefix=f"{jobs.FIRST_NAME}/")
-            for page in jobs.first_pages(session, namespace, selector=selector, accept=TABLE):
-                if count and not names and page.get("rows"):
-                    click.echo()
-                count += len(page.get("rows") or [])
-                _print(page, first, names=names, kind=jobs.FIRST_NAME)
-        if missing is not None and (watch or not count):
+        first = TablePrinter(wide=output == "wide", namespaces=everywhere, prefix=f"{jobs.FIRST_NAME}/")
+        first_version = ""
+        for page in jobs.first_pages(session, namespace, selector=selector, accept=TABLE):
+            if count and not names and page.get("rows"):
+                click.echo()
+            count += len(page.get("rows") or [])
+            first_version = page["metadata"]["resourceVersion"]
+            _print(page, first, names=names, kind=jobs.FIRST_NAME)
+        if first_version:
+            watched.append((jobs.FIRST_GROUP, first_version, first))
+        if missing is not None and not (watched if watch else count):
             raise missing
         if not count and not watch:
             where = "" if everywhere else f" in {session.namespace} namespace"
             click.echo(f"No resources found{where}.", err=True)
         if watch:
-            _watch(session, namespace, selector, version, printer, names=names)
+            _watch(session, namespace, selector, watched, names=names)
 
 
 def _print(table: dict[str, Any], printer: TablePrinter, *, names: bool, kind: str = jobs.FULL_NAME) -> None:
@@ -80,16 +86,24 @@ def _print(table: dict[str, Any], printer: TablePrinter, *, names: bool, kind: s
 
 
 def _watch(
-    session: Session, namespace: str | None, selector: str, version: str, printer: TablePrinter, *, names: bool
+    session: Session,
+    namespace: str | None,
+    selector: str,
+    watched: Sequence[tuple[str, str, TablePrinter]],
+    *,
+    names: bool,
 ) -> None:
-    """Print what changes until the server ends the watch or the user presses Ctrl-C."""
+    """Print what changes until the server ends a watch or the user presses Ctrl-C."""
+    from tfjob_operator.cli.watching.changes import Watch, changes
+
     sys.stdout.flush()
-    path = jobs.path(namespace)
-    for event in session.watch(path, accept=TABLE, labelSelector=selector, resourceVersion=version):
+    watches = [Watch(jobs.path(namespace, group=group), version, selector, TABLE) for group, version, _ in watched]
+    for number, event in changes(session, watches):
+        group, _, printer = watched[number]
         if event["type"] == "ERROR":
             raise CliError(f"the watch has ended: {event['object'].get('message', 'for no reason that was told')}")
         if event["type"] != "BOOKMARK":
-            _print(event["object"], printer, names=names)
+            _print(event["object"], printer, names=names, kind=f"tfjob.{group}")
             sys.stdout.flush()
 
 

@@ -15,7 +15,7 @@ from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.options import target_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tfjob_operator.cli.options import Target
     from tfjob_operator.cli.session import Session
@@ -26,8 +26,9 @@ _CONFLICT = 409
 
 
 class Ended(NamedTuple):
-    """A job that has ended; `at` is when, None where that cannot be read."""
+    """A job that has ended; `name` is with its kind, `at` is when, None where that cannot be read."""
 
+    path: str
     namespace: str
     name: str
     uid: str
@@ -87,15 +88,30 @@ def command(
 
 
 def _ended(session: Session, namespace: str | None, selector: str) -> Iterator[Ended]:
-    for page in jobs.pages(session, namespace, selector=selector):
-        for job in page["items"]:
-            conditions = jobs.conditions_of(job)
-            state = next((each for each in _ENDS if each in conditions), None)
-            meta = job["metadata"]
-            if state is None or "deletionTimestamp" in meta:
-                continue
-            at = (job.get("status") or {}).get("completionTime") or conditions[state].get("lastTransitionTime")
-            yield Ended(meta["namespace"], meta["name"], meta["uid"], meta["resourceVersion"], state, _time(at))
+    for job, group in _jobs(session, namespace, selector):
+        conditions = jobs.conditions_of(job)
+        state = next((each for each in _ENDS if each in conditions), None)
+        meta = job["metadata"]
+        if state is None or "deletionTimestamp" in meta:
+            continue
+        at = (job.get("status") or {}).get("completionTime") or conditions[state].get("lastTransitionTime")
+        path, name = jobs.path(meta["namespace"], meta["name"], group), f"tfjob.{group}/{meta['name']}"
+        yield Ended(path, meta["namespace"], name, meta["uid"], meta["resourceVersion"], state, _time(at))
+
+
+def _jobs(session: Session, namespace: str | None, selector: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield the jobs of both APIs with their group. Raises CliError where neither is there."""
+    missing: CliError | None = None
+    try:
+        for page in jobs.pages(session, namespace, selector=selector):
+            yield from ((job, jobs.GROUP) for job in page["items"])
+    except jobs.NoTFJobsError as error:
+        missing = error
+    for page in jobs.first_pages(session, namespace, selector=selector):
+        missing = None
+        yield from ((job, jobs.FIRST_GROUP) for job in page["items"])
+    if missing is not None:
+        raise missing
 
 
 def _time(text: Any) -> datetime | None:
@@ -107,7 +123,7 @@ def _time(text: Any) -> datetime | None:
 
 
 def _shown(job: Ended, everywhere: bool) -> str:  # noqa: FBT001 - as the option
-    return f"{jobs.FULL_NAME}/{job.name}{f' in {job.namespace}' if everywhere else ''}"
+    return f"{job.name}{f' in {job.namespace}' if everywhere else ''}"
 
 
 def _ask(found: list[Ended], everywhere: bool) -> None:  # noqa: FBT001 - as the option
@@ -124,7 +140,7 @@ def _ask(found: list[Ended], everywhere: bool) -> None:  # noqa: FBT001 - as the
 def _delete(session: Session, job: Ended, everywhere: bool) -> bool:  # noqa: FBT001 - as the option
     """Delete a job unless it was changed since it was read. If that fails, print why and return False."""
     try:
-        session.delete(jobs.path(job.namespace, job.name), jobs.only(job.uid, job.version))
+        session.delete(job.path, jobs.only(job.uid, job.version))
     except ApiError as error:
         if error.code == _CONFLICT:
             CliError(f"{_shown(job, everywhere)} was changed meanwhile, and is left: {clean(error.message)}").show()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
+import signal
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from hack.control_plane import ControlPlane
 from hack.hollow_node.script import RUN
-from integration.cluster import ROOT, Cluster
+from integration.cluster import ROOT, Cluster, replica, specs
 from integration.plugin import Plugin
 from integration.stage import Stage
 from support.waiting import eventually
@@ -288,6 +290,33 @@ def test_an_operator_that_is_killed_again_and_again_makes_each_job_once(plane: C
 
 
 # What the plugin says of them
+
+
+def test_list_watches_both_apis_and_prune_deletes_from_both(plane: ControlPlane, world: AlphaCluster) -> None:
+    """Jobs of tensorflow.org stand there with their kind, as in the table that kubectl prints of several."""
+    world.dialect = TENSORFLOW
+    plugin = Plugin(str(plane.kubeconfig), world.namespace)
+    world.create("young", specs(Worker=replica(run="1s:0")))
+    with plugin.started("list", "--watch") as process:
+        assert process.stdout is not None
+        told: list[str] = []
+        threading.Thread(target=told.extend, args=[process.stdout], daemon=True).start()
+
+        def is_over(name: str) -> bool:
+            return any(line.split()[0] == name and "Succeeded" in line for line in [*told] if line.strip())
+
+        eventually(lambda: any(line.startswith("young") for line in [*told]), "it watches", yet=lambda: told)
+        world.create_alpha("old", {"RuntimeId": "abcd", "replicaSpecs": [entry("MASTER", "1s:0")]})
+        for name in ("young", "tfjob.tensorflow.org/old"):
+            eventually(lambda: is_over(name), f"the end of {name} is printed", yet=lambda: told)  # noqa: B023
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    world.wait_for("young", "Succeeded")
+    world.wait_for_phase("old", "Done")
+    assert plugin("prune", "--yes").splitlines() == [
+        "tfjob.kubeflow.org/young deleted",
+        "tfjob.tensorflow.org/old deleted",
+    ]
 
 
 @BOTH

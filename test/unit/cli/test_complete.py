@@ -39,6 +39,17 @@ def test_then_options_names_of_jobs_or_files(server: Server, kubeconfig: Path) -
     assert complete(["nothing", "-"]) == ([], NO_FILES)
 
 
+def test_jobs_of_tensorflow_org_are_offered_where_a_verb_takes_them(server: Server, kubeconfig: Path) -> None:
+    """With their kind where a job of kubeflow.org has the same name."""
+    place = "namespaces/other/tfjobs"
+    server.answers(f"/apis/kubeflow.org/v1/{place}", {"items": [job("mnist")]})
+    server.answers(f"/apis/tensorflow.org/v1alpha1/{place}", {"items": [job("mnist"), job("old")]})
+    target = ["--kubeconfig", str(kubeconfig), "-n", "other"]
+    assert complete(["status", *target, ""])[0] == ["mnist", "tfjob.tensorflow.org/mnist", "old"]
+    assert complete(["status", *target, "tfjob."])[0] == ["tfjob.tensorflow.org/mnist"]
+    assert complete(["suspend", *target, ""])[0] == ["mnist"]
+
+
 @pytest.mark.parametrize("folder", ["bin"])
 def test_the_program_that_kubectl_asks_is_written_where_one_says(tmp_path: Path, folder: str) -> None:
     """It can be started, and speaks the protocol: the last line is the directive."""

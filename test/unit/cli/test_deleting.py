@@ -138,6 +138,20 @@ def test_prune_deletes_what_has_ended_as_it_was_seen(
     assert deletes(server) == {f"{JOBS}/{name}": {"uid": f"uid-{name}", "resourceVersion": "7"} for name in names}
 
 
+def test_prune_deletes_jobs_of_tensorflow_org_too(server: Server, kubeconfig: Path) -> None:
+    """Each by the path of its API; a cluster with neither API is told so."""
+    first = JOBS.replace("kubeflow.org/v1", "tensorflow.org/v1alpha1")
+    assert "this cluster has no TFJobs" in run("prune", f"--kubeconfig={kubeconfig}", "--yes").stderr
+    server.answers(first, {"metadata": {}, "items": [ended("old", "Failed", 9)]})
+    server.answers(f"{first}/old", {})
+    assert run("prune", f"--kubeconfig={kubeconfig}", "--yes").output == "tfjob.tensorflow.org/old deleted\n"
+    server.answers(JOBS, {"metadata": {}, "items": [ended("old", "Succeeded", 9)]})
+    server.answers(f"{JOBS}/old", {})
+    result = run("prune", f"--kubeconfig={kubeconfig}", "--yes")
+    assert result.output == "tfjob.kubeflow.org/old deleted\ntfjob.tensorflow.org/old deleted\n"
+    assert {*deletes(server)} == {f"{JOBS}/old", f"{first}/old"}
+
+
 def test_prune_deletes_nothing_that_nobody_agreed_to(server: Server, kubeconfig: Path, mocker: MockerFixture) -> None:
     """A script has to say --yes; a person is shown what would be deleted."""
     ended_jobs(server)
