@@ -149,6 +149,7 @@ class EventReason(StrEnum):
     DELETED_SERVICE = "SuccessfulDeleteService"
     FAILED_DELETE_SERVICE = "FailedDeleteService"
     NETWORK_STAYS = "NetworkStays"
+    PODS_STAY = "PodsStay"
     FAILED_ADOPT_POD = "FailedAdoptPod"
     FAILED_ADOPT_SERVICE = "FailedAdoptService"
     RELABELLED_POD = "RelabelledPod"

@@ -79,12 +79,13 @@ class Begun(Struct, frozen=True):
 
     `generation` is that of the job then, or 0 where an operator of an older version, which did not record it, began it.
     `replicas` are the sizes by type of the newest specification that was valid. `network` is that with which the job began,
-    "" for a service of each replica.
+    "" for a service of each replica. `made_of` says by type what pods were made of then, as a hash (`decide/older_pods.py`).
     """
 
     generation: int = 0
     replicas: dict[str, int] = msgspec.field(default_factory=dict)
     network: str = ""
+    made_of: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class JobStatus(Struct, frozen=True):
@@ -189,7 +190,8 @@ class TemplateFacts:
 class ReplicaSpec:
     """One entry of `tfReplicaSpecs`, with defaults. The template itself stays undecoded in the job (`templates_of`).
 
-    `overrides_template_policy` says that the pod template has another restart policy, which is not used.
+    `overrides_template_policy` says that the pod template has another restart policy, which is not used; `digest` is a hash of
+    the whole template.
     """
 
     type: str
@@ -197,6 +199,7 @@ class ReplicaSpec:
     restart_policy: RestartPolicy
     template: TemplateFacts = TemplateFacts()
     overrides_template_policy: bool = False
+    digest: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ which may be secrets. Nothing here raises on user data.
 from __future__ import annotations
 
 import re
+import zlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -190,6 +191,8 @@ def _read_replica(reader: Reader, replica_type: str, value: object, path: str) -
         # ExitCode is carried out by a pod that never restarts, so a template that says Never does not disagree with it.
         overrides_template_policy=bool(own_policy and template_policy)
         and template_policy != (RestartPolicy.NEVER if own_policy == RestartPolicy.EXIT_CODE else own_policy),
+        # API servers sort the keys of what they store, so the same template has the same text.
+        digest=zlib.crc32(repr(template).encode(errors="replace")),
     )
 
 

@@ -11,9 +11,10 @@ if __name__ == "__main__":
     from tfjob_operator.controller.small_process import make_small
 
     make_small()  # first of all, as the operator does it
-    from faults.bugs import BUGS, OF_LEADERS, OF_STALENESS
+    from faults.bugs import BUGS, OF_LEADERS, OF_STALENESS, OF_WALKS
     from tfjob_operator.controller.__main__ import main
 
     bug = sys.argv.pop(1)
-    (OF_LEADERS[bug] if bug in OF_LEADERS else (BUGS | OF_STALENESS)[bug].plant)()
+    plants = {**OF_LEADERS, **OF_WALKS, **{name: each.plant for name, each in (BUGS | OF_STALENESS).items()}}
+    plants[bug]()
     sys.exit(main())

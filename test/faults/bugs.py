@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tfjob_operator.api.client.http import unchanged
 from tfjob_operator.controller.leaderelection import FencedTransport
 from tfjob_operator.controller.tfjob.confirmation import Confirmer
-from tfjob_operator.controller.tfjob.decide import status_draft
+from tfjob_operator.controller.tfjob.decide import announcements, running, status_draft
 from tfjob_operator.controller.tfjob.executor import Executor
 from tfjob_operator.controller.tfjob.status_writer import StatusWriter
 
@@ -66,6 +66,24 @@ def _writes_are_not_fenced() -> None:
     _replace(FencedTransport, "send", send)
 
 
+def _a_scale_down_is_ignored() -> None:
+    go_on = running._go_on
+
+    def keep(draft: Any, spec: Any, seen: Any, finished: Any, restarting: Any, **more: Any) -> Any:
+        decided = go_on(draft, spec, seen, finished, restarting, **more)
+        return replace(decided, delete_pods=decided.delete_pods[: len(restarting)])
+
+    _replace(running, "_go_on", keep)
+
+
+def _an_edit_is_held_in_silence() -> None:
+    _replace(announcements, "_say_that_it_is_held", lambda *_: None)
+
+
+def _pods_stay_in_silence() -> None:
+    _replace(running, "stay", lambda *_: "")
+
+
 def _replace(place: object, name: str, bug: object) -> None:
     assert hasattr(place, name), f"{place} has no {name} any more"
     setattr(place, name, bug)
@@ -90,3 +108,9 @@ VIEWS_BELIEVED: Final = "views-are-believed"
 OF_STALENESS: Final[dict[str, Bug]] = {VIEWS_BELIEVED: Bug(_views_are_believed, "suspended", "was created")}
 """Those that an operator shows which is moved to an API server that lags."""
 OF_LEADERS: Final[Mapping[str, Callable[[], None]]] = {UNFENCED: _writes_are_not_fenced}
+OF_WALKS: Final[Mapping[str, Callable[[], None]]] = {
+    "a-scale-down-is-ignored": _a_scale_down_is_ignored,
+    "an-edit-is-held-in-silence": _an_edit_is_held_in_silence,
+    "pods-stay-in-silence": _pods_stay_in_silence,
+}
+"""Those that random edits find."""

@@ -15,6 +15,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--whole", action="store_true", help="play all matrices whole, planted bugs, stopped leaders")
     parser.addoption("--tenth", type=int, default=None, metavar="NUMBER", help="play this tenth, 0 to 9")
     parser.addoption(
+        "--walks", type=int, default=100, metavar="NUMBER", help="how many jobs are edited at random (100)"
+    )
+    parser.addoption("--seed", type=int, default=None, help="draw these edits, and not new ones")
+    parser.addoption(
         "--case", action="append", default=[], help="play this case only, WORKLOAD:WRITE:FAULT, as it is told"
     )
 

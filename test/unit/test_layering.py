@@ -205,6 +205,7 @@ PURE_LIBRARIES = {
     "string",
     "textwrap",
     "typing",
+    "zlib",
 }
 """What pure modules are made with: none of it reads a clock (but `datetime.now`), draws, writes or waits."""
 

@@ -10,6 +10,7 @@ from tfjob_operator.api.v1.constants import ConditionType, Network
 from tfjob_operator.api.v1.indices import format_indices, parse_indices
 from tfjob_operator.api.v1.types import Begun
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
+from tfjob_operator.controller.tfjob.decide.older_pods import made_of
 from tfjob_operator.controller.tfjob.decide.replicas import Outcome, count
 from tfjob_operator.controller.tfjob.decide.restarts import merged
 
@@ -56,17 +57,17 @@ def begun(job: TFJob, spec: TFJobSpec, *, has_pods: bool, makes_pods: bool) -> B
 
     It is written with the first status, which comes before the first pod, so it costs no write and is there in time.
     """
-    before = job.status.begun
-    if spec.too_large is not None:
-        return before  # which is what it was cut down to
+    before, parts = job.status.begun, made_of(job, spec)
+    if spec.too_large is not None:  # it was cut down to the sizes of before
+        return before and msgspec.structs.replace(before, made_of=parts)
     if before is not None:
-        return msgspec.structs.replace(before, replicas=spec.sizes)
+        return msgspec.structs.replace(before, replicas=spec.sizes, made_of=parts)
     network = "" if spec.network is Network.PER_REPLICA else spec.network
     if has_begun(job.status, has_pods=has_pods):
         # Where there is a status another operator has written it, and what was edited since nobody knows.
         generation = 0 if job.status.conditions else job.metadata.generation
-        return Begun(generation, spec.sizes, network)
-    return Begun(job.metadata.generation, spec.sizes, network) if makes_pods else None
+        return Begun(generation, spec.sizes, network, parts)
+    return Begun(job.metadata.generation, spec.sizes, network, parts) if makes_pods else None
 
 
 def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
@@ -89,12 +90,15 @@ def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
 
 
 def _merged_begun(status: JobStatus, observed: JobStatus) -> Begun | None:
-    """Return the earlier of the two generations, and the sizes of the later specification."""
+    """Return the earlier of the two generations, and the sizes of the later specification.
+
+    What pods are made of is that of `status`: until the other one is written, the job has not been told what stays.
+    """
     if status.begun is None or observed.begun is None:
         return status.begun or observed.begun
     newer = observed if observed.observed_generation > status.observed_generation else status
     generation = min(status.begun.generation, observed.begun.generation)
-    return msgspec.structs.replace(newer.begun or status.begun, generation=generation)
+    return msgspec.structs.replace(newer.begun or status.begun, generation=generation, made_of=status.begun.made_of)
 
 
 def counted(replicas: Sequence[Replica], finished: Finished) -> dict[str, ReplicaStatus]:

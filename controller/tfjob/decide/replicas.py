@@ -48,6 +48,9 @@ class Outcome(enum.StrEnum):
     FAILED = "failed"
 
 
+GOING_ON: Final = frozenset({Outcome.WAITING, Outcome.ACTIVE})
+
+
 @dataclass(frozen=True, slots=True)
 class Replica:
     """One pod of the job, with its replica and its outcome. `ended` is how `tensorflow` ended, where the pod says so."""

@@ -15,7 +15,9 @@ from tfjob_operator.controller.tfjob.decide.causes import most_restarts
 from tfjob_operator.controller.tfjob.decide.ending import Ending, conclude, past_deadline, until_deadline
 from tfjob_operator.controller.tfjob.decide.facts import begun, finished_indices
 from tfjob_operator.controller.tfjob.decide.mending import relabellings, reselections
+from tfjob_operator.controller.tfjob.decide.older_pods import stay
 from tfjob_operator.controller.tfjob.decide.problems import problems_of
+from tfjob_operator.controller.tfjob.decide.replicas import GOING_ON
 from tfjob_operator.controller.tfjob.decide.verdict import judge, should_restart
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ def run(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
     _begin(draft, spec)
     by_own_doing = {replica.pod.metadata.uid for replica in restarting if not replica.disrupted}
     draft.record(seen.replicas, finished, by_own_doing)
+    _say_what_stays(draft, spec, seen.replicas, restarting)
     draft.begun = begun(draft.job, spec, has_pods=seen.has_pods, makes_pods=spec.total_replicas > 0)
     verdict = judge(draft.job, spec, seen.replicas, finished, draft.replica_statuses)
     ending = _ending(draft, spec, verdict, seen.replicas)
@@ -96,6 +99,14 @@ def _begin(draft: StatusDraft, spec: TFJobSpec) -> None:
         draft.emit(EventType.NORMAL, ConditionReason.RESUMED, message)
         draft.start_anew()
     draft.start()
+
+
+def _say_what_stays(
+    draft: StatusDraft, spec: TFJobSpec, replicas: Sequence[Replica], restarting: Sequence[Replica]
+) -> None:
+    going_on = [replica for replica in replicas if not replica.terminating and replica.outcome in GOING_ON]
+    if words := stay(draft.job, spec, [replica for replica in going_on if replica not in restarting]):
+        draft.emit(EventType.WARNING, EventReason.PODS_STAY, words)
 
 
 def _ending(draft: StatusDraft, spec: TFJobSpec, verdict: Verdict, replicas: Sequence[Replica]) -> Ending | None:

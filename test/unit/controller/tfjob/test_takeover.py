@@ -119,7 +119,8 @@ async def test_what_another_operator_made_is_labelled_and_goes_on(predecessor: P
     assert await world.settle() == [STATUS]
     status = world.client.bodies[STATUS][1]["value"]
     assert status["replicaStatuses"]["Worker"] == {"active": 2, "succeeded": 0, "failed": 0}
-    assert status["begun"] == {"replicas": {"PS": 1, "Worker": 2}}
+    assert status["begun"].keys() == {"replicas", "madeOf"}
+    assert status["begun"]["replicas"] == {"PS": 1, "Worker": 2}
     assert world.recorder.events == [
         (
             "Normal",

@@ -1,0 +1,140 @@
+"""What a namespace holds, as informers show it: looking at it costs the API server nothing."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
+from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS, PODS, SERVICES
+from tfjob_operator.api.meta import ObjectMeta, Struct
+from tfjob_operator.api.scheduling import VOLCANO_POD_GROUPS
+from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.informers import Codec, SharedInformerFactory
+from tfjob_operator.informers.store import NAMESPACE_INDEX
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncIterator, Mapping
+
+    from tfjob_operator.api.meta import Resource
+    from tfjob_operator.informers import SharedIndexInformer
+
+CHILDREN: Final = (PODS, SERVICES, CONFIG_MAPS, DEPLOYMENTS, VOLCANO_POD_GROUPS)
+READY_S: Final = 60.0
+OF_THE_NODE: Final = "hollow.tfjob.kubeflow.org/runs-before"
+
+
+class _Meta(ObjectMeta, frozen=True):
+    annotations: dict[str, str] | None = None
+
+
+class Whole(Struct, frozen=True):
+    """An object with its specification and its status."""
+
+    metadata: _Meta
+    spec: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies it
+    status: dict[str, Any] = {}  # noqa: RUF012
+
+
+class _About(Struct, frozen=True):
+    uid: str = ""
+
+
+class _Event(Struct, frozen=True):
+    metadata: ObjectMeta
+    involved_object: _About = _About()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Child:
+    """A child of a job: its UID, and what it was made as, without what differs between two jobs of one specification."""
+
+    uid: str
+    made_as: str
+
+
+@dataclass(frozen=True)
+class State:
+    """What has become of a job. `true` are its conditions that hold, with their reasons; `told` its Warnings, with counts."""
+
+    name: str
+    generation: int
+    status: Mapping[str, Any]
+    true: Mapping[str, str]
+    children: Mapping[str, Child]
+    told: Mapping[tuple[str, str], int]
+
+    @property
+    def seen(self) -> bool:
+        """Whether the operator has read the specification."""
+        return self.generation == self.status.get("observedGeneration")
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        """Its counters of pods."""
+        return self.status.get("replicaStatuses") or {}
+
+    @property
+    def end(self) -> str:
+        """How it has ended, or ""."""
+        return next((f"{each} {self.true[each]}" for each in ("Succeeded", "Failed") if each in self.true), "")
+
+
+class View:
+    """Jobs and their children, of all namespaces."""
+
+    def __init__(self, factory: SharedInformerFactory) -> None:
+        self._jobs = factory.informer(Codec(TFJOBS, Whole))
+        self._events = factory.informer(Codec(EVENTS, _Event))
+        self._children: dict[Resource, SharedIndexInformer[Whole]] = {
+            resource: factory.informer(Codec(resource, Whole)) for resource in CHILDREN
+        }
+
+    def state(self, namespace: str, name: str) -> State | None:
+        """Return what has become of a job; None if there is none of this name."""
+        job = self._jobs.indexer.get(f"{namespace}/{name}")
+        if job is None:
+            return None
+        uid = job.metadata.uid
+        children = {}
+        for resource, informer in self._children.items():
+            for each in informer.indexer.by_index(NAMESPACE_INDEX, namespace):
+                owned = any(owner.uid == uid for owner in each.metadata.owner_references or ())
+                if owned and each.metadata.deletion_timestamp is None:
+                    key = f"{resource.plural}/{each.metadata.name}".replace(name, "JOB")
+                    children[key] = Child(each.metadata.uid, _made_as(each, name))
+        told = {
+            (each.reason, each.message): each.count
+            for each in self._events.indexer.by_index(NAMESPACE_INDEX, namespace)
+            if each.involved_object.uid == uid and each.type == "Warning"
+        }
+        conditions = job.status.get("conditions") or ()
+        true = {each["type"]: each.get("reason", "") for each in conditions if each["status"] == "True"}
+        return State(name, job.metadata.generation, job.status, true, children, told)
+
+
+def _made_as(child: Whole, job: str) -> str:
+    meta = child.metadata
+    notes = {name: value for name, value in (meta.annotations or {}).items() if name != OF_THE_NODE}
+    spec = {name: value for name, value in child.spec.items() if name != "nodeName"}
+    return json.dumps([meta.labels, notes, spec], sort_keys=True).replace(job, "JOB")
+
+
+@asynccontextmanager
+async def view(kubeconfig: str, tasks: asyncio.TaskGroup) -> AsyncIterator[View]:
+    """Watch a cluster for as long as the block lasts."""
+    async with AsyncExitStack() as stack:
+        transport = await stack.enter_async_context(HttpTransport(load_settings(kubeconfig), max_connections=0))
+        factory = SharedInformerFactory(RestClient(transport))
+        found = View(factory)
+        factory.start(tasks)
+        stack.push_async_callback(factory.shut_down)
+        await factory.wait_for_cache_sync(READY_S)
+        yield found

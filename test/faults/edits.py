@@ -1,0 +1,155 @@
+"""Random edits of a specification, drawn from the schema of the CRD: a field that is added to the schema is edited, too.
+
+What a schema does not say is learned as a user learns it: which words a field takes, from the message that refuses another
+one. New items of lists and maps are mostly copies of those that are there.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from faults.field import ROOT
+from hack.yaml_text import document
+from tfjob_operator.api.v1.constants import REPLICA_TYPES
+from tfjob_operator.api.v1.types import InvalidSpec
+from tfjob_operator.api.v1.validation import read_spec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from random import Random
+
+    from hack.crd_schema.schema import Schema
+
+Path = tuple[str, ...]
+"""The steps to a field; `*` for any key of a map and any item of a list."""
+ABSENT: Final = object()
+NUMBERS: Final = (0, 1, 1, 2, 2, 3, 4, 4, 4000, 20_000, -1)
+WORDS: Final = ("a", "train", "x-1", "/data", "default", "", "A b", "é")
+OTHERS: Final = ("1", "250m", "1Gi", "2", 8080, "http")
+"""What is a quantity, or a number or a string."""
+ANY: Final = "*"
+DEEPEST: Final = 7
+_CHOICES: Final = re.compile("must be one of ([A-Za-z, ]+)")
+REPLICAS: Final = ("tfReplicaSpecs",)
+
+
+def schema() -> Schema:
+    """The schema of `spec` in the version that is stored."""
+    crd = document((ROOT / "manifests" / "base" / "crd.yaml").read_text())
+    (stored,) = (each for each in crd["spec"]["versions"] if each["storage"])
+    found: Schema = stored["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return found
+
+
+@dataclass
+class Grammar:
+    """Draws edits of one specification. `learned` are the words that a field takes, by its path."""
+
+    root: Schema
+    dice: Random
+    learned: dict[Path, Sequence[str]] = field(default_factory=dict)
+    weights: dict[int, float] = field(default_factory=dict)
+    _path: Path = ()
+
+    def edit(self, spec: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
+        """Return another specification, and the path of what was changed, deleted or added."""
+        edited = self._edited(copy.deepcopy(spec), self.root, ())
+        return edited, self._path
+
+    def _edited(self, value: Any, kind: Schema, path: Path) -> Any:
+        self._path = path
+        if path and value is not ABSENT and self.dice.random() < 0.1:
+            return ABSENT
+        if "properties" in kind and isinstance(value, dict):
+            return self._edited_object(value, kind["properties"], path)
+        if "additionalProperties" in kind and isinstance(value, dict) and value:
+            return self._edited_map(value, kind["additionalProperties"], path)
+        if "items" in kind and isinstance(value, list) and value:
+            return self._edited_list(value, kind["items"], path)
+        return self._made(kind, path)
+
+    def _edited_object(self, value: dict[str, Any], fields: Mapping[str, Schema], path: Path) -> dict[str, Any]:
+        """Edit a field, mostly one that is there; the more there is in it, the more likely."""
+        there = [name for name in sorted(fields) if name in value]
+        names = there if there and self.dice.random() < 0.6 else sorted(fields)
+        (name,) = self.dice.choices(names, [self._weight(fields[each]) for each in names])
+        changed = self._edited(value.get(name, ABSENT), fields[name], (*path, name))
+        return _with(value, name, changed)
+
+    def _weight(self, kind: Schema) -> float:
+        if id(kind) not in self.weights:
+            self.weights[id(kind)] = 1 + math.log2(json.dumps(kind).count('"type"') + 1)
+        return self.weights[id(kind)]
+
+    def _edited_map(self, value: dict[str, Any], kind: Schema, path: Path) -> dict[str, Any]:
+        key = self.dice.choice(sorted(value))
+        if self.dice.random() < 0.3:
+            names = REPLICA_TYPES if path == REPLICAS else WORDS
+            new = self.dice.choice(names)
+            self._path = (*path, ANY)
+            return value | {new: copy.deepcopy(value[key])}
+        return _with(value, key, self._edited(value[key], kind, (*path, ANY)))
+
+    def _edited_list(self, value: list[Any], kind: Schema, path: Path) -> list[Any]:
+        place = self.dice.randrange(len(value))
+        if self.dice.random() < 0.2:
+            new = self._edited(copy.deepcopy(value[place]), kind, (*path, ANY))
+            return [*value, *([] if new is ABSENT else [new])]
+        new = self._edited(value[place], kind, (*path, ANY))
+        return [*value[:place], *([] if new is ABSENT else [new]), *value[place + 1 :]]
+
+    def _made(self, kind: Schema, path: Path, deep: int = 0) -> Any:
+        """A new value of this type."""
+        if deep > DEEPEST:
+            return None
+        match kind.get("type"):
+            case "boolean":
+                return self.dice.random() < 0.5
+            case "integer":
+                return self.dice.choice(NUMBERS)
+            case "string":
+                return self.dice.choice(self.words(path) or WORDS)
+            case "array":
+                return [self._made(kind.get("items", {}), (*path, ANY), deep + 1)]
+            case "object" if "properties" in kind:
+                some = self.dice.sample(sorted(kind["properties"]), min(2, len(kind["properties"])))
+                return {name: self._made(kind["properties"][name], (*path, name), deep + 1) for name in some}
+            case "object":
+                key = self.dice.choice(WORDS[:4])
+                return {key: self._made(kind.get("additionalProperties", {}), (*path, ANY), deep + 1)}
+            case _:
+                return self.dice.choice(OTHERS)
+
+    def words(self, path: Path) -> Sequence[str]:
+        """Return the words that a field takes, if the operator says which, or an API server has said so."""
+        if path not in self.learned:
+            value: Any = "?"
+            for step in reversed(path):
+                value = {"Worker" if step == ANY else step: value}
+            read = read_spec("job", json.dumps(value).encode())
+            told = [_CHOICES.search(each.message) for each in read.mistakes] if isinstance(read, InvalidSpec) else []
+            self.learned[path] = next((each[1].split(", ") for each in told if each), [])
+        return self.learned[path]
+
+
+def _with(value: dict[str, Any], name: str, changed: Any) -> dict[str, Any]:
+    if changed is ABSENT:
+        return {key: each for key, each in value.items() if key != name}
+    return value | {name: changed}
+
+
+def patch(before: Any, after: Any) -> Any:
+    """Return the merge patch that makes one value of another."""
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        return after
+    gone = dict.fromkeys(before.keys() - after.keys())
+    return gone | {
+        name: patch(before.get(name), each)
+        for name, each in after.items()
+        if name not in before or before[name] != each
+    }

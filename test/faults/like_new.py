@@ -1,0 +1,148 @@
+"""The judge of an edit: what is wrong about a job that was edited, beside a new one of the same specification.
+
+A pod that runs cannot be changed: it may stay as it was made, if the job says so when the edit comes. A job that has begun is
+never ended by an edit: where a new one would fail at once it may be held, and says so for as long as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tfjob_operator.api.v1.constants import MANAGED_BY_US, ConditionReason, ConditionType, EventReason, Network
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from faults.cluster_view import State
+
+
+def network_of(spec: Mapping[str, Any]) -> str:
+    """Return the network that a specification asks for; "" where it is a mistake."""
+    policy = spec.get("runPolicy")
+    asked = (policy.get("network") if isinstance(policy, dict) else None) or Network.PER_REPLICA
+    return asked if asked in set(Network) else ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A job after an edit and a new one of that specification, and what both were before the edit.
+
+    `made_as` is what the children that were there before were made as, by their UIDs; `network` is that of the job's beginning.
+    """
+
+    spec: Mapping[str, Any]
+    job: State
+    new: State
+    before: State | None
+    new_before: State | None
+    made_as: Mapping[str, str]
+    network: str
+
+    def wrong(self) -> Iterator[str]:
+        """Yield what is wrong."""
+        if not (self.job.seen and self.new.seen):
+            yield from self._wrong_unseen()
+        elif self.before is not None and self._fails_at_once:
+            yield from self._wrong_when_held(self.before)
+        else:
+            yield from self._wrong_children()
+            yield from self._wrong_status()
+
+    @cached_property
+    def older(self) -> frozenset[str]:
+        """The children that stay as they were made, and that a new job has otherwise."""
+        ours, theirs = self.job.children, self.new.children
+        return frozenset(
+            key
+            for key, child in ours.items()
+            if child.uid in self.made_as and key in theirs and child.made_as != theirs[key].made_as
+        )
+
+    @cached_property
+    def _news(self) -> list[tuple[str, str]]:
+        """Reasons and messages of the Warnings since the edit."""
+        old = self.before.told if self.before is not None else {}
+        return [warning for warning, count in self.job.told.items() if count > old.get(warning, 0)]
+
+    @property
+    def _fails_at_once(self) -> bool:
+        return self.new.true.get(ConditionType.FAILED) == ConditionReason.INVALID and self.job.end != self.new.end
+
+    def _is_told_to_stay(self, child: str) -> bool:
+        kind = child.rpartition("-")[0].rpartition("-")[2]
+        return any(reason == EventReason.PODS_STAY and kind in words.lower() for reason, words in self._news)
+
+    def _wrong_unseen(self) -> Iterator[str]:
+        policy = self.spec.get("runPolicy")
+        if not isinstance(policy, dict) or (policy.get("managedBy") or "") in MANAGED_BY_US:
+            yield "the operator has not seen the edit"
+            return
+        was, now = self.before, self.job
+        if was is not None and was.seen and was.children != now.children:
+            yield f"it is another's now, and has become {now} from {was}"
+
+    def _wrong_when_held(self, before: State) -> Iterator[str]:
+        """A new job fails at once: this one is held. Or nothing of what is wrong has met the API server, and all pods stay."""
+        job, held = self.job, self.job.true.get(ConditionType.HELD)
+        if not (held or any(reason == EventReason.PODS_STAY for reason, _ in job.told)):
+            yield f"a new job fails, and nobody says why this one does not: {dict(job.true)}"
+        if ConditionType.SUSPENDED in job.true:
+            if job.children:
+                yield f"it is suspended, and has {sorted(job.children)}"
+            return
+        more = sorted(job.children.keys() - before.children.keys())
+        if held and more and held != ConditionReason.REFUSED:
+            yield f"it is held, and has got {more}"
+        for key, child in before.children.items():
+            if job.children.get(key) != child and ConditionType.SUSPENDED not in before.true:
+                yield f"it is held, and {key} is {job.children.get(key)}"
+
+    def _wrong_children(self) -> Iterator[str]:
+        job, new = self.job, self.new
+        for key, child in sorted(job.children.items()):
+            if key in self.older:
+                if child.made_as != self.made_as[child.uid]:
+                    yield f"{key} was changed to {child.made_as}, from {self.made_as[child.uid]}"
+            elif key in new.children and child.made_as != new.children[key].made_as:
+                yield f"{key} was not made as a new job's: {self._difference(key)}"
+        for key in sorted(self.older):
+            if self._changed_by_the_edit(key) and not self._is_told_to_stay(key):
+                yield f"{key} stays as it was, and nobody says so: {self._difference(key)}"
+        if self._runs_on:
+            if not any(map(self._is_told_to_stay, job.children)):
+                yield f"a new job has ended ({new.end}), and nobody says why this one runs on"
+        elif job.children.keys() != new.children.keys():
+            yield f"its children are {sorted(job.children)}, and not {sorted(new.children)}"
+
+    def _changed_by_the_edit(self, key: str) -> bool:
+        was = self.new_before.children.get(key) if self.new_before is not None else None
+        return was is not None and was.made_as != self.new.children[key].made_as
+
+    @property
+    def _runs_on(self) -> bool:
+        """Whether a new job has ended by what its pods do, and this one has pods of before."""
+        stay = any(child.uid in self.made_as for child in self.job.children.values())
+        return bool(self.new.end and stay and self.job.end != self.new.end)
+
+    def _wrong_status(self) -> Iterator[str]:
+        job, new = self.job, self.new
+        if network_of(self.spec) != self.network and not any(
+            reason == EventReason.NETWORK_STAYS for reason, _ in self._news
+        ):
+            yield "its network stays, and nobody says so"
+        if ConditionType.HELD in job.true:
+            yield "it is held, and a new job is not"
+        if self.older or self._runs_on:
+            return  # what older pods do is what they were made to do
+        if job.true != new.true:
+            yield f"its conditions are {dict(job.true)}, and not {dict(new.true)}"
+        if job.counters != new.counters:
+            yield f"its counters are {job.counters}, and not {new.counters}"
+
+    def _difference(self, key: str) -> str:
+        one, other = self.job.children[key].made_as, self.new.children[key].made_as
+        same = next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
+        here = slice(max(same - 60, 0), same + 60)
+        return f"...{one[here]}..., not ...{other[here]}..."

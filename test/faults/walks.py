@@ -1,0 +1,298 @@
+"""Random walks of edits on running jobs. After each edit the job must be as a new one of that specification, or say why not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from faults.cluster_view import view
+from faults.edits import Grammar, patch, schema
+from faults.field import ROOT
+from faults.like_new import Comparison, network_of
+from faults.matrix import say
+from faults.operator_process import BUGGY, COMPILED, OPERATOR, PATIENT
+from hack.hollow_node.script import RUN
+from integration.cluster import replica, specs
+from tfjob_operator.api.client.errors import InvalidError, NotFoundError, StatusError
+from tfjob_operator.api.core import PODS
+from tfjob_operator.api.v1.constants import TFJOBS, ConditionType
+from tfjob_operator.api.v1.types import TFJobSpec
+from tfjob_operator.api.v1.validation import read_spec
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from faults.cluster_view import State, View
+    from faults.edits import Path
+    from faults.field import Field
+    from hack.crd_schema.schema import Schema
+
+LANES: Final = 16
+"""How many walks there are beside each other."""
+EDITS: Final = 5
+JOB: Final = "walked"
+QUIET_S: Final = 0.4
+"""A job that has not changed for so long is at rest."""
+LIMIT_S: Final = 90.0
+"""How long a job may take to come to rest, on a machine that has other work."""
+BUGGY_LIMIT_S: Final = 20.0
+MOST_REPLICAS: Final = 7
+TOO_MANY: Final = 10_000
+MOST_DRAWS: Final = 300
+MENDED: Final = 0.7
+WRONG_IN: Final = 10
+"""One edit in so many may be a mistake."""
+SHAPES: Final[Sequence[Mapping[str, int]]] = (
+    {"Worker": 1},
+    {"Worker": 3},
+    {"PS": 1, "Worker": 2},
+    {"Chief": 1, "Worker": 2},
+    {"Chief": 1, "PS": 1, "Worker": 1, "Evaluator": 1},
+)
+
+
+@dataclass
+class Outcome:
+    """What came of a walk: the edits that were played, and what was wrong after the last of them."""
+
+    number: int
+    edits: list[str] = field(default_factory=list)
+    refused: int = 0
+    held: int = 0
+    stayed: int = 0
+    violation: str = ""
+
+    def __str__(self) -> str:
+        return f"walk {self.number}, after {' | '.join(self.edits)}: {self.violation or 'as a new job'}"
+
+
+class Walk:
+    """One job that is edited again and again."""
+
+    def __init__(self, it: Field, seen: View, root: Schema, *, seed: int, number: int, limit_s: float) -> None:
+        self.outcome = Outcome(number)
+        self._field = it
+        self._view = seen
+        self._dice = Random(f"{seed} {number}")
+        self._grammar = Grammar(root, self._dice)
+        self._limit_s = limit_s
+        self._namespace = self._network = ""
+        self._good: dict[str, Any] = {}
+        self._made_as: dict[str, str] = {}
+        """What each child was made as, by its UID."""
+
+    async def play(self, edits: int = EDITS) -> Outcome:
+        """Create a job, edit it so often, and judge it after each edit."""
+        self._namespace = await self._field.new_namespace("walk")
+        spec = self._first()
+        self._network, self._good = network_of(spec), spec
+        await self._create(JOB, spec)
+        before = await self._judge(0, spec, None, None)
+        for step in range(1, edits + 1):
+            if before is None or before[0].end or self.outcome.violation:
+                break
+            edited, path = await self._draw(spec)
+            if edited == spec:
+                continue
+            told = f"{'.'.join(path)} {json.dumps(patch(spec, edited))[:300]}"
+            self.outcome.edits.append(told)
+            try:
+                await self._field.client.patch(TFJOBS, self._namespace, JOB, {"spec": patch(spec, edited)})
+            except InvalidError as error:
+                self.outcome.refused += 1
+                if "spec." not in str(error):
+                    self.outcome.violation = f"refused without a path: {error}"
+                continue
+            except NotFoundError:
+                break  # its time to live is over
+            before = await self._judge(step, edited, *before)
+            spec = edited
+            if isinstance(read_spec(JOB, json.dumps(spec).encode()), TFJobSpec):
+                self._good = spec
+        with suppress(NotFoundError):
+            await self._field.client.delete(TFJOBS, self._namespace, JOB)
+        return self.outcome
+
+    def _first(self) -> dict[str, Any]:
+        policy = self._dice.choice(("Never", "ExitCode", "OnFailure"))
+        shape = self._dice.choice(SHAPES)
+        spec = specs(**{kind: replica(count, policy) for kind, count in shape.items()})
+        if self._dice.random() < 0.3:
+            spec["enableDynamicWorker"] = True
+        network = {"network": "shared"} if self._dice.random() < 0.2 else {}
+        return _without_an_end(spec | {"runPolicy": {"cleanPodPolicy": "Running"} | network})
+
+    def _in_force(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the specification with the network with which the job began, which stays."""
+        policy = spec.get("runPolicy")
+        if network_of(spec) in {self._network, ""}:
+            return spec
+        return {**spec, "runPolicy": (policy or {}) | {"network": self._network}}
+
+    async def _create(self, name: str, spec: Mapping[str, Any]) -> None:
+        head = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": name}}
+        await self._field.client.create(TFJOBS, self._namespace, head | {"spec": spec})
+
+    async def _draw(self, spec: Mapping[str, Any]) -> tuple[dict[str, Any], Path]:
+        """Draw an edit: mostly one that is no mistake; a mistake is mostly taken back."""
+        wrong = self._dice.randrange(WRONG_IN) == 0
+        if self._good is not spec and self._dice.random() < MENDED:
+            return self._good, ("taken back",)
+        for _ in range(MOST_DRAWS):
+            edited, path = self._grammar.edit(spec)
+            edited = _without_an_end(edited)
+            if edited == spec or MOST_REPLICAS < _size(edited) < TOO_MANY:
+                continue
+            if await self._is_good(spec, edited, path):
+                return edited, path
+            if wrong:
+                return edited, path
+        return self._good, ("taken back",)
+
+    async def _is_good(self, spec: Mapping[str, Any], edited: Mapping[str, Any], path: Path) -> bool:
+        read = read_spec(JOB, json.dumps(edited).encode())
+        if not isinstance(read, TFJobSpec):
+            return False
+        templates = [each["template"] for each in edited["tfReplicaSpecs"].values() if "template" in each]
+        for template in templates if spec.get("tfReplicaSpecs") != edited["tfReplicaSpecs"] else ():
+            meta = {name: (template.get("metadata") or {}).get(name) for name in ("labels", "annotations")}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "try"} | meta, "spec": template["spec"]}
+            policy = {"restartPolicy": "Never"} if template["spec"].get("restartPolicy") is None else {}
+            try:
+                body = pod | {"spec": template["spec"] | policy}
+                await self._field.client.create(PODS, self._namespace, body, dry_run=True)
+            except StatusError as error:
+                self._learn(path, str(error))
+                return False
+        return True
+
+    def _learn(self, path: Path, refusal: str) -> None:
+        """Take in what an API server says about a word that it does not know."""
+        _, found, rest = refusal.partition("supported values: ")
+        if found:
+            self._grammar.learned[path] = rest.split('"')[1::2]
+
+    async def _judge(
+        self, step: int, spec: Mapping[str, Any], before: State | None, new_before: State | None
+    ) -> tuple[State, State | None] | None:
+        """Wait until the job is as it must be; return it, and a new one of this specification. None: both are gone."""
+        name, seen, new = f"fresh{step}", None, None
+        await self._create(name, self._in_force(spec))
+        deadline = time.monotonic() + self._limit_s
+        try:
+            while True:
+                job, found = (self._view.state(self._namespace, each) for each in (JOB, name))
+                if new is None or not new.end or job is None:
+                    new = found  # one that has ended may be deleted soon
+                if job is None or new is None:
+                    wrong = "" if job is new else f"the {'edited' if job is None else 'new'} job is gone"
+                else:
+                    compared = Comparison(spec, job, new, before, new_before, self._made_as, self._network)
+                    wrong = next(compared.wrong(), "")
+                at_rest = seen == (seen := (job, new)) and (step or job is None or "Running" in job.true)
+                if (at_rest and not wrong) or time.monotonic() > deadline:
+                    break
+                await asyncio.sleep(QUIET_S)
+        finally:
+            with suppress(NotFoundError):
+                await self._field.client.delete(TFJOBS, self._namespace, name)
+        self.outcome.violation = wrong
+        if job is None or new is None:
+            return None
+        self.outcome.held += ConditionType.HELD in job.true
+        self.outcome.stayed += bool(compared.older)
+        self._made_as = {child.uid: child.made_as for child in job.children.values()} | self._made_as
+        # A new job that has ended says nothing of what pods are made as.
+        return job, new_before if new.end else new
+
+
+def _size(spec: Mapping[str, Any]) -> int:
+    entries = spec.get("tfReplicaSpecs")
+    counts = [each.get("replicas", 1) for each in (entries or {}).values() if isinstance(each, dict)]
+    return sum(count for count in counts if isinstance(count, int))
+
+
+def _without_an_end(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a specification whose containers run until they are stopped, on a node that there is, and leave nothing behind."""
+    entries = spec.get("tfReplicaSpecs")
+    if not isinstance(entries, dict):
+        return spec
+    return spec | {"tfReplicaSpecs": {name: _endless(entry) for name, entry in entries.items()}}
+
+
+def _endless(entry: Any) -> Any:
+    template = entry.get("template") if isinstance(entry, dict) else None
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        return entry
+    pod = {name: value for name, value in template["spec"].items() if name != "nodeName"}
+    meta = {name: value for name, value in (template.get("metadata") or {}).items() if name != "finalizers"}
+    containers = pod.get("containers")
+    names = [each.get("name") for each in containers if isinstance(each, dict)] if isinstance(containers, list) else []
+    scripts = {RUN: "forever"} | {f"{RUN}.{name}": "forever" for name in names}
+    notes = {name: value for name, value in (meta.get("annotations") or {}).items() if not name.startswith(RUN)}
+    return entry | {"template": template | {"metadata": meta | {"annotations": notes | scripts}, "spec": pod}}
+
+
+@asynccontextmanager
+async def operator(it: Field, bug: str) -> AsyncIterator[None]:
+    """Run one operator for all namespaces. It must not end before the block does."""
+    command = (
+        *(sys.executable, *((BUGGY, bug) if bug else OPERATOR), f"--kubeconfig={it.kubeconfig}"),
+        *("--monitoring-port=0", *PATIENT),
+    )
+    log = it.folder / "operator.log"
+    with log.open("wb") as out:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=out, stderr=out, cwd=ROOT, env=os.environ | COMPILED
+        )
+    try:
+        yield
+        assert process.returncode is None, log.read_text()[-4000:]
+        assert "Traceback" not in log.read_text(errors="replace"), log
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def play(it: Field, numbers: Sequence[int], *, seed: int, bug: str = "") -> list[Outcome]:
+    """Play walks, some beside each other; tell of each violation as it comes. With a bug, begin no more after one."""
+    root, left, outcomes = schema(), iter(numbers), list[Outcome]()
+    limit_s = BUGGY_LIMIT_S if bug else LIMIT_S
+    async with asyncio.TaskGroup() as tasks, view(str(it.plane.kubeconfig), tasks) as seen, operator(it, bug):
+
+        async def lane() -> None:
+            for number in left:
+                if bug and any(outcome.violation for outcome in outcomes):
+                    return
+                outcome = await Walk(it, seen, root, seed=seed, number=number, limit_s=limit_s).play()
+                outcomes.append(outcome)
+                if outcome.violation:
+                    say(f"  {outcome}")
+                elif len(outcomes) % 50 == 0:
+                    say(f"  {len(outcomes)} of {len(numbers)} walks")
+
+        async with asyncio.TaskGroup() as lanes:
+            for _ in range(LANES):
+                lanes.create_task(lane())
+    return outcomes
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Return the figures of a run."""
+    edits = sum(len(each.edits) for each in outcomes)
+    counts = {
+        "refused by the API server": sum(each.refused for each in outcomes),
+        "held": sum(each.held for each in outcomes),
+        "left older pods behind": sum(each.stayed for each in outcomes),
+    }
+    told = ", ".join(f"{count} {what}" for what, count in counts.items())
+    wrong = sum(bool(each.violation) for each in outcomes)
+    return f"{len(outcomes)} walks; {edits} edits, of which {told}; violations: {wrong}"
