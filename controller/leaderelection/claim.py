@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 RELEASE_TRIES: Final = 5
 RELEASE_RETRY_S: Final = 0.01
 """LE-11, WR-01: a conflict with a renewal whose response was lost is over at the next read."""
@@ -74,6 +76,15 @@ class Claim:
             log.warning("lease_attempt_failed", lease=str(self._lock), error=str(error))
         return Outcome.FAILED
 
+    def watched(self, record: LeaderElectionRecord) -> None:
+        """Take in another process's record that a watch has shown, unless it is older than the one that was seen last.
+
+        A watch may lag. A record that it shows late is valid for longer in our eyes, which harms nobody; and one that is
+        mistaken for an older one is seen by the next attempt.
+        """
+        if not self._is_ours(record) and (self._observed is None or _age(record) > _age(self._observed)):
+            self._note(record)
+
     async def give_back(self) -> None:
         """Release the lock if it is ours (LE-11). If that fails, it expires by itself."""
         failure: Exception | None = None
@@ -105,9 +116,7 @@ class Claim:
     async def _attempt_from_the_server(self, *, leading: bool) -> Outcome:
         record = await self._bounded(self._lock.get())
         if record is not None and record != self._observed:
-            # One that does not say for how long it is good (LE-05) gets as long as ours.
-            lasts = record.lease_duration_s or self._config.lease_duration_s
-            self._observed, self.expires_at = record, self._clock.monotonic() + lasts
+            self._note(record)
         if record is not None and self._is_ours(record):
             self._metrics.slowpath()
         elif leading and not self._fence.remaining():
@@ -118,6 +127,11 @@ class Claim:
         elif record.holder_identity and self._clock.monotonic() < self.expires_at:
             return Outcome.THEIRS
         return await self._write(self._lock.update, self._successor(record))
+
+    def _note(self, record: LeaderElectionRecord) -> None:
+        # One that does not say for how long it is good (LE-05) gets as long as ours.
+        lasts = record.lease_duration_s or self._config.lease_duration_s
+        self._observed, self.expires_at = record, self._clock.monotonic() + lasts
 
     async def _write(
         self, write: Callable[[LeaderElectionRecord], Awaitable[None]], record: LeaderElectionRecord
@@ -161,3 +175,7 @@ class Claim:
 
     def _is_ours(self, record: LeaderElectionRecord) -> bool:
         return record.holder_identity == self._lock.identity
+
+
+def _age(record: LeaderElectionRecord) -> tuple[int, datetime]:
+    return record.leader_transitions, record.renew_time or _NEVER

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from tfjob_operator.controller.leaderelection.lease_watch import LeaseWatch
-    from tfjob_operator.controller.leaderelection.lock import ResourceLock
+    from tfjob_operator.controller.leaderelection.lock import LeaderElectionRecord, ResourceLock
     from tfjob_operator.workqueue.clock import Clock
     from tfjob_operator.workqueue.metrics import MetricsProvider
 
@@ -71,7 +71,7 @@ class LeaderElector:
         on_new_leader: is called, after the fact, with each leader that is seen, ourselves included; "" says that there is
             none.
         fence: the one through which the work writes (see `FencedTransport`).
-        watch: shows a candidate at once that the lease was given back; without it the next attempt does.
+        watch: shows a candidate at once that the lease was renewed or given back; without it the next attempt does.
         name: labels the metrics; that of the lock if empty.
         random: returns a float in [0, 1), as `random.random` does.
 
@@ -131,7 +131,7 @@ class LeaderElector:
     async def _acquire(self) -> None:
         log.info("lease_awaited", lease=self._name)
         if await self._attempt() is not Outcome.OURS:
-            watching = asyncio.create_task(self._watch_for_free(), name=f"watching-{self._name}")
+            watching = asyncio.create_task(self._watch_the_lease(), name=f"watching-{self._name}")
             try:
                 await self._pause()
                 while await self._attempt() is not Outcome.OURS:
@@ -140,14 +140,22 @@ class LeaderElector:
                 await _end(watching)
         log.info("lease_acquired", lease=self._name)
 
-    async def _watch_for_free(self) -> None:
+    async def _watch_the_lease(self) -> None:
         if self._watch is not None:
-            await self._watch.run(self._freed.set)
+            await self._watch.run(self._see)
+
+    def _see(self, record: LeaderElectionRecord | None) -> None:
+        if record is None or not record.holder_identity:
+            self._freed.set()
+        else:
+            self._claim.watched(record)
 
     async def _pause(self) -> None:
-        """LE-03: wait for the next attempt, but only until the lease is seen to be free."""
+        """LE-03: wait for the next attempt, but only until the lease is seen to be free, or has run out."""
+        pause_s = self._config.retry_period_s * (1 + JITTER * self._random())
+        valid_s = self._claim.expires_at - self._clock.monotonic()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._config.retry_period_s * (1 + JITTER * self._random())):
+            async with asyncio.timeout(min(pause_s, valid_s) if valid_s > 0 else pause_s):
                 await self._freed.wait()
         self._freed.clear()
 

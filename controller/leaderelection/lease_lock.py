@@ -74,7 +74,7 @@ class LeaseLock:
         return {**lease, "metadata": metadata, "spec": {**(lease.get("spec") or {}), **_spec_of(record)}}
 
     def _remember(self, raw: bytes) -> LeaderElectionRecord:
-        record = _record_of(decode_response(raw, Lease, request=f"lease {self}").spec or LeaseSpec())
+        record = record_of(decode_response(raw, Lease, request=f"lease {self}"))
         self._lease = decode_response(raw, dict[str, Any], request=f"lease {self}")
         return record
 
@@ -82,7 +82,9 @@ class LeaseLock:
         return f"{self._namespace}/{self._name}"
 
 
-def _record_of(spec: LeaseSpec) -> LeaderElectionRecord:
+def record_of(lease: Lease) -> LeaderElectionRecord:
+    """Return what a lease says of its holder."""
+    spec = lease.spec or LeaseSpec()
     return LeaderElectionRecord(
         holder_identity=spec.holder_identity or "",
         lease_duration_s=spec.lease_duration_seconds or 0,

@@ -1,6 +1,6 @@
-"""Sees at once that a lease has become free (the polls of an election see it up to 2.2 retry periods later).
+"""Sees at once that a lease was renewed, or has become free (the polls of an election see it up to 2.2 retry periods later).
 
-It is only a hint: a candidate then tries to acquire the lease as at any other time. Without the right to watch, or while
+It is only a hint: a candidate reads the lease before it takes it, as at any other time. Without the right to watch, or while
 the watch is broken, the polls remain.
 """
 
@@ -16,11 +16,13 @@ from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.errors import ApiError, ForbiddenError
 from tfjob_operator.api.coordination import LEASES, Lease
 from tfjob_operator.api.meta import Struct
+from tfjob_operator.controller.leaderelection.lease_lock import record_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tfjob_operator.api.client import RestClient
+    from tfjob_operator.controller.leaderelection.lock import LeaderElectionRecord
 
 AGAIN_S: Final = 5.0
 """The pause before a broken watch is opened again: as long as a candidate with default times waits between two polls."""
@@ -44,11 +46,11 @@ class LeaseWatch:
         self._options = ListOptions(namespace, field_selector=f"metadata.name={name}")
         self._name = f"{namespace}/{name}"
 
-    async def run(self, freed: Callable[[], None]) -> None:
-        """Call `freed` whenever the lease has no holder or is deleted, until cancelled. Raises no ApiError."""
+    async def run(self, seen: Callable[[LeaderElectionRecord | None], None]) -> None:
+        """Call `seen` with each record of the lease, None when it is deleted, until cancelled. Raises no ApiError."""
         while True:
             try:
-                await self._watch(freed)
+                await self._watch(seen)
             except ForbiddenError as error:
                 log.info("lease_not_watched", lease=self._name, error=str(error))
                 return
@@ -56,18 +58,12 @@ class LeaseWatch:
                 log.debug("lease_watch_failed", lease=self._name, error=str(error))
             await asyncio.sleep(AGAIN_S)
 
-    async def _watch(self, freed: Callable[[], None]) -> None:
+    async def _watch(self, seen: Callable[[LeaderElectionRecord | None], None]) -> None:
         async with self._client.watch(LEASES, self._options) as batches:
             async for lines in batches:
-                if any(map(_is_free, lines)):
-                    freed()
-
-
-def _is_free(line: bytes) -> bool:
-    event = _decoder.decode(line)
-    if event.type == "DELETED":
-        return True
-    if event.type not in {"ADDED", "MODIFIED"}:
-        return False
-    spec = msgspec.json.decode(event.object, type=Lease).spec
-    return spec is None or not spec.holder_identity
+                for line in lines:
+                    event = _decoder.decode(line)
+                    if event.type == "DELETED":
+                        seen(None)
+                    elif event.type in {"ADDED", "MODIFIED"}:
+                        seen(record_of(msgspec.json.decode(event.object, type=Lease)))

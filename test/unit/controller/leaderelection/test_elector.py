@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from structlog.testing import capture_logs
@@ -21,6 +23,7 @@ from tfjob_operator.controller.leaderelection import (
     LeaderElectionRecord,
     LeaderElector,
     LeadershipLostError,
+    LeaseWatch,
 )
 from tfjob_operator.controller.leaderelection.claim import Outcome
 from tfjob_operator.controller.leaderelection.metrics import COUNTERS, GAUGES, MASTER_STATUS, SLOWPATH
@@ -117,6 +120,70 @@ async def test_a_candidate_waits_between_one_and_2_2_retry_periods(bench: Bench)
     assert times == pytest.approx([0.0, 3.2, 6.4, 9.6, 12.8])
     await stop(running)
     assert bench.diary == [(0.0, "leader: other"), (14.0, "stopped")]
+
+
+class Shown(LeaseWatch):
+    """A watch that shows what a test says."""
+
+    def __init__(self, server: LockServer) -> None:
+        self._server = server
+        self.see: Callable[[LeaderElectionRecord | None], None] = lambda _: None
+
+    async def run(self, seen: Callable[[LeaderElectionRecord | None], None]) -> None:
+        self.see = seen
+        await for_ever()
+
+    def put(self, record: LeaderElectionRecord) -> None:
+        """Renew the lease, and show it."""
+        self._server.put(record)
+        self.see(record)
+
+
+def renewed(second: float, holder: str = "other") -> LeaderElectionRecord:
+    """The record after a renewal."""
+    return replace(FOREIGN, holder_identity=holder, renew_time=EPOCH + timedelta(seconds=second))
+
+
+async def test_a_candidate_takes_over_when_the_lease_that_it_has_watched_runs_out(bench: Bench) -> None:
+    """D24: it is counted from the renewal, which the next attempt would have seen later, and taken at its end."""
+    bench.elector._watch = watch = Shown(bench.server)
+    bench.server.put(FOREIGN)
+    running = bench.start()
+    await asyncio.sleep(5.0)
+    watch.put(renewed(5))
+    await asyncio.sleep(14.9)
+    assert bench.diary == [(0.0, "leader: other")]
+    await asyncio.sleep(0.2)
+    assert bench.diary == [(0.0, "leader: other"), (20.0, "leader: me"), (20.0, "working")]
+    await stop(running)
+
+
+async def test_a_watch_that_lags_or_shows_what_is_ours_changes_nothing(bench: Bench) -> None:
+    """An older record does not make the lease last longer, and one of our own is for attempts alone to find."""
+    bench.elector._watch = watch = Shown(bench.server)
+    bench.server.put(renewed(1))
+    running = bench.start()
+    await asyncio.sleep(10.0)
+    watch.see(FOREIGN)
+    watch.see(renewed(9, "me"))
+    await asyncio.sleep(5.1)
+    assert bench.diary == [(0.0, "leader: other"), (15.0, "leader: me"), (15.0, "working")]
+    await stop(running)
+
+
+async def test_a_lease_that_was_renewed_unseen_is_not_taken(bench: Bench) -> None:
+    """LE-04: the watch is a hint. What counts is the record that is read at the end."""
+    bench.elector._watch = Shown(bench.server)
+    bench.elector._random = lambda: 0.999
+    bench.server.put(FOREIGN)
+    running = bench.start()
+    await asyncio.sleep(14.0)
+    bench.server.put(renewed(14))
+    await asyncio.sleep(15.0)
+    assert bench.diary == [(0.0, "leader: other")]
+    await asyncio.sleep(2.0)
+    assert bench.server.holders == ["other", "me"]
+    await stop(running)
 
 
 @pytest.mark.parametrize(("fraction", "pause"), [(0.0, 2.0), (0.999, 4.3976)])
