@@ -1,0 +1,121 @@
+"""A network of its own for each operator, which can be cut by iptables: packets are dropped, and nobody is told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Final, Self
+
+from faults.leaders import NAMES, Harm, Operator, Place
+
+if TYPE_CHECKING:
+    from faults.field import Field
+
+PORT: Final = 6443
+LOOPBACK: Final = "127.0.0.1"
+CHUNK: Final = 64 * 1024
+TOOLS: Final = ("ip", "iptables", "sysctl")
+
+
+def why_not() -> str:
+    """Say why networks cannot be made here; "" if they can."""
+    if os.geteuid() != 0:
+        return "networks are made by root alone"
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    return f"there is no {missing[0]}" if missing else ""
+
+
+class CannotError(Exception):
+    """The machine does not let us make a network."""
+
+
+class Cut(Harm):
+    """The network of the leader is cut. Each operator has a network namespace, with a pair of virtual cables to this one.
+
+    An operator asks for the API server on loopback, as its certificate says; in its namespace that address leads through the
+    cable, to a server here that passes all bytes on.
+    """
+
+    def __init__(self, field: Field) -> None:
+        self._port = int(field.plane.kubeconfig.read_text().partition(f"{LOOPBACK}:")[2].split()[0].strip('"'))
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        try:
+            for number, name in enumerate(NAMES):
+                await self._connect(number, name)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def place(self, name: str) -> Place:
+        return Place(("ip", "netns", "exec", _space(name)))
+
+    async def do(self, operator: Operator) -> None:
+        for chain in ("INPUT", "OUTPUT"):
+            await _within(operator.name, "iptables", "--insert", chain, "--jump", "DROP")
+
+    async def undo(self, operator: Operator) -> None:
+        await _within(operator.name, "iptables", "--flush")
+
+    async def _connect(self, number: int, name: str) -> None:
+        space, here, there = _space(name), f"{_space(name)}-0", f"{_space(name)}-1"
+        ours, theirs = f"10.213.{number}.1", f"10.213.{number}.2"
+        with suppress(CannotError):
+            await _run("ip", "netns", "delete", space)  # of a run that was killed
+        await _run("ip", "netns", "add", space)
+        self._stack.push_async_callback(_run, "ip", "netns", "delete", space)  # with both ends of the cable
+        await _run("ip", "link", "add", here, "type", "veth", "peer", "name", there, "netns", space)
+        await _run("ip", "address", "add", f"{ours}/24", "dev", here)
+        await _run("ip", "link", "set", here, "up")
+        for command in (
+            f"ip address add {theirs}/24 dev {there}",
+            f"ip link set {there} up",
+            "ip link set lo up",
+            f"sysctl --quiet --write net.ipv4.conf.{there}.route_localnet=1",
+            f"iptables -t nat -A OUTPUT -d {LOOPBACK} -p tcp --dport {self._port} -j DNAT --to-destination {ours}:{PORT}",
+            f"iptables -t nat -A POSTROUTING -o {there} -j SNAT --to-source {theirs}",
+        ):
+            await _within(name, *command.split())
+        server = await asyncio.start_server(self._pass_on, ours, PORT)
+        self._stack.push_async_callback(_stopped, server)
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            far_reader, far_writer = await asyncio.open_connection(LOOPBACK, self._port)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(_pump(reader, far_writer))
+                both.create_task(_pump(far_reader, writer))
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(CHUNK):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+async def _stopped(server: asyncio.Server) -> None:
+    server.close()
+
+
+def _space(name: str) -> str:
+    return f"tf-{name[-1]}"
+
+
+async def _within(name: str, *command: str) -> None:
+    await _run("ip", "netns", "exec", _space(name), *command)
+
+
+async def _run(*command: str) -> None:
+    process = await asyncio.create_subprocess_exec(*command, stdout=-1, stderr=asyncio.subprocess.STDOUT)
+    said, _ = await process.communicate()
+    if process.returncode:
+        raise CannotError(f"{' '.join(command)}: {said.decode()}")

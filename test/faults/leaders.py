@@ -1,0 +1,338 @@
+"""Two real operators, whose leader is harmed again and again, and what the API server says of their writes and of their lease.
+
+A harm is a SIGSTOP, a network that is cut, or a clock that is moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+import signal
+import sys
+import time
+from abc import ABC, abstractmethod
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from dataclasses import field as field_of
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from faults.field import ROOT, field
+from faults.matrix import say
+from faults.operator_process import BUGGY, COMPILED, OPERATOR
+from integration.cluster import replica, specs
+from support.waiting import until
+from tfjob_operator.api.v1.constants import TFJOBS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+    from random import Random
+
+    from faults.field import Field
+    from hack.audit import AuditLog
+
+NAMES: Final = ("operator-a", "operator-b")
+LEASE_S: Final = 4
+QUICK: Final = (
+    f"--leader-elect-lease-duration={LEASE_S}s",
+    "--leader-elect-renew-deadline=3s",
+    "--leader-elect-retry-period=500ms",
+)
+AUDITED: Final = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [
+        {
+            "level": "Request",
+            "users": list(NAMES),
+            "verbs": ["create", "update"],
+            "resources": [{"group": "coordination.k8s.io", "resources": ["leases"]}],
+        },
+        {"level": "Metadata", "users": list(NAMES), "verbs": ["create", "update", "patch", "delete"]},
+        {"level": "None"},
+    ],
+}
+PAUSE_S: Final = 0.3
+LIMIT_S: Final = 120.0
+FENCED_S: Final = 3.5
+"""How long after the beginning of a renewal a write may be sent with these settings (`LeaderElectionConfig.fence_margin_s`)."""
+ROUNDED_S: Final = 0.2
+"""What the times of the API server, of this process and of the operator may differ in."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an operator runs: what stands before its command, and its environment."""
+
+    prefix: Sequence[str] = ()
+    environment: Mapping[str, str] = field_of(default_factory=dict)
+
+
+NOWHERE: Final = Place()
+
+
+class Operator:
+    """One of the two. It is started again when it has ended, as a Deployment does it."""
+
+    def __init__(self, field: Field, namespace: str, name: str, *, bug: str = "", place: Place = NOWHERE) -> None:
+        kubeconfig = field.plane.kubeconfig_for(name, ["system:masters"])
+        self.name = name
+        self._command = (
+            *place.prefix,
+            *(sys.executable, *((BUGGY, bug) if bug else OPERATOR), f"--kubeconfig={kubeconfig}"),
+            *(f"--namespace={namespace}", "--monitoring-port=0", *QUICK),
+        )
+        self._environment = os.environ | COMPILED | dict(place.environment)
+        self._log = field.folder / f"{name}.log"
+        self._process: asyncio.subprocess.Process | None = None
+        self.exits: list[int] = []
+
+    async def run(self) -> None:
+        """Keep it running until cancelled."""
+        while True:
+            with self._log.open("ab") as out:
+                process = await asyncio.create_subprocess_exec(
+                    *self._command, stdout=out, stderr=out, cwd=ROOT, env=self._environment
+                )
+            self._process = process
+            try:
+                self.exits.append(await process.wait())
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process that runs now."""
+        if self._process is not None and self._process.returncode is None:
+            os.kill(self._process.pid, number)
+
+
+class HandOver(NamedTuple):
+    """How long it took until the other one wrote: since the harm, and of that until it had the lease and from then on."""
+
+    since_harm_s: float
+    since_renewal_s: float
+    until_write_s: float
+
+    def __str__(self) -> str:
+        load = os.getloadavg()[0] / (os.cpu_count() or 1)
+        return (
+            f"the other one wrote after {self.since_harm_s:.1f} s; it got the lease {self.since_renewal_s:.2f} s after a "
+            f"renewal, the last (lease {LEASE_S} s), and wrote {self.until_write_s:.2f} s later; load {load:.1f} a core"
+        )
+
+
+class Writes:
+    """What the server says: who held the lease since when, and who wrote when. Times are the server's own."""
+
+    def __init__(self) -> None:
+        self.reigns: list[tuple[str, str]] = []
+        """Since when (the end of the request), and who; "" for a lease that was given back."""
+        self.others: list[tuple[str, str, str]] = []
+        """When a write arrived, from whom, and what it was."""
+        self.renewals: list[tuple[str, str]] = []
+        """When a request arrived that got or kept the lease, and from whom."""
+        self._said: list[tuple[str, str, str]] = []
+        self.stops: list[tuple[datetime, str]] = []
+        """When which operator was stopped."""
+
+    def take(self, entries: Iterable[dict[str, Any]]) -> None:
+        """Read new entries of the audit log."""
+        for entry in entries:
+            user, target = entry["user"]["username"], entry["objectRef"]
+            if target["resource"] != "leases":
+                what = f"{entry['verb']} {entry['requestURI']}"
+                self.others.append((entry["requestReceivedTimestamp"], user, what))
+            elif entry["responseStatus"]["code"] in {200, 201}:
+                holder = entry["requestObject"]["spec"].get("holderIdentity")
+                self.reigns.append((entry["stageTimestamp"], user if holder else ""))
+                self.renewals.append((entry["requestReceivedTimestamp"], user))
+                self._said.append(
+                    (user, entry["requestReceivedTimestamp"], entry["requestObject"]["spec"]["renewTime"])
+                )
+        self.reigns.sort()
+        self.renewals.sort()
+
+    @property
+    def leader(self) -> str:
+        """Who has the lease."""
+        return self.reigns[-1][1] if self.reigns else ""
+
+    def without_the_lease(self) -> list[str]:
+        """Return the writes that came after somebody else had got the lease, but for those that nobody could hold back."""
+        return [
+            f"{when} {user}: {what}" for when, user, what in self._late() if not self._was_on_its_way(when, user, what)
+        ]
+
+    def on_their_way(self) -> int:
+        """How many writes came without the lease, and had been let through before their operator was stopped."""
+        return sum(self._was_on_its_way(*each) for each in self._late())
+
+    def _late(self) -> list[tuple[str, str, str]]:
+        late = []
+        for when, user, what in self.others:
+            before = [name for since, name in self.reigns if since < when]
+            if before and before[-1] not in {user, ""}:
+                late.append((when, user, what))
+        return late
+
+    def _was_on_its_way(self, when: str, user: str, what: str) -> bool:
+        """Return whether the fence let this write through before the stop: its bytes were then sent when the process went on.
+
+        No client can prevent that (`leaderelection/fence.py`). A write says by its `timeout` how much of the lease was left.
+        """
+        left = re.search(r"[?&]timeout=(\d+)ms", what)
+        renewed = [since for since, name in self.renewals if name == user and since < when]
+        if left is None or not renewed:
+            return False
+        let_through = _time(renewed[-1]) + timedelta(seconds=FENCED_S, milliseconds=-int(left[1]))
+        return any(
+            name == user and let_through <= at + timedelta(seconds=ROUNDED_S) and at < _time(when)
+            for at, name in self.stops
+        )
+
+    def hand_over(self, old: str, new: str, took_s: float) -> HandOver:
+        """Return how long the parts of the last hand-over took."""
+        got = _time(next(since for since, name in reversed(self.reigns_begun) if name == new))
+        renewed = _time(next(since for since, name in reversed(self.renewals) if name == old and _time(since) < got))
+        wrote = min(_time(when) for when, name, _ in self.others if name == new and _time(when) >= got)
+        return HandOver(took_s, (got - renewed).total_seconds(), (wrote - got).total_seconds())
+
+    @property
+    def reigns_begun(self) -> list[tuple[str, str]]:
+        """Since when each has held the lease that it then renewed."""
+        return [each for before, each in pairwise([("", ""), *self.reigns]) if before[1] != each[1]]
+
+    def wrong_s(self, user: str) -> list[float]:
+        """By how much the clock of an operator was wrong at each renewal, by what it wrote into the lease."""
+        return [(_time(said) - _time(when)).total_seconds() for name, when, said in self._said if name == user]
+
+    def count(self, user: str) -> int:
+        """How many writes of this user there were."""
+        return sum(name == user for _, name, _ in self.others)
+
+
+def _time(stamp: str) -> datetime:
+    return datetime.fromisoformat(stamp)
+
+
+@asynccontextmanager
+async def beside(*parts: Any) -> AsyncIterator[None]:
+    """Run coroutines beside the block, and end them with it."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def users(field: Field, namespace: str) -> None:
+    """Create a job every moment, so that whoever leads always has something to write."""
+    for number in itertools.count():
+        job = {"metadata": {"name": f"job-{number}"}, "spec": specs(Worker=replica(2, run="0.5s:0"))}
+        head = {"apiVersion": "kubeflow.org/v1", "kind": "TFJob"}
+        await field.client.create(TFJOBS, namespace, head | job)
+        await asyncio.sleep(PAUSE_S)
+
+
+class Harm(ABC):
+    """What is done to a leader, and undone when the other one has written. It is entered before the operators are started."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return
+
+    def place(self, _name: str) -> Place:
+        """Where the operator of this name is to run."""
+        return NOWHERE
+
+    @abstractmethod
+    async def do(self, operator: Operator) -> None:
+        """Harm it."""
+
+    @abstractmethod
+    async def undo(self, operator: Operator) -> None:
+        """Take that back."""
+
+
+class Stop(Harm):
+    """SIGSTOP, for longer than the lease."""
+
+    async def do(self, operator: Operator) -> None:
+        operator.signal(signal.SIGSTOP)
+
+    async def undo(self, operator: Operator) -> None:
+        operator.signal(signal.SIGCONT)
+
+
+@dataclass
+class Match:
+    """Two operators in one namespace, on a server that notes each of their writes."""
+
+    writes: Writes
+    operators: Mapping[str, Operator]
+    audit: AuditLog
+    trouble: Harm
+
+    def leader(self) -> str:
+        """Who has the lease now; "" for nobody."""
+        self.writes.take(self.audit.news())
+        return self.writes.leader
+
+    async def harm(self, dice: Random) -> HandOver:
+        """Harm the leader somewhere in its work, until the other one has written."""
+        await until(self.leader, limit_s=LIMIT_S)
+        await asyncio.sleep(dice.uniform(0.5, 1.5))
+        old = self.leader()
+        (new,) = set(NAMES) - {old}
+        await self.trouble.do(self.operators[old])
+        self.writes.stops.append((datetime.now(UTC), old))
+        try:
+            took_s = await writes_again(self.writes, self.leader, new)
+        finally:
+            await self.trouble.undo(self.operators[old])
+        found = self.writes.hand_over(old, new, took_s)
+        await asyncio.sleep(1.0)  # what the one that goes on still does
+        self.leader()
+        return found
+
+
+@asynccontextmanager
+async def match(
+    folder: Path, trouble: Callable[[Field], Harm], *, bug: str = "", place: Callable[[str], Place] | None = None
+) -> AsyncIterator[Match]:
+    """Run two operators, each in a place of its own, and a user who gives them work."""
+    async with field(folder, AUDITED) as it, trouble(it) as harm:
+        where = place or harm.place
+        namespace = await it.new_namespace("leaders")
+        operators = {name: Operator(it, namespace, name, bug=bug, place=where(name)) for name in NAMES}
+        async with beside(users(it, namespace), *(operator.run() for operator in operators.values())):
+            yield Match(Writes(), operators, it.audit, harm)
+
+
+async def play(folder: Path, trouble: Callable[[Field], Harm], *, rounds: int, bug: str = "") -> Writes:
+    """Harm the leader so often; with a bug, only until that shows."""
+    dice = Random(1)
+    async with match(folder, trouble, bug=bug) as it:
+        for _ in range(rounds):
+            say(f"{type(it.trouble).__name__}: {await it.harm(dice)}")
+            if bug and it.writes.without_the_lease():
+                break
+        return it.writes
+
+
+async def writes_again(writes: Writes, leader: Callable[[], str], new: str) -> float:
+    """Wait until an operator writes; return the seconds."""
+    began, before = time.monotonic(), writes.count(new)
+    await until(lambda: leader() and writes.count(new) > before, limit_s=LIMIT_S)
+    return time.monotonic() - began
