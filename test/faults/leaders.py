@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from dataclasses import field as field_of
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from faults.field import ROOT, field
@@ -30,7 +31,6 @@ from tfjob_operator.api.v1.constants import TFJOBS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
-    from random import Random
 
     from faults.field import Field
     from hack.audit import AuditLog
@@ -91,10 +91,13 @@ class Operator:
         self._log = field.folder / f"{name}.log"
         self._process: asyncio.subprocess.Process | None = None
         self.exits: list[int] = []
+        self._log_begins = 0
 
     async def run(self) -> None:
         """Keep it running until cancelled."""
         while True:
+            self._log.touch()
+            self._log_begins = self._log.stat().st_size
             with self._log.open("ab") as out:
                 process = await asyncio.create_subprocess_exec(
                     *self._command, stdout=out, stderr=out, cwd=ROOT, env=self._environment
@@ -106,6 +109,11 @@ class Operator:
                 if process.returncode is None:
                     process.kill()
                     await process.wait()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the process that runs now has filled its caches, and waits for the lease or has it."""
+        return b'"lease_awaited"' in self._log.read_bytes()[self._log_begins :]
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process that runs now."""
@@ -291,7 +299,8 @@ class Match:
 
     async def harm(self, dice: Random) -> HandOver:
         """Harm the leader somewhere in its work, until the other one has written."""
-        await until(self.leader, limit_s=LIMIT_S)
+        both = self.operators.values()
+        await until(lambda: self.leader() and all(each.is_ready for each in both), limit_s=LIMIT_S)
         await asyncio.sleep(dice.uniform(0.5, 1.5))
         old = self.leader()
         (new,) = set(NAMES) - {old}

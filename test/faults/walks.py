@@ -189,8 +189,8 @@ class Walk:
         try:
             while True:
                 job, found = (self._view.state(self._namespace, each) for each in (JOB, name))
-                if new is None or not new.end or job is None:
-                    new = found  # one that has ended may be deleted soon
+                if found is not None or job is None or not (new is not None and new.end):
+                    new = found  # or as it was before its time to live was over
                 if job is None or new is None:
                     wrong = "" if job is new else f"the {'edited' if job is None else 'new'} job is gone"
                 else:
