@@ -12,6 +12,7 @@ from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS, PODS, SERV
 from tfjob_operator.api.meta import ObjectMeta, Struct
 from tfjob_operator.api.scheduling import VOLCANO_POD_GROUPS
 from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.controller.tensorboard.names import HASH_ANNOTATION
 from tfjob_operator.informers import Codec, SharedInformerFactory
 from tfjob_operator.informers.store import NAMESPACE_INDEX
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 CHILDREN: Final = (PODS, SERVICES, CONFIG_MAPS, DEPLOYMENTS, VOLCANO_POD_GROUPS)
 READY_S: Final = 60.0
-OF_THE_NODE: Final = "hollow.tfjob.kubeflow.org/runs-before"
+OF_ONE: Final = frozenset({"hollow.tfjob.kubeflow.org/runs-before", HASH_ANNOTATION})
+"""Annotations that differ between two jobs: written by the node, or a hash of names."""
 
 
 class _Meta(ObjectMeta, frozen=True):
@@ -122,8 +124,12 @@ class View:
 
 def _made_as(child: Whole, job: str) -> str:
     meta = child.metadata
-    notes = {name: value for name, value in (meta.annotations or {}).items() if name != OF_THE_NODE}
-    spec = {name: value for name, value in child.spec.items() if name != "nodeName"}
+    notes = {name: value for name, value in (meta.annotations or {}).items() if name not in OF_ONE}
+    spec = {name: value for name, value in child.spec.items() if name not in {"nodeName", "clusterIPs"}}
+    if spec.get("clusterIP") not in {None, "None"}:
+        spec["clusterIP"] = "one of its own"
+    if spec.get("type") in {"NodePort", "LoadBalancer"}:
+        spec["ports"] = [{name: value for name, value in port.items() if name != "nodePort"} for port in spec["ports"]]
     return json.dumps([meta.labels, notes, spec], sort_keys=True).replace(job, "JOB")
 
 
