@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Final, Self
@@ -39,7 +40,9 @@ class Cut(Harm):
     """
 
     def __init__(self, field: Field) -> None:
-        self._port = int(field.plane.kubeconfig.read_text().partition(f"{LOOPBACK}:")[2].split()[0].strip('"'))
+        found = re.search(rf"https://{LOOPBACK}:(\d+)", field.plane.kubeconfig.read_text())
+        assert found is not None
+        self._port = int(found[1])
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

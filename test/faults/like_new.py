@@ -52,12 +52,14 @@ class Comparison:
 
     @cached_property
     def older(self) -> frozenset[str]:
-        """The children that stay as they were made, and that a new job has otherwise."""
+        """The children that stay as they were made, and that a new job has otherwise, or cannot have."""
         ours, theirs = self.job.children, self.new.children
+        refused = any(reason == EventReason.FAILED_CREATE_POD for reason, _ in self.new.told)
         return frozenset(
             key
             for key, child in ours.items()
-            if child.uid in self.made_as and key in theirs and child.made_as != theirs[key].made_as
+            if child.uid in self.made_as
+            and (child.made_as != theirs[key].made_as if key in theirs else refused and key.startswith("pods/"))
         )
 
     @cached_property
@@ -113,12 +115,12 @@ class Comparison:
         if self._runs_on:
             if not any(map(self._is_told_to_stay, job.children)):
                 yield f"a new job has ended ({new.end}), and nobody says why this one runs on"
-        elif job.children.keys() != new.children.keys():
+        elif job.children.keys() - self.older != new.children.keys() - self.older:
             yield f"its children are {sorted(job.children)}, and not {sorted(new.children)}"
 
     def _changed_by_the_edit(self, key: str) -> bool:
-        was = self.new_before.children.get(key) if self.new_before is not None else None
-        return was is not None and was.made_as != self.new.children[key].made_as
+        was, now = (each.children.get(key) if each is not None else None for each in (self.new_before, self.new))
+        return was is not None and (now is None or was.made_as != now.made_as)
 
     @property
     def _runs_on(self) -> bool:
@@ -142,7 +144,7 @@ class Comparison:
             yield f"its counters are {job.counters}, and not {new.counters}"
 
     def _difference(self, key: str) -> str:
-        one, other = self.job.children[key].made_as, self.new.children[key].made_as
+        one, other = (each.children[key].made_as if key in each.children else "" for each in (self.job, self.new))
         same = next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
         here = slice(max(same - 60, 0), same + 60)
         return f"...{one[here]}..., not ...{other[here]}..."

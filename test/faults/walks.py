@@ -45,6 +45,9 @@ LIMIT_S: Final = 90.0
 BUGGY_LIMIT_S: Final = 20.0
 MOST_REPLICAS: Final = 7
 TOO_MANY: Final = 10_000
+TTL: Final = "ttlSecondsAfterFinished"
+SHORT_S: Final = 30
+"""A time to live that is waited for."""
 MOST_DRAWS: Final = 300
 MENDED: Final = 0.7
 WRONG_IN: Final = 10
@@ -130,11 +133,14 @@ class Walk:
         return _without_an_end(spec | {"runPolicy": {"cleanPodPolicy": "Running"} | network})
 
     def _in_force(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the specification with the network with which the job began, which stays."""
+        """Return the specification with the network with which the job began, which stays, and without a time to live."""
+        found = {name: value for name, value in spec.items() if name != TTL}
         policy = spec.get("runPolicy")
-        if network_of(spec) in {self._network, ""}:
-            return spec
-        return {**spec, "runPolicy": (policy or {}) | {"network": self._network}}
+        if isinstance(policy, dict):
+            found["runPolicy"] = {name: value for name, value in policy.items() if name != TTL}
+        if network_of(spec) not in {self._network, ""}:
+            found["runPolicy"] = found.get("runPolicy", {}) | {"network": self._network}
+        return found
 
     async def _create(self, name: str, spec: Mapping[str, Any]) -> None:
         head = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": name}}
@@ -183,16 +189,17 @@ class Walk:
         self, step: int, spec: Mapping[str, Any], before: State | None, new_before: State | None
     ) -> tuple[State, State | None] | None:
         """Wait until the job is as it must be; return it, and a new one of this specification. None: both are gone."""
-        name, seen, new = f"fresh{step}", None, None
+        name, seen = f"fresh{step}", None
         await self._create(name, self._in_force(spec))
         deadline = time.monotonic() + self._limit_s
         try:
             while True:
-                job, found = (self._view.state(self._namespace, each) for each in (JOB, name))
-                if found is not None or job is None or not (new is not None and new.end):
-                    new = found  # or as it was before its time to live was over
+                job, new = (self._view.state(self._namespace, each) for each in (JOB, name))
                 if job is None or new is None:
-                    wrong = "" if job is new else f"the {'edited' if job is None else 'new'} job is gone"
+                    over = job is None and new is not None and new.end and _time_to_live(spec) is not None
+                    wrong = "" if over else f"the {'edited' if job is None else 'new'} job is gone"
+                elif job.end and (ttl_s := _time_to_live(spec)) is not None and 0 <= ttl_s < SHORT_S:
+                    wrong = "its time to live is over"
                 else:
                     compared = Comparison(spec, job, new, before, new_before, self._made_as, self._network)
                     wrong = next(compared.wrong(), "")
@@ -211,6 +218,12 @@ class Walk:
         self._made_as = {child.uid: child.made_as for child in job.children.values()} | self._made_as
         # A new job that has ended says nothing of what pods are made as.
         return job, new_before if new.end else new
+
+
+def _time_to_live(spec: Mapping[str, Any]) -> int | None:
+    policy = spec.get("runPolicy")
+    places = (policy if isinstance(policy, dict) else {}, spec)
+    return next((place[TTL] for place in places if place.get(TTL) is not None), None)
 
 
 def _size(spec: Mapping[str, Any]) -> int:
