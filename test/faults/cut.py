@@ -44,6 +44,7 @@ class Cut(Harm):
         assert found is not None
         self._port = int(found[1])
         self._stack = AsyncExitStack()
+        self._ends: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
         try:
@@ -87,26 +88,28 @@ class Cut(Harm):
         ):
             await _within(name, *command.split())
         server = await asyncio.start_server(self._pass_on, ours, PORT)
-        self._stack.push_async_callback(_stopped, server)
+        self._stack.push_async_callback(self._stop, server)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            far_reader, far_writer = await asyncio.open_connection(LOOPBACK, self._port)
-            async with asyncio.TaskGroup() as both:
-                both.create_task(_pump(reader, far_writer))
-                both.create_task(_pump(far_reader, writer))
+        far_reader, far_writer = await asyncio.open_connection(LOOPBACK, self._port)
+        self._ends.update((writer, far_writer))
+        await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+        self._ends.difference_update((writer, far_writer))
+
+    async def _stop(self, server: asyncio.Server) -> None:
+        server.close()
+        for end in self._ends:
+            end.transport.abort()
+        await asyncio.sleep(0.1)  # both directions of each connection end
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass bytes on until one of the two ends, and end the other."""
     with suppress(OSError):
         while data := await reader.read(CHUNK):
             writer.write(data)
             await writer.drain()
     writer.close()
-
-
-async def _stopped(server: asyncio.Server) -> None:
-    server.close()
 
 
 def _space(name: str) -> str:
