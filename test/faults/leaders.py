@@ -91,13 +91,10 @@ class Operator:
         self._log = field.folder / f"{name}.log"
         self._process: asyncio.subprocess.Process | None = None
         self.exits: list[int] = []
-        self._log_begins = 0
 
     async def run(self) -> None:
         """Keep it running until cancelled."""
         while True:
-            self._log.touch()
-            self._log_begins = self._log.stat().st_size
             with self._log.open("ab") as out:
                 process = await asyncio.create_subprocess_exec(
                     *self._command, stdout=out, stderr=out, cwd=ROOT, env=self._environment
@@ -112,8 +109,9 @@ class Operator:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the process that runs now has filled its caches, and waits for the lease or has it."""
-        return b'"lease_awaited"' in self._log.read_bytes()[self._log_begins :]
+        """Whether it has filled its caches, and waits for the lease or has it."""
+        log = self._log.read_bytes() if self._log.exists() else b""
+        return log.rfind(b'"lease_awaited"') > log.rfind(b'"lease_lost"')
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process that runs now."""
