@@ -138,7 +138,8 @@ class Comparison:
             yield "it is held, and a new job is not"
         if self.older or self._runs_on:
             return  # what older pods do is what they were made to do
-        if job.true != new.true:
+        empty = any(reason == EventReason.NO_REPLICAS for reason, _ in self.job.told)  # it says that nothing runs
+        if job.true != new.true and not empty:
             yield f"its conditions are {dict(job.true)}, and not {dict(new.true)}"
         if job.counters != new.counters:
             yield f"its counters are {job.counters}, and not {new.counters}"
