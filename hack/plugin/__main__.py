@@ -18,6 +18,7 @@ from hack.plugin.archive import contents, download, pack
 from hack.plugin.krew import manifest
 from hack.plugin.platforms import PLATFORMS
 from hack.plugin.wheel import ROOT, build_wheel
+from hack.plugin.zipapp import pack_file
 from tfjob_operator.cli.yaml_text import yaml_text
 
 OUTPUT: Final = ROOT / "build" / "plugin"
@@ -37,10 +38,13 @@ def main() -> int:
             wheel = build_wheel(Path(scratch))
             for platform in PLATFORMS:
                 wheels = download(platform, Path(scratch) / f"{platform.os}-{platform.arch}")
-                packed = pack(contents([*wheels, wheel]))
+                files = contents([*wheels, wheel])
+                packed = pack(files)
                 (OUTPUT / platform.archive).write_bytes(packed)
+                pack_file(files, OUTPUT / platform.zipapp)
                 digests.append((platform, hashlib.sha256(packed).hexdigest()))
-                print(f"{OUTPUT / platform.archive}  {len(packed) / 1e6:.1f} MB")
+                for name in (platform.archive, platform.zipapp):
+                    print(f"{OUTPUT / name}  {(OUTPUT / name).stat().st_size / 1e6:.1f} MB")
     except subprocess.CalledProcessError as error:
         print(f"the plugin could not be packed: {error}", file=sys.stderr)
         return 1

@@ -1,7 +1,6 @@
 """An archive of the plugin for one platform: two programs, and a folder with all modules that they need except Python's own.
 
-It is not a single file (zipapp, shiv): compiled modules cannot be imported from one, so it would have to unpack itself at its
-first start, and check at each later start whether it has. krew unpacks archives anyway, and users without krew do so once.
+krew unpacks it; for users without krew there is also a single file (`zipapp.py`).
 """
 
 from __future__ import annotations

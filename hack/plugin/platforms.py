@@ -20,6 +20,11 @@ class Platform(NamedTuple):
         """Return the name of its archive."""
         return f"kubectl-tfjob-{self.os}-{self.arch}.tar.gz"
 
+    @property
+    def zipapp(self) -> str:
+        """Return the name of the plugin as a single file."""
+        return f"kubectl-tfjob-{self.os}-{self.arch}.pyz"
+
 
 def _linux(arch: str, machine: str) -> Platform:
     # For glibc of CentOS 7 and newer. Debian, Ubuntu, Fedora and RHEL have it, Alpine has not.

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack.plugin import archive, krew
+from hack.plugin import archive, krew, zipapp
 from hack.plugin.platforms import PLATFORMS, PYTHONS
 from hack.plugin.wheel import ROOT
 from tfjob_operator.cli.yaml_text import yaml_text
@@ -79,6 +79,22 @@ def test_an_unpacked_program_finds_its_modules_through_a_link(
         [tmp_path / program, "list"], env={"PATH": path}, cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert done.stdout == f"{module} list\n"
+
+
+def test_a_single_file_is_the_same_program_and_is_packed_alike_each_time(wheels: list[Path], tmp_path: Path) -> None:
+    """It unpacks itself where it is told to, and does not start on a Python that it has no modules for."""
+    files = archive.contents(wheels)
+    for name in ("kubectl-tfjob", "again"):
+        zipapp.pack_file(files, tmp_path / name)
+    program = tmp_path / "kubectl-tfjob"
+    assert program.read_bytes() == (tmp_path / "again").read_bytes()
+    environ = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "SHIV_ROOT": str(tmp_path)}
+    done = subprocess.run([program, "list"], env=environ, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "__main__ list\n"
+    old = "import sys; sys.version_info = (3, 10); exec(compile(sys.argv[1], 'preamble', 'exec'))"
+    refused = subprocess.run([sys.executable, "-c", old, zipapp.PREAMBLE], capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: kubectl tfjob needs Python 3.11")
 
 
 def test_an_archive_needs_what_setup_cfg_says_but_for_what_only_the_operator_needs() -> None:
