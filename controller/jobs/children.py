@@ -11,10 +11,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, PodSpec, PodStatus
 from tfjob_operator.api.meta import Meta, Struct, controller_of, object_key
 from tfjob_operator.api.owners import OWNER_INDEX, index_by_owner
+from tfjob_operator.api.sharing import SharedValues
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.names import child_name
 
@@ -68,6 +70,8 @@ class ChildLabels(Struct, frozen=True):
     restart_policy: str = msgspec.field(default="", name=c.LABEL_RESTART_POLICY)
 
 
+_SHARED: Final = SharedValues()
+_LABELS: Final = ChildLabels.__struct_fields__
 NO_LABELS: Final = ChildLabels()
 
 
@@ -77,6 +81,15 @@ class ChildMeta(Meta, frozen=True):
     labels: ChildLabels | None = None
     creation_timestamp: datetime | None = None
     deletion_grace_period_seconds: int | None = None
+
+    def __post_init__(self) -> None:
+        """Store once what all children of a type of a job have in common: namespace, owner, and labels but for the index."""
+        force_setattr(self, "namespace", _SHARED[self.namespace])
+        force_setattr(self, "owner_references", _SHARED[self.owner_references])
+        labels = self.labels
+        if labels is not None:
+            for name in _LABELS:
+                force_setattr(labels, name, _SHARED[getattr(labels, name)])
 
     def label_map(self) -> Mapping[str, str]:
         """Return the labels of `ChildLabels` that are set."""
@@ -90,6 +103,11 @@ class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
     metadata: ChildMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    def __post_init__(self) -> None:
+        """Store the specification once for all pods of a type, and the status once for all pods that run alike."""
+        force_setattr(self, "spec", _SHARED[self.spec])
+        force_setattr(self, "status", _SHARED[self.status])
 
 
 class ServiceSpec(Struct, frozen=True):
@@ -113,7 +131,7 @@ class Service(Struct, frozen=True, tag_field="kind", tag=SERVICES.kind):
         if self.spec is not None and self.spec.selector is not None:
             labels = self.metadata.label_map()
             if self.spec.selector == {name: labels.get(name, "") for name in c.SELECTING_LABELS}:
-                msgspec.structs.force_setattr(self, "spec", None)
+                force_setattr(self, "spec", None)
 
 
 class ConfigMap(Struct, frozen=True, tag_field="kind", tag=CONFIG_MAPS.kind):

@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "api.pod_requests": ("api.core", "api.meta", "api.quantities"),
     "api.quantities": (),
     "api.scheduling": ("api.meta",),
+    "api.sharing": (),
     "api.v1": ("api.depth", "api.meta", "api.core", "api.text", "api.v1"),
     "api.v1alpha1": ("api.depth", "api.meta", "api.core", "api.text", "api.v1", "api.v1alpha1"),
     "api.client": ("api.client", "api.depth", "api.meta", "api.text", "workqueue"),
@@ -122,7 +123,8 @@ MAY_IMPORT |= {
 # What is pure knows values, and no more: nothing that acts, no clock, no log. `decide` asks `build` how long a body would be.
 JOB_VALUES = tuple(f"controller.jobs.{name}" for name in ("children", "job_event", "pod_end", "problems"))
 API_VALUES = tuple(
-    f"api.{name}" for name in ("meta", "core", "owners", "pod_requests", "quantities", "scheduling", "text", "v1")
+    f"api.{name}"
+    for name in ("meta", "core", "owners", "pod_requests", "quantities", "scheduling", "sharing", "text", "v1")
 )
 VALUES = (*API_VALUES, *JOB_VALUES)
 MAY_IMPORT["cli.diagnosis"] = (*API_VALUES, "api.coordination", "api.depth", "api.v1alpha1", "cli.diagnosis")

@@ -110,3 +110,26 @@ async def test_a_child_wakes_only_a_job_of_its_own_namespace() -> None:
     assert len(world.queue) == 0
     world.pods.put(pod("Worker", 0))
     assert await world.queue.get() == KEY
+
+
+def test_what_the_pods_of_a_job_have_in_common_is_stored_once() -> None:
+    """Each comes with its own copy; a hundred thousand of them would take half a gigabyte."""
+
+    def decoded(index: int) -> Pod:
+        labels = {c.LABEL_JOB_NAME: "mnist", c.LABEL_REPLICA_TYPE: "worker", c.LABEL_REPLICA_INDEX: str(index)}
+        owner = {"kind": "TFJob", "name": "mnist", "uid": "u-1", "controller": True}
+        meta = {"name": f"mnist-worker-{index}", "namespace": "team", "labels": labels, "ownerReferences": [owner]}
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        spec = {"restartPolicy": "Never", "containers": [{"name": "tensorflow"}]}
+        text = msgspec.json.encode({"kind": "Pod", "metadata": meta, "spec": spec, "status": status})
+        return msgspec.json.decode(text, type=Pod)
+
+    one, two = decoded(1), decoded(2)
+    assert one.spec is two.spec
+    assert one.status is two.status
+    assert one.metadata.owner_references is two.metadata.owner_references
+    assert one.metadata.namespace is two.metadata.namespace
+    assert one.metadata.labels is not None
+    assert two.metadata.labels is not None
+    assert one.metadata.labels.job_name is two.metadata.labels.job_name
+    assert (one.metadata.labels.replica_index, two.metadata.labels.replica_index) == ("1", "2")

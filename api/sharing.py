@@ -1,0 +1,35 @@
+"""Equal values, stored once: what keeps a cache of a hundred thousand pods small.
+
+What the pods of a job have in common comes with each of them: the names of the job, the owner, the containers, and of pods that
+run also the whole status. msgspec makes a new object of each, and a pod has thirty strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, Final
+
+MOST: Final = 16_384
+"""Values that are remembered. Of more than that, few would ever come again; what was forgotten is stored once more."""
+
+
+class SharedValues(dict[Hashable, Any]):
+    """`shared[value]` is an equal value that was seen before, or else this one. Values of different types must not be equal.
+
+    Invariant: there are at most `most` of them. When it is full it forgets all, so that what never comes again costs nothing.
+    A dict, since it is asked ten times for each pod.
+    """
+
+    __slots__ = ("_most",)
+
+    def __init__(self, most: int = MOST) -> None:
+        """Remember at most so many values."""
+        super().__init__()
+        self._most = most
+
+    def __missing__(self, value: Hashable) -> Any:
+        """Remember a value, and return it."""
+        if len(self) >= self._most:
+            self.clear()
+        self[value] = value
+        return value
