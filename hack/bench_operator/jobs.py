@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hack.hollow_node.script import RUN
+from tfjob_operator.api.client.options import JSON_PATCH, STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.names import child_name
@@ -93,10 +94,40 @@ def child_requests(target: Target, namespace: str, names: list[str], spec: dict[
     return requests
 
 
+def status_requests(target: Target, namespace: str, names: list[str], status: dict[str, Any]) -> list[bytes]:
+    """Return the requests that write a status to these jobs, as the operator does."""
+    body = json.dumps([{"op": "add", "path": "/status", "value": status}]).encode()
+    query = f"?fieldManager={c.EVENT_SOURCE}"
+    paths = (f"{c.TFJOBS.path(namespace)}/{name}/status{query}" for name in names)
+    return [target.request("PATCH", path, body, JSON_PATCH) for path in paths]
+
+
+def node_requests(
+    target: Target, namespace: str, names: list[str], spec: dict[str, Any], status: dict[str, Any]
+) -> tuple[list[bytes], list[bytes]]:
+    """Return the requests by which a node lets the pods of these jobs run: first those that bind them, then their status."""
+    pods = [child for name in names for _, _, child in children(name, spec)]
+    path = f"/api/v1/namespaces/{namespace}"
+    bind = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "hollow-node"},
+    }
+    report = json.dumps({"status": status}).encode()
+    return (
+        [
+            target.request("POST", f"{path}/bindings", json.dumps(bind | {"metadata": {"name": pod}}).encode())
+            for pod in pods
+        ],
+        [target.request("PATCH", f"{path}/pods/{pod}/status", report, STRATEGIC_MERGE_PATCH) for pod in pods],
+    )
+
+
 def delete_requests(target: Target, namespace: str, names: list[str], spec: dict[str, Any]) -> list[bytes]:
-    """Return the requests that delete all services and pods of these jobs, and the ConfigMaps of the namespace's jobs."""
+    """Return the requests that delete the jobs and ConfigMaps of a namespace, and all services and pods of these jobs."""
     selector = urllib.parse.quote(f"{c.LABEL_OPERATOR_NAME}={c.OPERATOR_NAME}", safe="")
     return [
+        target.request("DELETE", c.TFJOBS.path(namespace)),
         target.request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps?labelSelector={selector}"),
         *(
             target.request("DELETE", f"/api/v1/namespaces/{namespace}/{resource}/{child}")

@@ -1,4 +1,9 @@
-"""Subject `storm`: two hundred jobs at once, against the ceiling of the same server for the same 2,000 objects."""
+"""Subject `storm`: two hundred jobs at once, against what the same server takes from the raw load generator.
+
+There are three ceilings: the 2,000 children alone, as in all earlier measurements; the same while the operator's caches watch,
+which costs the server and both cores something; and the same with the creation of the jobs, each of which costs the server as
+much as three pods (docs/design/crd-schema.md).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,10 @@ from hack.bench_operator.field import Field
 from hack.bench_operator.jobs import child_requests, delete_requests, job_requests, ps_and_workers
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from hack.bench.bench import Bench
+    from hack.bench_operator.field import Process
 
 JOBS: Final = 200
 ROUNDS: Final = 7
@@ -22,39 +30,55 @@ CHILDREN: Final = JOBS * 5 * 2
 
 
 def measure(bench: Bench) -> list[Result]:
-    """Create two hundred jobs at once, and the same 2,000 objects by the raw load generator, in turns on the same server."""
+    """Create two hundred jobs at once, and the same objects by the raw load generator, in turns on the same server."""
     spec = ps_and_workers()
     names = [f"storm-{number}" for number in range(JOBS)]
     with Field("bench-operator", ["raw", "storm"]) as field:
 
-        def raw() -> float:
+        def children() -> float:
             seconds = field.send(child_requests(field.target, "raw", names, spec))
             field.send(delete_requests(field.target, "raw", names, spec))
             return seconds
 
-        def ours() -> dict[str, float]:
-            with field.operator() as operator:
-                idle = operator.cpu_s()
+        def watched() -> float:
+            with field.operator():
+                return children()
+
+        def with_jobs() -> float:
+            return field.send(job_requests(field.target, "raw", names, spec)) + children()
+
+        def ours(operator: AbstractContextManager[Process]) -> dict[str, float]:
+            with operator as process:
+                idle = process.cpu_s()
                 began = time.perf_counter()
                 field.send(job_requests(field.target, "storm", names, spec))
                 seconds = field.until(lambda: field.children("storm") == CHILDREN, "all children exist") - began
-                busy = operator.cpu_s() - idle
+                busy = process.cpu_s() - idle
                 time.sleep(SETTLE_S)
-                used = {"seconds": seconds, "cpu": busy, "all_cpu": operator.cpu_s() - idle, "peak": operator.peak_mb()}
-            field.plane.run_kubectl("delete", "tfjobs", "--all", "--namespace=storm", "--wait=false")
+                used = {"seconds": seconds, "cpu": busy, "all_cpu": process.cpu_s() - idle, "peak": process.peak_mb()}
             field.send(delete_requests(field.target, "storm", names, spec))
             return used
 
         bench.say(f"{JOBS} jobs at once against the raw ceiling, {ROUNDS} times")
-        raw()  # the first objects of a server cost more than the others
-        seconds: list[float] = []
+        children()  # the first objects of a server cost more than the others
+        from_kubeconfig = ours(field.operator_with_kubeconfig())
         rounds: list[dict[str, float]] = []
-        interleaved({"raw": lambda: seconds.append(raw()), "ours": lambda: rounds.append(ours())}, ROUNDS)
+
+        def deployed() -> float:
+            rounds.append(ours(field.operator()))
+            return rounds[-1]["seconds"]
+
+        seconds = interleaved(
+            {"children": children, "watched": watched, "with_jobs": with_jobs, "ours": deployed}, ROUNDS
+        )
     return [
-        Result("create_vs_ceiling", ratio([r["seconds"] for r in rounds], seconds), "x", at_most(1.8)),
-        Result("create_2000_objects", median(r["seconds"] for r in rounds), "s"),
-        Result("ceiling_2000_objects", median(seconds), "s"),
-        Result("operator_cpu_s", median(r["cpu"] for r in rounds), "s until all exist", at_most(1.2)),
+        Result("create_vs_ceiling", ratio(seconds["ours"], seconds["children"]), "x", at_most(1.4)),
+        Result("create_vs_watched_ceiling", ratio(seconds["ours"], seconds["watched"]), "x"),
+        Result("create_vs_ceiling_with_jobs", ratio(seconds["ours"], seconds["with_jobs"]), "x, with the jobs"),
+        Result("create_2000_objects", median(seconds["ours"]), "s"),
+        Result("ceiling_2000_objects", median(seconds["children"]), "s"),
+        Result("operator_cpu_s", median(r["cpu"] for r in rounds), "s until all exist", at_most(0.8)),
         Result("operator_cpu_with_events_s", median(r["all_cpu"] for r in rounds), "s until all is written"),
-        Result("operator_peak_mb", max(r["peak"] for r in rounds), "MB VmHWM", at_most(85)),
+        Result("operator_peak_mb", max(r["peak"] for r in rounds), "MB VmHWM", at_most(45)),
+        Result("operator_peak_with_kubeconfig", from_kubeconfig["peak"], "MB VmHWM"),
     ]

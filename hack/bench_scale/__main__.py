@@ -1,0 +1,20 @@
+"""`python -m hack.bench_scale [subject ...]`: measure a large cluster, print a table, write build/bench/scale.json."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from hack.bench.run import main
+from hack.bench_scale import scale
+
+if TYPE_CHECKING:
+    from hack.bench.bench import Subject
+
+SUBJECTS: Final[dict[str, Subject]] = {
+    "replicas": scale.measure_replicas,
+    "shared": scale.measure_shared,
+}
+
+if __name__ == "__main__":
+    sys.exit(main("python -m hack.bench_scale", "Measures the operator in a large cluster.", "scale.json", SUBJECTS))

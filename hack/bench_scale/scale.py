@@ -1,0 +1,160 @@
+"""A thousand running jobs of a hundred pods, and ten thousand finished ones, with a service for each replica or one for a job.
+
+The operator runs with the account and the settings of its pod. What a change of one pod costs is compared with a cluster of ten
+such jobs: the size of the job is the same, and what differs is the size of the cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from functools import partial
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from hack.bench.child import MeasureError
+from hack.bench.result import Result, at_most
+from hack.bench_operator.field import Field
+from hack.bench_operator.idle import first_pod
+from hack.bench_operator.jobs import job_requests, ps_and_workers
+from hack.bench_scale.population import named, sample
+from tfjob_operator.api import core
+from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionType
+
+if TYPE_CHECKING:
+    from hack.bench.bench import Bench
+    from hack.bench_operator.field import Process
+    from tfjob_operator.api.meta import Resource
+
+JOBS: Final = 1_000
+PODS: Final = 100
+FINISHED: Final = 10_000
+FEW: Final = 10
+CHANGES: Final = 2_000
+NAMESPACES: Final = [f"team-{number}" for number in range(10)]
+RUNNING: Final = "imagenet-resnet50-00000"
+"""So long that the cluster specification of a hundred replicas is in a ConfigMap."""
+DONE: Final = "mnist-00000"
+SETTLE_S: Final = 8.0
+"""Longer than the operator waits to write changed counters of a status together."""
+IDLE_S: Final = 60.0
+PAUSE_S: Final = 0.005
+KB: Final = 1024.0
+MS: Final = 1e3
+
+
+def measure_replicas(bench: Bench) -> list[Result]:
+    """Measure with a headless service for each replica, as by default."""
+    return _measure(bench, "scale", {})
+
+
+def measure_shared(bench: Bench) -> list[Result]:
+    """Measure with one service for a job."""
+    return _measure(bench, "scale_shared", {"network": "shared"})
+
+
+def _measure(bench: Bench, prefix: str, policy: dict[str, Any]) -> list[Result]:
+    running, done = ps_and_workers(PODS - 1, run="forever"), ps_and_workers(1, servers=0, run="0.1s:0")
+    running["runPolicy"] |= policy
+    done["runPolicy"] |= policy | {"cleanPodPolicy": "All"}
+    with Field("bench-scale", NAMESPACES) as field:
+        home = NAMESPACES[0]
+        bench.say("one job of each kind comes to rest")
+        with field.operator(), field.node():
+            field.send(job_requests(field.target, home, [RUNNING], running))
+            field.send(job_requests(field.target, home, [DONE], done))
+            field.until(lambda: field.in_condition(home, ConditionType.RUNNING) == 1, "one job runs")
+            field.until(lambda: field.in_condition(home, ConditionType.SUCCEEDED) == 1, "one job has ended")
+            time.sleep(SETTLE_S)
+            alive, ended = sample(field, home, RUNNING), sample(field, home, DONE)
+        field.store(alive.clones(FEW, NAMESPACES))
+        with field.operator() as operator:
+            time.sleep(SETTLE_S)
+            few_memory, few_cost = operator.rss_mb(), _cost_of_changes(field, operator, FEW)
+        bench.say(f"{JOBS} running jobs of {PODS} pods and {FINISHED} finished ones are written")
+        for resource, last in (
+            (core.PODS, field.store(alive.clones(JOBS, NAMESPACES))),
+            (c.TFJOBS, field.store(ended.clones(FINISHED, NAMESPACES))),
+        ):
+            field.until(partial(_is_cached, field, resource, last), f"the API server has seen {last}", tick_s=0.5)
+        bench.say("the operator starts")
+        first = ps_and_workers(1, servers=0, run="forever")
+        pods = field.count("pods")
+        field.send(job_requests(field.target, home, ["first"], first))
+        began = time.perf_counter()
+        with field.operator() as operator:
+            ready = time.perf_counter() - began
+            made = field.until(lambda: field.count("pods") > pods, "the first pod", tick_s=0.02) - began
+            time.sleep(SETTLE_S)
+            start_peak = operator.peak_mb()
+            bench.say("a minute of idleness")
+            leader = _idle(operator)
+            waits = [first_pod(field, home, f"new-{number}") for number in range(5)]
+            bench.say(f"{CHANGES} pods change")
+            cost = _cost_of_changes(field, operator, JOBS)
+            peak = operator.peak_mb()
+            bench.say("a standby joins")
+            with field.operator(ready="lease_awaited") as process:
+                time.sleep(3 * SETTLE_S)
+                standby = _idle(process)
+    return [
+        Result(f"{prefix}_ready_after_restart", ready, "s", at_most(15)),
+        Result(f"{prefix}_first_pod_after_restart", made, "s"),
+        Result(f"{prefix}_first_pod_of_a_new_job", median(waits), "s", at_most(0.2)),
+        Result(f"{prefix}_peak_at_start", start_peak, "MB VmHWM"),
+        Result(f"{prefix}_peak", peak, "MB VmHWM", at_most(350)),
+        Result(f"{prefix}_memory_at_rest", leader.memory, "MB VmRSS"),
+        Result(f"{prefix}_memory_a_pod", (leader.memory - few_memory) * KB / (JOBS * PODS), "KB", at_most(2.5)),
+        Result(f"{prefix}_standby_memory", standby.memory, "MB VmRSS", at_most(leader.memory)),
+        Result(f"{prefix}_idle_cpu", leader.cpu * 100, "% of a core", at_most(1)),
+        Result(f"{prefix}_standby_cpu", standby.cpu * 100, "% of a core", at_most(1)),
+        Result(f"{prefix}_cpu_of_a_change", cost * MS, "ms"),
+        Result(f"{prefix}_cpu_of_a_change_growth", cost / few_cost, "x that among ten jobs", at_most(1.2)),
+    ]
+
+
+class _Rest(NamedTuple):
+    """A process at rest: the share of a core that it uses, and its memory in MB."""
+
+    cpu: float
+    memory: float
+
+
+def _idle(process: Process) -> _Rest:
+    before = process.cpu_s()
+    time.sleep(IDLE_S)
+    return _Rest((process.cpu_s() - before) / IDLE_S, process.rss_mb())
+
+
+def _is_cached(field: Field, resource: Resource, key: str) -> bool:
+    """Whether the API server's watch cache has an object of this key in etcd."""
+    namespace, name = key.split("/")[-2:]
+    return bool(field.get(f"{resource.path(namespace)}/{name}?resourceVersion=0")["kind"] == resource.kind)
+
+
+def _cost_of_changes(field: Field, operator: Process, jobs: int) -> float:
+    """Let pods of these jobs become unready and ready, one after the other; return the operator's CPU seconds for each change.
+
+    The changes are so far apart that no two of one job are seen by one sync.
+    """
+    before = operator.cpu_s()
+    with contextlib.closing(field.plane.connect()) as connection:
+        for number in range(CHANGES):
+            turn, job = divmod(number, jobs)
+            ready = {"type": "Ready", "status": "False" if turn % 2 == 0 else "True"}
+            namespace = NAMESPACES[(job + 1) % len(NAMESPACES)]
+            path = (
+                f"/api/v1/namespaces/{namespace}/pods/{named(RUNNING, job + 1)}-worker-{turn // 2 % (PODS - 1)}/status"
+            )
+            body = json.dumps({"status": {"conditions": [ready]}})
+            connection.request("PATCH", path, body, {"Content-Type": STRATEGIC_MERGE_PATCH})
+            answer = connection.getresponse()
+            text = answer.read()
+            if answer.status != 200:
+                raise MeasureError(f"a pod could not be changed: {text[:500]!r}")
+            time.sleep(PAUSE_S)
+    time.sleep(SETTLE_S)
+    return (operator.cpu_s() - before) / CHANGES
