@@ -1,4 +1,8 @@
-"""How late timers of the loop fire: it shows whether something blocks the loop, and with it leases, probes and all jobs."""
+"""How the event loop does: how late its timers fire, and how many tasks it has.
+
+Late timers show that something blocks the loop, and with it leases, probes and all jobs; tasks that become more and more, that
+something does not end.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +26,16 @@ BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 LAG: Final = Metric(
     "tf_operator_event_loop_lag_seconds", "Seconds by which a timer of the event loop fired too late", BUCKETS, ()
 )
+TASKS: Final = Metric("tf_operator_event_loop_tasks", "Tasks that the event loop has", (), ())
 
 
 class LoopLag:
-    """Measures by how much a timer fires too late."""
+    """Measures by how much a timer fires too late, and counts the tasks."""
 
     def __init__(self, metrics: MetricsProvider, clock: Clock) -> None:
         self._clock = clock
         self._lag = metrics.histogram(LAG)
+        metrics.gauge(TASKS).set_function(lambda: len(asyncio.all_tasks()))
 
     async def run(self) -> None:
         """Measure until cancelled."""

@@ -132,7 +132,7 @@ def _idle(process: Process) -> _Rest:
 def _is_cached(field: Field, resource: Resource, key: str) -> bool:
     """Whether the API server's watch cache has an object of this key in etcd."""
     namespace, name = key.split("/")[-2:]
-    return bool(field.get(f"{resource.path(namespace)}/{name}?resourceVersion=0")["kind"] == resource.kind)
+    return bool(field.get(f"{resource.path(namespace)}/{name}?resourceVersion=0").get("kind") == resource.kind)
 
 
 def _cost_of_changes(field: Field, operator: Process, jobs: int) -> float:

@@ -33,5 +33,6 @@ async def test_a_timer_that_fires_late_is_seen() -> None:
     assert registry.get_sample_value(f"{name}_count") == 2.0
     assert registry.get_sample_value(f"{name}_sum") == pytest.approx(3.0)
     assert registry.get_sample_value(f"{name}_bucket", {"le": "2.5"}) == 1.0
+    assert registry.get_sample_value("tf_operator_event_loop_tasks") == len(asyncio.all_tasks())
     measuring.cancel()
     await asyncio.wait([measuring])

@@ -1,0 +1,19 @@
+"""The option of the long day."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of these tests; pytest knows them when it is given a path in this folder."""
+    parser.addoption("--minutes", type=float, default=None, help="how long the operator is to work")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave it out where nobody asked for it."""
+    for item in items:
+        if "test/soak/" in item.path.as_posix():
+            item.add_marker(pytest.mark.integration)
+            if config.getoption("minutes", None) is None:
+                item.add_marker(pytest.mark.skip(reason="make soak"))

@@ -1,0 +1,182 @@
+"""A long day: random users and troubles, and an operator that must weigh afterwards what it weighed before.
+
+`make soak` plays half an hour, `make soak MINUTES=480` a night. The processes are real; the pods run on a hollow node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+from statistics import linear_regression, median
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pytest
+
+from hack.audit import AuditLog
+from hack.control_plane import ControlPlane
+from hack.fault_proxy import Proxy
+from integration.replicas import Replica
+from soak.troubles import Troubles
+from soak.users import User
+from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).parents[2]
+USERS: Final = 6
+AGENT: Final = "tfjob-operator"
+SAMPLE_S: Final = 5.0
+QUIET_S: Final = 60.0
+"""How long nothing may be written after the last job is gone."""
+SETTLE_S: Final = 30.0
+"""Longer than retries wait for one another after the last trouble, and than closed connections linger."""
+WARM_S: Final = 120.0
+"""What the first jobs and troubles load or allocate once is no leak."""
+GROWTH: Final = 1.1
+
+
+class Weight(NamedTuple):
+    """What a process has."""
+
+    memory_mb: float
+    files: float
+    threads: float
+    tasks: float
+
+
+def say(text: str) -> None:
+    """Tell who watches (pytest -s)."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def weigh(operator: Replica) -> Weight:
+    """What the operator has now."""
+    pid = operator.process.pid
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return Weight(
+        memory_mb=int(fields["VmRSS"].split()[0]) / 1024,
+        files=len(list(Path(f"/proc/{pid}/fd").iterdir())),
+        threads=int(fields["Threads"]),
+        tasks=operator.value("tf_operator_event_loop_tasks"),
+    )
+
+
+async def at_rest(operator: Replica) -> Weight:
+    """What it has when nothing happens, of each the least that was seen: a scrape is a connection and a task too."""
+    await asyncio.sleep(SETTLE_S)
+    seen = [await asyncio.to_thread(weigh, operator) for _ in range(10)]
+    return Weight(*(min(values) for values in zip(*seen, strict=True)))
+
+
+@contextlib.contextmanager
+def hollow_node(plane: ControlPlane, log: Path) -> Iterator[None]:
+    """Let the pods run."""
+    command = [sys.executable, "-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}", "--time-scale=0.2"]
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT) as process:
+        try:
+            yield
+            assert process.poll() is None, log.read_text()
+        finally:
+            process.kill()
+
+
+async def test_an_operator_that_has_worked_for_long_weighs_what_it_did_at_first(
+    pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    """Memory, open files, threads and tasks are the same at rest; every job came to its end; then nothing is written."""
+    seconds = pytestconfig.getoption("minutes") * 60.0
+    seed = int(time.time())
+    say(f"\nseed {seed}, {seconds / 60:.0f} minutes")
+    audit = AuditLog(tmp_path)
+    plane = await asyncio.to_thread(ControlPlane.start, "soak", extra_apiserver_args=audit.flags)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(plane.stop)
+        plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
+        plane.wait_for_crd("tfjobs.kubeflow.org")
+        namespaces = [f"user-{number}" for number in range(USERS)]
+        for namespace in namespaces:
+            await asyncio.to_thread(plane.create_namespace, namespace)
+        await asyncio.to_thread(plane.restart_controller_manager)  # its garbage collector knows the kind now
+        stack.enter_context(hollow_node(plane, tmp_path / "node.log"))
+        kubeconfig = plane.kubeconfig_for("operator-in-trouble", ["system:masters"])
+        proxy = await stack.enter_async_context(Proxy(kubeconfig, serving=plane.server_credential("fault-proxy")))
+        operator = stack.enter_context(
+            Replica(proxy.kubeconfig_through(tmp_path / "proxied"), tmp_path / "operator.log", "--namespace=")
+        )
+        transport = await stack.enter_async_context(HttpTransport(load_settings(str(plane.kubeconfig))))
+        client = RestClient(transport)
+        users = [User(client, name, Random(f"{seed}/{name}")) for name in namespaces]
+        troubles = Troubles(plane, proxy, Random(seed))
+        await asyncio.to_thread(operator.wait_for, "operator_ready")
+        await day(users, troubles, min(WARM_S, seconds / 5))
+        before = await at_rest(operator)
+        samples: list[tuple[float, Weight]] = []
+        await day(users, troubles, seconds, operator, samples)
+        after = await at_rest(operator)
+        written = sum(1 for entry in audit.news() if is_write(entry))
+        assert written
+        await asyncio.sleep(QUIET_S)
+        idle = [entry["requestURI"] for entry in audit.news() if is_write(entry)]
+        report(users, troubles, before, after, samples)
+        assert operator.process.poll() is None, operator.text()[-3000:]
+        assert not [wrong for user in users for wrong in user.wrong]
+        assert not idle
+        assert "Traceback" not in operator.text()
+        assert after.memory_mb <= before.memory_mb * GROWTH
+        assert after[1:] == before[1:]
+
+
+async def day(
+    users: list[User],
+    troubles: Troubles,
+    seconds: float,
+    operator: Replica | None = None,
+    samples: list[tuple[float, Weight]] | None = None,
+) -> None:
+    """Let users and troubles go on for so long, and all jobs come to their ends; sample what the operator has."""
+    end = time.monotonic() + seconds
+    making = asyncio.create_task(troubles.run())
+    working = [asyncio.create_task(user.work(lambda: time.monotonic() >= end)) for user in users]
+    try:
+        while time.monotonic() < end:
+            await asyncio.sleep(SAMPLE_S)
+            if operator is not None and samples is not None:
+                samples.append((time.monotonic(), await asyncio.to_thread(weigh, operator)))
+    finally:
+        making.cancel()
+        await asyncio.wait([making])
+    await asyncio.gather(*working)
+
+
+def is_write(entry: dict[str, object]) -> bool:
+    """Whether an entry of the audit log is a write of the operator; its lease is renewed by the clock."""
+    target = entry.get("objectRef")
+    lease = isinstance(target, dict) and target.get("resource") == "leases"
+    return (
+        entry.get("userAgent") == AGENT and entry.get("verb") in {"create", "patch", "update", "delete"} and not lease
+    )
+
+
+def report(
+    users: list[User], troubles: Troubles, before: Weight, after: Weight, samples: list[tuple[float, Weight]]
+) -> None:
+    """Print what happened, and the slopes of what was sampled."""
+    ended: dict[str, int] = {}
+    for user in users:
+        for kind, number in user.ended.items():
+            ended[kind] = ended.get(kind, 0) + number
+    say(f"jobs: {sum(ended.values())} {ended}\ntroubles: {sum(troubles.seen.values())} {troubles.seen}")
+    say(f"at rest before: {before}\nat rest after:  {after}")
+    if len(samples) > 2:
+        times = [moment for moment, _ in samples]
+        for name in Weight._fields:
+            values = [getattr(weight, name) for _, weight in samples]
+            slope = linear_regression(times, values).slope * 3600
+            say(f"{name}: median {median(values):.1f}, slope {slope:+.2f} an hour")
