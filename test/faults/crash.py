@@ -34,7 +34,7 @@ LANES: Final = 10
 """A case mostly waits; with more of them beside each other, two cores are too busy for any."""
 QUIET_S: Final = 0.5
 """An operator that has written nothing for so long, and will read nothing new, is at rest."""
-SETTLE_S: Final = 60.0
+SETTLE_S: Final = 120.0
 """How long the end may take: an event whose answer was lost is sent again after up to ten seconds, with others behind it."""
 BUGGY_SETTLE_S: Final = 10.0
 """Where a bug is planted, what is wrong stays wrong."""

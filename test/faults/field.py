@@ -33,7 +33,9 @@ NOTHING: Final = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{
 MANIFESTS: Final = ("manifests/base/crd.yaml", "test/integration/data/volcano-podgroups.yaml")
 CRDS: Final = ("tfjobs.kubeflow.org", "podgroups.scheduling.volcano.sh")
 TIME_SCALE: Final = 0.02
-READY_S: Final = 60.0
+READY_S: Final = 180.0
+REQUEST_S: Final = 300.0
+"""A machine with thirty times as much work as cores has kept a user waiting for more than the client's usual forty seconds."""
 
 
 class Thing(Struct, frozen=True):
@@ -100,7 +102,7 @@ async def field(folder: Path, audited: Mapping[str, Any] = NOTHING) -> AsyncIter
         stack.push_async_callback(factory.shut_down)
         await factory.wait_for_cache_sync(READY_S)
         await stack.enter_async_context(_node(plane, folder))
-        client = RestClient(transports[1])
+        client = RestClient(transports[1], request_s=REQUEST_S, list_s=REQUEST_S)
         counted = await stack.enter_async_context(census(client))
         yield Field(plane, audit, folder, client, census=counted, jobs=jobs, pods=pods)
 

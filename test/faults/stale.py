@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from faults.census import CHILDREN
+from faults.field import REQUEST_S
 from faults.scheme import Scheme
 from faults.writes import Nth
 from hack.fault_proxy.etcd import etcd_proxy
@@ -46,7 +47,7 @@ FAULTS: Final = (*(f"{lag}-{move}" for move in (LATER, AT_ONCE) for lag in LAGS)
 LATER_WRITES: Final = 10
 QUIET_S: Final = 1.0
 """An operator that writes nothing for so long has done all that it does on what it sees."""
-LIMIT_S: Final = 60.0
+LIMIT_S: Final = 180.0
 TICK_S: Final = 0.02
 
 
@@ -142,7 +143,7 @@ async def staleness(field: Field) -> AsyncIterator[Scheme]:
             url = await asyncio.to_thread(field.plane.start_another_apiserver, socket)
             settings = load_settings(str(field.plane.kubeconfig_for(f"test-{number}", ["system:masters"], server=url)))
             transport = await stack.enter_async_context(HttpTransport(settings))
-            free.put_nowait(Second(url, etcd, RestClient(transport)))
+            free.put_nowait(Second(url, etcd, RestClient(transport, request_s=REQUEST_S)))
 
         @asynccontextmanager
         async def arrange(play: Play) -> AsyncIterator[Callable[[], Awaitable[None]]]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.meta import Resource
 
 NAME: Final = "job"
-LIMIT_S: Final = 120.0
+LIMIT_S: Final = 300.0
 TICK_S: Final = 0.02
 NODE: Final = "hollow-node"
 
