@@ -49,6 +49,13 @@ async def test_a_frozen_api_server_lists_the_past_reads_and_writes_the_present_a
             eventually(lambda: "before" in names(plane, second, resourceVersion="0"), "the second one is not frozen")
 
         await asyncio.to_thread(look)
+        etcd.freeze(["/secrets/"])
+
+        def look_beside() -> None:
+            create(plane, plane.server, "beside")
+            eventually(lambda: "beside" in names(plane, second, resourceVersion="0"), "only secrets are frozen")
+
+        await asyncio.to_thread(look_beside)
         etcd.freeze()
 
         def look_back() -> None:
