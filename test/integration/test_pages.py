@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,11 +10,13 @@ import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from hack.control_plane import ControlPlane
 from integration.cluster import replica, specs
+from integration.https import Handler, kubelet_is_at, serving
 from support.pages import ROOT, Command, blocks, pages
 from support.waiting import eventually
 
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from integration.cluster import Cluster
+    from integration.https import Serving
 
 LIMIT_S: Final = 120
 STORY: Final = ("README.md", "docs/tfjob.md", "docs/training.md", "docs/write-a-controller.md", "docs/install.md")
@@ -64,8 +68,6 @@ ELSEWHERE: Final = (
     Elsewhere("docs/write-a-controller.md", "eval", "test_control_plane.py"),
     Elsewhere("docs/write-a-controller.md", ".venv/bin/python -m hack.control_plane down", "test_control_plane.py"),
     Elsewhere(PLUGIN_PAGE, "pipx install", "test_wheel.py installs the same into an environment of its own"),
-    Elsewhere(PLUGIN_PAGE, "kubectl tfjob logs", f"{NO_PROGRAMS}: test_plugin_logs.py plays a kubelet, e2e has one"),
-    Elsewhere(PLUGIN_PAGE, "kubectl tfjob top", "test_plugin_pods.py: it needs metrics-server"),
     Elsewhere(PLUGIN_PAGE, "kubectl tfjob dashboard", "it does not end: test_dashboard.py, test/browser"),
     Elsewhere(PLUGIN_PAGE, "kubectl tfjob completion", "it writes beside the plugin: unit/cli/test_complete.py"),
     Elsewhere("hack/hollow_node/README.md", "python -m hack.hollow_node", "a synopsis; test_hollow_node.py"),
@@ -130,8 +132,11 @@ class Reader:
         """Write a file that a page says to write."""
         (self._clone / file).write_text(text)
 
-    def runs(self, block: list[Command], code: int = 0) -> None:
-        """Type the commands of a block into one shell; the first that fails ends it, with the exit code that is expected."""
+    def runs(self, block: list[Command], code: int = 0) -> str:
+        """Type the commands of a block into one shell; the first that fails ends it, with the exit code that is expected.
+
+        Return what they print.
+        """
         here = [command for command in block if not is_elsewhere(command)]
         typed = [command for command in here if not command.text.startswith(SERVER)]
         script = "\n".join(["set -e", *(self._filled(command.text) for command in typed)])
@@ -148,6 +153,7 @@ class Reader:
         assert done.returncode == code, f"{where}:\n{script}\n{done.stdout}{done.stderr}"
         for server in here[len(typed) :]:  # a command that does not end is the last of its block
             self._servers.enter_context(self._serving(server))
+        return done.stdout
 
     def is_done(self) -> None:
         """End what still runs, and look how it ended."""
@@ -221,21 +227,106 @@ def test_the_commands_of_the_plugin_s_page_work_as_written(
     reader.runs([here])
     unknown = specs(Worker=replica(2))
     unknown["tfReplicaSpecs"]["Worker"]["template"]["spec"]["serviceAccountName"] = "nobody"
-    with cluster.operator(), cluster.node():
-        cluster.create("why", unknown)
-        for command in (each for block in blocks(PLUGIN_PAGE) for each in block if not is_elsewhere(each)):
-            words = command.text.split()
-            if "mnist" in words:
-                begin(cluster, RUNS.get(words[2], "600s:0"))
-            reader.runs([command], next((code for start, code in FAIL.items() if command.text.startswith(start)), 0))
+    with cluster.operator(), cluster.node(), serving(tmp_path, NodeStandIn) as node:
+        kubelet_is_at(control_plane, f"node-{cluster.namespace}", node.port)
+        measures(control_plane, cluster, node)
+        try:
+            cluster.create("why", unknown)
+            for command in (each for block in blocks(PLUGIN_PAGE) for each in block if not is_elsewhere(each)):
+                words = command.text.split()
+                if "mnist" in words:
+                    begin(cluster, RUNS.get(words[2], "600s:0"))
+                code = next((code for start, code in FAIL.items() if command.text.startswith(start)), 0)
+                printed = reader.runs([command], code)
+                if words[2] in {"logs", "top"}:
+                    assert printed == shown_after(command)
+        finally:
+            control_plane.run_kubectl("delete", "apiservice", METRICS_API, "--ignore-not-found")
+
+
+METRICS_API: Final = "v1beta1.metrics.k8s.io"
+METRICS: Final = "/apis/metrics.k8s.io/v1beta1"
+WRITES: Final = {
+    "mnist-chief-0": (("epoch 3: saved", "step 1200: loss 0.041"), ("212", "741")),
+    "mnist-worker-0": (("ready", "step 1200: loss 0.043"), ("501", "1024")),
+    "mnist-worker-1": (("ready", "step 1200: loss 0.040"), ("498", "1011")),
+}
+"""What the replicas of the job have written, and what they use: thousandths of a core, mebibytes."""
+
+
+class NodeStandIn(Handler):
+    """Stands for the kubelet, which has logs, and for metrics-server, which asks kubelets for what pods use."""
+
+    def do_GET(self) -> None:
+        """Answer what the API server passes on."""
+        address = urlsplit(self.path)
+        parts = address.path.split("/")
+        if parts[1] == "containerLogs":
+            query = parse_qs(address.query)
+            stamp = "2026-01-01T00:00:00Z " if query.get("timestamps") == ["true"] else ""
+            lines = [f"{stamp}{line}\n" for line in WRITES[parts[3]][0]]
+            self.answer("".join(lines[-int(query.get("tailLines", ["9"])[0]) :]))
+        elif address.path == METRICS:
+            pods = {
+                "name": "pods",
+                "singularName": "",
+                "namespaced": True,
+                "kind": "PodMetrics",
+                "verbs": ["get", "list"],
+            }
+            found = {"groupVersion": METRICS.removeprefix("/apis/"), "resources": [pods]}
+            self.answer({"kind": "APIResourceList", "apiVersion": "v1", **found})
+        elif address.path.startswith(METRICS):
+            items = [
+                {"metadata": {"name": name}, "containers": [{"name": "tensorflow", "usage": usage}]}
+                for name, (_, (cpu, memory)) in WRITES.items()
+                for usage in [{"cpu": f"{cpu}000000n", "memory": f"{int(memory) * 1024}Ki"}]
+            ]
+            self.answer({"kind": "PodMetricsList", "items": items})
+        else:
+            self.answer("not found", 404)
+
+
+def measures(plane: ControlPlane, cluster: Cluster, node: Serving) -> None:
+    """Have the API server pass on what it is asked of metrics, as where metrics-server is installed."""
+    service = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": node.port}]}
+    spec = {
+        "group": "metrics.k8s.io",
+        "version": "v1beta1",
+        "groupPriorityMinimum": 100,
+        "versionPriority": 100,
+        "insecureSkipTLSVerify": True,
+        "service": {"name": "metrics", "namespace": cluster.namespace, "port": node.port},
+    }
+    head = {"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": METRICS_API}}
+    own = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "metrics"}, "spec": service}
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(own))
+    plane.run_kubectl("create", "-f", "-", input=json.dumps({**head, "spec": spec}))
+    path = f"{METRICS}/namespaces/{cluster.namespace}/pods"
+    eventually(lambda: "items" in plane.run_kubectl("get", "--raw", path, check=False).stdout, "there are metrics")
+
+
+def shown_after(command: Command) -> str:
+    """What the page shows below a command."""
+    lines = (ROOT / command.page).read_text().splitlines()[command.line :]
+    return "".join(f"{line}\n" for line in lines[: lines.index("```")])
 
 
 def begin(cluster: Cluster, run: str | None) -> None:
     """Have a job `mnist` that has just begun, and whose replicas run as told; None: have none."""
     cluster.kubectl("delete", "tfjob", "mnist", "--ignore-not-found")
     eventually(lambda: not any(name.startswith("mnist-") for name in cluster.names("pods")), "its pods are gone")
-    if run is not None:
-        cluster.create("mnist", specs(Chief=replica(run=run), Worker=replica(2, run=run)))
-        eventually(
-            lambda: len([name for name in cluster.names("pods") if name.startswith("mnist-")]) == 3, "it has pods"
-        )
+    if run is None:
+        return
+    spec = specs(Chief=replica(run=run), Worker=replica(2, run=run))
+    for each in spec["tfReplicaSpecs"].values():
+        asked = {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "4"}}
+        each["template"]["spec"]["containers"][0]["resources"] = asked
+    cluster.create("mnist", spec)
+
+    def begun() -> bool:
+        pods = [each for each in cluster.items("pods") if each["metadata"]["name"].startswith("mnist-")]
+        runs_on = run not in RUNS.values()  # else they may have ended, and be gone, before all of them run
+        return len(pods) == 3 and (not runs_on or all(each["status"]["phase"] == "Running" for each in pods))
+
+    eventually(begun, "its pods have begun", yet=lambda: cluster.kubectl("get", "pods"))

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import ssl
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from hack.control_plane.run.pki import Authority
 from integration.cluster import replica, specs
+from integration.https import Handler, kubelet_is_at, serving
 from support.waiting import eventually
-from tfjob_operator.cli.kubeconfig import read_access
-from tfjob_operator.cli.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,9 +39,7 @@ def kubelet_of_logs(tmp_path: Path) -> Iterator[tuple[Kubelet, int]]:
     """A kubelet that serves only logs, and its port."""
     told = Kubelet()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Logs(Handler):
         def do_GET(self) -> None:
             query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
             told.asked.append(query)
@@ -63,20 +56,8 @@ def kubelet_of_logs(tmp_path: Path) -> Iterator[tuple[Kubelet, int]]:
             else:
                 self.close_connection = True
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    served = Authority.make(tmp_path).server("kubelet", ["127.0.0.1"])
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(served.certificate, served.key)
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    listening.socket = context.wrap_socket(listening.socket, server_side=True)
-    thread = threading.Thread(target=listening.serve_forever, args=[0.05])
-    thread.start()
-    yield told, listening.server_port
-    listening.shutdown()
-    thread.join()
-    listening.server_close()
+    with serving(tmp_path, Logs) as server:
+        yield told, server.port
 
 
 def test_a_log_that_breaks_off_twice_is_printed_once(
@@ -85,13 +66,8 @@ def test_a_log_that_breaks_off_twice_is_printed_once(
     """In a line of ten megabytes, and between two lines with the same timestamp; bytes that are not UTF-8 stay unchanged."""
     kubelet, port = kubelet_of_logs
     kubelet.cuts = [5_000_000, len(b"\n".join(LINES[:1])) + 1]
-    status = {
-        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
-    }
     with cluster.operator(), cluster.node():
-        with Session(read_access(str(control_plane.kubeconfig))) as session:
-            session.patch(f"/api/v1/nodes/node-{cluster.namespace}/status", {"status": status})
+        kubelet_is_at(control_plane, f"node-{cluster.namespace}", port)
         cluster.create("mnist", specs(Worker=replica(run="15s:0")))
         eventually(lambda: cluster.state("mnist") == "Running", "it runs")
         output = plugin.raw("logs", "mnist", "--follow")

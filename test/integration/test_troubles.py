@@ -12,6 +12,7 @@ from integration.cluster import ROOT, replica, specs, with_policy
 from integration.stage import MERGE, POD, TRAINING, Trouble, judge, one
 from integration.test_alpha import NOT_SERVED
 from integration.test_alpha import TROUBLES as OF_ALPHA_JOBS
+from integration.test_denied_troubles import DENIED_BY_WEBHOOK, NO_GROUP
 from integration.test_diagnosis import ENDS, REFUSED
 from integration.test_gang_scheduling import VOLCANO, install
 from integration.test_life_troubles import LIVES, NODE_LOST
@@ -368,6 +369,8 @@ def test_the_page_says_which_troubles_are_made_for_real() -> None:
         *GANGS,
         NO_GROUPS,
         *DENIED,
+        *DENIED_BY_WEBHOOK,
+        NO_GROUP,
         *ONE_BY_ONE,
         *LIVES,
         NODE_LOST,
