@@ -11,7 +11,7 @@ from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS, PODS, SERVICES
 from tfjob_operator.api.meta import ObjectMeta, Struct
 from tfjob_operator.api.scheduling import VOLCANO_POD_GROUPS
-from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.api.v1.constants import TFJOBS, EventReason
 from tfjob_operator.controller.tensorboard.names import HASH_ANNOTATION
 from tfjob_operator.informers import Codec, SharedInformerFactory
 from tfjob_operator.informers.store import NAMESPACE_INDEX
@@ -115,7 +115,7 @@ class View:
         told = {
             (each.reason, each.message): each.count
             for each in self._events.indexer.by_index(NAMESPACE_INDEX, namespace)
-            if each.involved_object.uid == uid and each.type == "Warning"
+            if each.involved_object.uid == uid and (each.type == "Warning" or each.reason == EventReason.PODS_STAY)
         }
         conditions = job.status.get("conditions") or ()
         true = {each["type"]: each.get("reason", "") for each in conditions if each["status"] == "True"}

@@ -106,7 +106,9 @@ def _say_what_stays(
 ) -> None:
     going_on = [replica for replica in replicas if not replica.terminating and replica.outcome in GOING_ON]
     if words := stay(draft.job, spec, [replica for replica in going_on if replica not in restarting]):
-        draft.emit(EventType.WARNING, EventReason.PODS_STAY, words)
+        # Who scales an elastic job means it so.
+        kind = EventType.NORMAL if spec.dynamic_workers else EventType.WARNING
+        draft.emit(kind, EventReason.PODS_STAY, words)
 
 
 def _ending(draft: StatusDraft, spec: TFJobSpec, verdict: Verdict, replicas: Sequence[Replica]) -> Ending | None:

@@ -93,6 +93,17 @@ def test_an_elastic_job_is_scaled_without_a_word() -> None:
     assert told(decide(edited(running(ELASTIC), larger), *PODS)) == []
 
 
+def test_the_chief_of_an_elastic_job_that_is_scaled_stays_and_that_is_no_warning() -> None:
+    """B60, U18: its TF_CONFIG names all workers, those of the time at which it was made."""
+    led = {**ELASTIC, "tfReplicaSpecs": SPEC["tfReplicaSpecs"] | {"Chief": replica(1)}}
+    larger = {**led, "tfReplicaSpecs": led["tfReplicaSpecs"] | {"Worker": replica(4)}}
+    chief = pod("Chief", 0)
+    begun = after(job(led), decide(job(led)))
+    decided = decide(edited(after(begun, decide(begun, chief, *PODS)), larger), chief, *PODS)
+    assert told(decided) == ["Chief"]
+    assert [event.type for event in decided.events if event.reason == "PodsStay"] == ["Normal"]
+
+
 def test_of_pods_that_do_not_run_on_nothing_is_said() -> None:
     """They have ended, are on their way out, or are made again anyway."""
     policy = with_workers(restartPolicy="ExitCode", template=image("other"))
