@@ -118,13 +118,19 @@ class NodeCluster:
     def _create(self, content: dict[str, Any]) -> None:
         self.kubectl("create", "-f", "-", stdin=json.dumps(content))
 
-    def page(self, service: str, path: str) -> Any:
-        """A service's response to a pod that calls it by its name; JSON is decoded."""
+    def page(self, service: str, path: str, *, namespace: str = NAMESPACE, token: str = "", until: str = "") -> Any:
+        """A service's response to a pod that calls it by its name; JSON is decoded. "" where it is refused.
+
+        With `until` it is the first line of the response that has this text in it: a stream does not end.
+        """
         if not self.get("pod", VISITOR):
             self.kubectl("run", VISITOR, f"--image={IMAGE}", "--restart=Never", "--command", "--", "sleep", "3600")
             self.eventually(lambda: self.is_running(VISITOR), "the visitor runs")
-        address = f"http://{service}.{NAMESPACE}.svc{path}"
-        ask = f"import urllib.request as r; print(r.urlopen('{address}', timeout=20).read().decode())"
+        address = f"http://{service}.{namespace}.svc{path}"
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        opened = f"r.urlopen(r.Request({address!r}, headers={headers!r}), timeout=20)"
+        found = f"next(each for each in {opened} if {until.encode()!r} in each)" if until else f"{opened}.read()"
+        ask = f"import urllib.request as r; print({found}.decode())"
         text = self.kubectl("exec", VISITOR, "--", "python3", "-c", ask, check=False)
         return json.loads(text) if text.startswith(("{", "[")) else text
 
