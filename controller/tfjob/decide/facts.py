@@ -57,7 +57,8 @@ def begun(job: TFJob, spec: TFJobSpec, *, has_pods: bool, makes_pods: bool) -> B
 
     It is written with the first status, which comes before the first pod, so it costs no write and is there in time.
     """
-    before, parts = job.status.begun, made_of(job, spec)
+    before = job.status.begun
+    parts = _parts(job, spec)
     if spec.too_large is not None:  # it was cut down to the sizes of before
         return before and msgspec.structs.replace(before, made_of=parts)
     if before is not None:
@@ -68,6 +69,14 @@ def begun(job: TFJob, spec: TFJobSpec, *, has_pods: bool, makes_pods: bool) -> B
         generation = 0 if job.status.conditions else job.metadata.generation
         return Begun(generation, spec.sizes, network, parts)
     return Begun(job.metadata.generation, spec.sizes, network, parts) if makes_pods else None
+
+
+def _parts(job: TFJob, spec: TFJobSpec) -> dict[str, str]:
+    """Return what pods are made of: noted when this specification was first seen, since to hash it takes as long as to plan."""
+    status = job.status
+    if status.begun is not None and status.begun.made_of and status.observed_generation == job.metadata.generation:
+        return status.begun.made_of
+    return made_of(job, spec)
 
 
 def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
