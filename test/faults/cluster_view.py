@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -112,11 +113,10 @@ class View:
                 if owned and each.metadata.deletion_timestamp is None:
                     key = f"{resource.plural}/{each.metadata.name}".replace(name, "JOB")
                     children[key] = Child(each.metadata.uid, _made_as(each, name))
-        told = {
-            (each.reason, each.message): each.count
-            for each in self._events.indexer.by_index(NAMESPACE_INDEX, namespace)
-            if each.involved_object.uid == uid and (each.type == "Warning" or each.reason == EventReason.PODS_STAY)
-        }
+        told: Counter[tuple[str, str]] = Counter()
+        for event in self._events.indexer.by_index(NAMESPACE_INDEX, namespace):
+            if event.involved_object.uid == uid and (event.type == "Warning" or event.reason == EventReason.PODS_STAY):
+                told[event.reason, event.message] += event.count
         conditions = job.status.get("conditions") or ()
         true = {each["type"]: each.get("reason", "") for each in conditions if each["status"] == "True"}
         return State(name, job.metadata.generation, job.status, true, children, told)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, ConditionReason, ConditionType, EventReason, Network
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from faults.cluster_view import State
+
+
+BOARDS: Final = frozenset({EventReason.INVALID_TENSOR_BOARD, EventReason.FAILED_TENSOR_BOARD})
 
 
 def network_of(spec: Mapping[str, Any]) -> str:
@@ -88,6 +91,8 @@ class Comparison:
     def _wrong_when_held(self, before: State) -> Iterator[str]:
         """A new job fails at once: this one is held. Or nothing of what is wrong has met the API server, and all pods stay."""
         job, held = self.job, self.job.true.get(ConditionType.HELD)
+        if job.end.endswith(ConditionReason.LIMIT):
+            return  # its deadline applies while it is held
         if not (held or any(reason == EventReason.PODS_STAY for reason, _ in job.told)):
             yield f"a new job fails, and nobody says why this one does not: {dict(job.true)}"
         if ConditionType.SUSPENDED in job.true:
@@ -97,7 +102,14 @@ class Comparison:
         more = sorted(job.children.keys() - before.children.keys())
         if held and more and held != ConditionReason.REFUSED:
             yield f"it is held, and has got {more}"
-        for key, child in before.children.items():
+        # A job that is too large may be made smaller elsewhere: it is looked after but for its growth.
+        kept = (
+            before.children.keys() & job.children.keys()
+            if held == ConditionReason.TOO_LARGE
+            else before.children.keys()
+        )
+        for key in sorted(kept):
+            child = before.children[key]
             if job.children.get(key) != child and ConditionType.SUSPENDED not in before.true:
                 yield f"it is held, and {key} is {job.children.get(key)}"
 
@@ -115,8 +127,15 @@ class Comparison:
         if self._runs_on:
             if not any(map(self._is_told_to_stay, job.children)):
                 yield f"a new job has ended ({new.end}), and nobody says why this one runs on"
-        elif job.children.keys() - self.older != new.children.keys() - self.older:
+        elif self._without_those_told_of(job) != self._without_those_told_of(new):
             yield f"its children are {sorted(job.children)}, and not {sorted(new.children)}"
+
+    def _without_those_told_of(self, state: State) -> set[str]:
+        """Return children but for older ones, and a TensorBoard that, the job says, cannot be made as it is wished."""
+        board = any(reason in BOARDS for reason, _ in self.job.told)
+        return {
+            key for key in state.children if key not in self.older and not (board and key.endswith("JOB-tensorboard"))
+        }
 
     def _changed_by_the_edit(self, key: str) -> bool:
         was, now = (each.children.get(key) if each is not None else None for each in (self.new_before, self.new))
