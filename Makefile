@@ -66,7 +66,7 @@ chart: venv ## Try the Helm chart with three helms, fetched once: lint, compare,
 
 faults: venv ## Kill operators at every write, with API servers that ail or lag (half an hour), edit jobs, harm leaders; TENTH=0 to 9, WALKS=1000, SEED=1
 	@$(PYTHON) -m hack.control_plane build >/dev/null
-	@$(PYTEST) test/faults -s $(if $(TENTH),--tenth $(TENTH),--whole) $(if $(WALKS),--walks $(WALKS)) $(if $(SEED),--seed $(SEED))
+	@$(PYTEST) test/faults -s $(if $(TENTH),--tenth $(TENTH),--whole) $(if $(WALKS),--walks $(WALKS)) $(if $(SEED),--walk-seed $(SEED))
 
 browser: venv ## Try the page in a real Chromium, installed and fetched once: each view, live changes, hostile text, axe
 	@$(PYTHON) -m hack.browser

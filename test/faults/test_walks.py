@@ -35,7 +35,7 @@ def walk(folder: Path, count: int, *, seed: int = SEED, bug: str = "") -> list[O
 
 def test_a_job_that_was_edited_is_as_a_new_one_or_says_why_not(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     """U4, U18, D16: after each of five edits of each job, by its children, its conditions and its counters."""
-    seed, count = pytestconfig.getoption("seed"), pytestconfig.getoption("walks")
+    seed, count = pytestconfig.getoption("walk_seed"), pytestconfig.getoption("walks")
     seed = Random().randrange(10**6) if seed is None else seed
     say(f"\n{count} walks of seed {seed}, again by: make faults WALKS={count} SEED={seed}")
     outcomes = walk(tmp_path, count, seed=seed)
