@@ -35,7 +35,7 @@ AGENT: Final = "tfjob-operator"
 STORED_AT_ONCE: Final = 100
 """etcd takes up to 128 writes, and 1.5 MB, in a transaction."""
 LIMIT_S: Final = 180.0
-READY_S: Final = 60.0
+READY_S: Final = 180.0
 NO_VARIABLES: Final[Mapping[str, str]] = {}
 TICK_S: Final = 0.05
 """Between two counts. Counting a thousand objects takes a millisecond of etcd's time away from what is measured."""
