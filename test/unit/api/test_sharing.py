@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfjob_operator.api.sharing import SharedValues
+from tfjob_operator.api.sharing import LARGEST, SharedValues
 
 
 def test_an_equal_value_is_the_one_that_was_seen_before() -> None:
@@ -21,3 +21,11 @@ def test_what_never_comes_again_is_forgotten() -> None:
         value = f"job-{number}"
         assert shared[value] is value
         assert len(shared) <= 10
+
+
+def test_a_large_value_is_not_kept() -> None:
+    """A tenant's pods may say whatever fits into etcd: it must not stay in memory when they are gone."""
+    shared = SharedValues()
+    large = ("x" * LARGEST,)
+    assert shared[large] is large
+    assert not shared
