@@ -57,18 +57,22 @@ def begun(job: TFJob, spec: TFJobSpec, *, has_pods: bool, makes_pods: bool) -> B
 
     It is written with the first status, which comes before the first pod, so it costs no write and is there in time.
     """
+    found = _beginning(job, spec, has_pods=has_pods, makes_pods=makes_pods)
+    return found and msgspec.structs.replace(found, made_of=_parts(job, spec))
+
+
+def _beginning(job: TFJob, spec: TFJobSpec, *, has_pods: bool, makes_pods: bool) -> Begun | None:
     before = job.status.begun
-    parts = _parts(job, spec)
-    if spec.too_large is not None:  # it was cut down to the sizes of before
-        return before and msgspec.structs.replace(before, made_of=parts)
+    if spec.too_large is not None:
+        return before  # which is what it was cut down to
     if before is not None:
-        return msgspec.structs.replace(before, replicas=spec.sizes, made_of=parts)
+        return msgspec.structs.replace(before, replicas=spec.sizes)
     network = "" if spec.network is Network.PER_REPLICA else spec.network
     if has_begun(job.status, has_pods=has_pods):
         # Where there is a status another operator has written it, and what was edited since nobody knows.
         generation = 0 if job.status.conditions else job.metadata.generation
-        return Begun(generation, spec.sizes, network, parts)
-    return Begun(job.metadata.generation, spec.sizes, network, parts) if makes_pods else None
+        return Begun(generation, spec.sizes, network)
+    return Begun(job.metadata.generation, spec.sizes, network) if makes_pods else None
 
 
 def _parts(job: TFJob, spec: TFJobSpec) -> dict[str, str]:

@@ -104,8 +104,13 @@ def _begin(draft: StatusDraft, spec: TFJobSpec) -> None:
 def _say_what_stays(
     draft: StatusDraft, spec: TFJobSpec, replicas: Sequence[Replica], restarting: Sequence[Replica]
 ) -> None:
-    going_on = [replica for replica in replicas if not replica.terminating and replica.outcome in GOING_ON]
-    if words := stay(draft.job, spec, [replica for replica in going_on if replica not in restarting]):
+    leaving = {replica.pod.metadata.uid for replica in restarting}
+    going_on = (  # not looked at without an edit
+        replica
+        for replica in replicas
+        if replica.outcome in GOING_ON and not replica.terminating and replica.pod.metadata.uid not in leaving
+    )
+    if words := stay(draft.job, spec, going_on):
         # Who scales an elastic job means it so.
         kind = EventType.NORMAL if spec.dynamic_workers else EventType.WARNING
         draft.emit(kind, EventReason.PODS_STAY, words)
