@@ -22,15 +22,18 @@ from hack.plugin.wheel import ROOT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-LAUNCHER: Final = '''#!/usr/bin/env python3
-"""Finds its modules beside itself, also through a link, as krew makes one."""
-import os
-import sys
+CHECK: Final = """import sys
 
 if not (3, 11) <= sys.version_info < (3, 14):
     sys.exit("error: kubectl tfjob needs Python 3.11 to 3.13 as python3; this is " + sys.version.split()[0])
+"""
+"""Says in one line what is wrong, on a Python that has no modules here."""
+LAUNCHER: Final = f'''#!/usr/bin/env python3
+"""Finds its modules beside itself, also through a link, as krew makes one."""
+import os
+{CHECK}
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "lib"))
-from tfjob_operator.cli.{module} import main
+from tfjob_operator.cli.{{module}} import main
 
 main()
 '''

@@ -12,16 +12,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from hack.plugin.archive import LIB, PROGRAMS
+from hack.plugin.archive import CHECK, LIB, PROGRAMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PREAMBLE: Final = """import sys
-
-if not (3, 11) <= sys.version_info < (3, 14):
-    sys.exit("error: kubectl tfjob needs Python 3.11 to 3.13 as python3; this is " + sys.version.split()[0])
-"""
 ENTRY: Final = f"tfjob_operator.cli.{PROGRAMS['kubectl-tfjob']}:main"
 
 
@@ -34,7 +29,7 @@ def pack_file(files: Mapping[str, tuple[bytes, int]], target: Path) -> None:
                 file = Path(folder, name)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(data)
-        preamble.write_text(PREAMBLE)
+        preamble.write_text(CHECK)
         shiv = [sys.executable, "-m", "shiv", f"--site-packages={modules}", f"--preamble={preamble}"]
         shiv += [f"--entry-point={ENTRY}", "--python=/usr/bin/env python3", "--compressed", "--reproducible"]
         environ = os.environ | {"SOURCE_DATE_EPOCH": "315532800"}  # the first time that a zip can have

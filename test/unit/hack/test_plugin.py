@@ -92,7 +92,7 @@ def test_a_single_file_is_the_same_program_and_is_packed_alike_each_time(wheels:
     done = subprocess.run([program, "list"], env=environ, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "__main__ list\n"
     old = "import sys; sys.version_info = (3, 10); exec(compile(sys.argv[1], 'preamble', 'exec'))"
-    refused = subprocess.run([sys.executable, "-c", old, zipapp.PREAMBLE], capture_output=True, text=True, check=False)
+    refused = subprocess.run([sys.executable, "-c", old, archive.CHECK], capture_output=True, text=True, check=False)
     assert refused.returncode == 1
     assert refused.stderr.startswith("error: kubectl tfjob needs Python 3.11")
 
@@ -104,7 +104,7 @@ def test_an_archive_needs_what_setup_cfg_says_but_for_what_only_the_operator_nee
     assert not names & set(archive.NOT_NEEDED)
     config = (ROOT / "setup.cfg").read_text()
     assert re.findall(r"Python :: (3\.\d+)", config) == list(PYTHONS)
-    assert f"Python {PYTHONS[0]} to {PYTHONS[-1]}" in archive.LAUNCHER
+    assert f"Python {PYTHONS[0]} to {PYTHONS[-1]}" in archive.CHECK
     assert f"{PYTHONS[0]}, {PYTHONS[1]} or {PYTHONS[2]}" in krew.CAVEATS
 
 
