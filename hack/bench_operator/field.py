@@ -8,7 +8,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from hack.bench.child import ROOT, MeasureError, memory_of
 from hack.bench.raw_load import RawLoad, Target
 from hack.bench_operator import deployed
 from hack.control_plane import ControlPlane
+from hack.control_plane.run.ports import any_free
 from hack.image.build import SETTINGS
 from tfjob_operator.api.v1 import constants as c
 
@@ -178,26 +178,18 @@ class Field:
 
     def operator(self, *flags: str, ready: str = "operator_ready") -> contextlib.AbstractContextManager[Process]:
         """Run the operator with an account and the settings of its pod."""
-        port = f"--monitoring-port={free_port()}"
+        port = f"--monitoring-port={any_free()}"
         return self.process(deployed.__name__, ready, str(self._account), port, *flags, variables=self._variables)
 
     def operator_with_kubeconfig(self) -> contextlib.AbstractContextManager[Process]:
         """Run the operator as a developer does; the package that reads a kubeconfig is large."""
         kubeconfig = f"--kubeconfig={self.plane.kubeconfig}"
-        port = f"--monitoring-port={free_port()}"
+        port = f"--monitoring-port={any_free()}"
         return self.process("tfjob_operator.controller", "operator_ready", kubeconfig, port)
 
     def node(self) -> contextlib.AbstractContextManager[Process]:
         """Run a hollow node."""
         return self.process("hack.hollow_node", "runs the pods", f"--kubeconfig={self.plane.kubeconfig}")
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on now, for metrics: more than one operator may be measured on a machine."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def _coded(value: bytes) -> str:

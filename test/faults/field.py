@@ -101,7 +101,7 @@ async def field(folder: Path, audited: Mapping[str, Any] = NOTHING) -> AsyncIter
         factory.start(tasks)
         stack.push_async_callback(factory.shut_down)
         await factory.wait_for_cache_sync(READY_S)
-        await stack.enter_async_context(_node(plane, folder))
+        await stack.enter_async_context(node(plane, folder))
         client = RestClient(transports[1], request_s=REQUEST_S, list_s=REQUEST_S)
         counted = await stack.enter_async_context(census(client))
         yield Field(plane, audit, folder, client, census=counted, jobs=jobs, pods=pods)
@@ -116,8 +116,9 @@ def _install(plane: ControlPlane) -> None:
 
 
 @asynccontextmanager
-async def _node(plane: ControlPlane, folder: Path) -> AsyncIterator[None]:
-    command = ("-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}", f"--time-scale={TIME_SCALE}")
+async def node(plane: ControlPlane, folder: Path, *, time_scale: float = TIME_SCALE) -> AsyncIterator[None]:
+    """Run a hollow node until the end of the block, which begins when it is ready."""
+    command = ("-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}", f"--time-scale={time_scale}")
     log = folder / "hollow-node.log"
     with log.open("wb") as out:
         process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=out, stderr=out, cwd=ROOT)

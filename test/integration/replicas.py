@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from hack.control_plane.run.ports import any_free
 from support.waiting import LIMIT_S, eventually
-
-if TYPE_CHECKING:
-    pass
 
 ROOT = Path(__file__).parents[2]
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-    return port
 
 
 class Replica:
@@ -38,7 +27,7 @@ class Replica:
 
     def __init__(self, kubeconfig: Path, log: Path, *flags: str, port: int | None = None) -> None:
         """Start it; it serves its pages on `port`, or on one that is free."""
-        self.port = port or free_port()
+        self.port = port or any_free()
         self._log = log
         self._out = log.open("wb")
         command = [sys.executable, "-m", "tfjob_operator.controller", f"--kubeconfig={kubeconfig}", *flags]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from integration.replicas import ROOT, Replica, free_port
+from hack.control_plane.run.ports import any_free
+from integration.replicas import ROOT, Replica
 from support.waiting import LIMIT_S, eventually
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def test_a_password_in_an_address_is_in_nothing_that_the_process_says(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D18: nobody is there, so that every connection fails and is told of; the log at its most talkative, and all pages."""
-    nobody = f"//ada:{SECRET}@127.0.0.1:{free_port()}"
+    nobody = f"//ada:{SECRET}@127.0.0.1:{any_free()}"
     plain = "https://127.0.0.2:6443"
     unverified: dict[str, Any] = {"insecure-skip-tls-verify": True}
     flags = [f"--master=https:{nobody}/?token={SECRET}"] if how == "--master" else []

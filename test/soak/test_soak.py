@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
-import sys
 import time
 from pathlib import Path
 from random import Random
 from statistics import linear_regression, median
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
 
+from faults.field import ROOT, node
+from faults.matrix import say
 from hack.audit import AuditLog
 from hack.control_plane import ControlPlane
 from hack.fault_proxy import Proxy
@@ -25,10 +25,6 @@ from soak.troubles import Troubles
 from soak.users import User
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-ROOT: Final = Path(__file__).parents[2]
 USERS: Final = 6
 AGENT: Final = "tfjob-operator"
 SAMPLE_S: Final = 5.0
@@ -50,12 +46,6 @@ class Weight(NamedTuple):
     tasks: float
 
 
-def say(text: str) -> None:
-    """Tell who watches (pytest -s)."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
-
-
 def weigh(operator: Replica) -> Weight:
     """What the operator has now."""
     pid = operator.process.pid
@@ -73,18 +63,6 @@ async def at_rest(operator: Replica) -> Weight:
     await asyncio.sleep(SETTLE_S)
     seen = [await asyncio.to_thread(weigh, operator) for _ in range(10)]
     return Weight(*(min(values) for values in zip(*seen, strict=True)))
-
-
-@contextlib.contextmanager
-def hollow_node(plane: ControlPlane, log: Path) -> Iterator[None]:
-    """Let the pods run."""
-    command = [sys.executable, "-m", "hack.hollow_node", f"--kubeconfig={plane.kubeconfig}", "--time-scale=0.2"]
-    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT) as process:
-        try:
-            yield
-            assert process.poll() is None, log.read_text()
-        finally:
-            process.kill()
 
 
 def test_an_operator_that_has_worked_for_long_weighs_what_it_did_at_first(
@@ -110,7 +88,7 @@ async def compare(seconds: float, tmp_path: Path) -> None:
         for namespace in namespaces:
             await asyncio.to_thread(plane.create_namespace, namespace)
         await asyncio.to_thread(plane.restart_controller_manager)  # its garbage collector knows the kind now
-        stack.enter_context(hollow_node(plane, tmp_path / "node.log"))
+        await stack.enter_async_context(node(plane, tmp_path, time_scale=0.2))
         kubeconfig = plane.kubeconfig_for("operator-in-trouble", ["system:masters"])
         proxy = await stack.enter_async_context(Proxy(kubeconfig, serving=plane.server_credential("fault-proxy")))
         operator = stack.enter_context(
@@ -121,10 +99,9 @@ async def compare(seconds: float, tmp_path: Path) -> None:
         users = [User(client, name, Random(f"{seed}/{name}")) for name in namespaces]
         troubles = Troubles(plane, proxy, Random(seed))
         await asyncio.to_thread(operator.wait_for, "operator_ready")
-        await day(users, troubles, min(WARM_S, seconds / 5))
+        await day(users, troubles, operator, min(WARM_S, seconds / 5))
         before = await at_rest(operator)
-        samples: list[tuple[float, Weight]] = []
-        await day(users, troubles, seconds, operator, samples)
+        samples = await day(users, troubles, operator, seconds)
         after = await at_rest(operator)
         written = sum(1 for entry in audit.news() if is_write(entry))
         assert written
@@ -139,26 +116,20 @@ async def compare(seconds: float, tmp_path: Path) -> None:
         assert after[1:] == before[1:]
 
 
-async def day(
-    users: list[User],
-    troubles: Troubles,
-    seconds: float,
-    operator: Replica | None = None,
-    samples: list[tuple[float, Weight]] | None = None,
-) -> None:
-    """Let users and troubles go on for so long, and all jobs come to their ends; sample what the operator has."""
-    end = time.monotonic() + seconds
+async def day(users: list[User], troubles: Troubles, operator: Replica, seconds: float) -> list[tuple[float, Weight]]:
+    """Let users and troubles go on for so long, and all jobs come to their ends; return what the operator had meanwhile."""
+    end, samples = time.monotonic() + seconds, []
     making = asyncio.create_task(troubles.run())
     working = [asyncio.create_task(user.work(lambda: time.monotonic() >= end)) for user in users]
     try:
         while time.monotonic() < end:
             await asyncio.sleep(SAMPLE_S)
-            if operator is not None and samples is not None:
-                samples.append((time.monotonic(), await asyncio.to_thread(weigh, operator)))
+            samples.append((time.monotonic(), await asyncio.to_thread(weigh, operator)))
     finally:
         making.cancel()
         await asyncio.wait([making])
     await asyncio.gather(*working)
+    return samples
 
 
 def is_write(entry: dict[str, object]) -> bool:

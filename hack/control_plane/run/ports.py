@@ -35,6 +35,14 @@ def is_free(port: int) -> bool:
     return True
 
 
+def any_free() -> int:
+    """Return a port that nobody listens on now, for a program that listens at once."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
 def choose(wanted: Sequence[int] = (), free: Callable[[int], bool] = is_free) -> Ports:
     """Return three ports: the wanted ones unchecked (a collision is found at the start), else random free ones."""
     if len(wanted) == 3:
