@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
-from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.rules import value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tfjob_operator.cli.diagnosis.facts import Facts
+    from tfjob_operator.cli.diagnosis.objects import Event
 
 INVALID: Final = Trouble(
     "tensorboard-invalid",
@@ -47,12 +48,30 @@ _REASONS: Final = {
     EventReason.FAILED_TENSOR_BOARD: FAILED,
     EventReason.TENSOR_BOARD_UNAVAILABLE: UNAVAILABLE,
 }
+_CHILD: Final = re.compile(r"\b(?:deployment|service) ")
 _GOOD: Final = (EventReason.CREATED_TENSOR_BOARD, EventReason.UPDATED_TENSOR_BOARD, EventReason.DELETED_TENSOR_BOARD)
 
 
 def find(facts: Facts) -> Iterator[Finding]:
-    """Yield the newest complaint about the TensorBoard, unless it is older than its last success."""
-    for event in latest(facts.job_events(*_REASONS, *_GOOD)):
-        trouble = next((each for reason, each in _REASONS.items() if reason == event.reason), None)
-        if trouble is not None:
-            yield Finding(trouble, facts.name, (facts.line(event),), {"words": value(event.message)[:160]})
+    """Yield the newest complaint about the TensorBoard that no later success has taken back."""
+    complaint: Event | None = None
+    for event in facts.job_events(*_REASONS, *_GOOD):
+        if event.reason in _REASONS:
+            complaint = event
+        elif complaint is not None and _takes_back(event, complaint):
+            complaint = None
+    if complaint is not None:
+        trouble = _REASONS[EventReason(complaint.reason)]
+        yield Finding(trouble, facts.name, (facts.line(complaint),), {"words": value(complaint.message)[:160]})
+
+
+def _takes_back(success: Event, complaint: Event) -> bool:
+    """Whether a complaint is over. That one of its two children was made says nothing of the other one."""
+    if complaint.reason != EventReason.FAILED_TENSOR_BOARD:
+        return True
+    return _child(complaint) in {"", _child(success)}
+
+
+def _child(event: Event) -> str:
+    found = _CHILD.search(event.message)
+    return found[0] if found is not None else ""

@@ -27,6 +27,7 @@ DENIES: Final = {
     ("CREATE", "pods"): "webhook-denied",
     ("DELETE", "pods"): "delete-failed",
     ("CREATE", "podgroups"): "pod-group-refused",
+    ("CREATE", "deployments"): "tensorboard-failed",
 }
 """What the webhook denies, and of which job."""
 
@@ -56,6 +57,7 @@ def webhook(stage: Stage, tmp_path: Path) -> Iterator[None]:
         for groups, resources in (
             ([""], ["pods"]),
             (["scheduling.volcano.sh"], ["podgroups"]),
+            (["apps"], ["deployments"]),
         )
     ]
     stage.api("PATCH", f"/api/v1/namespaces/{stage.cluster.namespace}", {"metadata": {"labels": label}}, MERGE)
@@ -98,12 +100,13 @@ NO_GROUP: Final = Trouble("pod-group-refused", one())
 DENIED_BY_WEBHOOK: Final = [
     Trouble("webhook-denied", one()),
     Trouble("delete-failed", specs(Worker=replica(2)), scaled_down),
+    Trouble("tensorboard-failed", one("forever") | {"tensorBoard": {"logDir": "/logs"}}),
 ]
 
 
 @pytest.mark.usefixtures("webhook")
 def test_what_a_webhook_denies_is_on_line_one(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    """Pods that may not be created, and some that may not be deleted."""
+    """Pods and a Deployment that may not be created, and pods that may not be deleted."""
     with stage.cluster.operator(), stage.cluster.node():
         judge(capsys, stage, DENIED_BY_WEBHOOK)
 

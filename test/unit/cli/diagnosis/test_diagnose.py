@@ -491,6 +491,16 @@ def test_what_the_operator_meets_when_it_creates_a_job_is_told() -> None:
     )
 
 
+def test_what_fails_of_a_tensorboard_is_told_until_that_very_part_is_there() -> None:
+    """Its service may be created a moment after its deployment was denied."""
+    world = World()
+    world.event("TFJob", JOB, "FailedTensorBoard", "Error creating deployment mnist-tensorboard: denied", minutes=3)
+    world.event("TFJob", JOB, "SuccessfulCreateTensorBoard", "Created service mnist-tensorboard", minutes=2)
+    assert [each.id for each in diagnose(world.evidence()).causes] == ["tensorboard-failed"]
+    world.event("TFJob", JOB, "SuccessfulCreateTensorBoard", "Created deployment mnist-tensorboard", minutes=1)
+    assert not diagnose(world.evidence()).causes
+
+
 def test_commands_about_a_job_of_tensorflow_org_name_it_and_its_label() -> None:
     """`kubectl get tfjob` means kubeflow.org where both are installed."""
     world = alpha_world(TENSORFLOW)
