@@ -17,6 +17,7 @@ import pytest
 
 from faults.field import ROOT, node
 from faults.matrix import say
+from faults.operator_process import PATIENT
 from hack.audit import AuditLog
 from hack.control_plane import ControlPlane
 from hack.fault_proxy import Proxy
@@ -47,7 +48,8 @@ class Weight(NamedTuple):
 
 
 def weigh(operator: Replica) -> Weight:
-    """What the operator has now."""
+    """What the operator has now. It must not have ended."""
+    assert operator.process.poll() is None, operator.text()[-3000:]
     pid = operator.process.pid
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return Weight(
@@ -92,7 +94,7 @@ async def compare(seconds: float, tmp_path: Path) -> None:
         kubeconfig = plane.kubeconfig_for("operator-in-trouble", ["system:masters"])
         proxy = await stack.enter_async_context(Proxy(kubeconfig, serving=plane.server_credential("fault-proxy")))
         operator = stack.enter_context(
-            Replica(proxy.kubeconfig_through(tmp_path / "proxied"), tmp_path / "operator.log", "--namespace=")
+            Replica(proxy.kubeconfig_through(tmp_path / "proxied"), tmp_path / "operator.log", *PATIENT)
         )
         transport = await stack.enter_async_context(HttpTransport(load_settings(str(plane.kubeconfig))))
         client = RestClient(transport)
@@ -108,7 +110,6 @@ async def compare(seconds: float, tmp_path: Path) -> None:
         await asyncio.sleep(QUIET_S)
         idle = [entry["requestURI"] for entry in audit.news() if is_write(entry)]
         report(users, troubles, before, after, samples)
-        assert operator.process.poll() is None, operator.text()[-3000:]
         assert not [wrong for user in users for wrong in user.wrong]
         assert not idle
         assert "Traceback" not in operator.text()
