@@ -79,7 +79,7 @@ def test_an_operator_that_has_worked_for_long_weighs_what_it_did_at_first(
 async def compare(seconds: float, tmp_path: Path) -> None:
     """Let a day pass, and compare what the operator has at rest before and after it."""
     seed = int(time.time())
-    say(f"\nseed {seed}, {seconds / 60:.0f} minutes")
+    say(f"\nseed {seed}, {seconds / 60:g} minutes")
     audit = AuditLog(tmp_path)
     plane = await asyncio.to_thread(ControlPlane.start, "soak", extra_apiserver_args=audit.flags)
     async with contextlib.AsyncExitStack() as stack:
