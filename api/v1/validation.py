@@ -191,8 +191,9 @@ def _read_replica(reader: Reader, replica_type: str, value: object, path: str) -
         # ExitCode is carried out by a pod that never restarts, so a template that says Never does not disagree with it.
         overrides_template_policy=bool(own_policy and template_policy)
         and template_policy != (RestartPolicy.NEVER if own_policy == RestartPolicy.EXIT_CODE else own_policy),
-        # API servers sort the keys of what they store, so the same template has the same text.
-        digest=zlib.crc32(repr(template).encode(errors="replace")),
+        # API servers sort the keys of what they store, so the same template has the same text. `repr` would escape
+        # other letters in another version of Python.
+        digest=zlib.crc32(ascii(template).encode()),
     )
 
 

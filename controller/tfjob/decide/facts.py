@@ -10,7 +10,7 @@ from tfjob_operator.api.v1.constants import ConditionType, Network
 from tfjob_operator.api.v1.indices import format_indices, parse_indices
 from tfjob_operator.api.v1.types import Begun
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
-from tfjob_operator.controller.tfjob.decide.older_pods import made_of
+from tfjob_operator.controller.tfjob.decide.older_pods import is_ours, made_of
 from tfjob_operator.controller.tfjob.decide.replicas import Outcome, count
 from tfjob_operator.controller.tfjob.decide.restarts import merged
 
@@ -76,9 +76,16 @@ def _beginning(job: TFJob, spec: TFJobSpec, *, has_pods: bool, makes_pods: bool)
 
 
 def _parts(job: TFJob, spec: TFJobSpec) -> dict[str, str]:
-    """Return what pods are made of: noted when this specification was first seen, since to hash it takes as long as to plan."""
+    """Return what pods are made of: noted when this specification was first seen, since to hash it takes as long as to plan.
+
+    What another release noted by a scheme of its own is noted anew.
+    """
     status = job.status
-    if status.begun is not None and status.begun.made_of and status.observed_generation == job.metadata.generation:
+    if (
+        status.begun is not None
+        and is_ours(status.begun.made_of)
+        and status.observed_generation == job.metadata.generation
+    ):
         return status.begun.made_of
     return made_of(job, spec)
 

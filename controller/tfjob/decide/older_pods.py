@@ -7,32 +7,46 @@ changed. Neither pods nor their templates need be kept for that.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.tfjob.build.labels import deciding_type
 from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tfjob_operator.api.v1.types import TFJob, TFJobSpec
     from tfjob_operator.controller.tfjob.decide.replicas import Replica
+
+SCHEME: Final = "1-"
+"""What each hash begins with. Raise it whenever the same pods get another hash than in the release before: hashes of two
+schemes cannot be compared, and would tell of a change where there is none."""
 
 
 def made_of(job: TFJob, spec: TFJobSpec) -> dict[str, str]:
     """Return a hash of what pods and services of each type are made of, but for their number."""
     cluster = ClusterSpec(job.metadata, spec)
-    return {kind: f"{zlib.crc32(repr(_parts(cluster, spec, kind)).encode()):08x}" for kind in spec.replicas}
+    return {kind: f"{SCHEME}{zlib.crc32(ascii(_parts(cluster, spec, kind)).encode()):08x}" for kind in spec.replicas}
+
+
+def is_ours(noted: Mapping[str, str]) -> bool:
+    """Return whether these hashes are there, and of the present scheme. Another release may have noted those of another one."""
+    return bool(noted) and all(each.startswith(SCHEME) for each in noted.values())
 
 
 def stay(job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica]) -> str:
     """Return in a sentence which pods stay as they were made though an edit has come; "" where there are none.
 
-    `replicas` are those that run on. An operator that did not record what they are made of leaves it unsaid.
+    `replicas` are those that run on. Where an operator of another release did not record what they are made of, or did it by
+    another scheme, it is left unsaid.
     """
     status = job.status
-    if status.begun is None or not status.begun.made_of or status.observed_generation == job.metadata.generation:
+    if (
+        status.begun is None
+        or not is_ours(status.begun.made_of)
+        or status.observed_generation == job.metadata.generation
+    ):
         return ""
     now, there = made_of(job, spec), {replica.type for replica in replicas}
     older = [kind for kind, each in now.items() if kind in there and status.begun.made_of.get(kind, each) != each]

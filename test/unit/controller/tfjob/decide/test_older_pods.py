@@ -11,7 +11,7 @@ from fakes.jobs import good_spec, job, pod, replica
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1.types import Begun, JobStatus, TFJob
 from tfjob_operator.controller.tfjob.decide.facts import with_memory_of
-from tfjob_operator.controller.tfjob.decide.older_pods import made_of
+from tfjob_operator.controller.tfjob.decide.older_pods import SCHEME, made_of
 from tfjob_operator.controller.tfjob.decide.plan import plan
 
 if TYPE_CHECKING:
@@ -128,6 +128,26 @@ def test_what_an_older_operator_did_not_record_is_not_guessed() -> None:
     decided = decide(changed, *PODS)
     assert told(decided) == []
     assert told(decide(edited(after(changed, decided), SPEC), *PODS)) == ["Worker"]
+
+
+def test_what_another_release_recorded_by_another_scheme_is_not_compared() -> None:
+    """An edit of something else would seem to have changed all pods. It is noted anew at once, by our scheme."""
+    tfjob = running(SPEC)
+    begun = Begun(1, {"PS": 1, "Worker": 2}, made_of={"PS": "2-00000000", "Worker": "2-00000000"})
+    foreign = msgspec.structs.replace(tfjob, status=msgspec.structs.replace(tfjob.status, begun=begun))
+    changed = edited(foreign, SPEC | {"runPolicy": {"backoffLimit": 3}})
+    assert told(decide(changed, *PODS)) == []
+    noted = after(foreign, decide(foreign, *PODS))
+    assert noted.status.begun == tfjob.status.begun
+    assert told(decide(edited(noted, with_workers(template=image("other"))), *PODS)) == ["Worker"]
+
+
+def test_the_same_pods_have_the_same_hash_in_all_releases_of_a_scheme() -> None:
+    """If this fails, what is hashed has changed since the last release: raise SCHEME, and write the new hashes here."""
+    odd = image("i\u0378\U0001fae9") | {"metadata": {"annotations": {"share": "0.1"}}}
+    tfjob = job({"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(2, template=odd)}})
+    noted = made_of(tfjob, good_spec(tfjob))
+    assert (SCHEME, noted) == ("1-", {"PS": "1-a7b201b2", "Worker": "1-28ed2a0f"})
 
 
 def test_it_is_said_though_the_status_that_says_so_waits() -> None:
