@@ -1,0 +1,1 @@
+"""A TCP balancer before several API servers: `python -m hack.balancer --port PORT --backend PORT --backend PORT`."""
