@@ -1,4 +1,4 @@
-"""`python -m hack.balancer`: balance connections on loopback until SIGTERM or SIGINT."""
+"""`python -m hack.balancer`: balance connections on loopback until SIGTERM or SIGINT. SIGHUP cuts all of them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ async def _run(port: int, backends: list[int]) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with balancer(port, backends) as listening:
-        print(f"balances https://127.0.0.1:{listening} over {backends}", flush=True)
+    async with balancer(port, backends) as running:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, running.cut)
+        print(f"balances https://127.0.0.1:{running.port} over {backends}", flush=True)
         await stopped.wait()
 
 

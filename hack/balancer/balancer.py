@@ -67,6 +67,10 @@ class Backend:
     def die(self) -> None:
         """Take no more connections, and cut those that are open."""
         self.serves = False
+        self.cut()
+
+    def cut(self) -> None:
+        """Cut the connections that are open."""
         for connection in self.connections:
             connection.cancel()
 
@@ -76,6 +80,13 @@ class Balancer:
 
     def __init__(self, backends: Sequence[Backend]) -> None:
         self._backends = backends
+        self.port = 0
+        """Where it listens."""
+
+    def cut(self) -> None:
+        """Cut all connections; new ones are taken as before."""
+        for backend in self._backends:
+            backend.cut()
 
     async def serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """Pass one connection on until one side breaks or both have ended. Without a backend it is cut at once."""
@@ -122,8 +133,8 @@ async def balancer(
     *,
     check: Callable[[int], Awaitable[bool]] = is_ready,
     period_s: float = PERIOD_S,
-) -> AsyncIterator[int]:
-    """Listen on a port of loopback, 0 for any, and pass on to these ports; yield the port. The block's end cuts everything.
+) -> AsyncIterator[Balancer]:
+    """Listen on a port of loopback, 0 for any, and pass on to these ports. The block's end cuts everything.
 
     Backends are looked at every `period_s` seconds.
     """
@@ -144,7 +155,8 @@ async def balancer(
     listening = await asyncio.start_server(serve, LOOPBACK, port)
     tasks = [asyncio.create_task(watch(backend), name=f"look at {backend.port}") for backend in servers]
     try:
-        yield listening.sockets[0].getsockname()[1]
+        passing.port = listening.sockets[0].getsockname()[1]
+        yield passing
     finally:
         listening.close()
         left = [*tasks, *serving]

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from hack.control_plane import ControlPlane, ControlPlaneError
+from hack.control_plane.run.parts import Shape
 from hack.kubernetes_versions import LISTS_FROM_SNAPSHOTS
 from support.waiting import eventually
 
@@ -310,6 +311,37 @@ def test_a_killed_keeper_takes_its_parts_along_and_the_next_start_clears_its_fol
     with pytest.raises(ControlPlaneError):
         ControlPlane.start("next", extra_apiserver_args=["--no-such-flag"])
     assert not directory.exists()
+
+
+def test_several_etcds_and_api_servers_serve_through_a_balancer_while_one_after_the_other_is_gone() -> None:
+    """Clients know the balancer alone; a part that was killed or ended comes back with what it had."""
+
+    def leader(plane: ControlPlane) -> str:
+        for member in plane.etcds:
+            said = plane.etcd_call("maintenance/status", {}, member=member)
+            header = said["header"]
+            if isinstance(header, dict) and header["member_id"] == said["leader"]:
+                return member
+        return ""
+
+    def creates(plane: ControlPlane, name: str) -> bool:
+        said = plane.run_kubectl("create", "namespace", name, check=False).stderr
+        return not said or "AlreadyExists" in said
+
+    with ControlPlane.start("several", shape=Shape(etcd_members=3, apiservers=2)) as plane:
+        assert (len(plane.etcds), len(plane.apiservers)) == (3, 2)
+        first = leader(plane)
+        plane.kill(first)
+        eventually(lambda: creates(plane, "without-a-member"), "the other two elect a leader")
+        plane.start_again(first)
+        for server in plane.apiservers:
+            plane.end(server)
+            eventually(lambda name=f"without-{server}": creates(plane, name), "the other one serves")  # type: ignore[misc]
+            plane.start_again(server)
+        assert {"without-a-member", *(f"without-{server}" for server in plane.apiservers)} <= set(
+            plane.run_kubectl("get", "namespaces", "--output=jsonpath={.items[*].metadata.name}").stdout.split()
+        )
+        plane.check()
 
 
 def test_stopping_twice_is_fine(second_plane: ControlPlane) -> None:

@@ -18,6 +18,7 @@ import sys
 import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hack.control_plane.build.binaries import Binaries
 from hack.control_plane.errors import ControlPlaneError
@@ -25,6 +26,9 @@ from hack.control_plane.run import folders, parts, ports
 from hack.control_plane.run.processes import PortTakenError
 from hack.control_plane.run.stack import Stack
 from hack.control_plane.run.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 WATCH_S = 0.25  # how late at most the state file shows a part's end
@@ -43,6 +47,7 @@ class Order:
     extra_controllers: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()
     """The ports to try first; for tests of collisions."""
+    shape: parts.Shape = parts.SINGLE
 
     def to_text(self) -> str:
         """Return the order as the keeper's command line carries it."""
@@ -54,6 +59,7 @@ class Order:
         content = json.loads(text)
         for key in ("extra_apiserver_args", "extra_controllers", "ports"):
             content[key] = tuple(content[key])
+        content["shape"] = parts.Shape(**content["shape"])
         return cls(**content)
 
     def binaries(self) -> Binaries:
@@ -122,9 +128,14 @@ class Keeper:
         self._folder = held.path
         self._lifeline = lifeline
         self._stack = Stack(
-            held.path, order.binaries(), order.extra_apiserver_args, order.extra_controllers, lifeline.pause
+            held.path,
+            order.binaries(),
+            order.extra_apiserver_args,
+            order.extra_controllers,
+            lifeline.pause,
+            shape=order.shape,
         )
-        self._ports = ports.choose(order.ports)
+        self._ports = ports.choose(order.ports, shape=order.shape)
 
     def run(self) -> None:
         """Start the parts, tell the owner, and watch them until the owner is gone."""
@@ -153,7 +164,7 @@ class Keeper:
                 self._stack.kill()
                 if attempt == PORT_TRIES:
                     raise
-                self._ports = ports.choose()
+                self._ports = ports.choose(shape=self._order.shape)
             else:
                 return
 
@@ -169,8 +180,14 @@ class Keeper:
                 self._lifeline.reply(done=request, **done)
 
     def _do(self, verb: str, about: str) -> dict[str, object]:
-        if verb == "restart":
-            self._stack.restart(about, self._ports)
+        verbs: dict[str, Callable[[str], None]] = {
+            "restart": self._stack.restart,
+            "kill": self._stack.kill_part,
+            "end": self._stack.end_part,
+            "start": self._stack.start_again,
+        }
+        if verb in verbs:
+            verbs[verb](about)
             return {}
         port = ports.choose().kube_apiserver
         self._stack.start_another_apiserver(port, about)
@@ -180,10 +197,17 @@ class Keeper:
         return State(
             name=self._order.name,
             keeper=os.getpid(),
-            server=f"https://{parts.LOOPBACK}:{self._ports.kube_apiserver}",
+            server=f"https://{parts.LOOPBACK}:{self._ports.server}",
             etcd_endpoint=f"https://{parts.LOOPBACK}:{self._ports.etcd}",
             kubectl=str(self._order.binaries().kubectl),
             parts=self._stack.states(),
+            ports=dict(
+                zip(
+                    (*self._order.shape.etcds, *self._order.shape.servers),
+                    (*self._ports.etcds, *self._ports.apiservers),
+                    strict=True,
+                )
+            ),
         )
 
 

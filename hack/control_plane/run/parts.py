@@ -1,11 +1,14 @@
-"""The command lines of etcd, kube-apiserver and kube-controller-manager (pure).
+"""The command lines of etcd, kube-apiserver, kube-controller-manager and the balancer (pure).
 
 In: where the files of an instance are and which ports it has. Out: argument lists. Everything listens on loopback and
 speaks TLS with certificates on both sides, etcd too: other users of the machine can reach a loopback port as well.
+
+A control plane has one etcd and one API server, or several of each (`Shape`): then the API servers are behind a balancer.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,12 +39,62 @@ CONTROLLERS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Shape:
+    """How many members etcd has, how many API servers there are, and how much etcd may store."""
+
+    etcd_members: int = 1
+    apiservers: int = 1
+    etcd_quota_bytes: int = ETCD_QUOTA_BYTES
+
+    @property
+    def etcds(self) -> list[str]:
+        """The names of etcd's members."""
+        return _names("etcd", self.etcd_members)
+
+    @property
+    def servers(self) -> list[str]:
+        """The names of the API servers."""
+        return _names("kube-apiserver", self.apiservers)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one of each, and so no balancer."""
+        return self.etcd_members == self.apiservers == 1
+
+
+SINGLE = Shape()
+
+
+def _names(part: str, number: int) -> list[str]:
+    return [part if each == 1 else f"{part}-{each}" for each in range(1, number + 1)]
+
+
+@dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports of one instance on loopback."""
+    """The ports of one instance on loopback. The further ones are those of a control plane of several parts."""
 
     etcd: int
     kube_apiserver: int
     kube_controller_manager: int
+    more_etcds: tuple[int, ...] = ()
+    etcd_peers: tuple[int, ...] = ()
+    more_apiservers: tuple[int, ...] = ()
+    balancer: int = 0
+
+    @property
+    def etcds(self) -> tuple[int, ...]:
+        """Where each member of etcd listens for clients."""
+        return (self.etcd, *self.more_etcds)
+
+    @property
+    def apiservers(self) -> tuple[int, ...]:
+        """Where each API server listens."""
+        return (self.kube_apiserver, *self.more_apiservers)
+
+    @property
+    def server(self) -> int:
+        """Where clients find the API: at the balancer, if there is one."""
+        return self.balancer or self.kube_apiserver
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +108,8 @@ class Files:
     controller_manager_kubeconfig: Path
 
 
-def etcd_command(program: Path, files: Files, ports: Ports) -> list[str]:
-    """Return the command of etcd."""
+def etcd_command(program: Path, files: Files, ports: Ports, quota_bytes: int = ETCD_QUOTA_BYTES) -> list[str]:
+    """Return the command of an etcd that has one member."""
     client = f"https://{LOOPBACK}:{ports.etcd}"
     own = files.server
     authority = files.authority.certificate
@@ -79,25 +132,80 @@ def etcd_command(program: Path, files: Files, ports: Ports) -> list[str]:
         # A single member elects itself: waiting a second for the votes of others only makes the start slower.
         "--heartbeat-interval=20",
         "--election-timeout=200",
-        f"--quota-backend-bytes={ETCD_QUOTA_BYTES}",
+        f"--quota-backend-bytes={quota_bytes}",
         "--logger=zap",
     ]
 
 
+def etcd_member_command(program: Path, files: Files, ports: Ports, shape: Shape, number: int) -> list[str]:
+    """Return the command of one of several members of etcd, which are numbered from 0.
+
+    They take their time over elections, as etcd's defaults say: two cores have to serve all of them.
+    """
+    peers = dict(zip(shape.etcds, ports.etcd_peers, strict=True))
+    name = shape.etcds[number]
+    client, peer = (f"https://{LOOPBACK}:{port}" for port in (ports.etcds[number], peers[name]))
+    own = files.server
+    authority = files.authority.certificate
+    return [
+        str(program),
+        f"--name={name}",
+        f"--data-dir={files.folder / name}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster={','.join(f'{each}=https://{LOOPBACK}:{port}' for each, port in peers.items())}",
+        f"--cert-file={own.certificate}",
+        f"--key-file={own.key}",
+        f"--trusted-ca-file={authority}",
+        "--client-cert-auth",
+        f"--peer-cert-file={own.certificate}",
+        f"--peer-key-file={own.key}",
+        f"--peer-trusted-ca-file={authority}",
+        "--peer-client-cert-auth",
+        f"--quota-backend-bytes={shape.etcd_quota_bytes}",
+        "--logger=zap",
+    ]
+
+
+def etcd_flags(files: Files, ports: Ports) -> list[str]:
+    """Return the flags by which an API server reaches all members of etcd."""
+    return [
+        f"--etcd-servers={','.join(f'https://{LOOPBACK}:{port}' for port in ports.etcds)}",
+        f"--etcd-cafile={files.authority.certificate}",
+        f"--etcd-certfile={files.server.certificate}",
+        f"--etcd-keyfile={files.server.key}",
+    ]
+
+
+def balancer_command(ports: Ports) -> list[str]:
+    """Return the command of the balancer before the API servers."""
+    backends = [f"--backend={port}" for port in ports.apiservers]
+    return [sys.executable, "-m", "hack.balancer", f"--port={ports.balancer}", *backends]
+
+
 def kube_apiserver_command(
-    program: Path, files: Files, port: int, extra: Sequence[str] = (), *, etcd: str = ETCD_SOCKET
+    program: Path,
+    files: Files,
+    port: int,
+    extra: Sequence[str] = (),
+    *,
+    etcd: Sequence[str] = (f"--etcd-servers={ETCD_SOCKET}",),
+    serving: Credential | None = None,
 ) -> list[str]:
     """Return the command of kube-apiserver. If a flag is given twice, the later one counts, so `extra` overrides ours.
 
-    But for the address of etcd, of which it would use both.
+    But for the address of etcd, of which it would use both. `serving` is its certificate, if it has one of its own.
     """
+    own = serving or files.server
     return [
         str(program),
-        f"--etcd-servers={etcd}",
+        *etcd,
         f"--bind-address={LOOPBACK}",
         f"--secure-port={port}",
-        f"--tls-cert-file={files.server.certificate}",
-        f"--tls-private-key-file={files.server.key}",
+        f"--tls-cert-file={own.certificate}",
+        f"--tls-private-key-file={own.key}",
         f"--cert-dir={files.folder / 'pki'}",
         f"--client-ca-file={files.authority.certificate}",
         "--authorization-mode=Node,RBAC",

@@ -83,23 +83,24 @@ class Authority:
         _write(folder / "ca.crt", _pem(builder.sign(key, hashes.SHA256())))
         return cls(folder)
 
-    def server(self, file: str, addresses: Sequence[str]) -> Credential:
+    def server(self, file: str, addresses: Sequence[str], *, life: dt.timedelta = VALIDITY) -> Credential:
         """Issue a certificate for a server on these addresses and on the names of the API server.
 
+        Whoever reads the files of one that was issued before finds the new one in them.
         It is a client's certificate as well: etcd's gateway from JSON to gRPC calls etcd itself with the server's certificate.
         """
         names = [x509.DNSName(name) for name in SERVER_NAMES]
         places = [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        return self._issue(file, _name(file), usages, x509.SubjectAlternativeName([*names, *places]))
+        return self._issue(file, _name(file), usages, x509.SubjectAlternativeName([*names, *places]), life)
 
-    def client(self, file: str, user: str, groups: Sequence[str] = ()) -> Credential:
+    def client(self, file: str, user: str, groups: Sequence[str] = (), *, life: dt.timedelta = VALIDITY) -> Credential:
         """Issue a certificate for this user in these groups. Raises ControlPlaneError if the name is empty or too long."""
         if not 0 < len(user) <= COMMON_NAME_LIMIT:
             raise ControlPlaneError(
                 f"a user's name must have 1 to {COMMON_NAME_LIMIT} characters to fit into a certificate: {user!r}"
             )
-        return self._issue(file, _name(user, groups), [ExtendedKeyUsageOID.CLIENT_AUTH])
+        return self._issue(file, _name(user, groups), [ExtendedKeyUsageOID.CLIENT_AUTH], None, life)
 
     def token_signer(self) -> Credential:
         """Make the key that signs service account tokens; its "certificate" is only the public key."""
@@ -116,12 +117,13 @@ class Authority:
         file: str,
         name: x509.Name,
         usages: list[x509.ObjectIdentifier],
-        alternatives: x509.SubjectAlternativeName | None = None,
+        alternatives: x509.SubjectAlternativeName | None,
+        life: dt.timedelta,
     ) -> Credential:
         key = ec.generate_private_key(ec.SECP256R1())
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = (
-            _builder(name, self._name, key.public_key())
+            _builder(name, self._name, key.public_key(), life)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .add_extension(issuer, critical=False)  # Python 3.13 refuses a certificate without it
         )
@@ -139,7 +141,10 @@ def _name(common_name: str, groups: Sequence[str] = ()) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey,
+    life: dt.timedelta = VALIDITY,
 ) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     return (
@@ -149,7 +154,7 @@ def _builder(
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATING)
-        .not_valid_after(now + VALIDITY)
+        .not_valid_after(now + life)
     )
 
 
@@ -170,6 +175,8 @@ def _write_key(path: Path, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) 
 
 
 def _write(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    draft = path.with_name(f"{path.name}.draft")  # renamed, so that a server that reads it again never sees half of it
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
+    draft.rename(path)

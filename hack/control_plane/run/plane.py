@@ -13,6 +13,7 @@ import functools
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import time
 from typing import TYPE_CHECKING, Self
@@ -23,14 +24,15 @@ from hack.control_plane.errors import ControlPlaneError
 from hack.control_plane.run.keeper import Order
 from hack.control_plane.run.kubeconfig import write_kubeconfig
 from hack.control_plane.run.launch import KeeperHandle
-from hack.control_plane.run.parts import ETCD_SOCKET_FILE, LOOPBACK
-from hack.control_plane.run.pki import Authority, Credential
+from hack.control_plane.run.parts import ETCD_SOCKET_FILE, FIRST_SERVICE_ADDRESS, LOOPBACK, SINGLE, Shape
+from hack.control_plane.run.pki import VALIDITY, Authority, Credential
 from hack.control_plane.run.probes import Requester
 from hack.control_plane.run.state import State
 from hack.kubernetes_versions import LISTS_FROM_SNAPSHOTS, TOKENS_BY_REQUEST, Kubernetes
 from hack.stoppable import Stoppable
 
 if TYPE_CHECKING:
+    import datetime as dt
     import http.client
     from collections.abc import Sequence
     from pathlib import Path
@@ -57,6 +59,11 @@ class ControlPlane(Stoppable):
         self.server = state.server
         self.etcd_endpoint = state.etcd_endpoint
         self.etcd_socket = directory / ETCD_SOCKET_FILE
+        self.etcds = [name for name in state.ports if name.startswith("etcd")]
+        """The names of etcd's members."""
+        self.apiservers = [name for name in state.ports if name.startswith("kube-apiserver")]
+        """The names of the API servers. If there are several, `server` is the balancer before them."""
+        self._ports = state.ports
         self._authority = Authority(directory / "pki")
 
     @classmethod
@@ -68,12 +75,14 @@ class ControlPlane(Stoppable):
         extra_controllers: Sequence[str] = (),
         ports: Sequence[int] = (),
         binaries: Binaries | None = None,
+        shape: Shape = SINGLE,
     ) -> Self:
         """Start a control plane and return when it is ready: in seconds, or in minutes if it must be built first.
 
         `name` only labels its folder. If a flag is given twice, kube-apiserver uses the later one, so
         `extra_apiserver_args` may override ours. `extra_controllers` run beside those of `parts.CONTROLLERS`
-        (`resourcequota`, `endpoint`). `ports` (etcd, API server, controller manager) are tried first.
+        (`resourcequota`, `endpoint`). `ports` (etcd, API server, controller manager) are tried first. `shape` asks for several
+        members of etcd and several API servers; a balancer is then before these, and is what all clients know.
         """
         programs = binaries or find_or_build()
         order = Order(
@@ -82,6 +91,7 @@ class ControlPlane(Stoppable):
             extra_apiserver_args=tuple(extra_apiserver_args),
             extra_controllers=tuple(extra_controllers),
             ports=tuple(ports),
+            shape=shape,
         )
         handle = KeeperHandle(order)
         return cls(handle, handle.ready())
@@ -111,6 +121,41 @@ class ControlPlane(Stoppable):
     def restart_apiserver(self) -> None:
         """Kill kube-apiserver and start it again with the same port and data; return when it is ready."""
         self._handle.request("restart kube-apiserver")
+
+    def kill(self, part: str) -> None:
+        """Kill a part (SIGKILL), which stays dead until `start_again`."""
+        self._handle.request(f"kill {part}")
+
+    def end(self, part: str) -> None:
+        """Ask a part to end (SIGTERM), and wait until it has; it stays so until `start_again`."""
+        self._handle.request(f"end {part}")
+
+    def start_again(self, part: str) -> None:
+        """Start a part that has ended, with the same port and data; return when it serves."""
+        self._handle.request(f"start {part}")
+
+    def restart(self, part: str) -> None:
+        """Kill a part and start it again; return when it serves."""
+        self._handle.request(f"restart {part}")
+
+    def issue_serving_certificates(self, life: dt.timedelta = VALIDITY) -> None:
+        """Give several API servers new certificates. They read them within a minute, and need no restart."""
+        for name in self.apiservers:
+            self._authority.server(name, [LOOPBACK, FIRST_SERVICE_ADDRESS], life=life)
+
+    def cut_connections(self) -> None:
+        """Cut all connections through the balancer."""
+        os.kill(self.pids()["balancer"], signal.SIGHUP)
+
+    def issue_client_certificate(
+        self, file: str, user: str, groups: Sequence[str] = (), *, life: dt.timedelta = VALIDITY
+    ) -> Credential:
+        """Return a certificate of a user; with the same `file`, it takes the place of the one before."""
+        return self._authority.client(file, user, groups, life=life)
+
+    def ports_of(self, parts: Sequence[str]) -> list[int]:
+        """Return where members of etcd or API servers listen themselves."""
+        return [self._ports[part] for part in parts]
 
     def start_another_apiserver(self, socket_file: str) -> str:
         """Start one more kube-apiserver on the same etcd; return its URL when it is ready. It ends with the others.
@@ -212,9 +257,13 @@ class ControlPlane(Stoppable):
         if self.version.has(LISTS_FROM_SNAPSHOTS):
             self.restart_apiserver()
 
-    def etcd_call(self, method: str, body: dict[str, object]) -> dict[str, object]:
-        """Call etcd's own API directly (`kv/compaction`, `maintenance/status`); bytes are base64. Raises ControlPlaneError."""
-        status, answer = self._etcd_requester().post(self._etcd_port, f"/v3/{method}", json.dumps(body).encode())
+    def etcd_call(self, method: str, body: dict[str, object], *, member: str = "etcd") -> dict[str, object]:
+        """Call the own API of a member of etcd (`kv/compaction`, `maintenance/status`); bytes are base64.
+
+        Raises ControlPlaneError.
+        """
+        requester = self._etcd_requester()
+        status, answer = requester.post(self._ports[member], f"/v3/{method}", json.dumps(body).encode())
         if status != 200:
             raise ControlPlaneError(f"etcd refused {method} ({status}): {answer.decode(errors='replace')[:500]}")
         content: dict[str, object] = json.loads(answer)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import random
 import socket
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hack.control_plane.errors import ControlPlaneError
-from hack.control_plane.run.parts import LOOPBACK, Ports
+from hack.control_plane.run.parts import LOOPBACK, SINGLE, Ports, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,19 +44,36 @@ def any_free() -> int:
     return port
 
 
-def choose(wanted: Sequence[int] = (), free: Callable[[int], bool] = is_free) -> Ports:
-    """Return three ports: the wanted ones unchecked (a collision is found at the start), else random free ones."""
+def choose(wanted: Sequence[int] = (), free: Callable[[int], bool] = is_free, shape: Shape = SINGLE) -> Ports:
+    """Return the ports of a control plane: the wanted three unchecked (a collision is found at the start), else free ones."""
     if len(wanted) == 3:
-        return Ports(*wanted)
+        etcd, apiserver, manager = wanted
+        return Ports(etcd, apiserver, manager)
+    more_etcds, more_apiservers = shape.etcd_members - 1, shape.apiservers - 1
+    further = 0 if shape.is_single else more_etcds + shape.etcd_members + more_apiservers + 1
+    etcd, apiserver, manager, *others = _free(3 + further, free)
+    left = iter(others)
+    return Ports(
+        etcd,
+        apiserver,
+        manager,
+        more_etcds=tuple(islice(left, more_etcds)),
+        more_apiservers=tuple(islice(left, more_apiservers)),
+        balancer=next(left, 0),
+        etcd_peers=tuple(left),
+    )
+
+
+def _free(number: int, free: Callable[[int], bool]) -> list[int]:
     low, high = _bounds()
     chosen: list[int] = []
     for _ in range(TRIES):
         port = random.randrange(low, high)  # noqa: S311 - not a secret
         if port not in chosen and free(port):
             chosen.append(port)
-        if len(chosen) == 3:
-            return Ports(*chosen)
-    raise ControlPlaneError(f"found no three free ports on {LOOPBACK} between {low} and {high}")
+        if len(chosen) == number:
+            return chosen
+    raise ControlPlaneError(f"found no {number} free ports on {LOOPBACK} between {low} and {high}")
 
 
 def _bounds() -> tuple[int, int]:

@@ -85,6 +85,11 @@ class Part:
         kind = PortTakenError if "address already in use" in tail else PartDiedError
         raise kind(died_message(self.name, code, self.log))
 
+    def end(self) -> None:
+        """Ask the process to end (SIGTERM)."""
+        if self._process is not None:
+            self._process.terminate()
+
     def kill(self) -> None:
         """End the process at once: nothing here is worth saving, and a graceful end waits for every open watch."""
         if self._process is None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 START_LIMIT_S = 90.0  # five to seven seconds on a quiet machine with two cores; a busy one must not fail for that
 POLL_S = 0.05
+END_LIMIT_S = 90.0  # an API server that is asked to end waits for a minute at most for those who watch it
+BALANCER = "balancer"
 ACCOUNT_PATH = "/api/v1/namespaces/default/serviceaccounts/default"
 
 
@@ -42,6 +44,8 @@ class Stack:
         extra_apiserver_args: Sequence[str],
         extra_controllers: Sequence[str],
         pause: Callable[[float], None],
+        *,
+        shape: parts.Shape = parts.SINGLE,
     ) -> None:
         self._folder = folder
         self._binaries = binaries
@@ -50,13 +54,17 @@ class Stack:
         self._extra_args = extra_apiserver_args
         self._extra_controllers = extra_controllers
         self._pause = pause
-        logs = folder / "logs"
-        logs.mkdir()
-        self._etcd = Part("etcd", logs / "etcd.log")
-        self._apiserver = Part("kube-apiserver", logs / "kube-apiserver.log")
-        self._manager = Part("kube-controller-manager", logs / "kube-controller-manager.log")
-        self._parts = [self._etcd, self._apiserver, self._manager]
+        self._shape = shape
+        self._logs = folder / "logs"
+        self._logs.mkdir()
+        self._etcds = [self._part(name) for name in shape.etcds]
+        self._apiservers = [self._part(name) for name in shape.servers]
+        self._balancers = [] if shape.is_single else [self._part(BALANCER)]
+        self._manager = self._part("kube-controller-manager")
+        self._parts = [*self._etcds, *self._apiservers, *self._balancers, self._manager]
         self._commands: dict[str, list[str]] = {}
+        self._served: dict[str, tuple[int, str]] = {}
+        """At which port and path each part says that it serves."""
         pki = folder / "pki"
         pki.mkdir()
         self._authority = Authority.make(pki)
@@ -72,45 +80,98 @@ class Stack:
             token_signer=self._authority.token_signer(),
             controller_manager_kubeconfig=pki / "kube-controller-manager.kubeconfig",
         )
+        addresses = [parts.LOOPBACK, parts.FIRST_SERVICE_ADDRESS]
+        # Several API servers have certificates of their own, which can expire without those of etcd.
+        self._serving = (
+            [None] if shape.is_single else [self._authority.server(name, addresses) for name in shape.servers]
+        )
         # Short: while it waits for an answer, the keeper does not see that its owner ended.
         self._request = Requester(self._authority.certificate, self._admin, timeout_s=2.0)
 
     def start(self, ports: parts.Ports) -> None:
         """Start all parts and return when the control plane is ready."""
-        self._write_kubeconfigs(f"https://{parts.LOOPBACK}:{ports.kube_apiserver}")
-        programs, files = self._binaries, self._files
-        self._commands = {
-            self._etcd.name: parts.etcd_command(programs.etcd, files, ports),
-            self._apiserver.name: parts.kube_apiserver_command(
-                programs.kube_apiserver, files, ports.kube_apiserver, self._extra_args
-            ),
-            self._manager.name: parts.kube_controller_manager_command(
-                programs.kube_controller_manager, files, ports, self._manager_version, self._extra_controllers
-            ),
-        }
+        self._write_kubeconfigs(f"https://{parts.LOOPBACK}:{ports.server}")
+        self._describe(ports)
         deadline = time.monotonic() + START_LIMIT_S
-        self._launch(self._etcd)
-        self._until(deadline, self._etcd, lambda: self._is_ok(ports.etcd, "/health"))
-        self._launch(self._apiserver)
-        self._until(deadline, self._apiserver, lambda: self._is_ok(ports.kube_apiserver, "/healthz/etcd"))
+        for group, path in ((self._etcds, ""), (self._apiservers, "/healthz/etcd"), (self._balancers, "")):
+            for part in group:
+                self._launch(part)
+            for part in group:
+                self._until(deadline, part, lambda part=part, path=path: self._serves(part, path))  # type: ignore[misc]
         self._launch(self._manager)
-        self._until(deadline, self._apiserver, lambda: self._is_ok(ports.kube_apiserver, "/readyz"))
-        self._until(deadline, self._manager, lambda: self._is_ok(ports.kube_controller_manager, "/healthz"))
-        self._until(deadline, self._manager, lambda: self._has_account(ports.kube_apiserver))
+        for part in (*self._apiservers, self._manager):
+            self._until(deadline, part, lambda part=part: self._serves(part))  # type: ignore[misc]
+        self._until(deadline, self._manager, lambda: self._has_account(ports.server))
 
-    def restart(self, name: str, ports: parts.Ports) -> None:
+    def _describe(self, ports: parts.Ports) -> None:
+        """Note the commands of all parts, and where they say that they serve."""
+        programs, files, shape = self._binaries, self._files, self._shape
+        for number, etcd in enumerate(self._etcds):
+            self._commands[etcd.name] = (
+                parts.etcd_command(programs.etcd, files, ports, shape.etcd_quota_bytes)
+                if shape.etcd_members == 1
+                else parts.etcd_member_command(programs.etcd, files, ports, shape, number)
+            )
+            self._served[etcd.name] = (ports.etcds[number], "/health")
+        reached = {"etcd": parts.etcd_flags(files, ports)} if shape.etcd_members > 1 else {}
+        for number, apiserver in enumerate(self._apiservers):
+            self._commands[apiserver.name] = parts.kube_apiserver_command(
+                programs.kube_apiserver,
+                files,
+                ports.apiservers[number],
+                self._extra_args if number == 0 else self._unaudited(),
+                serving=self._serving[number],
+                **reached,
+            )
+            self._served[apiserver.name] = (ports.apiservers[number], "/readyz")
+        for balancer in self._balancers:
+            self._commands[balancer.name] = parts.balancer_command(ports)
+            self._served[balancer.name] = (ports.balancer, "/healthz/etcd")
+        self._commands[self._manager.name] = parts.kube_controller_manager_command(
+            programs.kube_controller_manager, files, ports, self._manager_version, self._extra_controllers
+        )
+        self._served[self._manager.name] = (ports.kube_controller_manager, "/healthz")
+
+    def restart(self, name: str) -> None:
         """Kill a part and start it again as it was: same port, same data; return when it serves."""
-        paths = {
-            self._etcd.name: (self._etcd, ports.etcd, "/health"),
-            self._apiserver.name: (self._apiserver, ports.kube_apiserver, "/readyz"),
-            self._manager.name: (self._manager, ports.kube_controller_manager, "/healthz"),
-        }
-        if name not in paths:
-            raise ControlPlaneError(f"there is no part {name!r} to restart")
-        part, port, path = paths[name]
+        self.kill_part(name)
+        self.start_again(name)
+
+    def kill_part(self, name: str) -> None:
+        """Kill a part."""
+        self._named(name).kill()
+
+    def end_part(self, name: str) -> None:
+        """Ask a part to end, and wait until it has; one that does not is killed."""
+        part = self._named(name)
+        part.end()
+        deadline = time.monotonic() + END_LIMIT_S
+        while part.exit_code() is None and time.monotonic() < deadline:
+            self._pause(POLL_S)
         part.kill()
+
+    def start_again(self, name: str) -> None:
+        """Start a part that has ended, as it was; return when it serves."""
+        part = self._named(name)
         self._launch(part)
-        self._until(time.monotonic() + START_LIMIT_S, part, lambda: self._is_ok(port, path), others=False)
+        self._until(time.monotonic() + START_LIMIT_S, part, lambda: self._serves(part), others=False)
+
+    def _named(self, name: str) -> Part:
+        found = next((part for part in self._parts if part.name == name and name in self._served), None)
+        if found is None:
+            raise ControlPlaneError(f"there is no part {name!r} to restart")
+        return found
+
+    def _serves(self, part: Part, path: str = "") -> bool:
+        port, usual = self._served[part.name]
+        return self._is_ok(port, path or usual)
+
+    def _part(self, name: str) -> Part:
+        return Part(name, self._logs / f"{name}.log")
+
+    def _unaudited(self) -> list[str]:
+        """Return the flags of all API servers but the first one: two processes do not share a file."""
+        return [flag for flag in self._extra_args if not flag.startswith("--audit-")]
 
     def start_another_apiserver(self, port: int, socket_file: str) -> None:
         """Start one more API server, which reaches etcd by a socket of its own, and return when it serves.
@@ -118,10 +179,13 @@ class Stack:
         It has the flags of the first one, but audits nothing: two processes do not share the file.
         """
         number = len(self._parts) - 1
-        part = Part(f"kube-apiserver-{number}", self._folder / "logs" / f"kube-apiserver-{number}.log")
-        flags = [flag for flag in self._extra_args if not flag.startswith("--audit-")]
+        part = self._part(f"kube-apiserver-{number}")
         self._commands[part.name] = parts.kube_apiserver_command(
-            self._binaries.kube_apiserver, self._files, port, flags, etcd=f"unix://{socket_file}"
+            self._binaries.kube_apiserver,
+            self._files,
+            port,
+            self._unaudited(),
+            etcd=[f"--etcd-servers=unix://{socket_file}"],
         )
         self._launch(part)
         try:

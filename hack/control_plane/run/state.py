@@ -7,7 +7,7 @@ lives is not in it, since a killed keeper cannot say so: that is what the lock i
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from hack.control_plane.errors import ControlPlaneError
@@ -40,6 +40,8 @@ class State:
     etcd_endpoint: str
     kubectl: str
     parts: tuple[PartState, ...] = ()
+    ports: dict[str, int] = field(default_factory=dict)
+    """Where the members of etcd and the API servers listen, by their names."""
 
     def write(self, folder: Path) -> None:
         """Put the state into the folder; a reader sees the old one or the new one."""

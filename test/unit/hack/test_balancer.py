@@ -71,7 +71,7 @@ class Scene:
 
     def __init__(self, servers: dict[str, Server]) -> None:
         self.servers = servers
-        self.port = 0
+        self.balancer = Balancer([])
         self._writers: list[asyncio.StreamWriter] = []
 
     async def check(self, port: int) -> bool:
@@ -83,7 +83,7 @@ class Scene:
 
     async def connect(self) -> tuple[str, asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to the balancer; return the name of the server, "" where the connection was cut."""
-        reader, writer = await asyncio.open_connection(LOOPBACK, self.port)
+        reader, writer = await asyncio.open_connection(LOOPBACK, self.balancer.port)
         self._writers.append(writer)
         try:
             return (await reader.readline()).decode().strip(), reader, writer
@@ -118,7 +118,7 @@ async def scene() -> AsyncIterator[Scene]:
             await server.start()
             stack.callback(server.end)
         backends = [server.port for server in servers.values()]
-        it.port = await stack.enter_async_context(balancer(0, backends, check=it.check, period_s=TICK_S))
+        it.balancer = await stack.enter_async_context(balancer(0, backends, check=it.check, period_s=TICK_S))
         stack.callback(it.hang_up)
         await it.comes_to("a", "b")
         yield it
@@ -187,6 +187,15 @@ async def test_with_no_server_left_connections_are_cut_at_once() -> None:
         for server in it.servers.values():
             server.end()
         await it.comes_to("")
+
+
+async def test_all_connections_can_be_cut_and_new_ones_are_taken() -> None:
+    async with scene() as it:
+        readers = [(await it.connect())[1] for _ in range(3)]
+        it.balancer.cut()
+        for reader in readers:
+            await is_cut(reader)
+        await it.comes_to("a", "b")
 
 
 async def test_a_server_that_says_no_once_keeps_its_connections() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PORTS = parts.Ports(etcd=1, kube_apiserver=2, kube_controller_manager=3)
+SEVERAL = parts.Shape(etcd_members=3, apiservers=2)
 
 
 @pytest.fixture
@@ -52,6 +55,10 @@ def test_everything_listens_on_loopback(tmp_path: Path, files: parts.Files) -> N
         parts.etcd_command(tmp_path / "etcd", files, PORTS),
         parts.kube_apiserver_command(tmp_path / "kube-apiserver", files, PORTS.kube_apiserver),
         parts.kube_controller_manager_command(tmp_path / "kube-controller-manager", files, PORTS, OLDEST),
+        *(
+            parts.etcd_member_command(tmp_path / "etcd", files, ports.choose(shape=SEVERAL), SEVERAL, n)
+            for n in (0, 1, 2)
+        ),
     ]
     for command in commands:
         listening = [flag for flag in command if flag.startswith(("--bind-address", "--listen"))]
@@ -104,16 +111,44 @@ def test_ports_are_three_different_free_ones_below_the_range_of_outgoing_connect
     assert all(port >= ports.LOWEST for port in asked)
 
 
+def test_a_control_plane_of_several_parts_has_a_port_for_each_and_one_for_the_balancer() -> None:
+    """Clients are told of the balancer alone."""
+    chosen = ports.choose(free=lambda _: True, shape=SEVERAL)
+    assert (len(chosen.etcds), len(chosen.etcd_peers), len(chosen.apiservers)) == (3, 3, 2)
+    all_of_them = (
+        *chosen.etcds,
+        *chosen.etcd_peers,
+        *chosen.apiservers,
+        chosen.kube_controller_manager,
+        chosen.balancer,
+    )
+    assert len(set(all_of_them)) == 10
+    assert chosen.server == chosen.balancer
+    assert ports.choose(free=lambda _: True).server != 0
+
+
+def test_members_of_etcd_and_api_servers_know_all_members(tmp_path: Path, files: parts.Files) -> None:
+    chosen = ports.choose(free=lambda _: True, shape=SEVERAL)
+    for number, name in enumerate(SEVERAL.etcds):
+        command = parts.etcd_member_command(tmp_path / "etcd", files, chosen, SEVERAL, number)
+        assert f"--name={name}" in command
+        (cluster,) = (flag for flag in command if flag.startswith("--initial-cluster="))
+        assert all(f":{port}" in cluster for port in chosen.etcd_peers)
+    (servers,) = (flag for flag in parts.etcd_flags(files, chosen) if flag.startswith("--etcd-servers="))
+    assert all(f":{port}" in servers for port in chosen.etcds)
+
+
 def test_ports_that_are_asked_for_are_taken_unseen_and_none_free_is_an_error() -> None:
     """They are not checked here: the keeper must detect collisions at the start anyway."""
     assert ports.choose((1, 2, 3), free=lambda _: False) == PORTS
-    with pytest.raises(ControlPlaneError, match="no three free ports"):
+    with pytest.raises(ControlPlaneError, match="no 3 free ports"):
         ports.choose(free=lambda _: False)
 
 
 def test_an_order_survives_the_command_line() -> None:
     """The keeper decodes the same order that its owner encoded."""
     order = Order("one", {"etcd": "/x/etcd"}, detached=True, extra_apiserver_args=("--v=4", "--a=b c"), ports=(1, 2, 3))
+    order = replace(order, shape=SEVERAL)
     assert Order.from_text(order.to_text()) == order
 
 
@@ -144,6 +179,16 @@ def test_a_clients_certificate_carries_its_user_and_groups(authority: Authority)
     assert made.key.stat().st_mode & 0o077 == 0
     with pytest.raises(ControlPlaneError, match="1 to 64 characters"):
         authority.client("long", "x" * 65)
+
+
+def test_a_certificate_is_renewed_in_its_file_and_lives_as_long_as_it_is_told(authority: Authority) -> None:
+    """A server and an operator read it again from where it was."""
+    first = authority.server("server", ["127.0.0.1"])
+    before = first.certificate.read_bytes()
+    assert authority.server("server", ["127.0.0.1"], life=timedelta(hours=2)) == first
+    assert first.certificate.read_bytes() != before
+    ends = x509.load_pem_x509_certificate(first.certificate.read_bytes()).not_valid_after_utc
+    assert timedelta(hours=1) < ends - datetime.now(UTC) < timedelta(hours=3)
 
 
 def test_a_kubeconfig_holds_all_that_a_client_needs(tmp_path: Path, authority: Authority) -> None:
