@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -36,6 +36,19 @@ class EventHandler(Protocol[T_contra]):
 
     def on_delete(self, item: T_contra | Tombstone[T_contra], /) -> None:
         """Handle a deletion. A `Tombstone` says that the deletion itself was not seen, and holds the last known state."""
+        ...
+
+
+@runtime_checkable
+class ListHandler(Protocol):
+    """What an `EventHandler` may be as well: it is told of each list, which a watch that was interrupted too long ends with."""
+
+    def on_list(self, resource_version: str, /) -> None:
+        """Handle a list that is in the cache, after all events that follow from it.
+
+        The cache has shown everything that existed at this version; what came and went before it since the last event was
+        never seen. Not called for a list with objects that could not be decoded.
+        """
         ...
 
 
@@ -130,4 +143,20 @@ class DeleteNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
         return key_of(self.item)
 
 
-Notification = AddNotification[T] | UpdateNotification[T] | DeleteNotification[T]
+class ListNotification(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """A call of `on_list` that is due, for a handler that has it."""
+
+    resource_version: str
+
+    def deliver(self, handler: EventHandler[T]) -> None:
+        """Call the handler."""
+        if isinstance(handler, ListHandler):
+            handler.on_list(self.resource_version)
+
+    @property
+    def key(self) -> str:
+        """What stands in for an object's key in logs."""
+        return f"list at {self.resource_version}"
+
+
+Notification = AddNotification[T] | UpdateNotification[T] | DeleteNotification[T] | ListNotification[T]

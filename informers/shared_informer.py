@@ -35,6 +35,7 @@ from tfjob_operator.informers.handlers import (
     AddNotification,
     DeleteNotification,
     EventHandler,
+    ListNotification,
     Notification,
     UpdateNotification,
 )
@@ -321,7 +322,9 @@ class SharedIndexInformer(Generic[T]):
             DeleteNotification(Tombstone(key, item)) for key, item in self._indexer.items() if key not in new.items
         ]
         self._indexer.replace(new, delta.resource_version)
-        self._processor.distribute(gone + changes, gone + everything)
+        # What could not be decoded may have been anything: of such a list nothing is told but what it shows.
+        end: list[Notification[T]] = [] if delta.unreadable else [ListNotification(delta.resource_version)]
+        self._processor.distribute([*gone, *changes, *end], [*gone, *everything, *end])
         if initial:
             self._processor.mark_synced()
             self._gate.open()  # QF-06: only now that everything is in its place

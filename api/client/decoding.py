@@ -8,12 +8,32 @@ import msgspec
 
 from tfjob_operator.api.client.errors import DecodeError
 from tfjob_operator.api.depth import decode
+from tfjob_operator.api.meta import Struct
 
 T = TypeVar("T")
 
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """All that msgspec raises for bytes that it cannot decode: the last two for text that is not UTF-8 and for JSON that nests
 too deep."""
+
+
+class _Versioned(Struct, frozen=True):
+    resource_version: str = ""
+
+
+class _Written(Struct, frozen=True):
+    metadata: _Versioned = _Versioned()
+
+
+_WRITTEN: Final = msgspec.json.Decoder(_Written)
+
+
+def version_written(raw: bytes) -> str:
+    """Return the resourceVersion in the response to a write; "" if there is none that can be read."""
+    try:
+        return decode(_WRITTEN, raw).metadata.resource_version
+    except UNDECODABLE:
+        return ""
 
 
 def decode_response(raw: bytes, kind: type[T], *, request: str) -> T:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from tfjob_operator.api.client.decoding import version_written
 from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
     ApiError,
@@ -140,7 +141,7 @@ class AlphaExecutor:
         """Create one child. Returns when it exists and is ours; else raises ApiError."""
         meta, name = job.metadata, body["metadata"]["name"]
         try:
-            await self._client.create(resource, meta.namespace, body)
+            written = await self._client.create(resource, meta.namespace, body)
         except NamespaceTerminatingError:
             raise
         except AlreadyExistsError:
@@ -156,6 +157,7 @@ class AlphaExecutor:
             self._warn(meta, str(error))
             raise
         else:
+            self._expectations.creation_answered(meta, resource.plural, name, version_written(written))
             what = "job" if resource is JOBS else resource.kind
             self._record(meta, EventType.NORMAL, EventReason.CREATED, f"Created {what}: {name}")
 

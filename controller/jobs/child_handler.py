@@ -58,6 +58,11 @@ class OwnedChildHandler(Generic[C]):
         """Meet the expectation of a child's deletion, and queue its job."""
         self._gone(object_of(gone).metadata)
 
+    def on_list(self, resource_version: str, /) -> None:
+        """Meet the expectations of children that a list does not show any more, and queue their jobs (EX-10)."""
+        for job in self._expectations.listed(self._kind, resource_version):
+            self._feed.add(job)
+
     def _seen(self, meta: ChildMeta) -> None:
         owner = controller_of(meta)
         if owner is None or owner.kind != self._owner_kind:

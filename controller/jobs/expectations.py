@@ -4,6 +4,10 @@ A cache lags behind our own writes. Until the creates and deletes of one sync ha
 them; so for a job with unmet expectations the status is computed, but nothing is created or deleted (EX-09). Unlike
 client-go's counters, expectations name the children: creations by name, deletions by UID.
 
+A watch that was interrupted for too long is replaced by a list, and shows nothing of a child that was created and deleted in
+between. So a list meets the expectation of a creation as well, if it is at least as new as the response to the create
+(EX-10). A list that is older, from a watch cache that lags, says nothing.
+
 Invariants:
 
 - An event that comes twice, or belongs to another child, does not meet the expectation of a missing one (B11, B18).
@@ -16,9 +20,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from tfjob_operator.api.meta import meta_key, version_number
+from tfjob_operator.api.owners import owner_key
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tfjob_operator.api.meta import Meta
     from tfjob_operator.api.owners import OwnerKey
     from tfjob_operator.workqueue.clock import Clock
 
@@ -32,9 +40,15 @@ EXPIRY_SLACK_S: Final = 0.1
 
 @dataclass(slots=True)
 class _Record:
+    """What is outstanding. `creations` have the version in the response to the create, None while that is not known.
+
+    `job` is the key of the job, "" before the first response.
+    """
+
     born: float
-    creations: set[str] = field(default_factory=set)
+    creations: dict[str, int | None] = field(default_factory=dict)
     deletions: set[str] = field(default_factory=set)
+    job: str = ""
 
 
 class Expectations:
@@ -46,11 +60,13 @@ class Expectations:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._records: dict[OwnerKey, _Record] = {}
+        self._listed: dict[str, int] = {}
+        """By kind, the version of the last list."""
 
     def satisfied(self, owner: OwnerKey) -> bool:
         """Return whether nothing is outstanding, or what is has expired (EX-01). Call this before reading the cache (EX-04)."""
         record = self._records.get(owner)
-        if record is None:
+        if record is None or self._all_missed(owner, record):
             return True
         if self._clock.monotonic() - record.born > EXPIRY_S:
             del self._records[owner]
@@ -58,15 +74,20 @@ class Expectations:
         return False
 
     def expires_in_s(self, owner: OwnerKey) -> float | None:
-        """Return the seconds until the expectations expire; None when nothing is outstanding."""
+        """Return the seconds until the job is to be synced again, since no event may come: 0 when a list has met the last one.
+
+        None when nothing is outstanding.
+        """
         record = self._records.get(owner)
         if record is None:
             return None
+        if self._all_missed(owner, record):
+            return 0.0
         return max(0.0, record.born + EXPIRY_S - self._clock.monotonic()) + EXPIRY_SLACK_S
 
     def expect_creations(self, owner: OwnerKey, kind: str, names: Iterable[str]) -> None:
         """Record creates that are about to be sent. Call this before the first of them is sent (EX-04)."""
-        self._record(owner).creations.update(_key(kind, name) for name in names)
+        self._record(owner).creations.update((_key(kind, name), None) for name in names)
         self._drop_if_met(owner)
 
     def expect_deletions(self, owner: OwnerKey, kind: str, uids: Iterable[str]) -> None:
@@ -74,10 +95,29 @@ class Expectations:
         self._record(owner).deletions.update(_key(kind, uid) for uid in uids)
         self._drop_if_met(owner)
 
+    def creation_answered(self, job: Meta, kind: str, name: str, version: str) -> None:
+        """Note the resourceVersion with which a child was created, by the response; its event may have come before (EX-10)."""
+        record = self._records.get(owner_key(job))
+        if record is not None and (key := _key(kind, name)) in record.creations:
+            record.creations[key] = version_number(version)
+            record.job = meta_key(job)
+
+    def listed(self, kind: str, version: str) -> list[str]:
+        """Note that the cache shows all children of a kind, as they were at a version. Call this after the events of the list.
+
+        Returns the keys of jobs for which that has met the last expectation: no event will wake them.
+        """
+        number = version_number(version)
+        if number is None:
+            self._listed.pop(kind, None)
+            return []
+        self._listed[kind] = number
+        return [record.job for owner, record in [*self._records.items()] if self._all_missed(owner, record)]
+
     def creation_observed(self, owner: OwnerKey, kind: str, name: str) -> None:
         """Meet an expectation: the cache shows the child, or its create failed or was never sent."""
         if record := self._records.get(owner):
-            record.creations.discard(_key(kind, name))
+            record.creations.pop(_key(kind, name), None)
             self._drop_if_met(owner)
 
     def deletion_observed(self, owner: OwnerKey, kind: str, uid: str) -> None:
@@ -95,6 +135,16 @@ class Expectations:
         if record is None:
             record = self._records[owner] = _Record(self._clock.monotonic())
         return record
+
+    def _all_missed(self, owner: OwnerKey, record: _Record) -> bool:
+        """Whether nothing is outstanding but children that a list would have shown; then the record is dropped."""
+        if record.deletions or not all(self._is_missed(key, version) for key, version in record.creations.items()):
+            return False
+        del self._records[owner]
+        return True
+
+    def _is_missed(self, key: str, version: int | None) -> bool:
+        return version is not None and version <= self._listed.get(key.partition("/")[0], 0)
 
     def _drop_if_met(self, owner: OwnerKey) -> None:
         record = self._records[owner]

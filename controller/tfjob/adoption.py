@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
+from tfjob_operator.api.client.decoding import version_written
 from tfjob_operator.api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.core import EventType
@@ -120,7 +121,7 @@ class RefManager:
         self._expectations.expect_creations(owner, kind.name, [child.name])
         body = {"metadata": {"uid": child.uid, "ownerReferences": [owner_reference(job)]}}
         try:
-            await self._client.patch(
+            written = await self._client.patch(
                 kind.resource, child.namespace, child.name, body, content_type=STRATEGIC_MERGE_PATCH
             )
         except NotFoundError:
@@ -129,6 +130,7 @@ class RefManager:
         except BaseException:
             self._expectations.creation_observed(owner, kind.name, child.name)
             raise
+        self._expectations.creation_answered(job, kind.name, child.name, version_written(written))
         log.info("child_adopted", kind=kind.name, name=child.name)
         return True
 

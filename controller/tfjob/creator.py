@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from structlog.contextvars import bound_contextvars
 
+from tfjob_operator.api.client.decoding import version_written
 from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
     ApiError,
@@ -221,7 +222,7 @@ class Creator:
         """Create one child. Return True; False if it existed already and is ours. Raises ApiError."""
         meta = job.metadata
         try:
-            await self._client.create(kind.resource, meta.namespace, body)
+            written = await self._client.create(kind.resource, meta.namespace, body)
         except NamespaceTerminatingError:
             raise  # no event (SB-03)
         except AlreadyExistsError:
@@ -234,6 +235,7 @@ class Creator:
                 raise RefusedError(f"{kind.name} {name} was refused: {error.status_message}") from error
             self._warn(job, kind, name, str(error))
             raise
+        self._expectations.creation_answered(meta, kind.name, name, version_written(written))
         return True
 
     async def _settle(self, job: TFJob, kind: ChildKind, name: str) -> None:

@@ -18,7 +18,7 @@ import structlog
 
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.errors import ApiError
-from tfjob_operator.api.meta import PartialObjectMetadata
+from tfjob_operator.api.meta import PartialObjectMetadata, version_number
 from tfjob_operator.api.v1.constants import TFJOBS
 
 if TYPE_CHECKING:
@@ -56,4 +56,4 @@ class LeadershipTerm:
     def is_untouched(self, job: TFJob) -> bool:
         """Whether this version of a job is from our term and has no status: then nobody has worked on it yet."""
         version = job.metadata.resource_version
-        return not job.status.conditions and version.isdecimal() and int(version) > self._since
+        return not job.status.conditions and (version_number(version) or 0) > self._since

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from tfjob_operator.api.client.decoding import version_written
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
 from tfjob_operator.api.client.options import MERGE_PATCH
 from tfjob_operator.api.core import EventType
@@ -112,7 +113,7 @@ class Takeover:
         body = labelling(meta, spec, key, child.metadata.uid, selector)
         self._expectations.expect_creations(owner_key(meta), kind.name, [key.name])
         try:
-            await self._client.patch(kind.resource, meta.namespace, key.name, body, content_type=MERGE_PATCH)
+            written = await self._client.patch(kind.resource, meta.namespace, key.name, body, content_type=MERGE_PATCH)
         except BaseException as error:
             self._expectations.creation_observed(owner_key(meta), kind.name, key.name)
             if isinstance(error, NotFoundError):
@@ -121,5 +122,6 @@ class Takeover:
                 text = f"Error taking over {kind.name} {key.name}: {error}"
                 self._events.record(job, EventType.WARNING, kind.failed_relabel, text)
             raise
+        self._expectations.creation_answered(meta, kind.name, key.name, version_written(written))
         log.info("child_taken_over", kind=kind.name, name=key.name)
         return True

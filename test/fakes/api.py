@@ -36,7 +36,7 @@ class FakeClient(RestClient):
 
     `bodies` holds what was sent, by the same action. `get` returns from `objects`, a list from `listed`, by its resource and
     with the version `list_version`. Of a status that is patched all fields but those in `drops` are kept; a patch responds
-    with the version `given_version`.
+    with the version `given_version`, and a create with `created_version`.
     """
 
     def __init__(self) -> None:
@@ -49,6 +49,7 @@ class FakeClient(RestClient):
         self.listed: dict[str, list[dict[str, Any]]] = {}
         self.drops: frozenset[str] = frozenset()
         self.given_version = "2"
+        self.created_version = ""
         self.before: Callable[[tuple[str, str, str]], None] = lambda _action: None
 
     def _act(self, verb: str, resource: Resource, name: str, body: object = None) -> None:
@@ -71,7 +72,8 @@ class FakeClient(RestClient):
     async def create(self, resource: Resource, namespace: str, body: object, into: Any = None, **options: Any) -> Any:
         built: Any = msgspec.to_builtins(body)
         self._act("create", resource, built["metadata"]["name"], body)
-        return answered(msgspec.json.encode(body), into)
+        made = built | {"metadata": built["metadata"] | {"resourceVersion": self.created_version}}
+        return answered(msgspec.json.encode(made), into)
 
     async def patch(
         self, resource: Resource, namespace: str, name: str, body: object, into: Any = None, **options: Any

@@ -24,6 +24,7 @@ from tfjob_operator.controller.tfjob.pod_group_cache import PodGroupCache
 from tfjob_operator.controller.tfjob.status_writer import StatusWriter
 from tfjob_operator.controller.tfjob.unkept import UnkeptStatus
 from tfjob_operator.informers import Indexer
+from tfjob_operator.informers.handlers import ListHandler
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
 
 if TYPE_CHECKING:
@@ -61,6 +62,12 @@ class StubInformer:
                 handler.on_add(item, False)
             else:
                 handler.on_update(old, item)
+
+    def list_again(self, version: str) -> None:
+        """A list of this version has come, which shows what the store has."""
+        for handler in self.handlers:
+            if isinstance(handler, ListHandler):
+                handler.on_list(version)
 
     def remove(self, item: Any) -> None:
         self.indexer.remove(meta_key(item.metadata))

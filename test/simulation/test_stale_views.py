@@ -19,7 +19,7 @@ from simulation.scripts import Script, exits
 from simulation.watchman import LEASE, Watchman
 from simulation.weather import CALM
 from simulation.world import World, require, run_seed
-from tfjob_operator.api.core import PODS
+from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionType, SuccessPolicy
 from tfjob_operator.controller.leaderelection import LeaderElectionConfig
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hack.hollow_node.objects import HollowPod
     from hack.hollow_node.script import Run
     from simulation.model.storage import Body
+    from tfjob_operator.api.meta import Resource
 
     Play = Callable[[World, OperatorProcess], Awaitable[None]]
 
@@ -182,3 +183,29 @@ def test_a_failure_that_has_been_counted_is_not_counted_again_on_an_old_view_of_
         require(pods.objects == pods_before, "the pods are others now")
 
     _play(play, runs={"job-worker-0": [exits(3.0, 137), exits(3.0, None)], "job-worker-1": [exits(3.0, None)]})
+
+
+@pytest.mark.usefixtures("logged_errors")
+@pytest.mark.parametrize("resource", [PODS, SERVICES], ids=str)
+def test_a_child_whose_whole_life_no_watch_has_shown_is_made_again_at_once(resource: Resource) -> None:
+    """EX-10: somebody deletes it while the watch cache stands still; then the server starts anew, and all is listed."""
+
+    async def play(world: World, _operator: OperatorProcess) -> None:
+        children = world.server.storage.collections[resource.plural]
+        world.server.storage.freeze(children)
+        user = world.client("user")
+        await user.create(c.TFJOBS, HOME, _job(CleanPodPolicy.NONE))
+        await asyncio.sleep(10.0)
+        first = children.objects[HOME, "job-worker-0"].body["metadata"]["uid"]
+        await user.delete(resource, HOME, "job-worker-0", grace_s=0)
+        require((HOME, "job-worker-0") not in children.objects, "it is still there")
+        children.frozen = False
+        world.server.restart()
+        await asyncio.sleep(60.0)
+        require((HOME, "job-worker-0") in children.objects, "the job stands still")
+        require(children.objects[HOME, "job-worker-0"].body["metadata"]["uid"] != first, "it is the same")
+        path = resource.path(HOME)
+        made = sum(each.method == "POST" and each.path == path for each in world.server.writes)
+        require(made == 3, f"{made - 2} children were made again")
+
+    _play(play, runs={"job-worker-0": [exits(3.0, None)], "job-worker-1": [exits(3.0, None)]})

@@ -256,6 +256,35 @@ async def test_a_recreation_that_was_missed_is_an_update_with_another_uid() -> N
     assert handler.told == ["initial add a", "update first -> second"]
 
 
+class Lists(Recorder):
+    """Records lists as well."""
+
+    def on_list(self, resource_version: str, /) -> None:
+        """Record it."""
+        self.told.append(f"list at {resource_version}")
+
+
+async def test_a_handler_that_asks_for_lists_is_told_of_each_after_what_follows_from_it() -> None:
+    """SI-16: what came and went unseen follows from nothing else."""
+    source = FakeSource(pod("a"), pod("b"))
+    informer, handler, other = informer_over(source), Lists(), Recorder()
+    informer.add_event_handler(handler)
+    informer.add_event_handler(other)
+    async with running(informer.run()):
+        await settle()
+        assert handler.told == ["initial add a", "initial add b", "list at 12"]
+        source.delete("ns/a", notify=False)
+        source.add(pod("c"), notify=False)
+        await relisted(source)
+        assert handler.told[3:] == ["tombstone ns/a", "add c", f"list at {informer.indexer.resource_version}"]
+        source.skipped = [Skipped(ValueError("replicas: must be a number"), "ns/x")]
+        source.modify(pod("c"), notify=False)
+        await relisted(source)
+        await asyncio.sleep(60)  # the second back-off is longer
+        assert handler.told[6:] == ["update uid-c -> uid-c"], "it may have held anything"
+    assert other.told == [each for each in handler.told if not each.startswith("list")]
+
+
 async def test_a_list_that_brings_nothing_new_is_not_told() -> None:
     """SI-10, client-go issue 1312"""
     source = FakeSource(pod("a"), pod("b"))

@@ -37,6 +37,7 @@ class _AlphaClient(WaitingClient):
         labels, owner = metadata["labels"], metadata["ownerReferences"][0]["uid"]
         slot = owner, labels.get("job_type", ""), int(labels.get("task_index", 0))
         await self.ask("create", resource, metadata["name"], body=slot)
+        return b"{}"
 
 
 class _AlphaStore(Store):

@@ -53,6 +53,21 @@ async def test_a_job_comes_to_life_status_first_then_services_then_jobs() -> Non
     assert ("Normal", "SuccessfulCreate", "Created job: master-76no-0") in world.recorder.events
 
 
+async def test_a_child_that_a_list_shows_to_be_gone_is_made_again() -> None:
+    """EX-10: somebody deleted a service while the watch was interrupted."""
+    world = World()
+    world.client.created_version = "20"
+    world.put(job(SERVED))
+    await world.sync()
+    world.observe_status()
+    world.observe("master-76no-0")
+    world.config_maps.put(config_map("cm-ps-76no"))
+    world.services.list_again("19")
+    assert await world.sync() == []
+    world.services.list_again("20")
+    assert ("create", "services", "ps-76no-0") in await world.sync()
+
+
 async def test_jobs_of_tensorflow_org_are_written_where_they_are() -> None:
     world = World(TENSORFLOW)
     world.put(job({"ReplicaSpecs": [entry()]}))

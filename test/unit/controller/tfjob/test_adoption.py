@@ -218,6 +218,15 @@ async def test_an_adoption_is_expected_until_the_cache_has_seen_it() -> None:
     assert world.expectations.satisfied(OWNER)
 
 
+async def test_an_adopted_child_that_a_list_does_not_show_is_expected_no_more() -> None:
+    """EX-10: it was deleted before the watch has shown its new owner; the tombstone that the list leads to names none."""
+    world = AdoptionHarness()
+    world.client.given_version = "20"
+    await world.adopt(worker(0, orphan=True))
+    assert world.expectations.listed("pod", "19") == []
+    assert world.expectations.listed("pod", "20") == ["ns/mnist"]
+
+
 async def test_nothing_is_adopted_when_the_job_is_not_what_the_cache_shows() -> None:
     """RM-02, TestGetPodsForJobNoAdoptIfBeingDeletedRace: it was deleted, or replaced by another of that name.
 

@@ -416,6 +416,41 @@ async def test_a_child_that_is_never_seen_holds_its_job_up_for_five_minutes_and_
     await workers
 
 
+@pytest.mark.parametrize("order", ["the response first", "the list first"])
+async def test_a_child_that_a_list_shows_to_be_gone_is_made_again_at_once(order: str) -> None:
+    """EX-10: somebody deleted it while the watch was interrupted."""
+    world = ControllerHarness()
+    world.jobs.put(job(ONE_WORKER))
+    world.services.put(service("Worker", 0))
+    create = ("create", "pods", "mnist-worker-0")
+    versions = iter(["20", "30"])
+
+    def before(action: tuple[str, str, str]) -> None:
+        if action == create:
+            world.client.created_version = next(versions)
+            if order == "the list first":
+                world.pods.list_again("21")
+
+    world.client.before = before
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"resourceVersion": "2"}}
+    workers = asyncio.create_task(world.workers.run())
+    await asyncio.sleep(0.5)
+    if order == "the response first":
+        assert world.taken().count(create) == 1
+        world.pods.list_again("19")  # from a cache that lags
+        await asyncio.sleep(60)
+        assert create not in world.taken()
+        world.pods.list_again("20")
+        await asyncio.sleep(0.5)
+        assert world.taken().count(create) == 1
+    else:
+        assert world.taken().count(create) == 2
+    await asyncio.sleep(60)
+    assert create not in world.taken()
+    world.queue.shut_down()
+    await workers
+
+
 @pytest.mark.parametrize("uid", ["uid-mnist-worker-0", "the-next"])
 async def test_a_restart_is_counted_of_another_pod_only_when_that_is_there(uid: str) -> None:
     """B36: in an old view of the pods it may be one whose restarts are part of the recorded sum already.
