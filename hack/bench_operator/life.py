@@ -11,6 +11,7 @@ from hack.audit import AuditLog
 from hack.bench.result import Result, at_most
 from hack.bench_operator.field import AGENT, Field
 from hack.bench_operator.jobs import child_requests, job_requests, node_requests, ps_and_workers, status_requests
+from hack.bench_operator.watched_jobs import WatchedJobs
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
 
@@ -32,20 +33,14 @@ def measure(bench: Bench) -> list[Result]:
     names = [f"life-{number}" for number in range(JOBS)]
 
     def live(field: Field, namespace: str) -> dict[str, float]:
-        with field.operator() as operator, field.node() as node:
+        with field.operator() as operator, field.node() as node, WatchedJobs(field.target, namespace) as jobs:
             idle, node_idle = operator.cpu_s(), node.cpu_s()
             began = time.perf_counter()
             field.send(job_requests(field.target, namespace, names, spec))
-            running = field.until(
-                lambda: field.in_condition(namespace, ConditionType.RUNNING) == JOBS,
-                "all jobs are Running",
-                tick_s=0.25,
-            )
+            running = field.until(lambda: jobs.in_condition(ConditionType.RUNNING) == JOBS, "all jobs are Running")
             node_cpu = node.cpu_s() - node_idle
             succeeded = field.until(
-                lambda: field.in_condition(namespace, ConditionType.SUCCEEDED) == JOBS,
-                "all jobs have succeeded",
-                tick_s=0.25,
+                lambda: jobs.in_condition(ConditionType.SUCCEEDED) == JOBS, "all jobs have succeeded"
             )
             field.until(lambda: field.count(f"pods/{namespace}") == JOBS * 4, "the parameter servers are gone")
             time.sleep(SETTLE_S)
