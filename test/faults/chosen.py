@@ -35,8 +35,8 @@ def chosen(matrix: Matrix, name: str, config: pytest.Config, *, sampled: bool) -
         return [Case.parse(text) for text in named]
     if config.getoption("whole", False) and not sampled:
         return matrix.cases
-    number = config.getoption("tenth", None)
-    number = tenth_of_the_commit() if number is None else number
+    asked: str = config.getoption("tenth", None) or "commit"
+    number = tenth_of_the_commit() if asked == "commit" else int(asked)
     say(f"\n{name}: tenth {number} of 0 to 9, again by: make faults TENTH={number}")
     return matrix.tenth(number)
 

@@ -8,12 +8,15 @@ import pytest
 
 HERE = Path(__file__).parent
 MATRIX = "ends_as_without_a_fault"
+TENTHS = [*"0123456789", "commit"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of these tests; pytest knows them when it is given a path in this folder."""
     parser.addoption("--whole", action="store_true", help="play all matrices whole, planted bugs, stopped leaders")
-    parser.addoption("--tenth", type=int, default=None, metavar="NUMBER", help="play this tenth, 0 to 9")
+    parser.addoption(
+        "--tenth", choices=TENTHS, default=None, help="play this tenth, or the one that the hash of the commit names"
+    )
     parser.addoption(
         "--walks", type=int, default=100, metavar="NUMBER", help="how many jobs are edited at random (100)"
     )
