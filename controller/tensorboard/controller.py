@@ -4,7 +4,7 @@ It stands beside the controllers of jobs, and shares their informer. Its own inf
 imported, when the first job wants a TensorBoard, or when one is found that an earlier process has left.
 
 A sync acts on what the caches show, and does not confirm the view: a TensorBoard that is created or deleted on an old view is
-deleted or created again a moment later, and no training depends on it.
+deleted or created again a moment later, and no training depends on it. Only a second create asks for the job (`executor.py`).
 """
 
 from __future__ import annotations

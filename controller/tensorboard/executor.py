@@ -5,10 +5,13 @@ Invariants:
 - Every write carries a precondition: a name that must be free, the version and the UID that were looked at.
 - What another object controls is neither changed nor deleted.
 - A step that fails keeps no other from being tried.
+- What was created before is created again only if the API server has the job: a cache of jobs that lags would else have us
+  create as fast as the garbage collector deletes.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -61,6 +64,8 @@ class Executor:
         self._recorder = recorder
         self._told = told
         self._default_image = default_image
+        self._made: defaultdict[str, set[str]] = defaultdict(set)
+        """What this process has created or tried to, by the UID of the job."""
 
     async def sync(self, job: Meta, wish: Wish | LeftAlone | None, found: Found) -> bool:
         """Turn what was `found` into what the job asks for. Return whether anything was created.
@@ -94,6 +99,7 @@ class Executor:
     def forget(self, uid: str) -> None:
         """Drop what is known of a job: it is gone."""
         self._told.forget(uid)
+        self._made.pop(uid, None)
 
     async def _take(self, job: Meta, step: Creation | Change | Deletion) -> None:
         match step:
@@ -105,12 +111,25 @@ class Executor:
                 await self._delete(job, step)
 
     async def _create(self, job: Meta, step: Creation) -> None:
+        made, what = self._made[job.uid], _what(step)
+        if what in made:
+            await self._confirm(job)
+        made.add(what)
         try:
             await self._client.create(step.resource, job.namespace, step.body)
         except AlreadyExistsError:
             await self._settle(job, step)
         else:
             self._note(job, EventReason.CREATED_TENSOR_BOARD, f"Created {_what(step)}")
+
+    async def _confirm(self, job: Meta) -> None:
+        """Ask the server whether the job is still there. Raises RequeueError if not: the cache will show it."""
+        try:
+            found = (await self._client.get(self._owner, job.namespace, job.name, _Identity)).metadata
+        except NotFoundError as error:
+            raise RequeueError("the job is gone") from error
+        if found.uid != job.uid or found.deletion_timestamp is not None:
+            raise RequeueError("the job is gone")
 
     async def _change(self, job: Meta, step: Change) -> None:
         meta = step.meta

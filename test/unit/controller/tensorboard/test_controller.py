@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from structlog.testing import capture_logs
 from fakes.jobs import replica
 from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import VirtualClock
+from simulation.model.controllers import GarbageCollector
 from simulation.model.kinds import NAMESPACES
 from simulation.model.server import ModelServer
 from simulation.model.transport import ModelTransport
@@ -310,6 +312,24 @@ STRANGERS = {
         {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other", "uid": "u", "controller": True}
     ],
 }
+
+
+async def test_the_tensorboard_of_a_job_that_is_gone_is_not_made_as_fast_as_it_is_collected() -> None:
+    """TB-06: the watch of jobs may be the last to hear of a deletion; then the garbage collector is faster."""
+    async with a_bench() as bench:
+        GarbageCollector(bench.server, Random(0))
+        bench.start()
+        await bench.job(tensorBoard=BOARD)
+        await asyncio.sleep(1.0)
+        jobs = bench.server.storage.collections["tfjobs"]
+        bench.server.storage.freeze(jobs)
+        await bench.user.delete(TFJOBS, HOME, "mnist", propagation="Background")
+        await asyncio.sleep(60.0)
+        assert (bench.names(DEPLOYMENTS), bench.names(SERVICES), bench.written()) == ([], [], 2)
+        bench.server.storage.thaw(jobs)
+        await bench.job(tensorBoard=BOARD)
+        await asyncio.sleep(60.0)
+        assert (bench.names(DEPLOYMENTS), bench.names(SERVICES), bench.written()) == ([NAME], [NAME], 4)
 
 
 @pytest.mark.parametrize("holder", STRANGERS)
