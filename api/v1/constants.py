@@ -150,6 +150,7 @@ class EventReason(StrEnum):
     FAILED_DELETE_SERVICE = "FailedDeleteService"
     NETWORK_STAYS = "NetworkStays"
     PODS_STAY = "PodsStay"
+    POD_GROUP_STAYS = "PodGroupStays"
     FAILED_ADOPT_POD = "FailedAdoptPod"
     FAILED_ADOPT_SERVICE = "FailedAdoptService"
     RELABELLED_POD = "RelabelledPod"

@@ -141,9 +141,13 @@ class ConfigMap(Struct, frozen=True, tag_field="kind", tag=CONFIG_MAPS.kind):
 
 
 class PodGroupSpec(Struct, frozen=True):
-    """How many pods must fit onto nodes before any of them is scheduled."""
+    """How many pods must fit onto nodes before any of them is scheduled, and what else a job may ask of it, as it is there."""
 
     min_member: int = 0
+    queue: Any = None
+    priority_class_name: Any = None
+    min_resources: Any = None
+    schedule_timeout_seconds: Any = None
 
 
 class PodGroupStatus(Struct, frozen=True):
@@ -153,7 +157,7 @@ class PodGroupStatus(Struct, frozen=True):
 
 
 class PodGroup(Struct, frozen=True):
-    """A PodGroup of either kind. Fields such as its queue belong to its owner and the scheduler, and are not read."""
+    """A PodGroup of either kind."""
 
     metadata: ChildMeta
     spec: PodGroupSpec = PodGroupSpec()

@@ -72,8 +72,8 @@ def without_pod_group(plan: Plan, gang: Gang) -> Plan:
 
 def with_pod_group(plan: Plan, job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica], gang: Gang) -> Plan:
     """Return the plan for a job that is to run; `replicas` are those of its specification that have a pod."""
-    plan = replace(plan, events=plan.events + _first_events(job, spec, gang.scheduler))
     group = gang.group
+    plan = replace(plan, events=plan.events + _first_events(job, spec, gang.scheduler) + _told_to_stay(job, spec, gang))
     if not gang.known:
         return _in_ignorance(plan, job, gang) if plan.create_pods else plan
     if group is not None and _is_going(group):
@@ -130,6 +130,25 @@ def _first_events(job: TFJob, spec: TFJobSpec, scheduler: GangScheduler) -> tupl
         return ()
     text = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
     return (JobEvent(EventType.WARNING, EventReason.OTHER_SCHEDULER, text),)
+
+
+def _told_to_stay(job: TFJob, spec: TFJobSpec, gang: Gang) -> tuple[JobEvent, ...]:
+    """Return what is said once for each edit of a job whose group is otherwise than the job asks for."""
+    if gang.group is None or job.status.observed_generation in {None, job.metadata.generation}:
+        return ()
+    asked, made = spec.scheduling, gang.group.spec
+    wishes: dict[str, tuple[object, object]] = {"minResources": (asked.min_resources, made.min_resources)}
+    if gang.scheduler.admits:
+        wishes["queue"] = (asked.queue, made.queue)
+        wishes["priorityClass"] = (asked.priority_class, made.priority_class_name)
+    else:
+        wishes["scheduleTimeoutSeconds"] = (asked.schedule_timeout_s, made.schedule_timeout_seconds)
+    others = [name for name, (wish, is_there) in wishes.items() if wish not in (None, "") and wish != is_there]
+    if not others:
+        return ()
+    fields = ", ".join(f"spec.runPolicy.schedulingPolicy.{name}" for name in others)
+    text = f"The PodGroup stays as it was made: {fields} will count when it is made anew, after the job was suspended"
+    return (JobEvent(EventType.WARNING, EventReason.POD_GROUP_STAYS, text),)
 
 
 def _is_going(group: PodGroup) -> bool:

@@ -55,6 +55,13 @@ def begun(spec: dict[str, Any] | None = None, **status: Any) -> TFJob:
     return msgspec.structs.replace(tfjob, status=msgspec.structs.replace(decided.status, **status))
 
 
+def edited(spec: dict[str, Any], *, generations: int = 1) -> TFJob:
+    """A job that has begun and was then edited so often."""
+    tfjob = begun(spec)
+    meta = msgspec.structs.replace(tfjob.metadata, generation=tfjob.metadata.generation + generations)
+    return msgspec.structs.replace(tfjob, metadata=meta)
+
+
 def finished() -> TFJob:
     """A job that has succeeded."""
     tfjob = begun(TWO)
@@ -132,6 +139,43 @@ def test_a_job_that_is_scaled_has_its_group_resized_and_not_made_again() -> None
     assert decided.resize_pod_group.min_member == 4
     assert decided.acts
     assert decide(tfjob, Gang(VOLCANO, group(4)), pods).resize_pod_group is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "made", "field"),
+    [
+        ({"queue": "b"}, {"queue": "a"}, "queue"),
+        ({"queue": "b"}, {}, "queue"),
+        ({"priorityClass": "high"}, {"priority_class_name": "low"}, "priorityClass"),
+        ({"minResources": {"cpu": "2"}}, {"min_resources": {"cpu": "1"}}, "minResources"),
+    ],
+)
+def test_an_edit_of_the_policy_that_leaves_the_group_as_it_is_is_told_once(
+    asked: dict[str, Any], made: dict[str, Any], field: str
+) -> None:
+    """U18: nobody writes a group again, since its queue belongs to whoever moves it (B66)."""
+    seen = msgspec.structs.replace(group(), spec=PodGroupSpec(min_member=2, **made))
+    told = decide(edited(policy(TWO, **asked)), Gang(VOLCANO, seen)).events
+    assert [event.reason for event in told] == ["PodGroupStays"]
+    assert f"spec.runPolicy.schedulingPolicy.{field} will count" in told[0].message
+    as_before = edited(policy(TWO, **asked), generations=0)
+    assert decide(as_before, Gang(VOLCANO, seen)).events == ()
+
+
+def test_an_edit_that_asks_for_nothing_else_of_the_group_is_not_told() -> None:
+    """What was left out is the scheduler's; what is as asked for is no news; minAvailable is followed."""
+    seen = msgspec.structs.replace(group(), spec=PodGroupSpec(min_member=2, queue="a", priority_class_name="low"))
+    for asked in (
+        {},
+        {"queue": "a"},
+        {"queue": "a", "priorityClass": "low"},
+        {"minAvailable": 1},
+        {"scheduleTimeoutSeconds": 9},
+    ):
+        assert decide(edited(policy(TWO, **asked)), Gang(VOLCANO, seen)).events == (), asked
+    plugins = msgspec.structs.replace(group(), spec=PodGroupSpec(min_member=2, schedule_timeout_seconds=5))
+    told = decide(edited(policy(TWO, queue="b", scheduleTimeoutSeconds=9)), Gang(PLUGINS, plugins)).events
+    assert [event.message.partition(" will")[0].rpartition(".")[2] for event in told] == ["scheduleTimeoutSeconds"]
 
 
 def test_a_replica_that_succeeded_counts_as_long_as_its_pod_is_there() -> None:
