@@ -9,7 +9,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from faults.scheme import Scheme
+from faults.scheme import IMPATIENT_S, Scheme
 from faults.writes import Nth
 from hack.fault_proxy.actions import answer_html, answer_status, error_event, slow_down
 
@@ -90,4 +90,4 @@ async def _arrange(play: Play) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     yield over
 
 
-AILING: Final = Scheme(FAULTS, _arrange, LANES)
+AILING: Final = Scheme(FAULTS, _arrange, LANES, patience_s=IMPATIENT_S)

@@ -6,10 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from tfjob_operator.api.client.errors import StatusError
 from tfjob_operator.api.client.http import unchanged
+from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.leaderelection import FencedTransport
 from tfjob_operator.controller.tfjob.confirmation import Confirmer
+from tfjob_operator.controller.tfjob.creator import Creator
 from tfjob_operator.controller.tfjob.decide import announcements, running, status_draft
+from tfjob_operator.controller.tfjob.deleter import Deleter
 from tfjob_operator.controller.tfjob.executor import Executor
 from tfjob_operator.controller.tfjob.status_writer import StatusWriter
 
@@ -66,6 +70,29 @@ def _writes_are_not_fenced() -> None:
     _replace(FencedTransport, "send", send)
 
 
+def _lists_meet_no_expectation() -> None:
+    """A child whose whole life no watch has shown is awaited until the expectation expires, as with client-go."""
+    _replace(Expectations, "listed", lambda *_: [])
+
+
+def _refusals_are_believed() -> None:
+    """What a server in trouble has not created or deleted counts as done."""
+
+    def believe(method: Callable[..., Any]) -> Callable[..., Any]:
+        async def act(*arguments: Any, **more: Any) -> Any:
+            try:
+                return await method(*arguments, **more)
+            except StatusError as error:
+                if error.code < 500:
+                    raise
+                return True
+
+        return act
+
+    _replace(Creator, "_create", believe(Creator._create))
+    _replace(Deleter, "_delete", believe(Deleter._delete))
+
+
 def _a_scale_down_is_ignored() -> None:
     go_on = running._go_on
 
@@ -107,6 +134,12 @@ BUGS: Final[dict[str, Bug]] = {
 VIEWS_BELIEVED: Final = "views-are-believed"
 OF_STALENESS: Final[dict[str, Bug]] = {VIEWS_BELIEVED: Bug(_views_are_believed, "suspended", "was created")}
 """Those that an operator shows which is moved to an API server that lags."""
+REFUSALS_BELIEVED: Final = "refusals-are-believed"
+OF_AILING: Final[dict[str, Bug]] = {REFUSALS_BELIEVED: Bug(_refusals_are_believed, "plain", "not: 2 pods run")}
+"""Those that a server in trouble brings to light."""
+LISTS_IGNORED: Final = "lists-meet-no-expectation"
+OF_UNSEEN: Final[dict[str, Bug]] = {LISTS_IGNORED: Bug(_lists_meet_no_expectation, "plain", "not: 2 pods run")}
+"""Those that show when a life is not seen."""
 OF_LEADERS: Final[Mapping[str, Callable[[], None]]] = {UNFENCED: _writes_are_not_fenced}
 OF_WALKS: Final[Mapping[str, Callable[[], None]]] = {
     "a-scale-down-is-ignored": _a_scale_down_is_ignored,

@@ -85,16 +85,17 @@ async def run(
     async with Proxy(field.kubeconfig, serving=field.serving) as proxy:
         kubeconfig = proxy.kubeconfig_through(field.folder / f"{namespace}.kubeconfig")
         operator = OperatorProcess(field, namespace, kubeconfig, history=proxy.history, flags=workload.flags, bug=bug)
+        play = Play(case, proxy, operator, namespace)
         async with AsyncExitStack() as stack:
             over: Callable[[], Awaitable[None]] = _at_once
             if case.write is not None:
-                over = await stack.enter_async_context(scheme.arrange(Play(case, proxy, operator)))
+                over = await stack.enter_async_context(scheme.arrange(play))
             await stack.enter_async_context(_beside(operator))
             try:
-                await workload.play(User(field, namespace))
+                await workload.play(User(field, namespace, calm=play.calm, patience_s=scheme.patience_s))
                 await over()
                 at_rest = _AtRest(field, namespace, proxy, operator, BUGGY_SETTLE_S if bug else SETTLE_S)
-                await at_rest.judge(outcome, right)
+                await at_rest.judge(outcome, right, scheme)
             except WaitedInVainError as error:
                 outcome.violations.append(str(error))
         outcome.violations += operator.judge()
@@ -113,7 +114,7 @@ class _AtRest:
     operator: OperatorProcess
     limit_s: float
 
-    async def judge(self, outcome: Outcome, right: Record | None) -> None:
+    async def judge(self, outcome: Outcome, right: Record | None, scheme: Scheme) -> None:
         """Take the record of the end; note what stays wrong about it."""
         workload = WORKLOADS[outcome.case.workload]
         deadline = time.monotonic() + self.limit_s
@@ -121,7 +122,8 @@ class _AtRest:
             await self._quiet()
             outcome.record = await take(self.field, self.namespace)
             lost = forgotten(self.proxy.history[: self.operator.sent_by_dead])
-            outcome.violations = list(differences(outcome.record, right or outcome.record, workload, lost))
+            wanted = scheme.right_for(outcome.case, right or outcome.record, outcome.record)
+            outcome.violations = list(differences(outcome.record, wanted, workload, lost))
             if not outcome.violations or time.monotonic() > deadline:
                 return
             await asyncio.sleep(QUIET_S)

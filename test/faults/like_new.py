@@ -6,6 +6,7 @@ never ended by an edit: where a new one would fail at once it may be held, and s
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 BOARDS: Final = frozenset({EventReason.INVALID_TENSOR_BOARD, EventReason.FAILED_TENSOR_BOARD})
 
 
+def _is_of_the_training(key: str) -> bool:
+    """Whether a child is not of the TensorBoard, which follows its field also while the job is held."""
+    return not key.endswith("JOB-tensorboard")
+
+
 def network_of(spec: Mapping[str, Any]) -> str:
     """Return the network that a specification asks for; "" where it is a mistake."""
     policy = spec.get("runPolicy")
@@ -28,11 +34,20 @@ def network_of(spec: Mapping[str, Any]) -> str:
     return asked if asked in set(Network) else ""
 
 
+def backoff_limit_of(spec: Mapping[str, Any]) -> float:
+    """Return how many restarts a specification allows; infinity where it says nothing."""
+    policy = spec.get("runPolicy")
+    places = (policy if isinstance(policy, dict) else {}, spec)
+    limits = [place["backoffLimit"] for place in places if isinstance(place.get("backoffLimit"), int)]
+    return min(limits, default=math.inf)
+
+
 @dataclass(frozen=True)
 class Comparison:
     """A job after an edit and a new one of that specification, and what both were before the edit.
 
-    `made_as` is what the children that were there before were made as, by their UIDs; `network` is that of the job's beginning.
+    `made_as` is what the children that were there before were made as, by their UIDs; `network` is that of the job's beginning;
+    `restarted` is how many of its pods have failed and were made again.
     """
 
     spec: Mapping[str, Any]
@@ -42,9 +57,12 @@ class Comparison:
     new_before: State | None
     made_as: Mapping[str, str]
     network: str
+    restarted: int = 0
 
     def wrong(self) -> Iterator[str]:
         """Yield what is wrong."""
+        if self.job.end.endswith(ConditionReason.LIMIT) and self.restarted > backoff_limit_of(self.spec):
+            return  # a new job has not restarted yet
         if not (self.job.seen and self.new.seen):
             yield from self._wrong_unseen()
         elif self.before is not None and self._fails_at_once:
@@ -99,7 +117,7 @@ class Comparison:
             if job.children:
                 yield f"it is suspended, and has {sorted(job.children)}"
             return
-        more = sorted(job.children.keys() - before.children.keys())
+        more = sorted(filter(_is_of_the_training, job.children.keys() - before.children.keys()))
         if held and more and held != ConditionReason.REFUSED:
             yield f"it is held, and has got {more}"
         # A job that is too large may be made smaller elsewhere: it is looked after but for its growth.
@@ -108,7 +126,7 @@ class Comparison:
             if held == ConditionReason.TOO_LARGE
             else before.children.keys()
         )
-        for key in sorted(kept):
+        for key in sorted(filter(_is_of_the_training, kept)):
             child = before.children[key]
             if job.children.get(key) != child and ConditionType.SUSPENDED not in before.true:
                 yield f"it is held, and {key} is {job.children.get(key)}"
@@ -133,9 +151,7 @@ class Comparison:
     def _without_those_told_of(self, state: State) -> set[str]:
         """Return children but for older ones, and a TensorBoard that, the job says, cannot be made as it is wished."""
         board = any(reason in BOARDS for reason, _ in self.job.told)
-        return {
-            key for key in state.children if key not in self.older and not (board and key.endswith("JOB-tensorboard"))
-        }
+        return {key for key in state.children if key not in self.older and not (board and not _is_of_the_training(key))}
 
     def _changed_by_the_edit(self, key: str) -> bool:
         was, now = (each.children.get(key) if each is not None else None for each in (self.new_before, self.new))

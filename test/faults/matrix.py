@@ -56,7 +56,9 @@ class Matrix:
         return [
             case
             for name, outcome in self.references.items()
-            for case in in_order(name, outcome.writes, self.scheme.faults)[number::TENTHS]
+            for case in list(filter(self.scheme.applies, in_order(name, outcome.writes, self.scheme.faults)))[
+                number::TENTHS
+            ]
         ]
 
     async def play(self, field: Field, cases: Sequence[Case], *, bug: str = "", until: str = "") -> list[Outcome]:

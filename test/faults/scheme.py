@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
+from faults.user import LIMIT_S
 from faults.writes import Write
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from faults.operator_process import OperatorProcess
+    from faults.record import Record
     from hack.fault_proxy.proxy import Proxy
+
+
+IMPATIENT_S: Final = 200.0
+"""Less than the time after which an expectation is given up (`EXPIRY_S`): a job that waits for that stands still."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +42,25 @@ class Case:
 
 @dataclass(frozen=True)
 class Play:
-    """A case on its way: an operator, and the proxy behind which it is."""
+    """A case on its way: an operator in a namespace, and the proxy behind which it is. The user acts while it is `calm`."""
 
     case: Case
     proxy: Proxy
     operator: OperatorProcess
+    namespace: str
+    calm: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        """It is calm at first."""
+        self.calm.set()
+
+
+def _any(_: Case) -> bool:
+    return True
+
+
+def _the_same(_case: Case, right: Record, _found: Record) -> Record:
+    return right
 
 
 @dataclass(frozen=True)
@@ -48,8 +69,14 @@ class Scheme:
 
     `arrange` makes ready for the fault of a case, before the operator starts, and clears up after it. What it gives waits until
     the fault is over, where it takes longer than its write. `lanes` is how many cases are played beside each other.
+
+    `applies` says which cases there are. `right_for` makes the right end of a case out of that without a fault and the one that
+    was found, where a fault changes it. A user waits for `patience_s` seconds at most.
     """
 
     faults: tuple[str, ...]
     arrange: Callable[[Play], AbstractAsyncContextManager[Callable[[], Awaitable[None]]]]
     lanes: int
+    applies: Callable[[Case], bool] = _any
+    right_for: Callable[[Case, Record, Record], Record] = _the_same
+    patience_s: float = LIMIT_S

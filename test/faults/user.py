@@ -32,12 +32,16 @@ class WaitedInVainError(Exception):
 
 
 class User:
-    """Someone with one job in one namespace. All waits raise WaitedInVainError."""
+    """Someone with one job in one namespace, who acts while it is `calm`. All waits raise WaitedInVainError."""
 
-    def __init__(self, field: Field, namespace: str) -> None:
+    def __init__(
+        self, field: Field, namespace: str, *, calm: asyncio.Event | None = None, patience_s: float = LIMIT_S
+    ) -> None:
         self._field = field
         self._client = field.client
         self.namespace = namespace
+        self._calm = calm
+        self._patience_s = patience_s
 
     @property
     def job(self) -> Thing | None:
@@ -161,8 +165,8 @@ class User:
 
     async def _until(self, what: str, holds: Callable[[], Awaitable[object]]) -> None:
         try:
-            async with asyncio.timeout(LIMIT_S):
-                while not await holds():  # noqa: ASYNC110 - the informers wake nobody else
+            async with asyncio.timeout(self._patience_s):
+                while not ((self._calm is None or self._calm.is_set()) and await holds()):  # noqa: ASYNC110 - the informers wake nobody else
                     await asyncio.sleep(TICK_S)
         except TimeoutError:
             phases = {name: pod.status.get("phase") for name, pod in self.pods.items()}

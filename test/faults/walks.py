@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 from faults.cluster_view import view
 from faults.edits import Grammar, patch, schema
 from faults.field import ROOT
-from faults.like_new import Comparison, network_of
+from faults.like_new import Comparison, backoff_limit_of, network_of
 from faults.matrix import say
 from faults.operator_process import BUGGY, COMPILED, OPERATOR, PATIENT
 from hack.hollow_node.script import RUN
 from integration.cluster import replica, specs
 from tfjob_operator.api.client.errors import InvalidError, NotFoundError, StatusError
 from tfjob_operator.api.core import PODS
-from tfjob_operator.api.v1.constants import TFJOBS, ConditionType
+from tfjob_operator.api.v1.constants import LABEL_RESTART_POLICY, TFJOBS, ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
 
@@ -50,6 +50,10 @@ SHORT_S: Final = 30
 """A time to live that is waited for."""
 MOST_DRAWS: Final = 300
 MENDED: Final = 0.7
+FAIL_IN: Final = 3
+"""Before one edit in so many a pod may fail."""
+RETRYABLE: Final = 143
+LIMIT: Final = "backoffLimit"
 WRONG_IN: Final = 10
 """One edit in so many may be a mistake."""
 SHAPES: Final[Sequence[Mapping[str, int]]] = (
@@ -70,6 +74,7 @@ class Outcome:
     refused: int = 0
     held: int = 0
     stayed: int = 0
+    failed: int = 0
     violation: str = ""
 
     def __str__(self) -> str:
@@ -101,6 +106,11 @@ class Walk:
         for step in range(1, edits + 1):
             if before is None or before[0].end or self.outcome.violation:
                 break
+            if self._dice.randrange(FAIL_IN) == 0:
+                restarted = await self._fail_a_pod(spec, before[0])
+                if restarted is None:
+                    break
+                before = restarted, before[1]
             edited, path = await self._draw(spec)
             if edited == spec:
                 continue
@@ -123,6 +133,43 @@ class Walk:
             await self._field.client.delete(TFJOBS, self._namespace, JOB)
         return self.outcome
 
+    async def _fail_a_pod(self, spec: Mapping[str, Any], job: State) -> State | None:
+        """Let one pod of a job that runs fail with a code for which it is made again; return what has become of the job.
+
+        None if it is not as before with another pod in that place, which is a violation. Of a job with a back-off limit, or
+        with pods that are not made again, none fails.
+        """
+        if ConditionType.HELD in job.true or ConditionType.RUNNING not in job.true or self._good is not spec:
+            return job
+        pods = sorted(key for key in job.children if key.startswith("pods/"))
+        if not pods or not job.seen or LIMIT in json.dumps(spec):
+            return job
+        key = self._dice.choice(pods)
+        name = key.removeprefix("pods/").replace("JOB", JOB)
+        pod = json.loads(await self._field.client.get(PODS, self._namespace, name))
+        meta, statuses = pod["metadata"], pod["status"].get("containerStatuses") or ()
+        running = bool(statuses) and all("running" in each["state"] for each in statuses)
+        if not running or meta["labels"].get(LABEL_RESTART_POLICY) != RestartPolicy.EXIT_CODE:
+            return job
+        notes = {note: f"0s:{RETRYABLE}" for note in meta["annotations"] if note.startswith(RUN)}
+        await self._field.client.patch(PODS, self._namespace, name, {"metadata": {"annotations": notes}})
+        self.outcome.edits.append(f"{name} fails")
+        self.outcome.failed += 1
+        seen, deadline = job, time.monotonic() + self._limit_s
+        while time.monotonic() < deadline:
+            await asyncio.sleep(QUIET_S)
+            now = self._view.state(self._namespace, JOB)
+            if now is None:
+                break
+            child = now.children.get(key)
+            again = child is not None and child.uid != job.children[key].uid
+            if again and now == seen and ConditionType.RUNNING in now.true and _all_run(now):
+                self._made_as |= {each.uid: each.made_as for each in now.children.values()}
+                return now
+            seen = now
+        self.outcome.violation = f"{name} has failed and is not made again: {seen}"
+        return None
+
     def _first(self) -> dict[str, Any]:
         policy = self._dice.choice(("Never", "ExitCode", "OnFailure"))
         shape = self._dice.choice(SHAPES)
@@ -134,10 +181,10 @@ class Walk:
 
     def _in_force(self, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the specification with the network with which the job began, which stays, and without a time to live."""
-        found = {name: value for name, value in spec.items() if name != TTL}
+        found = _without_time_to_live(spec)
         policy = spec.get("runPolicy")
         if isinstance(policy, dict):
-            found["runPolicy"] = {name: value for name, value in policy.items() if name != TTL}
+            found["runPolicy"] = _without_time_to_live(policy)
         if network_of(spec) not in {self._network, ""}:
             found["runPolicy"] = found.get("runPolicy", {}) | {"network": self._network}
         return found
@@ -196,12 +243,16 @@ class Walk:
             while True:
                 job, new = (self._view.state(self._namespace, each) for each in (JOB, name))
                 if job is None or new is None:
-                    over = job is None and new is not None and new.end and _time_to_live(spec) is not None
+                    # What has restarted ends where a new job has a limit that it has not reached.
+                    ended = new is not None and (new.end or self.outcome.failed > backoff_limit_of(spec))
+                    over = job is None and ended and _time_to_live(spec) is not None
                     wrong = "" if over else f"the {'edited' if job is None else 'new'} job is gone"
                 elif job.end and (ttl_s := _time_to_live(spec)) is not None and 0 <= ttl_s < SHORT_S:
                     wrong = "its time to live is over"
                 else:
-                    compared = Comparison(spec, job, new, before, new_before, self._made_as, self._network)
+                    compared = Comparison(
+                        spec, job, new, before, new_before, self._made_as, self._network, self.outcome.failed
+                    )
                     wrong = next(compared.wrong(), "")
                 at_rest = seen == (seen := (job, new)) and (step or job is None or "Running" in job.true)
                 if (at_rest and not wrong) or time.monotonic() > deadline:
@@ -218,6 +269,17 @@ class Walk:
         self._made_as = {child.uid: child.made_as for child in job.children.values()} | self._made_as
         # A new job that has ended says nothing of what pods are made as.
         return job, new_before if new.end else new
+
+
+def _all_run(job: State) -> bool:
+    pods = sum(key.startswith("pods/") for key in job.children)
+    active: int = sum(each.get("active", 0) for each in job.counters.values())
+    return active == pods
+
+
+def _without_time_to_live(place: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a specification or a run policy without its time to live, unless that is a mistake, which is to be told."""
+    return {name: value for name, value in place.items() if name != TTL or (isinstance(value, int) and value < 0)}
 
 
 def _time_to_live(spec: Mapping[str, Any]) -> int | None:
@@ -305,6 +367,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
         "refused by the API server": sum(each.refused for each in outcomes),
         "held": sum(each.held for each in outcomes),
         "left older pods behind": sum(each.stayed for each in outcomes),
+        "came after a restart": sum(each.failed for each in outcomes),
     }
     told = ", ".join(f"{count} {what}" for what, count in counts.items())
     wrong = sum(bool(each.violation) for each in outcomes)

@@ -1,0 +1,286 @@
+"""Lives that no watch shows: what is created and deleted while the watches of its kind stand still, until all is listed anew.
+
+At a create of the operator the watches of that kind are frozen. Then a stranger does one of these:
+
+- *deleted*: deletes the child when the operator has the response;
+- *listed-first*: the same, and the response reaches the operator when everything has been listed;
+- *ended*: a pod runs to its end on the node first;
+- *stranger*: an object of a stranger has the child's name when the create arrives, and then it is deleted;
+- *again*: a user deletes the job and creates it again, under the same name, while the watch of jobs stands still;
+- *beside*: the same with another job, of which nothing is left.
+
+At the end all watches of the kind end with 410. The user of the job does nothing in the meantime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from faults.census import CHILDREN
+from faults.scheme import IMPATIENT_S, Scheme
+from faults.user import NAME
+from faults.writes import Nth
+from hack.fault_proxy.actions import error_event
+from hack.hollow_node.script import RUN
+from integration.cluster import replica, specs
+from support.waiting import until
+from tfjob_operator.api.client.errors import AlreadyExistsError, NotFoundError
+from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
+from tfjob_operator.api.scheduling import VOLCANO_POD_GROUPS
+from tfjob_operator.api.v1.constants import TFJOBS
+from tfjob_operator.api.v1alpha1.constants import KUBEFLOW
+from tfjob_operator.informers.store import NAMESPACE_INDEX
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from aiohttp import web
+
+    from faults.field import Field
+    from faults.record import Record
+    from faults.scheme import Case, Play
+    from hack.fault_proxy.proxy import Exchange, Seen
+    from tfjob_operator.api.meta import Resource
+
+LANES: Final = 6
+DELETED, LISTED_FIRST, ENDED, STRANGER, AGAIN, BESIDE = (
+    "deleted",
+    "listed-first",
+    "ended",
+    "stranger",
+    "again",
+    "beside",
+)
+FAULTS: Final = (DELETED, LISTED_FIRST, ENDED, STRANGER, AGAIN, BESIDE)
+LOST: Final = frozenset({DELETED, LISTED_FIRST, ENDED})
+"""After these the child is made once more."""
+LIMIT_S: Final = 120.0
+TICK_S: Final = 0.02
+READ_S: Final = 0.3
+"""In this time the operator takes in a list that it has been sent. If it does not, the case is one of the other order."""
+NOT_PLACED: Final = "gang"
+"""The workload whose pods do not run before its user has placed them."""
+MADE_AT_ONCE: Final = frozenset({"plain", "gang", "short-lived", "alpha", "held"})
+"""The workloads whose children are all made before the user does anything else."""
+OTHER: Final = "other"
+_BODIES: Final[Mapping[Resource, Mapping[str, object]]] = {
+    PODS: {"spec": {"containers": [{"name": "main", "image": "nothing"}]}},
+    SERVICES: {"spec": {"clusterIP": "None"}},
+    CONFIG_MAPS: {},
+    VOLCANO_POD_GROUPS: {"spec": {"minMember": 1}},
+}
+"""What a stranger makes in the place of a child."""
+
+
+def applies(case: Case) -> bool:
+    """Whether there is such a case: at the create of a child, and with a fault that its kind and its workload can have."""
+    resource = _resource(case)
+    if resource is None:
+        return False
+    if case.fault == ENDED:
+        return resource is PODS and case.workload != NOT_PLACED
+    if case.fault == STRANGER:
+        return resource in _BODIES and case.workload != "alpha"
+    if case.fault == AGAIN:
+        return case.workload in MADE_AT_ONCE
+    return True
+
+
+def right_for(case: Case, right: Record, found: Record) -> Record:
+    """Return what the end is to be: a child whose life was not seen is made once more.
+
+    When the job is made again, its children may be: how many were there depends on the moment.
+    """
+    if case.write is None:
+        return right
+    created = right.created.copy()
+    if case.fault in LOST:
+        created[case.write.what.partition(" ")[2]] += 1
+    if case.fault != AGAIN:
+        return replace(right, created=created)
+    for child, count in right.created.items():
+        created[child] = min(max(found.created[child], count), 2 * count)
+    told = {reason: count for reason, count in found.events.items() if reason.startswith("Normal ")}
+    return replace(right, created=created, events=right.events | type(right.events)(told))
+
+
+class Life:
+    """One life that is not seen."""
+
+    def __init__(self, field: Field, play: Play) -> None:
+        self._field = field
+        self._client = field.client
+        self._play = play
+        assert play.case.write is not None
+        resource = _resource(play.case)
+        assert resource is not None
+        self._resource = resource
+        self._name = play.case.write.what.rpartition("/")[2]
+        self._took = False
+        self._going_on: set[asyncio.Task[None]] = set()
+
+    async def begin(self, exchange: Exchange) -> web.StreamResponse:
+        """Handle the create of the case."""
+        fault, play = self._play.case.fault, self._play
+        play.calm.clear()
+        if fault in {AGAIN, BESIDE}:
+            return await self._with_a_job(exchange)
+        play.proxy.freeze_streams(self._is_watch(self._resource))
+        if fault == STRANGER:
+            await self._take_the_name()
+        response = await exchange.forward()
+        if fault == LISTED_FIRST:
+            await self._end()
+            return response
+        self._go_on(self._end())
+        return response
+
+    async def over(self) -> None:
+        """Wait until it is over, if it has begun."""
+        await asyncio.gather(*self._going_on)
+
+    def cancel(self) -> None:
+        """Go no further."""
+        for task in self._going_on:
+            task.cancel()
+
+    def _go_on(self, what: Awaitable[None]) -> None:
+        async def calm_after() -> None:
+            try:
+                await what
+            finally:
+                self._play.calm.set()
+
+        self._going_on.add(asyncio.create_task(calm_after(), name="unseen life"))
+
+    async def _with_a_job(self, exchange: Exchange) -> web.StreamResponse:
+        self._play.proxy.freeze_streams(self._is_watch(TFJOBS))
+        response = await exchange.forward()
+        act = self._make_the_job_again if self._play.case.fault == AGAIN else self._make_another_job
+
+        async def live() -> None:
+            await act()
+            await self._list_anew(TFJOBS)
+
+        self._go_on(live())
+        return response
+
+    async def _end(self) -> None:
+        """Let the object of this name go, as the case says, and everything be listed."""
+        if self._play.case.fault == ENDED:
+            await self._run_to_the_end()
+        if self._play.case.fault != STRANGER or self._took:
+            await self._delete(self._resource, self._name)
+        await self._list_anew(self._resource)
+        if self._play.case.fault == LISTED_FIRST:
+            self._play.calm.set()
+
+    async def _take_the_name(self) -> None:
+        head = {"apiVersion": self._resource.api_version, "kind": self._resource.kind}
+        body = head | {"metadata": {"name": self._name}} | dict(_BODIES[self._resource])
+        try:
+            await self._client.create(self._resource, self._play.namespace, body)
+            self._took = True
+        except AlreadyExistsError:
+            pass  # what has the name is on its way out
+
+    async def _run_to_the_end(self) -> None:
+        await until(lambda: self._phase() == "Running", limit_s=LIMIT_S)
+        note = {"metadata": {"annotations": {RUN: "0s:0"}}}
+        await self._client.patch(PODS, self._play.namespace, self._name, note)
+        await until(lambda: self._phase() == "Succeeded", limit_s=LIMIT_S)
+
+    def _phase(self) -> str:
+        pod = self._field.pods.indexer.get(f"{self._play.namespace}/{self._name}")
+        return "" if pod is None else pod.status.get("phase", "")
+
+    async def _delete(self, resource: Resource, name: str) -> None:
+        place = self._play.namespace
+        found = json.loads(await self._client.get(resource, place, name))["metadata"]
+        await self._client.delete(resource, place, name, uid=found["uid"], grace_s=0, propagation="Background")
+        async with asyncio.timeout(LIMIT_S):
+            while not await self._is_gone(resource, name, found["uid"]):  # noqa: ASYNC110 - no event tells of it
+                await asyncio.sleep(TICK_S)
+
+    async def _is_gone(self, resource: Resource, name: str, uid: str) -> bool:
+        if resource is PODS:  # its user has seen it, too
+            pod = self._field.pods.indexer.get(f"{self._play.namespace}/{name}")
+            return pod is None or pod.metadata.uid != uid
+        try:
+            found = json.loads(await self._client.get(resource, self._play.namespace, name))
+        except NotFoundError:
+            return True
+        return bool(found["metadata"]["uid"] != uid)
+
+    async def _make_the_job_again(self) -> None:
+        resource = KUBEFLOW.resource if self._play.case.workload == "alpha" else TFJOBS
+        place = self._play.namespace
+        job = json.loads(await self._client.get(resource, place, NAME))
+        pods = self._field.pods.indexer
+        old = {pod.metadata.uid for pod in pods.by_index(NAMESPACE_INDEX, place)}
+        await self._delete(resource, NAME)
+        head = {"apiVersion": f"{resource.group}/{resource.version}", "kind": resource.kind, "metadata": {"name": NAME}}
+        await self._client.create(resource, place, head | {"spec": job["spec"]})
+        again = json.loads(await self._client.get(resource, place, NAME))["metadata"]["uid"]
+        jobs = self._field.jobs.indexer
+
+        def is_seen() -> bool:
+            found = jobs.get(f"{place}/{NAME}")
+            left = any(pod.metadata.uid in old for pod in pods.by_index(NAMESPACE_INDEX, place))
+            return found is not None and found.metadata.uid == again and not left
+
+        await until(is_seen, limit_s=LIMIT_S)
+
+    async def _make_another_job(self) -> None:
+        head = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": OTHER}}
+        spec = specs(Worker=replica(1, "Never", "forever"))
+        await self._client.create(TFJOBS, self._play.namespace, head | {"spec": spec})
+        await self._delete(TFJOBS, OTHER)
+
+    async def _list_anew(self, resource: Resource) -> None:
+        """End the watches with 410, and wait until the operator has been sent new lists."""
+        proxy, watches = self._play.proxy, self._is_watch(resource)
+        count = sum(watches(stream.seen) for stream in proxy.streams)
+        since = len(proxy.history)
+        proxy.rule(watches, error_event(410, "Expired"), times=count)
+        proxy.cut_streams(matches=watches)
+
+        def listed() -> bool:
+            lists = (each for each in proxy.history[since:] if each.verb == "list" and each.status == 200)
+            return sum(each.place.resource == resource.plural for each in lists) >= count
+
+        await until(listed, limit_s=LIMIT_S)
+        await asyncio.sleep(READ_S)
+
+    @staticmethod
+    def _is_watch(resource: Resource) -> Callable[[Seen], bool]:
+        return lambda seen: seen.verb == "watch" and seen.place.resource == resource.plural
+
+
+def _resource(case: Case) -> Resource | None:
+    """Return the resource of the child that the write of a case creates; None if it creates none."""
+    if case.write is None:
+        return None
+    kinds = {f"create {resource.plural}": resource for resource in CHILDREN}
+    return kinds.get(case.write.kind)
+
+
+@asynccontextmanager
+async def unseen(field: Field) -> AsyncIterator[Scheme]:
+    """Give the faults, until the end of the block."""
+
+    @asynccontextmanager
+    async def arrange(play: Play) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+        life = Life(field, play)
+        assert play.case.write is not None
+        play.proxy.rule(Nth(play.case.write), life.begin)
+        try:
+            yield life.over
+        finally:
+            life.cancel()
+
+    yield Scheme(FAULTS, arrange, LANES, applies=applies, right_for=right_for, patience_s=IMPATIENT_S)
