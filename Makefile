@@ -64,7 +64,7 @@ chart: venv ## Try the Helm chart with three helms, fetched once: lint, compare,
 	@$(PYTHON) -m hack.chart
 	@$(PYTEST) test/unit/test_chart.py test/chart test/integration/test_chart.py
 
-faults: venv ## Kill operators at every write, with API servers that ail or lag (half an hour), edit jobs, harm leaders; TENTH=0 to 9 or commit, WALKS=1000, SEED=1
+faults: venv ## Kill operators at every write, with API servers that ail or lag (half an hour), edit jobs, harm leaders, upgrade and roll back; TENTH=0 to 9 or commit, WALKS=1000, SEED=1
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(PYTEST) test/faults -s $(if $(TENTH),--tenth $(TENTH),--whole) $(if $(WALKS),--walks $(WALKS)) $(if $(SEED),--walk-seed $(SEED))
 

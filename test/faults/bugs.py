@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tfjob_operator.api.client.errors import StatusError
 from tfjob_operator.api.client.http import unchanged
+from tfjob_operator.controller.jobs import children
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.leaderelection import FencedTransport
+from tfjob_operator.controller.tensorboard import build as tensorboard
 from tfjob_operator.controller.tfjob.confirmation import Confirmer
 from tfjob_operator.controller.tfjob.creator import Creator
-from tfjob_operator.controller.tfjob.decide import announcements, running, status_draft
+from tfjob_operator.controller.tfjob.decide import announcements, older_pods, running, status_draft
 from tfjob_operator.controller.tfjob.deleter import Deleter
 from tfjob_operator.controller.tfjob.executor import Executor
 from tfjob_operator.controller.tfjob.status_writer import StatusWriter
@@ -111,6 +113,19 @@ def _pods_stay_in_silence() -> None:
     _replace(running, "stay", lambda *_: "")
 
 
+def _children_have_other_names() -> None:
+    _replace(children, "child_name", lambda job, kind, index: f"{job}-{kind.lower()}{index}")
+
+
+def _a_tensorboard_is_hashed_otherwise() -> None:
+    _replace(tensorboard, "_hash", lambda spec: f"{len(str(spec)):016x}")
+
+
+def _pods_are_hashed_otherwise() -> None:
+    """And the scheme is not raised."""
+    _replace(older_pods, "_parts", lambda *_: ())
+
+
 def _replace(place: object, name: str, bug: object) -> None:
     assert hasattr(place, name), f"{place} has no {name} any more"
     setattr(place, name, bug)
@@ -118,11 +133,15 @@ def _replace(place: object, name: str, bug: object) -> None:
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug, the workload in which it shows, and words of what is then wrong."""
+    """A bug, the workload in which it shows, and words of what is then wrong.
+
+    `knows`: it shows only after a release that knows as much as the present one.
+    """
 
     plant: Callable[[], None]
     workload: str
     words: str
+    knows: bool = False
 
 
 UNFENCED: Final = "writes-are-not-fenced"
@@ -147,3 +166,9 @@ OF_WALKS: Final[Mapping[str, Callable[[], None]]] = {
     "pods-stay-in-silence": _pods_stay_in_silence,
 }
 """Those that random edits find."""
+OF_UPGRADES: Final[dict[str, Bug]] = {
+    "children-have-other-names": Bug(_children_have_other_names, "plain", "was created"),
+    "a-tensorboard-is-hashed-otherwise": Bug(_a_tensorboard_is_hashed_otherwise, "alpha", "patch deployments"),
+    "pods-are-hashed-otherwise": Bug(_pods_are_hashed_otherwise, "held", "PodsStay", knows=True),
+}
+"""Those that an operator shows after another release."""

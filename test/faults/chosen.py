@@ -35,10 +35,16 @@ def chosen(matrix: Matrix, name: str, config: pytest.Config, *, sampled: bool) -
         return [Case.parse(text) for text in named]
     if config.getoption("whole", False) and not sampled:
         return matrix.cases
-    asked: str = config.getoption("tenth", None) or "commit"
-    number = tenth_of_the_commit() if asked == "commit" else int(asked)
+    number = tenth_of(config)
+    number = tenth_of_the_commit() if number is None else number
     say(f"\n{name}: tenth {number} of 0 to 9, again by: make faults TENTH={number}")
     return matrix.tenth(number)
+
+
+def tenth_of(config: pytest.Config) -> int | None:
+    """Return the number of the tenth that the options ask for; None where they ask for none."""
+    asked = config.getoption("tenth", None)
+    return tenth_of_the_commit() if asked == "commit" else None if asked is None else int(asked)
 
 
 def tenth_of_the_commit() -> int:

@@ -20,7 +20,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--walks", type=int, default=100, metavar="NUMBER", help="how many jobs are edited at random (100)"
     )
-    parser.addoption("--walk-seed", type=int, default=None, help="draw these edits, and not new ones")
+    parser.addoption(
+        "--walk-seed", type=int, default=None, help="draw these edits and changes of version, not new ones"
+    )
     parser.addoption(
         "--case", action="append", default=[], help="play this case only, WORKLOAD:WRITE:FAULT, as it is told"
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as attribute
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from faults.forgotten import forgotten
 from faults.operator_process import OperatorProcess
@@ -94,7 +94,7 @@ async def run(
             try:
                 await workload.play(User(field, namespace, calm=play.calm, patience_s=scheme.patience_s))
                 await over()
-                at_rest = _AtRest(field, namespace, proxy, operator, BUGGY_SETTLE_S if bug else SETTLE_S)
+                at_rest = AtRest(field, namespace, proxy, operator, BUGGY_SETTLE_S if bug else SETTLE_S)
                 await at_rest.judge(outcome, right, scheme)
             except WaitedInVainError as error:
                 outcome.violations.append(str(error))
@@ -104,19 +104,28 @@ async def run(
     return outcome
 
 
+class Mortal(Protocol):
+    """An operator whose processes die. `sent_by_dead` is how many requests had arrived when the last one of them was gone."""
+
+    sent_by_dead: int
+
+
 @dataclass(frozen=True)
-class _AtRest:
+class AtRest:
     """Waits until all is as it should be, at most for `limit_s` seconds."""
 
     field: Field
     namespace: str
     proxy: Proxy
-    operator: OperatorProcess
+    operator: Mortal
     limit_s: float
+    untold: frozenset[str] = frozenset()
+    """Events that may be missing, beside those of the workload."""
 
     async def judge(self, outcome: Outcome, right: Record | None, scheme: Scheme) -> None:
         """Take the record of the end; note what stays wrong about it."""
         workload = WORKLOADS[outcome.case.workload]
+        workload = replace(workload, untold=workload.untold | self.untold)
         deadline = time.monotonic() + self.limit_s
         while True:
             await self._quiet()

@@ -46,7 +46,12 @@ class Write(NamedTuple):
             return 0
         if self.what.endswith("/status"):
             return 1
-        return 3 if self.kind.endswith(f" {EVENTS}") else 2
+        return 3 if self.is_of_event else 2
+
+    @property
+    def is_of_event(self) -> bool:
+        """Whether it tells of something."""
+        return self.kind.endswith(f" {EVENTS}")
 
 
 class Nth:

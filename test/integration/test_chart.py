@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from fakes.manifests import read_document
+from faults import releases
 from hack.chart.__main__ import CHART, ROOT
 from hack.chart.helm import Helm
 from hack.control_plane import ControlPlane, ControlPlaneError
@@ -163,6 +164,26 @@ def test_jobs_run_on_in_their_pods_while_the_operator_is_upgraded_rolled_back_an
             return bool(release.get("tfjob", "goes-on", JOBS)["status"]["conditions"][-1]["type"] == "Succeeded")
 
         eventually(is_over, "the job has succeeded")
+
+
+def statuses(crd: Any) -> list[Any]:
+    """The schemas of the status, by version."""
+    return [each["schema"]["openAPIV3Schema"]["properties"]["status"] for each in crd["spec"]["versions"]]
+
+
+def test_the_crd_of_the_release_before_is_upgraded_and_rolled_back(release: Installation, tmp_path: Path) -> None:
+    """Its own chart, out of git's history. What operators of both releases do meanwhile is in test/faults/test_upgrade.py."""
+    try:
+        older = releases.before(tmp_path / "before")
+    except releases.NotThereError as error:
+        pytest.skip(str(error))
+    old, new = (statuses(read_document(each.crd)) for each in (older, releases.present()))
+    release.install(older.root / "manifests" / "chart")
+    assert statuses(release.get("crd", CRD)) == old
+    release.upgrade(CHART)
+    assert statuses(release.get("crd", CRD)) == new
+    release("rollback", "1", *WAIT)
+    assert statuses(release.get("crd", CRD)) == old
 
 
 def test_the_command_of_old_documents_installs_into_the_namespace_at_hand(release: Installation) -> None:

@@ -27,7 +27,14 @@ if TYPE_CHECKING:
     from integration.https import Serving
 
 LIMIT_S: Final = 120
-STORY: Final = ("README.md", "docs/tfjob.md", "docs/training.md", "docs/write-a-controller.md", "docs/install.md")
+STORY: Final = (
+    "README.md",
+    "docs/tfjob.md",
+    "docs/training.md",
+    "docs/write-a-controller.md",
+    "docs/operations.md",
+    "docs/install.md",
+)
 """The pages whose commands run here, one after the other, on one cluster: the last commands of the last page remove all."""
 PLUGIN_PAGE: Final = "docs/kubectl-tfjob.md"
 """Its commands run here, too, each on the job that it is about."""
@@ -58,6 +65,7 @@ ELSEWHERE: Final = (
     Elsewhere("docs/install.md", "kubectl -n kubeflow port-forward", f"{NO_PROGRAMS}: test_cluster_page.py runs the page"),
     Elsewhere("docs/install.md", "kubectl -n kubeflow create token", "since kubectl 1.24; by the API: test_cluster_page.py"),
     Elsewhere("docs/install.md", "kubectl -n kubeflow logs", NO_PROGRAMS),
+    Elsewhere("docs/operations.md", "kubectl -n kubeflow rollout", "no Deployments are run here: test_rolling_back.py does it"),
     Elsewhere("docs/runbooks.md", "kubectl -n kubeflow logs", NO_PROGRAMS),
     Elsewhere("docs/tfjob.md", "kubectl logs", NO_PROGRAMS),
     Elsewhere("docs/tfjob.md", "kubectl port-forward", f"{NO_PROGRAMS}: e2e/test_versions.py asks TensorBoard for its page"),

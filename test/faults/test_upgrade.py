@@ -1,0 +1,100 @@
+"""A real operator is upgraded from the release before, rolled back and upgraded again: jobs end as if nothing had happened."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import groupby
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from faults.bugs import OF_UPGRADES
+from faults.chosen import fail_if, tenth_of
+from faults.field import field
+from faults.matrix import Matrix, say
+from faults.releases import NotThereError, before, present
+from faults.upgrade import ORDERS, WAYS, Course, courses, table, wave
+from faults.workloads import WORKLOADS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from faults.crash import Outcome
+    from faults.field import Field
+    from faults.releases import Release
+
+WAVES: Final = [(order, turn) for order in ORDERS for turn in range(len(WAYS))]
+HUNTS: Final = 4
+"""How many waves of one workload a planted bug may live through."""
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Release:
+    """The release before; without git's history the test is skipped."""
+    try:
+        return before(tmp_path / "before")
+    except NotThereError as error:
+        pytest.skip(str(error))
+
+
+def test_a_job_whose_operator_is_upgraded_and_rolled_back_ends_as_without_a_fault(
+    tmp_path: Path, older: Release, pytestconfig: pytest.Config
+) -> None:
+    """Every child made as often, no pod restarted, no Warning and no write that nobody needs; by each way, in each order."""
+    named = [Course.parse(text) for text in pytestconfig.getoption("case", [])]
+    seed = pytestconfig.getoption("walk_seed", None)
+    seed = Random().randrange(1000) if seed is None else seed
+    tenth = tenth_of(pytestconfig)
+
+    async def play() -> list[str]:
+        cases: list[Course] = []
+        outcomes: list[Outcome] = []
+        async with field(tmp_path) as it:
+            matrix = await Matrix.of(it, sorted({case.workload for case in named}) or WORKLOADS)
+            for wanted in _waves(matrix, named, seed, tenth):
+                cases += wanted
+                outcomes += await wave(it, wanted[0].order, wanted, (older, present()), matrix.references)
+        say(table(cases, outcomes))
+        return [
+            f"{case}: {'; '.join(found.violations)}"
+            for case, found in zip(cases, outcomes, strict=True)
+            if found.violations
+        ]
+
+    say(f"\nupgrade from {older.name}, again by: make faults SEED={seed}{'' if tenth is None else f' TENTH={tenth}'}")
+    fail_if(asyncio.run(play()))
+
+
+def _waves(matrix: Matrix, named: Sequence[Course], seed: int, tenth: int | None) -> list[list[Course]]:
+    if named:
+        by_order = sorted(named, key=lambda case: case.order)
+        return [list(cases) for _, cases in groupby(by_order, key=lambda case: case.order)]
+    writes = {name: len(outcome.writes) for name, outcome in matrix.references.items()}
+    chosen = WAVES if tenth is None else [WAVES[tenth % len(WAVES)]]
+    return [courses(writes, order, turn, Random(f"{seed} {order} {turn}")) for order, turn in chosen]
+
+
+@pytest.mark.parametrize("name", OF_UPGRADES)
+def test_a_bug_of_the_release_after_is_found(tmp_path: Path, older: Release, name: str) -> None:
+    """In the one after alone; where the one before must know a thing to be wronged, the present one stands for it."""
+    bug = OF_UPGRADES[name]
+    releases = (present() if bug.knows else older, present(name))
+
+    async def hunt(it: Field) -> bool:
+        matrix = await Matrix.of(it, [bug.workload])
+        writes = {bug.workload: len(matrix.references[bug.workload].writes)}
+        for turn in range(HUNTS):
+            cases = courses(writes, ORDERS[0], turn, Random(turn))
+            found = await wave(it, ORDERS[0], cases, releases, matrix.references)
+            if any(bug.words in violation for outcome in found for violation in outcome.violations):
+                say(f"{name}: played {turn + 1} cases")
+                return True
+        return False
+
+    async def play() -> bool:
+        async with field(tmp_path) as it:
+            return await hunt(it)
+
+    assert asyncio.run(play())

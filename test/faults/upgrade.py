@@ -1,0 +1,339 @@
+"""An operator is upgraded, rolled back and upgraded again while its jobs run, and the CRD with it.
+
+All cases of a wave share one cluster, and so its CRD: they stop where their changes are due, until all have come there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from faults.crash import CRASHES, AtRest, Outcome
+from faults.matrix import say
+from faults.operator_process import COMPILED, PATIENT
+from faults.scheme import Case
+from faults.user import LIMIT_S, TICK_S, User, WaitedInVainError
+from faults.workloads import WORKLOADS
+from faults.writes import writes
+from hack.fault_proxy.proxy import Proxy
+from support.waiting import until
+from tfjob_operator.api.client.errors import NotFoundError
+from tfjob_operator.api.coordination import LEASES
+from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.controller.options import LEASE_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from faults.field import Field
+    from faults.releases import Release
+
+ROLLED, TERMINATED, KILLED = "rolled", "terminated", "killed"
+WAYS: Final = (ROLLED, TERMINATED, KILLED)
+"""How an operator gives way to another: by SIGTERM, when the other one waits for the lease; by SIGTERM, and by SIGKILL, before
+the other one starts. Then the lease of the one that was killed has to run out."""
+FIRST, LAST, STAYS, DROPS = "crd-first", "crd-last", "crd-stays", "crd-drops"
+ORDERS: Final = (FIRST, LAST, STAYS, DROPS)
+"""When the CRD is changed: before the operator, as the documents say; after it; before the first upgrade, and never again;
+after it, and the CRD of the release before keeps no field that it does not have."""
+AFTER: Final = frozenset({LAST, DROPS})
+CHANGES: Final = 3
+"""Up, down, and up again."""
+BUGGY_LIMIT_S: Final = 100.0
+"""Where a bug is planted, what a user waits for may never come."""
+UNTOLD: Final = frozenset({f"Normal {EventReason.PODS_STAY}"})
+"""Events that may be missing: what the release before did not write down cannot be told of."""
+NOT_KEPT: Final = frozenset({f"Warning {EventReason.STATUS_NOT_KEPT}"})
+"""What is true under a CRD that drops fields."""
+STOPPED_S: Final = 120.0
+SETTLE_S: Final = 120.0
+BUGGY_SETTLE_S: Final = 10.0
+
+
+@dataclass(frozen=True)
+class Course:
+    """A case: after how many more writes of the operator its version changes each time, in which way, and how the CRD does."""
+
+    workload: str
+    order: str
+    way: str
+    terms: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.workload}:{self.order}:{self.way}:{'-'.join(map(str, self.terms))}"
+
+    @classmethod
+    def parse(cls, text: str) -> Course:
+        """Read what `str` gives."""
+        workload, order, way, terms = text.split(":")
+        return cls(workload, order, way, tuple(map(int, terms.split("-"))))
+
+
+def courses(writes: Mapping[str, int], order: str, turn: int, dice: Random) -> list[Course]:
+    """Return a wave: a case of each workload, of which so many writes are known. `turn` deals out the ways."""
+    cases = []
+    for number, (name, count) in enumerate(writes.items()):
+        points = [0, *sorted(dice.sample(range(1, count + 1), CHANGES))]
+        terms = tuple(after - point for point, after in pairwise(points))
+        cases.append(Course(name, order, WAYS[(turn + number) % len(WAYS)], terms))
+    return cases
+
+
+class Replica:
+    """One process of an operator."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path, release: Release) -> None:
+        self.process = process
+        self.release = release
+        self._log = log
+
+    @property
+    def log(self) -> str:
+        """What it has said."""
+        return self._log.read_text(errors="replace")
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its caches are filled, so that it waits for the lease or has it; or it has ended."""
+        return '"lease_awaited"' in self.log or self.process.returncode is not None
+
+    async def stop(self, way: signal.Signals) -> str:
+        """Send a signal, and wait for the end. Return what was wrong about that."""
+        by_itself = self.process.returncode is not None
+        if not by_itself:
+            self.process.send_signal(way)
+        try:
+            async with asyncio.timeout(STOPPED_S):
+                code = await self.process.wait()
+        except TimeoutError:
+            self.process.kill()
+            return f"{self.release.name} did not end on {way.name}"
+        expected = 0 if way is signal.SIGTERM else -way
+        if by_itself or code != expected:
+            return f"{self.release.name} ended {'by itself' if by_itself else f'on {way.name}'} with {code}"
+        return ""
+
+
+class Deployment:
+    """The operator of a namespace, of whatever release. `complaints` says what processes did that nobody made them do."""
+
+    def __init__(self, field: Field, namespace: str, proxy: Proxy, flags: Sequence[str]) -> None:
+        kubeconfig = proxy.kubeconfig_through(field.folder / f"{namespace}.kubeconfig")
+        self._field = field
+        self._namespace = namespace
+        self._proxy = proxy
+        self._flags = (
+            f"--kubeconfig={kubeconfig}",
+            f"--namespace={namespace}",
+            "--monitoring-port=0",
+            *PATIENT,
+            *flags,
+        )
+        self._replicas: list[Replica] = []
+        self.complaints: list[str] = []
+        self.sent_by_dead = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for replica in self._replicas:
+            if replica.process.returncode is None:
+                replica.process.kill()
+                await replica.process.wait()
+
+    async def start(self, release: Release) -> Replica:
+        """Start a replica of a release."""
+        log = self._field.folder / f"{self._namespace}-{len(self._replicas)}.log"
+        command = (sys.executable, *release.program, *self._flags)
+        with log.open("wb") as out:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdout=out, stderr=out, cwd=release.root, env=os.environ | COMPILED
+            )
+        self._replicas.append(Replica(process, log, release))
+        return self._replicas[-1]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the newest replica is."""
+        return self._replicas[-1].is_ready
+
+    async def leave(self, way: str) -> None:
+        """Let the replica go that works, unless the other one is to come first."""
+        if way != ROLLED:
+            await self._stop(self._replicas[-1], signal.SIGKILL if way == KILLED else signal.SIGTERM)
+
+    async def come(self, release: Release, way: str) -> None:
+        """Start a replica of a release, and if the one before still works, let that go when this one is ready."""
+        new = await self.start(release)
+        if way == ROLLED:
+            await until(lambda: new.is_ready, limit_s=LIMIT_S)
+            await self._stop(self._replicas[-2], signal.SIGTERM)
+
+    async def _stop(self, replica: Replica, way: signal.Signals) -> None:
+        wrong = await replica.stop(way)
+        self.complaints += [wrong] if wrong else []
+        self.sent_by_dead = len(self._proxy.history)
+        if '"lease_released"' not in replica.log:
+            # It runs out in a second, and not in the five minutes that keep a busy machine from taking it from anybody.
+            soon = {"spec": {"leaseDurationSeconds": 1}}
+            with suppress(NotFoundError):
+                await self._field.client.patch(LEASES, self._namespace, LEASE_NAME, soon)
+
+    def judge(self) -> list[str]:
+        """Return what processes did wrong, by their ends and by their logs."""
+        ended = [each for each in self._replicas[-1:] if each.process.returncode is not None]
+        crashed = [each for each in self._replicas if "Traceback" in each.log]
+        return [
+            *self.complaints,
+            *(f"{each.release.name} has ended by itself" for each in ended),
+            *(f"a traceback is in the log of {each.release.name}" for each in crashed),
+        ]
+
+
+class Rollout:
+    """The changes of versions of one wave. `releases` are the one before and the one after."""
+
+    def __init__(self, field: Field, order: str, releases: tuple[Release, Release], cases: int) -> None:
+        self._field = field
+        self._order = order
+        self._all = asyncio.Barrier(cases)
+        self.first, self.second = releases
+        self.turns = [(self.second, order not in AFTER), (self.first, order == FIRST), (self.second, order == FIRST)]
+
+    async def begin(self) -> None:
+        """Install the CRD of the release before."""
+        await asyncio.to_thread(self._apply, self.first)
+
+    async def change(self, number: int, deployment: Deployment, way: str, on_change: Callable[[], object]) -> None:
+        """Make a change, the CRD's when all cases have come here; then call `on_change`."""
+        release, crd_first = self.turns[number]
+        await deployment.leave(way)
+        if crd_first:
+            await self._change_crd(release)
+        await deployment.come(release, way)
+        on_change()
+        if self._order in AFTER:
+            await self._change_crd(release)
+
+    async def _change_crd(self, release: Release) -> None:
+        if await self._all.wait() == 0:
+            await asyncio.to_thread(self._apply, release)
+        await self._all.wait()
+
+    def _apply(self, release: Release) -> None:
+        drops = self._order == DROPS and release is self.first
+        crd = release.strict_crd(self._field.folder) if drops else release.crd
+        self._field.plane.run_kubectl("apply", "--server-side", "--force-conflicts", "-f", str(crd))
+        self._field.plane.wait_for_crd("tfjobs.kubeflow.org")
+
+
+async def wave(
+    field: Field,
+    order: str,
+    cases: Sequence[Course],
+    releases: tuple[Release, Release],
+    references: Mapping[str, Outcome],
+) -> list[Outcome]:
+    """Play cases beside each other whose CRD is changed in one order; tell of each violation."""
+    rollout = Rollout(field, order, releases, len(cases))
+    await rollout.begin()
+    async with asyncio.TaskGroup() as tasks:
+        playing = [tasks.create_task(_play(field, case, rollout, references[case.workload])) for case in cases]
+    return [each.result() for each in playing]
+
+
+async def _play(field: Field, case: Course, rollout: Rollout, reference: Outcome) -> Outcome:
+    workload, outcome, began = WORKLOADS[case.workload], Outcome(Case(case.workload, fault=str(case))), time.monotonic()
+    namespace = await field.new_namespace(f"{case.workload}-{case.way}")
+    buggy = bool(rollout.second.bug)
+    async with (
+        Proxy(field.kubeconfig, serving=field.serving) as proxy,
+        Deployment(field, namespace, proxy, workload.flags) as deployment,
+    ):
+        calm = asyncio.Event()
+        calm.set()
+        user = User(field, namespace, calm=calm, patience_s=BUGGY_LIMIT_S if buggy else LIMIT_S)
+        await deployment.start(rollout.first)
+        async with _beside(workload.play(user)) as playing:
+            for number, term in enumerate(case.terms):
+                await _written(proxy, term, playing)
+                await until(lambda: deployment.is_ready, limit_s=LIMIT_S)
+                calm.clear()
+                await rollout.change(number, deployment, case.way, calm.set)
+            try:
+                await playing
+                settle_s = BUGGY_SETTLE_S if buggy else SETTLE_S
+                untold = UNTOLD | (NOT_KEPT if case.order == DROPS else frozenset())
+                await AtRest(field, namespace, proxy, deployment, settle_s, untold).judge(
+                    outcome, reference.record, CRASHES
+                )
+                outcome.violations += _never_seen(outcome, reference, untold)
+            except WaitedInVainError as error:
+                outcome.violations.append(str(error))
+        outcome.violations += deployment.judge()
+        outcome.writes = list(writes(proxy.history))
+        outcome.violations += _never_done(outcome, reference)
+    outcome.seconds = time.monotonic() - began
+    if outcome.violations:
+        say(f"  {case}, {outcome.seconds:.1f} s: {'; '.join(outcome.violations)}")
+    return outcome
+
+
+async def _written(proxy: Proxy, count: int, playing: asyncio.Task[None]) -> None:
+    """Wait until there were so many more writes, or the user is done."""
+    enough = proxy.writes + count
+    while proxy.writes < enough and not playing.done():  # noqa: ASYNC110 - the proxy wakes nobody
+        await asyncio.sleep(TICK_S)
+
+
+def _never_seen(outcome: Outcome, reference: Outcome, untold: frozenset[str]) -> Iterator[str]:
+    """Yield the Warnings of reasons that nobody is told without a change: even one of them is too many."""
+    assert outcome.record is not None
+    assert reference.record is not None
+    for reason in sorted(outcome.record.events.keys() - reference.record.events.keys() - untold):
+        if reason.startswith("Warning "):
+            yield f"a {reason!r} that is true of nothing"
+    for reason in UNTOLD:
+        if outcome.record.events[reason] > reference.record.events[reason]:
+            yield f"{outcome.record.events[reason]} events {reason!r}, not {reference.record.events[reason]} at most"
+
+
+def _never_done(outcome: Outcome, reference: Outcome) -> Iterator[str]:
+    """Yield the writes that come only with a change, such as a patch of what the other release made."""
+    known = {write.what for write in reference.writes}
+    for write in sorted({write for write in outcome.writes if write.nth == 1 and write.what not in known}):
+        # A delete shows in what is left, and in what is made again. Which of the deletes after an end the garbage collector
+        # comes to first is a matter of time.
+        if not write.is_of_event and not write.what.startswith("delete "):
+            yield f"a write that nobody needs: {write.what}"
+
+
+def table(cases: Sequence[Course], outcomes: Sequence[Outcome]) -> str:
+    """Return the figures of a run, a line for each order."""
+    lines = ["| CRD | runs | changes of version | violations |", "|---|---|---|---|"]
+    for order in ORDERS:
+        ours = [outcome for case, outcome in zip(cases, outcomes, strict=True) if case.order == order]
+        wrong = sum(bool(outcome.violations) for outcome in ours)
+        if ours:
+            lines.append(f"| {order} | {len(ours)} | {len(ours) * CHANGES} | {wrong} |")
+    return "\n".join(lines)
+
+
+@asynccontextmanager
+async def _beside(part: Any) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(part, name="user")
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait({task})

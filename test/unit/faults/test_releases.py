@@ -1,0 +1,46 @@
+"""Which release is the one before, and when its changes come."""
+
+from __future__ import annotations
+
+import subprocess
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faults import releases
+from faults.releases import NotThereError, before
+from faults.upgrade import CHANGES, ORDERS, WAYS, Course, courses
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_mock import MockerFixture
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("git"), subprocess.CalledProcessError(128, "git")])
+def test_without_git_or_its_history_it_is_said_why_there_is_no_release_before(
+    tmp_path: Path, mocker: MockerFixture, error: Exception
+) -> None:
+    """As in an archive of the sources, or a shallow clone."""
+    mocker.patch.object(releases, "_git", side_effect=error)
+    with pytest.raises(NotThereError, match=f"git has no {releases.UNTAGGED}"):
+        before(tmp_path)
+
+
+def test_every_workload_gets_each_way_in_one_of_three_waves_and_changes_within_its_writes() -> None:
+    """A change comes after one more write at least, and all of them within as many as there are without a change."""
+    writes = {"plain": 3, "held": 20, "alpha": 31}
+    waves = [courses(writes, ORDERS[0], turn, Random(1)) for turn in range(len(WAYS))]
+    for found in zip(*waves, strict=True):
+        assert {case.way for case in found} == set(WAYS)
+        for case in found:
+            assert len(case.terms) == CHANGES
+            assert min(case.terms) > 0
+            assert sum(case.terms) <= writes[case.workload]
+
+
+def test_a_case_is_read_as_it_is_told() -> None:
+    """So that one that went wrong can be played again."""
+    case = Course("short-lived", "crd-first", "killed", (3, 1, 12))
+    assert Course.parse(str(case)) == case
