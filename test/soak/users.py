@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from faults.matrix import say
 from integration.cluster import replica, specs, with_policy
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, NotFoundError
@@ -63,9 +65,9 @@ class User:
                     await kind(name)
                     await self._gone(name)
             except TimeoutError:
-                self.wrong.append(
-                    f"{self._namespace}/{name}, which {kind.__name__.strip('_')}, has not come to its end"
-                )
+                what = f"{self._namespace}/{name}, which {kind.__name__.strip('_')}, has not come to its end"
+                self.wrong.append(what)
+                say(f"{datetime.now(UTC):%H:%M:%S} {what}: {await self._state(name)}")
                 return
             self.ended[kind.__name__.strip("_")] = self.ended.get(kind.__name__.strip("_"), 0) + 1
 
@@ -139,6 +141,12 @@ class User:
         options = ListOptions(self._namespace, label_selector=f"job-name={name}")
         listed = await self._patiently(lambda: self._client.list_page(PODS, options))
         return [item["metadata"]["name"] for item in json.loads(listed)["items"]]
+
+    async def _state(self, name: str) -> str:
+        """What there is of a job now: whoever reads that it did not end has to know whom it waited for."""
+        options = ListOptions(self._namespace, label_selector=f"job-name={name}")
+        pods = await self._patiently(lambda: self._client.list_page(PODS, options))
+        return f"{await self._get(name)}\n    pods: {pods.decode()}"
 
     async def _pods(self, name: str, number: int) -> None:
         async def holds() -> bool:
