@@ -205,12 +205,15 @@ class WithMaxWaitRateLimiter(Generic[T_contra]):
         return self._limiter.num_requeues(item)
 
 
-def default_controller_rate_limiter(*, clock: Clock | None = None) -> MaxOfRateLimiter[Hashable]:
+def default_controller_rate_limiter(
+    *, max_delay_s: float = 1000.0, clock: Clock | None = None
+) -> MaxOfRateLimiter[Hashable]:
     """Return client-go's default: exponential per item, and a bucket over all (RL-01, RL-02, RL-03).
 
-    The bucket (10/s, bursts of 100) bounds requeues alone, never first adds: it is there for the day on which all items fail.
+    An item's own delay is at most `max_delay_s`. The bucket (10/s, bursts of 100) bounds requeues alone, never first adds: it
+    is there for the day on which all items fail.
     """
     return MaxOfRateLimiter(
-        ItemExponentialFailureRateLimiter(base_delay_s=0.005, max_delay_s=1000.0),
+        ItemExponentialFailureRateLimiter(base_delay_s=0.005, max_delay_s=max_delay_s),
         BucketRateLimiter(TokenBucket(rate=10, burst=100, clock=clock)),
     )

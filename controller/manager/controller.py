@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from tfjob_operator.api.client.errors import ApiError, ConflictError
+from tfjob_operator.api.client.errors import (
+    ApiError,
+    ConflictError,
+    DecodeError,
+    NoStatusError,
+    ServerError,
+    TooManyRequestsError,
+    TransportError,
+)
 from tfjob_operator.controller.manager.metrics import ReconcileMetrics
 from tfjob_operator.informers import EventHandlerFuncs, object_of
 from tfjob_operator.workqueue import LoopClock, RateLimitingQueue, ShutDown, default_controller_rate_limiter
@@ -23,6 +31,11 @@ if TYPE_CHECKING:
     from tfjob_operator.workqueue import Clock, MetricsProvider
 
 log = structlog.get_logger(__name__)
+
+OUTAGE_S: Final = 30.0
+"""The longest delay of a key for which the API server, or the way to it, is to blame. With client-go's 1000 s a job could stand
+still for as long again as an outage took. It is what a reflector waits at most; a bucket holds back all keys together."""
+_OUTAGE: Final = (TransportError, ServerError, TooManyRequestsError, NoStatusError, DecodeError)
 
 
 class RequeueError(ApiError):
@@ -63,6 +76,7 @@ class Controller:
         self._workers = workers
         self._on_start = on_start
         self._clock = clock
+        self._outage = default_controller_rate_limiter(max_delay_s=OUTAGE_S, clock=clock)
         self._metrics = ReconcileMetrics(metrics, name, workers=workers, clock=clock)
 
     def watch(self, informer: SharedIndexInformer[T], key_of: Callable[[T], str]) -> None:
@@ -130,15 +144,22 @@ class Controller:
             self.queue.add_rate_limited(key)
             return "requeue"
         except ApiError as error:
-            log.warning("sync_failed", error=str(error), tries=self.queue.num_requeues(key) + 1)
-            self.queue.add_rate_limited(key)
+            log.warning("sync_failed", error=str(error), tries=self._tries(key))
+            if isinstance(error, _OUTAGE):
+                self.queue.add_after(key, self._outage.when(key))
+            else:
+                self.queue.add_rate_limited(key)
             return "error"
         except Exception:  # a bug in the sync of one object must not end the worker that serves all the others
-            log.exception("sync_crashed", tries=self.queue.num_requeues(key) + 1)
+            log.exception("sync_crashed", tries=self._tries(key))
             self.queue.add_rate_limited(key)
             return "panic"
         self.queue.forget(key)
+        self._outage.forget(key)
         return "success"
+
+    def _tries(self, key: str) -> int:
+        return self.queue.num_requeues(key) + self._outage.num_requeues(key) + 1
 
 
 def _queue(name: str, metrics: MetricsProvider, clock: Clock) -> RateLimitingQueue[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,9 +15,17 @@ from structlog.testing import capture_logs
 from fakes.metrics import FakeMetrics
 from fakes.source import FakeSource, expired, pod, running, settle
 from fakes.virtual_loop import VirtualClock
-from tfjob_operator.api.client.errors import ConnectError
+from tfjob_operator.api.client.errors import (
+    ApiError,
+    ConnectError,
+    DecodeError,
+    InvalidError,
+    Status,
+    error_from_response,
+)
 from tfjob_operator.api.core import PODS
 from tfjob_operator.controller.manager import Controller, RequeueError
+from tfjob_operator.controller.manager.controller import OUTAGE_S
 from tfjob_operator.controller.manager.metrics import ERRORS, PANICS, RECONCILES
 from tfjob_operator.informers import SharedIndexInformer
 
@@ -69,6 +78,36 @@ async def test_what_fails_is_tried_again_later_and_later(kettles: Kettles) -> No
     assert [line["tries"] for line in lines if line["event"] == "sync_failed"] == [1, 2, 3]
     assert kettles.counted() == {"error": 3, "success": 1}
     assert kettles.controller.queue.num_requeues("a") == 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectError("refused"),
+        DecodeError("a page"),
+        error_from_response(503, b"<html>", request="GET /"),
+        error_from_response(429, b"", request="GET /"),
+    ],
+)
+async def test_after_a_long_outage_a_key_is_tried_again_within_half_a_minute(kettles: Kettles, error: ApiError) -> None:
+    """RL-07: it is not the key that is to blame."""
+    kettles.failures["a"] = [error] * 60
+    kettles.controller.queue.add("a")
+    async with at_work(kettles):
+        await asyncio.sleep(3600.0)
+    waits = [later - sooner for sooner, later in pairwise(kettles.synced["a"])]
+    assert len(waits) == 60
+    assert max(waits) == pytest.approx(OUTAGE_S)
+
+
+async def test_what_the_server_will_not_have_is_tried_less_and_less_often(kettles: Kettles) -> None:
+    """RL-01, RL-07: a refusal is no outage, and a key that is refused for ever costs a request in 1000 s."""
+    kettles.failures["a"] = [InvalidError(Status(message="no"))] * 30
+    kettles.controller.queue.add("a")
+    async with at_work(kettles):
+        await asyncio.sleep(3600.0)
+    waits = [later - sooner for sooner, later in pairwise(kettles.synced["a"])]
+    assert max(waits) == pytest.approx(1000.0)
 
 
 async def test_a_stale_view_is_looked_at_again_and_is_no_failure(kettles: Kettles) -> None:
