@@ -6,6 +6,6 @@ behind it at every write.
 
 from __future__ import annotations
 
-from hack.fault_proxy.proxy import Action, Exchange, Matcher, Proxy, Seen
+from hack.fault_proxy.proxy import Action, Exchange, Matcher, Proxy, Rule, Seen
 
-__all__ = ["Action", "Exchange", "Matcher", "Proxy", "Seen"]
+__all__ = ["Action", "Exchange", "Matcher", "Proxy", "Rule", "Seen"]

@@ -197,9 +197,15 @@ class Proxy:
         """Let new connections be refused until `accept`. Those that are open stay so."""
         await self._site.stop()
 
-    def rule(self, matches: Matcher, action: Action, *, times: float = 1) -> None:
+    def rule(self, matches: Matcher, action: Action, *, times: float = 1) -> Rule:
         """Let `action` have the next `times` requests that match."""
-        self._rules.append(Rule(matches, action, times))
+        rule = Rule(matches, action, times)
+        self._rules.append(rule)
+        return rule
+
+    def withdraw(self, rule: Rule) -> None:
+        """Let a rule have no more requests. It must be one of this proxy's, and not be withdrawn yet."""
+        self._rules.remove(rule)
 
     def cut_streams(self, *, reset: bool = False, matches: Matcher = _any) -> None:
         """Cut the open watches that match."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from hack.control_plane import ControlPlane
-    from hack.fault_proxy import Proxy, Seen
+    from hack.fault_proxy import Action, Matcher, Proxy, Seen
 
 EACH_S = 5.0
 """How long a trouble lasts, and how long it is quiet after it."""
@@ -58,30 +58,36 @@ class Troubles:
                 await trouble()
                 await asyncio.sleep(EACH_S)
 
+    async def _meet(self, matches: Matcher, action: Action, times: int = OFTEN) -> None:
+        """Let a trouble meet so many requests, and be over after a while: on a busy machine few come meanwhile."""
+        rule = self._proxy.rule(matches, action, times=times)
+        await asyncio.sleep(EACH_S)
+        self._proxy.withdraw(rule)
+
     async def refused(self) -> None:
         """The server fails."""
-        self._proxy.rule(_requests, answer_status(500, "InternalError"), times=OFTEN)
+        await self._meet(_requests, answer_status(500, "InternalError"))
 
     async def overloaded(self) -> None:
         """The server asks to come again later."""
-        self._proxy.rule(_requests, answer_status(429, "TooManyRequests", retry_after_s=1), times=OFTEN)
+        await self._meet(_requests, answer_status(429, "TooManyRequests", retry_after_s=1))
 
     async def not_the_server(self) -> None:
         """A load balancer answers."""
-        self._proxy.rule(_requests, answer_html(503), times=OFTEN)
+        await self._meet(_requests, answer_html(503))
 
     async def lost(self) -> None:
         """Connections break, before and after the server has seen the request."""
-        self._proxy.rule(_writes, lose_reply, times=3)
-        self._proxy.rule(_writes, lose_request, times=3)
+        await self._meet(_writes, lose_reply, times=3)
+        await self._meet(_writes, lose_request, times=3)
 
     async def slow(self) -> None:
         """Each request takes half a second."""
-        self._proxy.rule(_requests, delay(0.5), times=OFTEN)
+        await self._meet(_requests, delay(0.5))
 
     async def silent(self) -> None:
         """A write is never answered."""
-        self._proxy.rule(_writes, black_hole)
+        await self._meet(_writes, black_hole, times=1)
 
     async def cut(self) -> None:
         """All watches break."""
