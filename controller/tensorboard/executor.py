@@ -70,11 +70,18 @@ class Executor:
     async def sync(self, job: Meta, wish: Wish | LeftAlone | None, found: Found) -> bool:
         """Turn what was `found` into what the job asks for. Return whether anything was created.
 
-        Raises the first ApiError, after all steps have been tried.
+        Raises the first ApiError, after all steps have been tried, and RequeueError before any of them if the job is gone.
         """
         decided = plan(self._owner, job, wish, found, self._default_image)
         for warning in decided.warnings:
             self.warn(job, warning.reason, warning.message)
+        created = {_what(step) for step in decided.steps if isinstance(step, Creation)}
+        if created:
+            # Once for all steps: what is known of the job may be forgotten while they are under way.
+            made = self._made[job.uid]
+            if created & made:
+                await self._confirm(job)
+            made |= created
         failure: ApiError | None = None
         for step in decided.steps:
             try:
@@ -111,10 +118,6 @@ class Executor:
                 await self._delete(job, step)
 
     async def _create(self, job: Meta, step: Creation) -> None:
-        made, what = self._made[job.uid], _what(step)
-        if what in made:
-            await self._confirm(job)
-        made.add(what)
         try:
             await self._client.create(step.resource, job.namespace, step.body)
         except AlreadyExistsError:

@@ -93,7 +93,8 @@ def applies(case: Case) -> bool:
 def right_for(case: Case, right: Record, found: Record) -> Record:
     """Return what the end is to be: a child whose life was not seen is made once more.
 
-    When the job is made again, its children may be: how many were there depends on the moment.
+    When the job is made again, its children may be: how many were there depends on the moment. One create more may have been
+    under way, for a job that was there when that was asked.
     """
     if case.write is None:
         return right
@@ -103,7 +104,7 @@ def right_for(case: Case, right: Record, found: Record) -> Record:
     if case.fault != AGAIN:
         return replace(right, created=created)
     for child, count in right.created.items():
-        created[child] = min(max(found.created[child], count), 2 * count)
+        created[child] = min(max(found.created[child], count), 2 * count + 1)
     told = {reason: count for reason, count in found.events.items() if reason.startswith("Normal ")}
     return replace(right, created=created, events=right.events | type(right.events)(told))
 
