@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tfjob_operator.api.client.errors import StatusError
+from tfjob_operator.api.client.errors import ServerError, StatusError, TransportError
 from tfjob_operator.api.client.http import unchanged
 from tfjob_operator.controller.jobs import children
 from tfjob_operator.controller.jobs.expectations import Expectations
@@ -126,6 +126,19 @@ def _pods_are_hashed_otherwise() -> None:
     _replace(older_pods, "_parts", lambda *_: ())
 
 
+def _a_failed_create_counts_as_done() -> None:
+    """An operator that believes that whatever it sent will be there in the end."""
+    create = Creator._create
+
+    async def believe(creator: Any, *child: Any) -> bool:
+        try:
+            return await create(creator, *child)
+        except (ServerError, TransportError):
+            return True
+
+    _replace(Creator, "_create", believe)
+
+
 def _replace(place: object, name: str, bug: object) -> None:
     assert hasattr(place, name), f"{place} has no {name} any more"
     setattr(place, name, bug)
@@ -172,3 +185,7 @@ OF_UPGRADES: Final[dict[str, Bug]] = {
     "pods-are-hashed-otherwise": Bug(_pods_are_hashed_otherwise, "held", "PodsStay", knows=True),
 }
 """Those that an operator shows after another release."""
+OF_CLUSTERS: Final[Mapping[str, Callable[[], None]]] = {
+    "a-failed-create-counts-as-done": _a_failed_create_counts_as_done,
+}
+"""Those that a cluster brings to light whose etcd is full."""

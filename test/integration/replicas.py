@@ -10,14 +10,19 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from hack.control_plane.run.ports import any_free
 from support.waiting import LIMIT_S, eventually
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 ROOT = Path(__file__).parents[2]
+
+OPERATOR = ("-m", "tfjob_operator.controller")
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -25,12 +30,19 @@ Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 class Replica:
     """The operator as a process with these flags, its log, and its pages. A context manager; leaving it kills the process."""
 
-    def __init__(self, kubeconfig: Path, log: Path, *flags: str, port: int | None = None) -> None:
-        """Start it; it serves its pages on `port`, or on one that is free."""
+    def __init__(
+        self,
+        kubeconfig: Path,
+        log: Path,
+        *flags: str,
+        port: int | None = None,
+        program: Sequence[str] = OPERATOR,
+    ) -> None:
+        """Start it; it serves its pages on `port`, or on one that is free. `program` is what Python runs."""
         self.port = port or any_free()
         self._log = log
         self._out = log.open("wb")
-        command = [sys.executable, "-m", "tfjob_operator.controller", f"--kubeconfig={kubeconfig}", *flags]
+        command = [sys.executable, *program, f"--kubeconfig={kubeconfig}", *flags]
         command += ["--monitoring-address=127.0.0.1", f"--monitoring-port={self.port}"]
         self.process = subprocess.Popen(command, stdout=self._out, stderr=self._out, cwd=ROOT)
 

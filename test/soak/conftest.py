@@ -1,4 +1,4 @@
-"""The option of the long day."""
+"""The options of the long day and of the cluster that ails."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ import pytest
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of these tests; pytest knows them when it is given a path in this folder."""
     parser.addoption("--minutes", type=float, default=None, help="how long the operator is to work")
+    parser.addoption(
+        "--trouble", action="append", default=[], help="make this trouble only, again and again; repeatable"
+    )
+    parser.addoption(
+        "--planted", default="", metavar="BUG", help="put this bug into the operator of the ailing cluster"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -16,4 +22,4 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "test/soak/" in item.path.as_posix():
             item.add_marker(pytest.mark.integration)
             if config.getoption("minutes", None) is None:
-                item.add_marker(pytest.mark.skip(reason="make soak"))
+                item.add_marker(pytest.mark.skip(reason="make soak, make ails"))

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from random import Random
 from statistics import linear_regression, median
-from typing import Final, NamedTuple
+from typing import Final
 
 import pytest
 
@@ -24,6 +24,7 @@ from hack.fault_proxy import Proxy
 from integration.replicas import Replica
 from soak.troubles import Troubles
 from soak.users import User
+from soak.weight import GROWTH, Weight, at_rest, weigh
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 
 USERS: Final = 6
@@ -31,40 +32,8 @@ AGENT: Final = "tfjob-operator"
 SAMPLE_S: Final = 5.0
 QUIET_S: Final = 60.0
 """How long nothing may be written after the last job is gone."""
-SETTLE_S: Final = 75.0
-"""Longer than an idle connection is kept, and than retries wait for one another after the last trouble."""
 WARM_S: Final = 120.0
 """What the first jobs and troubles load or allocate once is no leak."""
-GROWTH: Final = 1.1
-
-
-class Weight(NamedTuple):
-    """What a process has."""
-
-    memory_mb: float
-    files: float
-    threads: float
-    tasks: float
-
-
-def weigh(operator: Replica) -> Weight:
-    """What the operator has now. It must not have ended."""
-    assert operator.process.poll() is None, operator.text()[-3000:]
-    pid = operator.process.pid
-    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return Weight(
-        memory_mb=int(fields["VmRSS"].split()[0]) / 1024,
-        files=len(list(Path(f"/proc/{pid}/fd").iterdir())),
-        threads=int(fields["Threads"]),
-        tasks=operator.value("tf_operator_event_loop_tasks"),
-    )
-
-
-async def at_rest(operator: Replica) -> Weight:
-    """What it has when nothing happens, of each the least that was seen: a scrape is a connection and a task too."""
-    await asyncio.sleep(SETTLE_S)
-    seen = [await asyncio.to_thread(weigh, operator) for _ in range(10)]
-    return Weight(*(min(values) for values in zip(*seen, strict=True)))
 
 
 def test_an_operator_that_has_worked_for_long_weighs_what_it_did_at_first(

@@ -1,0 +1,81 @@
+"""A stream of short jobs, which their TTL deletes again."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from integration.cluster import replica, specs, with_policy
+from tfjob_operator.api.client.errors import AlreadyExistsError, ApiError, InvalidError
+from tfjob_operator.api.v1.constants import TFJOBS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from soak.ledger import Ledger
+    from tfjob_operator.api.client import RestClient
+
+PER_S: Final = 5.0
+AT_ONCE: Final = 50
+"""Users that wait for a server that does not respond. With that many, no more come until one is served."""
+TTL_S: Final = 30
+"""Longer than any watch of the test is without a server while the operator has one."""
+TICK_S: Final = 0.5
+
+
+class Stream:
+    """Creates jobs at a steady rate. `refused` counts what users were told, by kind of error."""
+
+    def __init__(self, client: RestClient, ledger: Ledger, namespaces: Sequence[str], random: Random) -> None:
+        self._client = client
+        self._ledger = ledger
+        self._namespaces = namespaces
+        self._random = random
+        self._numbers = itertools.count(1)
+        self.refused: Counter[str] = Counter()
+
+    async def run(self, until: Callable[[], bool]) -> None:
+        """Create jobs until told to stop, and return when the API server has taken all of them.
+
+        Jobs that could not be created in time are not made up for.
+        """
+        clock = asyncio.get_running_loop().time
+        places = asyncio.Semaphore(AT_ONCE)
+        due = clock()
+        async with asyncio.TaskGroup() as users:
+            while not until():
+                await places.acquire()
+                user = users.create_task(self._create(), name="user")
+                user.add_done_callback(lambda _: places.release())
+                due = max(due + 1 / PER_S, clock())
+                await asyncio.sleep(due - clock())
+
+    async def _create(self) -> None:
+        namespace, name = self._random.choice(self._namespaces), f"job-{next(self._numbers)}"
+        head = {"apiVersion": TFJOBS.api_version, "kind": TFJOBS.kind, "metadata": {"name": name}}
+        body = head | {"spec": self._spec()}
+        while True:
+            try:
+                await self._client.create(TFJOBS, namespace, body)
+            except AlreadyExistsError:
+                break  # by an attempt whose response was lost
+            except InvalidError:
+                raise
+            except ApiError as error:
+                self.refused[type(error).__name__] += 1
+                await asyncio.sleep(TICK_S)
+            else:
+                break
+        self._ledger.accept(f"{namespace}/{name}")
+
+    def _spec(self) -> dict[str, Any]:
+        shapes: list[dict[str, dict[str, Any]]] = [
+            {"Worker": replica(1, run="1s:0")},
+            {"Worker": replica(2, "OnFailure", run="1s:0")},
+            {"PS": replica(1, run="forever"), "Worker": replica(1, run="1s:0")},
+        ]
+        policy = {"ttlSecondsAfterFinished": TTL_S, "cleanPodPolicy": self._random.choice(["All", "Running", "None"])}
+        return with_policy(specs(**self._random.choice(shapes)), **policy)

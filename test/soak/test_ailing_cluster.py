@@ -1,0 +1,161 @@
+"""A cluster that ails: parts of etcd and API servers fail one after the other, while new jobs keep coming.
+
+`make ails` plays ten minutes. All processes are real; the pods run on a hollow node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from faults.field import ROOT, node
+from faults.matrix import say
+from faults.operator_process import BUGGY, PATIENT
+from hack.control_plane import ControlPlane
+from hack.control_plane.run.parts import Shape
+from integration.replicas import OPERATOR, Replica
+from soak.cluster_troubles import ClusterTroubles
+from soak.identity import Identity
+from soak.ledger import Ledger, ledger
+from soak.stream import TTL_S, Stream
+from soak.weight import GROWTH, Weight, at_rest, weigh
+from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
+from tfjob_operator.api.core import PODS, SERVICES
+from tfjob_operator.api.v1.constants import TFJOBS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+CLUSTER: Final = Shape(etcd_members=3, apiservers=2, etcd_quota_bytes=256 << 20)
+NAMESPACES: Final = ("red", "green", "blue")
+WARM_S: Final = 90.0
+"""What the first jobs load or allocate once is no leak."""
+STUCK_S: Final = 150.0
+"""When nothing has changed for so long after the last trouble, what is left is stuck. Retries wait for a minute at most."""
+TICK_S: Final = 1.0
+MOST_TOLD: Final = 20
+
+
+def test_no_job_is_lost_or_stuck_and_no_child_made_twice_in_a_cluster_that_ails(
+    pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    """Every job that an API server took has succeeded; the operator ran through, and weighs what it did.
+
+    With a planted bug, the violations that it leads to are required.
+    """
+    planted = pytestconfig.getoption("planted")
+    seconds = pytestconfig.getoption("minutes") * 60.0
+    found = asyncio.run(play(seconds, tmp_path, planted, pytestconfig.getoption("trouble")))
+    for line in found[:MOST_TOLD]:
+        say(f"  {line}")
+    if planted:
+        assert found, f"{planted} was not found"
+    elif found:
+        pytest.fail("\n".join(found[:MOST_TOLD]), pytrace=False)
+
+
+async def play(seconds: float, folder: Path, planted: str, only: list[str]) -> list[str]:
+    """Let jobs and troubles come for so long; return what is wrong then."""
+    seed = int(time.time())
+    say(f"\nseed {seed}, {seconds / 60:g} minutes{f', with {planted}' if planted else ''}")
+    plane = await asyncio.to_thread(
+        ControlPlane.start, "ails", shape=CLUSTER, extra_apiserver_args=["--disable-admission-plugins=ServiceAccount"]
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(plane.stop)
+        await asyncio.to_thread(_install, plane)
+        identity = await asyncio.to_thread(Identity, plane, folder)
+        await stack.enter_async_context(node(plane, folder, time_scale=0.2))
+        program = (BUGGY, planted) if planted else OPERATOR
+        operator = stack.enter_context(Replica(identity.kubeconfig, folder / "operator.log", *PATIENT, program=program))
+        await asyncio.to_thread(operator.wait_for, "operator_ready")
+        settings = load_settings(str(plane.kubeconfig))
+        clients = [
+            RestClient(await stack.enter_async_context(HttpTransport(settings, max_connections=0))) for _ in range(2)
+        ]
+        kept = await stack.enter_async_context(ledger(clients[0]))
+        stream = Stream(clients[1], kept, NAMESPACES, Random(seed))
+        troubles = ClusterTroubles(plane, identity, operator)
+
+        await stream.run(_over_in(min(WARM_S, seconds / 3)))
+        await rest(kept)
+        before = await at_rest(operator)
+        made, stream.refused = kept.accepted, type(stream.refused)()
+        began = time.monotonic()
+        over = _over_in(seconds)
+        async with asyncio.TaskGroup() as day:
+            ailing = day.create_task(troubles.run(over, only))
+            day.create_task(stream.run(lambda: over() and ailing.done()))
+            day.create_task(_sample(kept, troubles, operator, ailing))
+        took_s, jobs = time.monotonic() - began, kept.accepted - made
+        wrong = await rest(kept)
+        after = await at_rest(operator) if not wrong else before
+        wrong += kept.violations() + judge(operator, before, after)
+        report(kept, troubles, stream, f"{jobs} jobs in {took_s:.0f} s, {jobs / took_s:.1f} a second")
+        say(f"memory before {before.memory_mb:.1f} MB, after {after.memory_mb:.1f} MB\n{before}\n{after}")
+        say(f"violations: {len(wrong)}")
+        return wrong
+
+
+def judge(operator: Replica, before: Weight, after: Weight) -> list[str]:
+    """Return what is wrong with the process."""
+    wrong = []
+    if operator.process.poll() is not None:
+        wrong.append(f"the operator ended with {operator.process.returncode}")
+    if "Traceback" in operator.text():
+        wrong.append("a traceback is in the operator's log")
+    if after.memory_mb > before.memory_mb * GROWTH:
+        wrong.append(f"the operator has {after.memory_mb:.1f} MB, and had {before.memory_mb:.1f} MB")
+    return wrong
+
+
+async def rest(kept: Ledger) -> list[str]:
+    """Wait until all jobs have ended and are gone with their children; return what is left when that does not go on."""
+    left, since = -1, time.monotonic()
+    while True:
+        now = len(kept.unfinished), kept.left(TFJOBS), kept.left(PODS), kept.left(SERVICES) - 1  # `kubernetes` stays
+        if not any(now):
+            return []
+        if sum(now) != left:
+            left, since = sum(now), time.monotonic()
+        if time.monotonic() - since > STUCK_S:
+            names = ("unfinished", "jobs", "pods", "services")
+            return [f"at rest there are {', '.join(f'{each} {name}' for each, name in zip(now, names, strict=True))}"]
+        await asyncio.sleep(TICK_S)
+
+
+def report(kept: Ledger, troubles: ClusterTroubles, stream: Stream, jobs: str) -> None:
+    """Print what happened."""
+    took = sorted(job.took_s for job in kept.jobs.values() if job.end)
+    say(f"{jobs}; {kept.children} children; they took {took[len(took) // 2]:.1f} s, the longest {took[-1]:.1f} s")
+    say(f"troubles: {troubles.seen}\nusers were told: {dict(stream.refused)}; listed anew: {dict(kept.listed)}")
+
+
+async def _sample(kept: Ledger, troubles: ClusterTroubles, operator: Replica, ailing: asyncio.Task[None]) -> None:
+    """Tell how it goes, until the last trouble is over."""
+    while not ailing.done():
+        weight = await asyncio.to_thread(weigh, operator)
+        say(
+            f"  {time.strftime('%X')} {kept.accepted} accepted, {len(kept.unfinished)} unfinished, {kept.left(PODS)} pods, "
+            f"{weight.memory_mb:.0f} MB {troubles.under_way}"
+        )
+        await asyncio.wait([ailing], timeout=TTL_S / 2)
+
+
+def _install(plane: ControlPlane) -> None:
+    plane.run_kubectl("apply", "--server-side", "-f", str(ROOT / "manifests" / "base" / "crd.yaml"))
+    plane.wait_for_crd("tfjobs.kubeflow.org")
+    for namespace in NAMESPACES:
+        plane.run_kubectl("create", "namespace", namespace)
+    plane.restart_controller_manager()  # its garbage collector knows the kind now
+
+
+def _over_in(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() >= end
