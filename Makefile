@@ -10,7 +10,7 @@ SOURCES := api cli controller informers workqueue tfjob_operator/__init__.py hac
 WORDS := $(SOURCES) docs manifests .ci Makefile $(wildcard *.md *.cfg *.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-page test unit unit-all integration image e2e e2e-tensorflow kubectl-matrix sdk-matrix chart faults soak browser lint format control-plane bench bench-operator bench-scale bench-page clean
+.PHONY: help demo demo-page test unit unit-all integration image e2e e2e-tensorflow kubectl-matrix sdk-matrix chart faults soak ails browser lint format control-plane bench bench-operator bench-scale bench-page clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,7 +92,11 @@ control-plane: venv ## Start etcd and kube-apiserver on loopback, until `python 
 
 soak: venv ## Let an operator work half an hour (MINUTES=480: a night) for random users, with troubles, and compare what it weighs
 	@$(PYTHON) -m hack.control_plane build >/dev/null
-	@$(PYTEST) test/soak -s --minutes $(or $(MINUTES),30)
+	@$(PYTEST) test/soak/test_soak.py -s --minutes $(or $(MINUTES),30)
+
+ails: venv ## Kill, roll, fill up and let expire the parts of a cluster of three etcds and two API servers, under five new jobs a second (MINUTES=10, BUG=name)
+	@$(PYTHON) -m hack.control_plane build >/dev/null
+	@$(PYTEST) test/soak/test_ailing_cluster.py -s --minutes $(or $(MINUTES),10) $(if $(BUG),--planted $(BUG) --trouble etcd_full)
 
 bench: venv ## Measure the hot paths, as ratios within one run; writes build/bench/*.json
 	@$(PYTHON) -m hack.bench

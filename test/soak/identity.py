@@ -64,13 +64,14 @@ class Identity:
         API servers issue none for less than ten minutes; so it is signed here, with their key.
         """
         ends = int(time.time() + life_s - LEEWAY_S)
+        begins = min(int(time.time()), ends) - 3600
         account = {"namespace": NAMESPACE, "serviceaccount": {"name": USER, "uid": self._uid}}
         claims = {
             "iss": ISSUER,
             "aud": [ISSUER],
             "sub": f"system:serviceaccount:{NAMESPACE}:{USER}",
-            "iat": ends - 3600,
-            "nbf": ends - 3600,
+            "iat": begins,
+            "nbf": begins,
             "exp": ends,
             "kubernetes.io": account,
         }

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 CLUSTER: Final = Shape(etcd_members=3, apiservers=2, etcd_quota_bytes=256 << 20)
 NAMESPACES: Final = ("red", "green", "blue")
-WARM_S: Final = 90.0
+WARM_S: Final = 120.0
 """What the first jobs load or allocate once is no leak."""
 STUCK_S: Final = 150.0
 """When nothing has changed for so long after the last trouble, what is left is stuck. Retries wait for a minute at most."""
