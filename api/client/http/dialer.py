@@ -62,6 +62,9 @@ class Dialer:
         except (OSError, ValueError) as error:  # ValueError: a name that no host can have
             if limit.expired():
                 raise ConnectError("no connection in time") from None
+            # Its frames hold the future whose exception it is, and the 256 KB into which asyncio reads TLS. Such circles would
+            # wait for the garbage collector, and with a server whose certificate has expired a hundred of them at once.
+            error.__traceback__ = None
             kind = TLSError if isinstance(error, ssl.SSLError) else ConnectError
             raise kind(f"Cannot connect to {first.authority}: {str(error) or type(error).__name__}") from error
         return connection

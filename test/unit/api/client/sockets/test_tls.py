@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import ssl
+from asyncio.sslproto import SSLProtocol
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -65,6 +68,31 @@ async def test_a_server_that_does_not_speak_tls_is_a_tls_failure(authority: Auth
         async with HttpTransport(settings) as transport:
             with pytest.raises(TLSError):
                 await transport.send(get())
+
+
+async def test_what_a_failed_handshake_needed_is_free_without_the_garbage_collector(
+    tmp_path: Path, authority: Authority, server_tls: ssl.SSLContext
+) -> None:
+    """A quarter of a megabyte each: a server whose certificate has expired must not cost a client its memory."""
+
+    def left() -> int:
+        made = (each for each in gc.get_objects() if isinstance(each, SSLProtocol))
+        return sum(not each._server_side for each in made)
+
+    async with (
+        serving(fine_for_ever, tls=server_tls) as server,
+        HttpTransport(Settings(server.url, trusting(Authority.make(tmp_path)))) as transport,
+    ):
+        gc.collect()
+        gc.disable()
+        try:
+            before = left()
+            for _ in range(3):
+                with suppress(TLSError):
+                    await transport.send(get())
+            await until(lambda: server.open == 0 and left() == before)
+        finally:
+            gc.enable()
 
 
 async def test_a_tls_handshake_that_stalls_is_a_connect_error_in_time(authority: Authority) -> None:
