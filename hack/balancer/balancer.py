@@ -143,9 +143,13 @@ async def balancer(
     serving: set[asyncio.Task[None]] = set()
 
     def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not listening.is_serving():  # accepted in the last moment
+            writer.transport.abort()
+            return
         task = asyncio.get_running_loop().create_task(passing.serve(reader, writer), name="balanced connection")
         serving.add(task)
         task.add_done_callback(serving.discard)
+        task.add_done_callback(lambda _: writer.transport.abort())  # also of a task that is cancelled before it begins
 
     async def watch(backend: Backend) -> None:
         while True:

@@ -113,6 +113,7 @@ class Scene:
 async def scene() -> AsyncIterator[Scene]:
     servers = {name: Server(name) for name in ("a", "b")}
     it = Scene(servers)
+    before = asyncio.all_tasks()
     async with AsyncExitStack() as stack:
         for server in servers.values():
             await server.start()
@@ -122,6 +123,10 @@ async def scene() -> AsyncIterator[Scene]:
         stack.callback(it.hang_up)
         await it.comes_to("a", "b")
         yield it
+    # A connection that is being accepted has a task of asyncio's own, and is opened after its server has ended.
+    await until(lambda: asyncio.all_tasks() <= before)
+    for server in servers.values():
+        server.end()
 
 
 async def is_cut(reader: asyncio.StreamReader) -> None:
