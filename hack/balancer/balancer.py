@@ -126,6 +126,18 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     writer.write_eof()
 
 
+async def stop_listening(server: asyncio.Server) -> None:
+    """Close a server; connections that it has accepted stay open.
+
+    `Server.close` alone would forget a connection that is being accepted, and leave it open for ever (CPython 3.11, 3.12).
+    """
+    loop = asyncio.get_running_loop()
+    for each in server.sockets:
+        loop.remove_reader(each.fileno())
+    await asyncio.sleep(0)  # what was accepted gets its transport, which a closed server refuses
+    server.close()
+
+
 @asynccontextmanager
 async def balancer(
     port: int,
@@ -162,7 +174,7 @@ async def balancer(
         passing.port = listening.sockets[0].getsockname()[1]
         yield passing
     finally:
-        listening.close()
+        await stop_listening(listening)
         left = [*tasks, *serving]
         for task in left:
             task.cancel()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from aiohttp import web
 
-from hack.balancer.balancer import FALL, LOOPBACK, Backend, Balancer, balancer, is_ready
+from hack.balancer.balancer import FALL, LOOPBACK, Backend, Balancer, balancer, is_ready, stop_listening
 from hack.control_plane.run.pki import Authority
 from support.waiting import until
 
@@ -55,14 +55,14 @@ class Server:
         self._server = await loop.create_server(lambda: Talk(self), LOOPBACK, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Accept nothing more; what is open stays so."""
-        self._server.close()
+        await stop_listening(self._server)
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """Stop, and close all connections."""
-        self.stop()
-        for talk in self.open:
+        await self.stop()
+        for talk in [*self.open]:
             talk.transport.abort()
 
 
@@ -117,7 +117,7 @@ async def scene() -> AsyncIterator[Scene]:
     async with AsyncExitStack() as stack:
         for server in servers.values():
             await server.start()
-            stack.callback(server.end)
+            stack.push_async_callback(server.end)
         backends = [server.port for server in servers.values()]
         it.balancer = await stack.enter_async_context(balancer(0, backends, check=it.check, period_s=TICK_S))
         stack.callback(it.hang_up)
@@ -126,7 +126,7 @@ async def scene() -> AsyncIterator[Scene]:
     # A connection that is being accepted has a task of asyncio's own, and is opened after its server has ended.
     await until(lambda: asyncio.all_tasks() <= before)
     for server in servers.values():
-        server.end()
+        await server.end()
 
 
 async def is_cut(reader: asyncio.StreamReader) -> None:
@@ -169,7 +169,7 @@ async def test_connections_of_a_server_that_accepts_no_more_are_cut_and_new_ones
         while len(found) < 2:
             name, reader, writer = await it.connect()
             found[name] = (reader, writer)
-        it.servers["a"].stop()
+        await it.servers["a"].stop()
         await is_cut(found["a"][0])
         await it.comes_to("b")
         reader, writer = found["b"]
@@ -190,7 +190,7 @@ async def test_a_server_that_accepts_and_says_that_it_is_not_ready_gets_nothing(
 async def test_with_no_server_left_connections_are_cut_at_once() -> None:
     async with scene() as it:
         for server in it.servers.values():
-            server.end()
+            await server.end()
         await it.comes_to("")
 
 
