@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from hack.control_plane.run.ports import any_free
 from support.waiting import LIMIT_S, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,14 +38,20 @@ class Replica:
         *flags: str,
         port: int | None = None,
         program: Sequence[str] = OPERATOR,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
-        """Start it; it serves its pages on `port`, or on one that is free. `program` is what Python runs."""
+        """Start it; it serves its pages on `port`, or on one that is free. `program` is what Python runs.
+
+        `variables` are added to the environment.
+        """
         self.port = port or any_free()
         self._log = log
         self._out = log.open("wb")
         command = [sys.executable, *program, f"--kubeconfig={kubeconfig}", *flags]
         command += ["--monitoring-address=127.0.0.1", f"--monitoring-port={self.port}"]
-        self.process = subprocess.Popen(command, stdout=self._out, stderr=self._out, cwd=ROOT)
+        self.process = subprocess.Popen(
+            command, stdout=self._out, stderr=self._out, cwd=ROOT, env=os.environ | dict(variables or {})
+        )
 
     def __enter__(self) -> Self:
         return self

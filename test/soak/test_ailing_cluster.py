@@ -18,6 +18,7 @@ from faults.matrix import say
 from faults.operator_process import BUGGY, PATIENT
 from hack.control_plane import ControlPlane
 from hack.control_plane.run.parts import Shape
+from hack.image.build import SETTINGS
 from integration.replicas import OPERATOR, Replica
 from soak.cluster_troubles import ClusterTroubles
 from soak.identity import Identity
@@ -73,7 +74,9 @@ async def play(seconds: float, folder: Path, planted: str, only: list[str]) -> l
         identity = await asyncio.to_thread(Identity, plane, folder)
         await stack.enter_async_context(node(plane, folder, time_scale=0.2))
         program = (BUGGY, planted) if planted else OPERATOR
-        operator = stack.enter_context(Replica(identity.kubeconfig, folder / "operator.log", *PATIENT, program=program))
+        operator = stack.enter_context(
+            Replica(identity.kubeconfig, folder / "operator.log", *PATIENT, program=program, variables=SETTINGS)
+        )
         await asyncio.to_thread(operator.wait_for, "operator_ready")
         settings = load_settings(str(plane.kubeconfig))
         clients = [

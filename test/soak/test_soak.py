@@ -21,6 +21,7 @@ from faults.operator_process import PATIENT
 from hack.audit import AuditLog
 from hack.control_plane import ControlPlane
 from hack.fault_proxy import Proxy
+from hack.image.build import SETTINGS
 from integration.replicas import Replica
 from soak.troubles import Troubles
 from soak.users import User
@@ -63,7 +64,9 @@ async def compare(seconds: float, tmp_path: Path) -> None:
         kubeconfig = plane.kubeconfig_for("operator-in-trouble", ["system:masters"])
         proxy = await stack.enter_async_context(Proxy(kubeconfig, serving=plane.server_credential("fault-proxy")))
         operator = stack.enter_context(
-            Replica(proxy.kubeconfig_through(tmp_path / "proxied"), tmp_path / "operator.log", *PATIENT)
+            Replica(
+                proxy.kubeconfig_through(tmp_path / "proxied"), tmp_path / "operator.log", *PATIENT, variables=SETTINGS
+            )
         )
         transport = await stack.enter_async_context(HttpTransport(load_settings(str(plane.kubeconfig))))
         client = RestClient(transport)
