@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tfjob_operator.informers import SharedIndexInformer, Tombstone
     from tfjob_operator.informers.deltas import T
     from tfjob_operator.workqueue import Clock, MetricsProvider
+    from tfjob_operator.workqueue.rate_limiters import RateLimiter
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +56,7 @@ class Controller:
         sync: Callable[[str], Awaitable[None]],
         *,
         queue: RateLimitingQueue[str] | None = None,
+        outage: RateLimiter[str] | None = None,
         workers: int = 1,
         on_start: Callable[[], Coroutine[object, object, None]] | None = None,
         metrics: MetricsProvider = NO_METRICS,
@@ -66,6 +68,7 @@ class Controller:
         sync: brings the object of a key closer to what it should be, and raises ApiError when it must be tried again. It
             should not look at what woke it. It may bind `uid` (`structlog.contextvars`) as soon as it knows it.
         queue: where the informers' handlers put keys; if None, a new queue of the controller's name.
+        outage: delays a key for which the API server is to blame; if None, by OUTAGE_S at most.
         workers: how many keys are synced at a time.
         on_start: is awaited beside the workers when this process begins to work.
         """
@@ -76,7 +79,7 @@ class Controller:
         self._workers = workers
         self._on_start = on_start
         self._clock = clock
-        self._outage = default_controller_rate_limiter(max_delay_s=OUTAGE_S, clock=clock)
+        self._outage = outage or default_controller_rate_limiter(max_delay_s=OUTAGE_S, clock=clock)
         self._metrics = ReconcileMetrics(metrics, name, workers=workers, clock=clock)
 
     def watch(self, informer: SharedIndexInformer[T], key_of: Callable[[T], str]) -> None:

@@ -483,7 +483,7 @@ class Operator:
             leadership_term=cast("Any", leadership_term),
             delays=Delays(self.clock, cast("Any", OneSecond())),
         )
-        workers = Controller("tfjob", controller.sync, queue=queue, clock=self.clock)
+        workers = Controller("tfjob", controller.sync, queue=queue, outage=OneSecond(), clock=self.clock)
         return Body(controller, workers, queue, leadership_term, stores)
 
     def _log(self, _logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

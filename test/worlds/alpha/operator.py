@@ -15,7 +15,7 @@ from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.informers import Indexer
 from worlds.alpha.values import batch_struct, config_map_struct, job_struct, meta_of, pod_struct, service_struct
-from worlds.operator import Body, GatedQueue, Operator, Store, WaitingClient
+from worlds.operator import Body, GatedQueue, OneSecond, Operator, Store, WaitingClient
 from worlds.values import Rv
 
 if TYPE_CHECKING:
@@ -77,5 +77,5 @@ class AlphaOperator(Operator):
         controller = new_alpha_controller(
             KUBEFLOW, caches, self.client, self.recorder, queue, clock=self.clock, metrics=JobMetrics()
         )
-        workers = Controller("alpha", controller.sync, queue=queue, clock=self.clock)
+        workers = Controller("alpha", controller.sync, queue=queue, outage=OneSecond(), clock=self.clock)
         return Body(controller, workers, queue, None, stores)
