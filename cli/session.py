@@ -281,7 +281,10 @@ def proxy_of_environment(server: str) -> str | None:
 
 def _refusal(response: http.client.HTTPResponse) -> ApiError:
     """Return the error in a Status, or in whatever else a server or a proxy has sent."""
-    body = response.read(65_536)
+    try:
+        body = response.read(65_536)
+    except (OSError, http.client.HTTPException):
+        body = b""  # the connection broke; the code says that it is a refusal
     try:
         status = json.loads(body)
         message, reason = str(status["message"]), str(status.get("reason", ""))

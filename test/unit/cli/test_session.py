@@ -142,6 +142,22 @@ def test_after_a_refusal_the_session_goes_on(server: Server) -> None:
         assert session.get("/b") == {}
 
 
+def test_a_refusal_that_breaks_off_is_a_refusal() -> None:
+    """The code has come."""
+
+    def serve(taken: socket.socket) -> None:
+        taken.recv(4096)
+        taken.sendall(b"HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n20\r\ncut")
+
+    with (
+        listening(serve) as port,
+        Session(Access(f"http://127.0.0.1:{port}")) as session,
+        pytest.raises(ApiError, match="403 Forbidden") as refused,
+    ):
+        session.get("/a")
+    assert refused.value.is_denied
+
+
 def test_tls_verifies_the_server_by_the_authority_and_the_name(tmp_path: Path) -> None:
     """`certificate-authority-data`, `tls-server-name`, `insecure-skip-tls-verify`, and a client certificate."""
     authority = Authority.make(tmp_path)
