@@ -66,7 +66,7 @@ class Expectations:
     def satisfied(self, owner: OwnerKey) -> bool:
         """Return whether nothing is outstanding, or what is has expired (EX-01). Call this before reading the cache (EX-04)."""
         record = self._records.get(owner)
-        if record is None or self._all_missed(owner, record):
+        if record is None or self._drop_if_missed(owner, record):
             return True
         if self._clock.monotonic() - record.born > EXPIRY_S:
             del self._records[owner]
@@ -81,7 +81,7 @@ class Expectations:
         record = self._records.get(owner)
         if record is None:
             return None
-        if self._all_missed(owner, record):
+        if self._drop_if_missed(owner, record):
             return 0.0
         return max(0.0, record.born + EXPIRY_S - self._clock.monotonic()) + EXPIRY_SLACK_S
 
@@ -112,7 +112,7 @@ class Expectations:
             self._listed.pop(kind, None)
             return []
         self._listed[kind] = number
-        return [record.job for owner, record in [*self._records.items()] if self._all_missed(owner, record)]
+        return [record.job for owner, record in [*self._records.items()] if self._drop_if_missed(owner, record)]
 
     def creation_observed(self, owner: OwnerKey, kind: str, name: str) -> None:
         """Meet an expectation: the cache shows the child, or its create failed or was never sent."""
@@ -136,8 +136,8 @@ class Expectations:
             record = self._records[owner] = _Record(self._clock.monotonic())
         return record
 
-    def _all_missed(self, owner: OwnerKey, record: _Record) -> bool:
-        """Whether nothing is outstanding but children that a list would have shown; then the record is dropped."""
+    def _drop_if_missed(self, owner: OwnerKey, record: _Record) -> bool:
+        """Drop a record with nothing outstanding but children that a list would have shown. Return whether it was one."""
         if record.deletions or not all(self._is_missed(key, version) for key, version in record.creations.items()):
             return False
         del self._records[owner]
