@@ -77,7 +77,21 @@ async def test_what_fails_is_tried_again_later_and_later(kettles: Kettles) -> No
     assert kettles.synced["a"] == pytest.approx([0.0, 0.005, 0.015, 0.035])
     assert [line["tries"] for line in lines if line["event"] == "sync_failed"] == [1, 2, 3]
     assert kettles.counted() == {"error": 3, "success": 1}
-    assert kettles.controller.queue.num_requeues("a") == 0
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectError("refused"), InvalidError(Status(message="no"))], ids=["outage", "refusal"]
+)
+async def test_after_a_success_the_delays_start_over(kettles: Kettles, error: ApiError) -> None:
+    """RL-06, RL-07: whoever was to blame."""
+    kettles.failures["a"] = [error] * 5
+    kettles.controller.queue.add("a")
+    async with at_work(kettles):
+        await asyncio.sleep(10.0)
+        kettles.failures["a"] = [error]
+        kettles.controller.queue.add("a")
+        await asyncio.sleep(10.0)
+    assert kettles.synced["a"][-2:] == pytest.approx([10.0, 10.005])
 
 
 @pytest.mark.parametrize(
