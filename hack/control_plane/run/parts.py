@@ -111,8 +111,6 @@ class Files:
 def etcd_command(program: Path, files: Files, ports: Ports, quota_bytes: int = ETCD_QUOTA_BYTES) -> list[str]:
     """Return the command of an etcd that has one member."""
     client = f"https://{LOOPBACK}:{ports.etcd}"
-    own = files.server
-    authority = files.authority.certificate
     return [
         str(program),
         f"--data-dir={files.folder / 'etcd'}",
@@ -121,14 +119,7 @@ def etcd_command(program: Path, files: Files, ports: Ports, quota_bytes: int = E
         f"--listen-client-urls={client},{ETCD_SOCKET}",
         f"--advertise-client-urls={client}",
         f"--listen-peer-urls=https://{LOOPBACK}:0",  # it has no peers: any port will do
-        f"--cert-file={own.certificate}",
-        f"--key-file={own.key}",
-        f"--trusted-ca-file={authority}",
-        "--client-cert-auth",
-        f"--peer-cert-file={own.certificate}",
-        f"--peer-key-file={own.key}",
-        f"--peer-trusted-ca-file={authority}",
-        "--peer-client-cert-auth",
+        *_etcd_tls(files),
         # A single member elects itself: waiting a second for the votes of others only makes the start slower.
         "--heartbeat-interval=20",
         "--election-timeout=200",
@@ -145,8 +136,6 @@ def etcd_member_command(program: Path, files: Files, ports: Ports, shape: Shape,
     peers = dict(zip(shape.etcds, ports.etcd_peers, strict=True))
     name = shape.etcds[number]
     client, peer = (f"https://{LOOPBACK}:{port}" for port in (ports.etcds[number], peers[name]))
-    own = files.server
-    authority = files.authority.certificate
     return [
         str(program),
         f"--name={name}",
@@ -156,6 +145,16 @@ def etcd_member_command(program: Path, files: Files, ports: Ports, shape: Shape,
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster={','.join(f'{each}=https://{LOOPBACK}:{port}' for each, port in peers.items())}",
+        *_etcd_tls(files),
+        f"--quota-backend-bytes={shape.etcd_quota_bytes}",
+        "--logger=zap",
+    ]
+
+
+def _etcd_tls(files: Files) -> list[str]:
+    """Return the flags by which etcd serves clients and peers, with TLS on both sides."""
+    own, authority = files.server, files.authority.certificate
+    return [
         f"--cert-file={own.certificate}",
         f"--key-file={own.key}",
         f"--trusted-ca-file={authority}",
@@ -164,8 +163,6 @@ def etcd_member_command(program: Path, files: Files, ports: Ports, shape: Shape,
         f"--peer-key-file={own.key}",
         f"--peer-trusted-ca-file={authority}",
         "--peer-client-cert-auth",
-        f"--quota-backend-bytes={shape.etcd_quota_bytes}",
-        "--logger=zap",
     ]
 
 
