@@ -1,4 +1,4 @@
-"""Which part of a matrix a run is to play, by the options of pytest."""
+"""Which part of a matrix a run is to play, by the options of pytest, or to find a bug."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from faults.crash import CRASHES
 from faults.field import ROOT
-from faults.matrix import say, table
+from faults.matrix import Matrix, say, table
 from faults.scheme import Case
 
 if TYPE_CHECKING:
+    from faults.bugs import Bug
     from faults.field import Field
-    from faults.matrix import Matrix
+    from faults.scheme import Scheme
 
 
 async def play_chosen(
@@ -45,6 +47,14 @@ def tenth_of(config: pytest.Config) -> int | None:
     """Return the number of the tenth that the options ask for; None where they ask for none."""
     asked = config.getoption("tenth", None)
     return tenth_of_the_commit() if asked == "commit" else None if asked is None else int(asked)
+
+
+async def hunt(field: Field, name: str, bug: Bug, scheme: Scheme = CRASHES) -> None:
+    """Put a bug into every operator that is started. Of the first tenth, the cases of its workload are enough."""
+    matrix = await Matrix.of(field, [bug.workload], scheme)
+    outcomes = await matrix.play(field, matrix.tenth(0), bug=name, until=bug.words)
+    say(f"{name}: played {len(outcomes)} cases")
+    assert any(bug.words in violation for outcome in outcomes for violation in outcome.violations)
 
 
 def tenth_of_the_commit() -> int:

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 from faults.ailing import AILING
 from faults.bugs import OF_AILING, REFUSALS_BELIEVED
-from faults.chosen import fail_if, play_chosen
+from faults.chosen import fail_if, hunt, play_chosen
 from faults.field import field
-from faults.matrix import Matrix, say
+from faults.matrix import Matrix
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
-
-    from faults.crash import Outcome
 
 
 def test_an_operator_whose_write_is_refused_or_whose_watches_end_ends_as_without_a_fault(
@@ -35,13 +33,9 @@ def test_an_operator_whose_write_is_refused_or_whose_watches_end_ends_as_without
 
 def test_an_operator_that_takes_refusals_for_done_is_found(tmp_path: Path) -> None:
     """What was not created never comes. The first tenth of the workload is enough."""
-    bug = OF_AILING[REFUSALS_BELIEVED]
 
-    async def hunt() -> list[Outcome]:
+    async def find() -> None:
         async with field(tmp_path) as it:
-            matrix = await Matrix.of(it, [bug.workload], AILING)
-            return await matrix.play(it, matrix.tenth(0), bug=REFUSALS_BELIEVED, until=bug.words)
+            await hunt(it, REFUSALS_BELIEVED, OF_AILING[REFUSALS_BELIEVED], AILING)
 
-    outcomes = asyncio.run(hunt())
-    say(f"{REFUSALS_BELIEVED}: played {len(outcomes)} cases")
-    assert any(bug.words in violation for outcome in outcomes for violation in outcome.violations)
+    asyncio.run(find())

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from faults.bugs import BUGS
-from faults.chosen import fail_if, play_chosen
+from faults.chosen import fail_if, hunt, play_chosen
 from faults.field import field
-from faults.matrix import Matrix, say
+from faults.matrix import Matrix
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from faults.crash import Outcome
 
 
 def test_an_operator_that_is_killed_at_any_write_or_loses_its_answer_ends_as_without_a_fault(
@@ -33,13 +31,9 @@ def test_an_operator_that_is_killed_at_any_write_or_loses_its_answer_ends_as_wit
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_found(tmp_path: Path, name: str) -> None:
     """Put into every operator that is started. Of the first tenth, the cases of the workload in which it shows are enough."""
-    bug = BUGS[name]
 
-    async def hunt() -> list[Outcome]:
+    async def find() -> None:
         async with field(tmp_path) as it:
-            matrix = await Matrix.of(it, [bug.workload])
-            return await matrix.play(it, matrix.tenth(0), bug=name, until=bug.words)
+            await hunt(it, name, BUGS[name])
 
-    outcomes = asyncio.run(hunt())
-    say(f"{name}: played {len(outcomes)} cases")
-    assert any(bug.words in violation for outcome in outcomes for violation in outcome.violations)
+    asyncio.run(find())

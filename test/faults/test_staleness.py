@@ -6,17 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from faults.bugs import OF_STALENESS, VIEWS_BELIEVED
-from faults.chosen import fail_if, play_chosen
+from faults.chosen import fail_if, hunt, play_chosen
 from faults.field import field
-from faults.matrix import Matrix, say
+from faults.matrix import Matrix
 from faults.stale import staleness
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
-
-    from faults.crash import Outcome
 
 
 def test_an_operator_that_is_shown_the_past_ends_as_without_a_fault(
@@ -34,13 +32,8 @@ def test_an_operator_that_is_shown_the_past_ends_as_without_a_fault(
 def test_an_operator_that_believes_what_it_is_shown_is_found(tmp_path: Path) -> None:
     """It asks nobody whether its view of a job and its pods is new. The first tenth of the workload is enough."""
 
-    bug = OF_STALENESS[VIEWS_BELIEVED]
-
-    async def hunt() -> list[Outcome]:
+    async def find() -> None:
         async with field(tmp_path) as it, staleness(it) as scheme:
-            matrix = await Matrix.of(it, [bug.workload], scheme)
-            return await matrix.play(it, matrix.tenth(0), bug=VIEWS_BELIEVED, until=bug.words)
+            await hunt(it, VIEWS_BELIEVED, OF_STALENESS[VIEWS_BELIEVED], scheme)
 
-    outcomes = asyncio.run(hunt())
-    say(f"{VIEWS_BELIEVED}: played {len(outcomes)} cases")
-    assert any(bug.words in violation for outcome in outcomes for violation in outcome.violations)
+    asyncio.run(find())

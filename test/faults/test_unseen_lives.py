@@ -6,17 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from faults.bugs import LISTS_IGNORED, OF_UNSEEN
-from faults.chosen import fail_if, play_chosen
+from faults.chosen import fail_if, hunt, play_chosen
 from faults.field import field
-from faults.matrix import Matrix, say
+from faults.matrix import Matrix
 from faults.unseen import unseen
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
-
-    from faults.crash import Outcome
 
 
 def test_an_operator_that_misses_whole_lives_ends_as_without_a_fault(
@@ -33,13 +31,9 @@ def test_an_operator_that_misses_whole_lives_ends_as_without_a_fault(
 
 def test_an_operator_that_waits_for_what_it_has_missed_is_found(tmp_path: Path) -> None:
     """Its user waits in vain. The first tenth of the workload is enough."""
-    bug = OF_UNSEEN[LISTS_IGNORED]
 
-    async def hunt() -> list[Outcome]:
+    async def find() -> None:
         async with field(tmp_path) as it, unseen(it) as scheme:
-            matrix = await Matrix.of(it, [bug.workload], scheme)
-            return await matrix.play(it, matrix.tenth(0), bug=LISTS_IGNORED, until=bug.words)
+            await hunt(it, LISTS_IGNORED, OF_UNSEEN[LISTS_IGNORED], scheme)
 
-    outcomes = asyncio.run(hunt())
-    say(f"{LISTS_IGNORED}: played {len(outcomes)} cases")
-    assert any(bug.words in violation for outcome in outcomes for violation in outcome.violations)
+    asyncio.run(find())
