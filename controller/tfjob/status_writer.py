@@ -2,7 +2,8 @@
 
 A status write costs the API server as much as creating two pods. So a changed condition is written at once, and less
 important changes wait for more of them: counters for other counters, and in a burst a job's first status for its pods,
-since pods are created first and then Created and Running mostly become one write.
+since pods are created first and then Created and Running mostly become one write. When all replicas are active there is
+nothing to wait for.
 
 Invariants:
 
@@ -23,7 +24,7 @@ from tfjob_operator.api.v1.types import JobStatus
 from tfjob_operator.controller.jobs.transitions import observe
 from tfjob_operator.controller.jobs.window import COUNTER_WINDOW_S, Window
 from tfjob_operator.controller.tfjob.build.references import reference_to
-from tfjob_operator.controller.tfjob.decide.urgency import is_beginning, only_starts
+from tfjob_operator.controller.tfjob.decide.urgency import all_active, is_beginning, only_starts
 
 if TYPE_CHECKING:
     from tfjob_operator.api.client import RestClient
@@ -119,10 +120,13 @@ class StatusWriter:
 
     def _is_due(self, view: View, status: JobStatus) -> bool:
         busy = self._feed.is_busy
-        waits_for_pods = view.may_wait and busy and is_beginning(status)
+        starting = view.good_spec is None or not all_active(status, view.good_spec.sizes)
+        waits_for_pods = view.may_wait and busy and starting and is_beginning(status)
         if status.conditions != view.written.conditions and not waits_for_pods:
             return True
         starts = waits_for_pods or only_starts(view.written, status)
+        if starts and not starting:
+            return True
         window = self._windows.setdefault(view.job.metadata.uid, Window())
         left_s = window.left_s(self._clock.monotonic(), starts=starts, busy=busy)
         if left_s <= 0:

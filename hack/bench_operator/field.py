@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from hack.bench.child import ROOT, MeasureError, memory_of
 from hack.bench.raw_load import RawLoad, Target
 from hack.bench_operator import deployed
+from hack.bench_operator.jobs import clear_requests
 from hack.control_plane import ControlPlane
 from hack.control_plane.run.ports import any_free
 from hack.image.build import SETTINGS
@@ -78,6 +79,11 @@ class Field:
             began = time.perf_counter()
             load.send(requests)
             return time.perf_counter() - began
+
+    def clear(self, namespace: str) -> None:
+        """Delete the jobs of a namespace and all children, also of pods that no node runs any more. No operator must run."""
+        listed = self.get(f"/api/v1/namespaces/{namespace}/services")["items"]
+        self.send(clear_requests(self.target, namespace, [service["metadata"]["name"] for service in listed]))
 
     def get(self, path: str) -> dict[str, Any]:
         """Read something from the API server."""

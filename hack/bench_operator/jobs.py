@@ -138,6 +138,18 @@ def delete_requests(target: Target, namespace: str, names: list[str], spec: dict
     ]
 
 
+def clear_requests(target: Target, namespace: str, services: list[str]) -> list[bytes]:
+    """Return the requests that delete the jobs, pods and ConfigMaps of a namespace at once, and these services."""
+    path = f"/api/v1/namespaces/{namespace}"
+    selector = urllib.parse.quote(f"{c.LABEL_OPERATOR_NAME}={c.OPERATOR_NAME}", safe="")
+    return [
+        target.request("DELETE", c.TFJOBS.path(namespace)),
+        target.request("DELETE", f"{path}/configmaps?labelSelector={selector}"),
+        target.request("DELETE", f"{path}/pods?gracePeriodSeconds=0"),
+        *(target.request("DELETE", f"{path}/services/{service}") for service in services),
+    ]
+
+
 def children(job: str, spec: dict[str, Any]) -> Iterator[tuple[str, int, str]]:
     """Type, index and name of every replica of a job."""
     for kind, given in spec["tfReplicaSpecs"].items():

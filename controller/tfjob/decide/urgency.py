@@ -12,6 +12,8 @@ import msgspec
 from tfjob_operator.api.v1.constants import ConditionType
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tfjob_operator.api.v1.types import JobStatus
 
 
@@ -29,3 +31,9 @@ def only_starts(written: JobStatus, status: JobStatus) -> bool:
 def is_beginning(status: JobStatus) -> bool:
     """Return whether the only conditions of `status` are Created and Running."""
     return all(each.type in {ConditionType.CREATED, ConditionType.RUNNING} for each in status.conditions)
+
+
+def all_active(status: JobStatus, sizes: Mapping[str, int]) -> bool:
+    """Return whether as many replicas are active as the specification asks for, by type: no more starts are to come."""
+    found = status.replica_statuses
+    return all((found[name].active if name in found else 0) >= size for name, size in sizes.items())

@@ -69,11 +69,24 @@ async def test_in_a_burst_of_jobs_pods_come_before_the_first_status() -> None:
     await world.sync()
     assert world.taken() == [("create", "services", "mnist-worker-0"), ("create", "pods", "mnist-worker-0")]
     world.services.put(service("Worker", 0))
-    world.pods.put(pod("Worker", 0))
+    world.pods.put(pod("Worker", 0, "Pending"))
     await world.sync()
     assert world.taken() == []
     await world.queue.get()
     await world.sync()  # now nobody waits
+    assert world.taken() == [STATUS]
+    conditions = world.client.bodies[STATUS][1]["value"]["conditions"]
+    assert [each["type"] for each in conditions] == ["Created"]
+
+
+async def test_in_a_burst_a_job_whose_replicas_are_all_active_says_so_at_once() -> None:
+    """U12: there is nothing more to wait for, and those who wait for the job to run should not wait for other jobs."""
+    world = await untouched_job_behind(1)
+    await world.sync()
+    world.services.put(service("Worker", 0))
+    world.pods.put(pod("Worker", 0))
+    world.taken()
+    await world.sync()
     assert world.taken() == [STATUS]
     conditions = world.client.bodies[STATUS][1]["value"]["conditions"]
     assert [each["type"] for each in conditions] == ["Created", "Running"]
@@ -291,15 +304,29 @@ async def test_the_counters_say_within_a_second_that_pods_have_started() -> None
     assert world.client.bodies[STATUS][1]["value"]["replicaStatuses"]["Worker"]["active"] == 4
 
 
-async def test_in_a_burst_pods_that_start_one_after_the_other_are_written_once() -> None:
-    """U12: while other jobs wait; but the end of a pod is not held back that long."""
+async def test_the_counters_say_at_once_that_the_last_pod_has_started() -> None:
+    """U12: also in a burst."""
     world = await started_one_by_one()
     world.queue.add("ns/other")
     for index in (2, 3):
         await world.sync()
+        assert world.taken() == []
         world.pods.put(pod("Worker", index))
-        await asyncio.sleep(START_WINDOW_S / 3)
+    await world.sync()
+    assert world.taken() == [STATUS]
+
+
+async def test_in_a_burst_pods_that_start_one_after_the_other_are_written_once() -> None:
+    """U12: while other jobs wait; but the end of a pod is not held back that long."""
+    world = await started_one_by_one()
+    world.queue.add("ns/other")
+    await world.sync()
+    await asyncio.sleep(START_WINDOW_S / 3)
+    world.pods.put(pod("Worker", 2))
+    await world.sync()
+    await asyncio.sleep(START_WINDOW_S / 3)
     assert world.taken() == []
+    world.pods.put(pod("Worker", 3))
     world.pods.put(pod("Worker", 0, "Succeeded", 0))
     await world.sync()
     assert world.taken() == []
