@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-MOST: Final = 16_384
-"""Values that are remembered. Of more than that, few would ever come again; what was forgotten is stored once more."""
+MOST: Final = 4096
+"""Values that are remembered: two for each of the last thousand jobs or two, and what all have in common. Older ones would
+hardly come again; what was forgotten is stored once more."""
 LARGEST: Final = 1024
 """Bytes, as JSON, of a value that is remembered. The status of a pod that runs has 250. Whoever may create pods can make others
 as large as etcd takes them, one after the other, and what is remembered outlives the pod."""
