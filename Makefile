@@ -94,7 +94,7 @@ soak: venv ## Let an operator work half an hour (MINUTES=480: a night) for rando
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(PYTEST) test/soak/test_soak.py -s --minutes $(or $(MINUTES),30)
 
-ails: venv ## Kill, roll, fill up and let expire the parts of a cluster of three etcds and two API servers, under five new jobs a second (MINUTES=10, BUG=name)
+ails: venv ## Kill, roll, fill up and let expire the parts of a cluster of three etcds and two API servers, under five new jobs a second (MINUTES=10: twice ten, BUG=name)
 	@$(PYTHON) -m hack.control_plane build >/dev/null
 	@$(PYTEST) test/soak/test_ailing_cluster.py -s --minutes $(or $(MINUTES),10) $(if $(BUG),--planted $(BUG) --trouble etcd_full)
 
