@@ -21,12 +21,15 @@ from tfjob_operator.api.client.errors import DecodeError
 from tfjob_operator.api.client.watch_lines import lines_of
 from tfjob_operator.api.depth import after_first, decode, levelled
 from tfjob_operator.api.meta import ObjectMeta, Struct, meta_key
+from tfjob_operator.api.meta_messages import METADATA
+from tfjob_operator.api.protobuf import MalformedError, read
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, T
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tfjob_operator.api.meta import Resource
+    from tfjob_operator.api.protobuf import Message
 
 ONE_PASS_BYTES: Final = 4_000_000
 """A page larger than this is decoded in pieces, with the loop running in between: 4 MB decode in about 10 ms, and a page of
@@ -123,7 +126,12 @@ class Codec(Generic[T]):
     """
 
     def __init__(
-        self, resource: Resource, kind: type[T], *, on_undecodable: Callable[[bytes, Exception], T] | None = None
+        self,
+        resource: Resource,
+        kind: type[T],
+        *,
+        on_undecodable: Callable[[bytes, Exception], T] | None = None,
+        message: Message | None = None,
     ) -> None:
         """Decode `resource` into `kind`, a frozen msgspec struct with `metadata`.
 
@@ -133,9 +141,13 @@ class Codec(Generic[T]):
         An object that does not fit is kept as what `on_undecodable(raw, error)` makes of it (B01). Without that function, or
         if it raises, the object is skipped: the cache keeps what it knew of it, if anything, and the reflector logs and counts
         it. While a list holds an object whose very name cannot be read, nothing is reported as deleted by that list.
+
+        With `message`, the fields of the struct in protobuf, lists are asked for in protobuf, which costs an API server a fifth
+        of the time; custom resources have none. Watches are JSON.
         """
         self.resource = resource
         self.kind = kind
+        self.message = message
         self._on_undecodable = on_undecodable
         generic: tuple[Any, ...] = (Added, Modified, Deleted)
         typed: Any = reduce(or_, [event[kind] for event in generic])
@@ -164,7 +176,7 @@ class Codec(Generic[T]):
             except UNDECODABLE:
                 pass  # perhaps just one object: the careful way finds out
             else:
-                self._check_list_kind(page.kind)
+                self.check_list_kind(page.kind)
                 return Page(page.items or [], page.metadata.resource_version, page.metadata.continue_token)
         return await self._decode_page_in_pieces(body)
 
@@ -173,7 +185,7 @@ class Codec(Generic[T]):
             raw = decode(self._raw_page, body)
         except UNDECODABLE as error:
             raise DecodeError(f"not a list of {self.resource}: {error}") from error
-        self._check_list_kind(raw.kind)
+        self.check_list_kind(raw.kind)
         items, skipped = await self._decode_objects(raw.items or ())
         return Page(items, raw.metadata.resource_version, raw.metadata.continue_token, skipped)
 
@@ -189,6 +201,17 @@ class Codec(Generic[T]):
         except UNDECODABLE:
             return None
         return await self._decode_objects(raw)
+
+    def decode_message(self, buffer: bytes, begin: int, end: int) -> T | Skipped:
+        """Decode an object in protobuf, between these places of a buffer."""
+        try:
+            found = read(buffer, begin, end, self.message or METADATA)
+        except MalformedError as error:
+            return _skip(_head_of_message(buffer, begin, end), error)
+        try:
+            return msgspec.convert(found, self.kind)
+        except UNDECODABLE as error:
+            return self._rescue(msgspec.Raw(msgspec.json.encode(found)), error)
 
     def end_of_objects(self, items: bytes) -> int:
         """Return the position of the comma between the last whole item and the rest; 0 if no item is whole and followed.
@@ -213,8 +236,8 @@ class Codec(Generic[T]):
                 await asyncio.sleep(0)
         return items, skipped
 
-    def _check_list_kind(self, kind: str) -> None:
-        # `{}` or a Status must not pass for an empty list: that would delete the whole cache.
+    def check_list_kind(self, kind: str) -> None:
+        """Raise DecodeError unless this is the kind of a list: a Status must not pass for an empty one, which deletes all."""
         if not kind.endswith("List"):
             raise DecodeError(f"not a list of {self.resource}: kind {kind!r}")
 
@@ -318,6 +341,13 @@ def _after_first(decoder: msgspec.json.Decoder[msgspec.Raw], values: memoryview)
         if (found := _TRAILING.search(str(error))) is not None:
             return int(found[1])
     return 0
+
+
+def _head_of_message(buffer: bytes, begin: int, end: int) -> _Head:
+    try:
+        return msgspec.convert(read(buffer, begin, end, METADATA), _Head)
+    except (MalformedError, *UNDECODABLE):
+        return _Head()
 
 
 def _skip(head: _Head, error: Exception) -> Skipped:

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, Protocol
+from typing import TYPE_CHECKING, Final, Generic, Protocol
 
 from tfjob_operator.api.client.errors import error_from_event
 from tfjob_operator.api.client.rest import DEAD_PEER_S
+from tfjob_operator.api.protobuf import MAGIC, MEDIA_TYPE
 from tfjob_operator.informers.codec import WatchEvent
 from tfjob_operator.informers.deltas import T
 from tfjob_operator.informers.list_reader import ListReader
+from tfjob_operator.informers.protobuf_list import ProtobufListReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
-    from tfjob_operator.api.client.options import ListOptions
+    from tfjob_operator.api.client.options import ListOptions, ListReadOptions
     from tfjob_operator.api.client.rest import RestClient
     from tfjob_operator.informers.codec import Codec, Page
+
+PROTOBUF_OR_JSON: Final = f"{MEDIA_TYPE}, application/json"
+"""API servers take the first that they can serve; what stands between may know JSON alone."""
 
 Batch = list[WatchEvent[T]]
 """Events that arrived together, in order."""
@@ -65,9 +70,16 @@ class ListWatch(Generic[T]):
 
     async def list(self, options: ListOptions) -> Page[T]:
         """See `ListerWatcher.list`."""
-        return await self._client.read_list(
-            self._codec.resource, self._narrowed(options), lambda chunks: ListReader(self._codec).read(chunks)
-        )
+        how: ListReadOptions = {} if self._codec.message is None else {"accept": PROTOBUF_OR_JSON}
+        return await self._client.read_list(self._codec.resource, self._narrowed(options), self._read, **how)
+
+    async def _read(self, chunks: AsyncIterator[bytes]) -> Page[T]:
+        """Read a list in the encoding in which it comes."""
+        begin = b""
+        while len(begin) < len(MAGIC) and (chunk := await anext(chunks, b"")):
+            begin += chunk
+        reader = ProtobufListReader(self._codec) if begin.startswith(MAGIC) else ListReader(self._codec)
+        return await reader.read(_after(begin, chunks))
 
     @asynccontextmanager
     async def watch(self, options: ListOptions) -> AsyncIterator[AsyncIterator[Batch[T]]]:
@@ -92,3 +104,10 @@ class ListWatch(Generic[T]):
             label_selector=self._label_selector,
             field_selector=self._field_selector,
         )
+
+
+async def _after(begin: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield what was read already, and then the rest."""
+    yield begin
+    async for chunk in chunks:
+        yield chunk

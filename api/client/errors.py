@@ -50,6 +50,8 @@ from tfjob_operator.api.client.http.errors import (
     TransportError,
 )
 from tfjob_operator.api.meta import Struct
+from tfjob_operator.api.meta_messages import STATUS
+from tfjob_operator.api.protobuf import MAGIC, MalformedError, open_envelope, read
 from tfjob_operator.api.text import clean, without_values
 
 if TYPE_CHECKING:
@@ -257,8 +259,8 @@ def parse_http_date(value: str) -> datetime | None:
 
 def _read_status(code: int, body: bytes) -> Status:
     try:
-        status = _status_decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        status = _status_in_protobuf(body) if body.startswith(MAGIC) else _status_decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError, MalformedError):
         status = Status()
     if status.kind == "Status":
         # A proxy may change the code of a response, but not into a success.
@@ -267,6 +269,12 @@ def _read_status(code: int, body: bytes) -> Status:
         return Status(code=code, message="a redirect, which is not followed: is this the address of an API server?")
     text = " ".join(body[: 4 * _BODY_EXCERPT].decode("utf-8", "replace").split())[:_BODY_EXCERPT]
     return Status(code=code, message=text or "the response has no body")
+
+
+def _status_in_protobuf(body: bytes) -> Status:
+    """Read a Status in the encoding that a list was asked for. Raises IndexError, MalformedError or msgspec.DecodeError."""
+    kind, begin, end = open_envelope(body)
+    return msgspec.convert(read(body, begin, end, STATUS) | {"kind": kind}, Status)
 
 
 def _classify(status: Status, *, request: str, retry_after_s: float | None) -> StatusError:

@@ -20,6 +20,7 @@ from tfjob_operator.api.client.errors import (
 from tfjob_operator.api.client.metrics import NO_RESPONSE, Attempt
 from tfjob_operator.api.client.retry import MAX_REQUEST_RETRIES, request_retry_delay
 from tfjob_operator.api.client.throttle import Throttle
+from tfjob_operator.api.protobuf import MEDIA_TYPE
 from tfjob_operator.workqueue.clock import LoopClock
 
 if TYPE_CHECKING:
@@ -164,7 +165,8 @@ def _check(request: Request, response: Response, body: bytes, clock: Clock, cont
         kind = headers.get("Content-Type")
         # Kubernetes 1.20 gives its OpenAPI no type, so Go calls it text. A login page does not begin with a brace.
         unnamed = kind is not None and kind.startswith("text/plain") and body[:1] == b"{"
-        if kind is not None and content_type not in kind and not unnamed:
+        asked = MEDIA_TYPE in request.accept and kind is not None and kind.startswith(MEDIA_TYPE)
+        if kind is not None and content_type not in kind and not unnamed and not asked:
             wanted = "JSON" if content_type == "json" else content_type
             raise DecodeError(f"the response is {kind}, not {wanted}", request=str(request))
         return

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
+from tfjob_operator.api.core_messages import BY_RESOURCE
 from tfjob_operator.api.owners import OWNER_INDEX, owner_key
 from tfjob_operator.api.v1alpha1.constants import CHILD_SELECTOR
 from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_status
@@ -42,7 +43,7 @@ class AlphaCaches:
 
         def children(resource: Resource, kind: type[C]) -> SharedIndexInformer[C]:
             return factory.informer(
-                Codec(resource, kind),
+                Codec(resource, kind, message=BY_RESOURCE.get(resource)),
                 namespace=namespace,
                 label_selector=CHILD_SELECTOR,
                 indexers=INDEXERS,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
+from tfjob_operator.api.core_messages import BY_RESOURCE
 from tfjob_operator.api.v1.constants import CHILD_SELECTOR, TFJOBS
 from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ConfigMap, Pod, Service
@@ -47,7 +48,10 @@ class Caches:
 
         def children(resource: Resource, kind: type[C]) -> SharedIndexInformer[C]:
             return factory.informer(
-                Codec(resource, kind), namespace=namespace, label_selector=CHILD_SELECTOR, indexers=CHILD_INDEXERS
+                Codec(resource, kind, message=BY_RESOURCE.get(resource)),
+                namespace=namespace,
+                label_selector=CHILD_SELECTOR,
+                indexers=CHILD_INDEXERS,
             )
 
         return cls(

@@ -1,0 +1,52 @@
+"""The fields of pods and services that are read, by their numbers in protobuf. Pure.
+
+From `generated.proto` of k8s.io/api/core/v1 (July 2026). A number is never given to another field, so the tables hold for all
+versions. A test compares them with the slices that are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
+from tfjob_operator.api.meta import Resource
+from tfjob_operator.api.meta_messages import METADATA, OBJECT_META
+from tfjob_operator.api.protobuf import Message, many, number, numbers, one, pairs, text, time
+
+_EXIT_CODES: Final = Message({1: text("operator"), 2: numbers("values")})
+_RESTART_RULE: Final = Message({1: text("action"), 2: one("exitCodes", _EXIT_CODES)})
+_CONTAINER: Final = Message(
+    {1: text("name", always=True), 24: text("restartPolicy"), 25: many("restartPolicyRules", _RESTART_RULE)}
+)
+_POD_SPEC: Final = Message(
+    {
+        2: many("containers", _CONTAINER),
+        3: text("restartPolicy"),
+        4: number("terminationGracePeriodSeconds"),
+        20: many("initContainers", _CONTAINER),
+    }
+)
+_WAITING: Final = Message({1: text("reason"), 2: text("message")})
+_TERMINATED: Final = Message({1: number("exitCode"), 3: text("reason"), 4: text("message"), 6: time("finishedAt")})
+_STATE: Final = Message({1: one("waiting", _WAITING), 3: one("terminated", _TERMINATED)})
+_CONTAINER_STATUS: Final = Message(
+    {1: text("name", always=True), 2: one("state", _STATE), 3: one("lastState", _STATE), 5: number("restartCount")}
+)
+_CONDITION: Final = Message({1: text("type", always=True), 2: text("status"), 5: text("reason"), 6: text("message")})
+_POD_STATUS: Final = Message(
+    {
+        1: text("phase"),
+        2: many("conditions", _CONDITION),
+        3: text("message"),
+        4: text("reason"),
+        8: many("containerStatuses", _CONTAINER_STATUS),
+        10: many("initContainerStatuses", _CONTAINER_STATUS),
+    }
+)
+POD: Final = Message({1: one("metadata", OBJECT_META), 2: one("spec", _POD_SPEC), 3: one("status", _POD_STATUS)})
+
+_SERVICE_SPEC: Final = Message({2: pairs("selector")})
+SERVICE: Final = Message({1: one("metadata", OBJECT_META), 2: one("spec", _SERVICE_SPEC)})
+
+BY_RESOURCE: Final[Mapping[Resource, Message]] = {PODS: POD, SERVICES: SERVICE, CONFIG_MAPS: METADATA}

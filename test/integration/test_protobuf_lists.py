@@ -1,0 +1,129 @@
+"""Lists in protobuf from a real API server: the same objects as in JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, load_settings
+from tfjob_operator.api.client.errors import BadRequestError, StatusError
+from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
+from tfjob_operator.api.core_messages import BY_RESOURCE
+from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
+from tfjob_operator.informers import Codec, ListWatch
+
+if TYPE_CHECKING:
+    from hack.control_plane import ControlPlane
+    from tfjob_operator.api.meta import Resource
+
+TIME = "2026-11-23T10:00:00Z"
+OWNERS = [
+    {"apiVersion": "v1", "kind": "Other", "name": "other", "uid": "1", "controller": False},
+    {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "mnist", "uid": "2", "controller": True},
+    {"apiVersion": "v1", "kind": "Another", "name": "another", "uid": "3"},
+]
+LABELS = {"group-name": "kubeflow.org", "job-name": "mnist", "replica-index": "0", "empty": ""}
+CONDITIONS = [
+    {"type": "PodScheduled", "status": "True", "lastTransitionTime": TIME},
+    {"type": "DisruptionTarget", "status": "True", "reason": "Preempted", "message": "höher 优先"},
+]
+WAITING = {"waiting": {"reason": "ImagePullBackOff", "message": "not there"}}
+ENDED = {"terminated": {"exitCode": -1, "signal": 9, "reason": "OOMKilled", "message": "x" * 300, "finishedAt": TIME}}
+STATUSES: list[dict[str, Any]] = [
+    {},
+    {"phase": "Running", "conditions": CONDITIONS, "startTime": TIME, "podIP": "10.0.0.1", "qosClass": "BestEffort"},
+    {"phase": "Failed", "reason": "Evicted", "message": "disk"},
+    *(
+        {
+            "containerStatuses": [
+                {"name": "tensorflow", "image": "i", "imageID": "", "ready": False, "restartCount": 300, "state": state}
+                | {"lastState": last}
+            ],
+            "initContainerStatuses": [
+                {"name": "init", "image": "i", "imageID": "", "ready": True, "restartCount": 0, "state": ENDED}
+            ],
+        }
+        for state, last in ((WAITING, {}), ({"running": {"startedAt": TIME}}, ENDED), (ENDED, ENDED), ({}, {}))
+    ),
+]
+
+
+def pod(name: str, **meta: object) -> dict[str, Any]:
+    """A pod with an init container."""
+    return {
+        "metadata": {"name": name, **meta},
+        "spec": {
+            "restartPolicy": "OnFailure",
+            "terminationGracePeriodSeconds": 5,
+            "initContainers": [{"name": "init", "image": "i"}],
+            "containers": [{"name": "tensorflow", "image": "i", "env": [{"name": "A", "value": "b" * 2000}]}],
+        },
+    }
+
+
+async def create_objects(client: RestClient, namespace: str) -> None:
+    """Pods in all states, one of them about to be deleted; services and ConfigMaps of all sorts."""
+    for number, status in enumerate(STATUSES):
+        await client.create(PODS, namespace, pod(f"pod-{number}", labels=LABELS, ownerReferences=OWNERS[: number + 1]))
+        await client.patch(PODS, namespace, f"pod-{number}", {"status": status}, subresource="status")
+    await client.create(PODS, namespace, pod("stays", finalizers=["example.com/stays"]))
+    await client.delete(PODS, namespace, "stays")
+    ports = [{"port": 2222}]
+    for name, spec in (
+        ("headless", {"clusterIP": "None", "selector": {"job-name": "mnist", "replica-index": "0"}}),
+        ("without-a-selector", {}),
+    ):
+        await client.create(
+            SERVICES, namespace, {"metadata": {"name": name, "labels": LABELS}, "spec": {"ports": ports} | spec}
+        )
+    data = {"data": {"a": "b" * 500}, "binaryData": {"c": "AAH/"}}
+    await client.create(CONFIG_MAPS, namespace, {"metadata": {"name": "data", "ownerReferences": OWNERS[1:2]}} | data)
+
+
+@pytest.mark.parametrize(("resource", "kind"), [(PODS, Pod), (SERVICES, Service), (CONFIG_MAPS, ConfigMap)])
+async def test_an_api_server_lists_the_same_in_protobuf_as_in_json(
+    control_plane: ControlPlane, namespace: str, resource: Resource, kind: type[Pod | Service | ConfigMap]
+) -> None:
+    """Field numbers, what is left out, times, negative numbers: whatever the tables have wrong would differ."""
+    async with HttpTransport(load_settings(str(control_plane.kubeconfig))) as transport:
+        client = RestClient(transport)
+        await create_objects(client, namespace)
+        lists = [
+            await ListWatch(client, Codec(resource, kind, message=message), namespace=namespace).list(ListOptions())
+            for message in (None, BY_RESOURCE[resource])
+        ]
+        await client.patch(PODS, namespace, "stays", {"metadata": {"finalizers": None}})
+    in_json, in_protobuf = lists
+    assert len(in_json.items) >= 2
+    assert in_protobuf == in_json
+
+
+async def test_pages_go_on_in_protobuf(control_plane: ControlPlane, namespace: str) -> None:
+    """The token of a page."""
+    async with HttpTransport(load_settings(str(control_plane.kubeconfig))) as transport:
+        client = RestClient(transport)
+        for number in range(3):
+            await client.create(CONFIG_MAPS, namespace, {"metadata": {"name": f"map-{number}"}})
+        source = ListWatch(client, Codec(CONFIG_MAPS, ConfigMap, message=BY_RESOURCE[CONFIG_MAPS]), namespace=namespace)
+        first = await source.list(ListOptions(limit=2))
+        rest = await source.list(ListOptions(limit=2, continue_token=first.continue_token))
+    names = [found.metadata.name for found in first.items + rest.items]
+    assert [name for name in names if name.startswith("map-")] == ["map-0", "map-1", "map-2"]
+    assert len(first.items) == 2
+
+
+async def test_what_an_api_server_refuses_is_the_same_error_as_in_json(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    """Its Status comes in protobuf too."""
+    said: list[StatusError] = []
+    async with HttpTransport(load_settings(str(control_plane.kubeconfig))) as transport:
+        for message in (None, BY_RESOURCE[PODS]):
+            source = ListWatch(RestClient(transport), Codec(PODS, Pod, message=message), namespace=namespace)
+            with pytest.raises(BadRequestError) as refused:
+                await source.list(ListOptions(continue_token="no token"))
+            said.append(refused.value)
+    assert str(said[0]) == str(said[1])
+    assert said[0].details == said[1].details
+    assert said[0].reason == said[1].reason == "BadRequest"

@@ -1,0 +1,146 @@
+"""Objects read from protobuf."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.protobuf import encode, envelope, varint, with_length
+from tfjob_operator.api.core_messages import BY_RESOURCE, POD, SERVICE
+from tfjob_operator.api.meta_messages import METADATA, OBJECT_META, STATUS
+from tfjob_operator.api.protobuf import MalformedError, Message, number, open_envelope, read, text
+from tfjob_operator.controller.jobs.children import ChildLabels, ConfigMap, Pod, Service
+
+OBJECT = {
+    "metadata": {
+        "name": "mnist-worker-0",
+        "labels": {"job-name": "mnist", "empty": ""},
+        "ownerReferences": [{"kind": "TFJob", "uid": "1", "controller": True}, {"kind": "Other", "controller": False}],
+        "creationTimestamp": datetime(2026, 1, 1, tzinfo=UTC),
+    },
+    "spec": {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 30,
+        "containers": [
+            {"name": "tensorflow", "restartPolicyRules": [{"action": "Restart", "exitCodes": {"values": [42, -1]}}]}
+        ],
+    },
+    "status": {
+        "phase": "Failed",
+        "containerStatuses": [{"name": "tensorflow", "state": {"terminated": {"exitCode": -1}}, "restartCount": 0}],
+    },
+}
+
+
+def test_an_object_is_read_as_it_was_written() -> None:
+    """Texts, numbers below zero, booleans, times, maps, and messages within messages; also those with nothing in them."""
+    written = encode(OBJECT, POD)
+    assert read(written, 0, len(written), POD) == OBJECT
+
+
+def test_fields_that_are_not_read_are_passed_over_whatever_they_are() -> None:
+    """A newer Kubernetes has more fields, of any wire type, and also with numbers above fifteen and two thousand."""
+    others = b"".join(
+        (
+            with_length(99, b"\xff" * 300),
+            varint(2047 << 3) + varint(1 << 60),
+            varint(98 << 3 | 1) + bytes(8),
+            varint(97 << 3 | 5) + bytes(4),
+        )
+    )
+    written = others + encode(OBJECT, POD) + others
+    assert read(written, 0, len(written), POD) == OBJECT
+
+
+def test_what_json_leaves_out_is_left_out() -> None:
+    """Go writes an empty text into a message, but mostly not into JSON (`omitempty`), and there a zero time as null."""
+    written = with_length(1, b"") + with_length(3, b"ns") + with_length(9, b"")
+    assert read(written, 0, len(written), OBJECT_META) == {"namespace": "ns"}
+    condition = with_length(2, with_length(1, b"") + with_length(2, b""))
+    assert read(with_length(3, condition), 0, len(condition) + 2, POD) == {"status": {"conditions": [{"type": ""}]}}
+
+
+def test_text_that_is_not_utf_8_is_read_as_json_would_have_it() -> None:
+    """Go's JSON replaces such bytes, so one of them keeps no object out of the cache."""
+    written = with_length(1, b"a\xff")
+    assert read(written, 0, len(written), OBJECT_META) == {"name": "a\ufffd"}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b"\x0a",
+        b"\x0a\x05abc",
+        b"\x0a\x80",
+        b"\x38" + b"\xff" * 11,
+        b"\x0b",
+        b"\x09\x00",
+        b"\x4a\x0b\x08" + b"\xff" * 9 + b"\x7f",
+        b"\x42\x0a\x08" + varint(1 << 60),
+    ],
+    ids=["no length", "cut", "cut length", "endless number", "group", "cut number", "bad time", "no time"],
+)
+def test_what_is_no_message_is_said_to_be_none(written: bytes) -> None:
+    """One kind of error for all of it."""
+    with pytest.raises(MalformedError):
+        read(written, 0, len(written), OBJECT_META)
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_bring_another_error(written: bytes) -> None:
+    """Whatever a server sends, it is a message or no message."""
+    for message in (POD, SERVICE, STATUS):
+        with suppress(MalformedError):
+            read(written, 0, len(written), message)
+
+
+@given(st.integers(-(1 << 63), (1 << 63) - 1), st.text(max_size=200))
+def test_any_number_and_any_text_are_read_as_they_were_written(whole: int, words: str) -> None:
+    """Of 64 bits; texts whose length takes one byte or two."""
+    message = Message({1: number("whole"), 300: text("words", always=True)})
+    found = {"whole": whole, "words": words.encode(errors="replace").decode()}
+    written = encode(found, message)
+    assert read(written, 0, len(written), message) == found
+
+
+def test_an_envelope_is_opened_as_soon_as_it_is_there() -> None:
+    """It says the kind of the object, and where the object is; the object itself need not have come."""
+    body = with_length(1, b"x" * 200)
+    written = envelope("PodList", body)
+    begin = written.index(body)
+    for end in range(begin):
+        with pytest.raises(IndexError):
+            open_envelope(written[:end])
+    assert open_envelope(written[:begin]) == ("PodList", begin, begin + len(body))
+
+
+@pytest.mark.parametrize("slice_", [Pod, Service, ConfigMap])
+def test_every_field_that_is_read_from_json_is_read_from_protobuf_too(slice_: type[msgspec.Struct]) -> None:
+    """A field that is added to a slice, and not to the table, would be empty after a list and full after a change."""
+    kinds = {resource.kind: message for resource, message in BY_RESOURCE.items()}
+    assert _missing(slice_, kinds[slice_.__name__]) == []
+
+
+def _missing(kind: type[msgspec.Struct], message: Message) -> list[str]:
+    found = {field.name: field.of for field in message.fields.values()}
+    missing = []
+    for field in msgspec.structs.fields(kind):
+        name, inner = field.encode_name, _struct_in(field.type)
+        if name not in found:
+            missing.append(f"{kind.__name__}.{name}")
+        elif inner is not None and inner is not ChildLabels:  # of the map of labels it takes those that it names
+            missing += _missing(inner, found[name] or METADATA)
+    return missing
+
+
+def _struct_in(kind: object) -> type[msgspec.Struct] | None:
+    """Return the struct in `X`, `X | None`, `tuple[X, ...]`."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return kind
+    return next((found for each in get_args(kind) if (found := _struct_in(each)) is not None), None)
