@@ -13,6 +13,7 @@ from hack.bench.pods import pod_body, running_status
 from hack.bench.raw_load import RawLoad, Target
 from hack.control_plane import ControlPlane
 from hack.kubernetes_versions import STREAMING_LISTS
+from tfjob_operator.api.protobuf import MEDIA_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -91,6 +92,12 @@ class PodServer:
         """One page of the pods, as the server sends it."""
         answer = self._started().run_kubectl("get", "--raw", f"{PATH}?limit={limit}")
         return answer.stdout.encode()
+
+    def page_in_protobuf(self, limit: int) -> bytes:
+        """Return the same page as an operator asks for it."""
+        with contextlib.closing(self._started().connect()) as connection:
+            connection.request("GET", f"{PATH}?limit={limit}", headers={"Accept": MEDIA_TYPE})
+            return connection.getresponse().read()
 
     def _started(self) -> ControlPlane:
         if self._plane is None:

@@ -1,4 +1,4 @@
-"""Subjects `decode` and `store`: JSON into slices, slices into an indexed store; on one page of pods from the real server.
+"""Subjects `decode` and `store`: JSON and protobuf into slices, slices into an indexed store; on real pods from the real server.
 
 The yardstick of decoding is `json.loads` of the same bytes in the same round. Time is CPU time: nothing here waits.
 """
@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from hack.bench.child import MeasureError
 from hack.bench.measure import interleaved, ratio
 from hack.bench.result import Result
 from tfjob_operator.api.core import PODS
+from tfjob_operator.api.core_messages import POD
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.owners import OWNER_INDEX, index_by_owner
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.informers import Codec, Indexer
+from tfjob_operator.informers.protobuf_list import ProtobufListReader
 from tfjob_operator.informers.store import NAMESPACE_INDEX, index_by_namespace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from hack.bench.bench import Bench
 
@@ -32,16 +35,17 @@ ROUNDS: Final = 7
 PAGE: Final = 500
 REPEATS: Final = 10
 STORED: Final = 10_000
-CODEC: Final = Codec(PODS, Pod)
+CODEC: Final = Codec(PODS, Pod, message=POD)
 
 
 def measure_decoding(bench: Bench) -> list[Result]:
     """Measure a list page and watch lines, in objects a second."""
-    page = _page(bench)
+    page, message = _page(bench), bench.cluster.page_in_protobuf(PAGE)
     lines = [b'{"type":"MODIFIED","object":' + raw + b"}\n" for raw in _items(page)]
     bench.say(f"decoding a list page and as many watch lines of {PAGE} pods, {ROUNDS} times")
     sides: dict[str, Callable[[], object]] = {
         "page": lambda: asyncio.run(_decode_page(page)),
+        "page protobuf": lambda: asyncio.run(_decode_protobuf(message)),
         "page json": lambda: _repeat(lambda: json.loads(page)),
         "line": lambda: _repeat(lambda: [CODEC.decode_event(line) for line in lines]),
         "line json": lambda: _repeat(lambda: [json.loads(line) for line in lines]),
@@ -50,6 +54,7 @@ def measure_decoding(bench: Bench) -> list[Result]:
     return [
         Result("decode_list_page", median(rates["page"]), "objects/s"),
         Result("decode_list_page_vs_json", ratio(rates["page"], rates["page json"]), "x"),
+        Result("decode_list_page_protobuf_vs_ours", ratio(rates["page protobuf"], rates["page"]), "x"),
         Result("decode_watch_line", median(rates["line"]), "objects/s"),
         Result("decode_watch_line_vs_json", ratio(rates["line"], rates["line json"]), "x"),
     ]
@@ -98,6 +103,17 @@ def _repeat(decode: Callable[[], object]) -> None:
 async def _decode_page(page: bytes) -> None:
     for _ in range(REPEATS):
         await CODEC.decode_page(page)
+
+
+async def _decode_protobuf(message: bytes) -> None:
+    for _ in range(REPEATS):
+        page = await ProtobufListReader(CODEC).read(_arriving(message))
+        if len(page.items) != PAGE:
+            raise MeasureError(f"{len(page.items)} of {PAGE} pods were read")
+
+
+async def _arriving(body: bytes) -> AsyncIterator[bytes]:
+    yield body
 
 
 def _renamed(pod: Pod, number: int) -> Pod:

@@ -115,6 +115,7 @@ def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
 async def _sync(settings: Any, count: int, *, stream_lists: bool) -> Numbers:
     from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient
     from tfjob_operator.api.core import PODS
+    from tfjob_operator.api.core_messages import POD
     from tfjob_operator.api.owners import OWNER_INDEX, index_by_owner
     from tfjob_operator.controller.jobs.children import Pod
     from tfjob_operator.informers import Codec, EventHandlerFuncs, ReflectorOptions, SharedInformerFactory
@@ -124,7 +125,8 @@ async def _sync(settings: Any, count: int, *, stream_lists: bool) -> Numbers:
         client = RestClient(transport)
         await client.list_page(PODS, ListOptions(namespace=NAMESPACE, limit=1))
         factory = SharedInformerFactory(client, options=ReflectorOptions(stream_lists=stream_lists))
-        informer = factory.informer(Codec(PODS, Pod), namespace=NAMESPACE, indexers={OWNER_INDEX: index_by_owner})
+        codec = Codec(PODS, Pod, message=POD)
+        informer = factory.informer(codec, namespace=NAMESPACE, indexers={OWNER_INDEX: index_by_owner})
         handler = EventHandlerFuncs[Pod](on_add=lambda _pod, _initial: told.append(None))
         registration = informer.add_event_handler(handler)
         growth = _Growth()
