@@ -1,4 +1,4 @@
-"""Subjects `decode` and `store`: JSON and protobuf into slices, slices into an indexed store; on real pods from the real server.
+"""Subjects `decode` and `store`: JSON and protobuf into slices, slices into an indexed store; on pods from the real server.
 
 The yardstick of decoding is `json.loads` of the same bytes in the same round. Time is CPU time: nothing here waits.
 """
