@@ -10,6 +10,7 @@ from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, lo
 from tfjob_operator.api.client.errors import BadRequestError, StatusError
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
 from tfjob_operator.api.core_messages import BY_RESOURCE
+from tfjob_operator.api.meta import PartialObjectMetadata
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
 from tfjob_operator.informers import Codec, ListWatch
 
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
     from tfjob_operator.api.meta import Resource
 
 TIME = "2026-11-23T10:00:00Z"
-OWNERS = [
-    {"apiVersion": "v1", "kind": "Other", "name": "other", "uid": "1", "controller": False},
-    {"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "name": "mnist", "uid": "2", "controller": True},
-    {"apiVersion": "v1", "kind": "Another", "name": "another", "uid": "3"},
-]
 LABELS = {"group-name": "kubeflow.org", "job-name": "mnist", "replica-index": "0", "empty": ""}
 CONDITIONS = [
     {"type": "PodScheduled", "status": "True", "lastTransitionTime": TIME},
@@ -62,12 +58,22 @@ def pod(name: str, **meta: object) -> dict[str, Any]:
     }
 
 
+async def create_owners(client: RestClient, namespace: str) -> list[dict[str, Any]]:
+    """References to objects that exist, since the garbage collector deletes what has none: one that manages, and two others."""
+    owners = []
+    for name, controller in (("other", {"controller": False}), ("manager", {"controller": True}), ("another", {})):
+        made = await client.create(CONFIG_MAPS, namespace, {"metadata": {"name": name}}, PartialObjectMetadata)
+        owners.append({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": made.metadata.uid} | controller)
+    return owners
+
+
 async def create_objects(client: RestClient, namespace: str) -> None:
     """Pods in all states, one of them about to be deleted; services and ConfigMaps of all sorts."""
+    owners = await create_owners(client, namespace)
     for number, status in enumerate(STATUSES):
-        await client.create(PODS, namespace, pod(f"pod-{number}", labels=LABELS, ownerReferences=OWNERS[: number + 1]))
+        await client.create(PODS, namespace, pod(f"pod-{number}", labels=LABELS, ownerReferences=owners[: number + 1]))
         await client.patch(PODS, namespace, f"pod-{number}", {"status": status}, subresource="status")
-    await client.create(PODS, namespace, pod("stays", finalizers=["example.com/stays"]))
+    await client.create(PODS, namespace, pod("stays", labels=LABELS, finalizers=["example.com/stays"]))
     await client.delete(PODS, namespace, "stays")
     ports = [{"port": 2222}]
     for name, spec in (
@@ -77,8 +83,9 @@ async def create_objects(client: RestClient, namespace: str) -> None:
         await client.create(
             SERVICES, namespace, {"metadata": {"name": name, "labels": LABELS}, "spec": {"ports": ports} | spec}
         )
-    data = {"data": {"a": "b" * 500}, "binaryData": {"c": "AAH/"}}
-    await client.create(CONFIG_MAPS, namespace, {"metadata": {"name": "data", "ownerReferences": OWNERS[1:2]}} | data)
+    for name, data in (("data", {"data": {"a": "b" * 500}, "binaryData": {"c": "AAH/"}}), ("empty", {})):
+        meta = {"name": name, "labels": LABELS, "ownerReferences": owners[1:2]}
+        await client.create(CONFIG_MAPS, namespace, {"metadata": meta} | data)
 
 
 @pytest.mark.parametrize(("resource", "kind"), [(PODS, Pod), (SERVICES, Service), (CONFIG_MAPS, ConfigMap)])
@@ -89,10 +96,12 @@ async def test_an_api_server_lists_the_same_in_protobuf_as_in_json(
     async with HttpTransport(load_settings(str(control_plane.kubeconfig))) as transport:
         client = RestClient(transport)
         await create_objects(client, namespace)
-        lists = [
-            await ListWatch(client, Codec(resource, kind, message=message), namespace=namespace).list(ListOptions())
-            for message in (None, BY_RESOURCE[resource])
-        ]
+        lists = []
+        for message in (None, BY_RESOURCE[resource]):
+            codec = Codec(resource, kind, message=message)
+            # What controllers put into a namespace has no labels, and may come between the two lists.
+            source = ListWatch(client, codec, namespace=namespace, label_selector="job-name=mnist")
+            lists.append(await source.list(ListOptions()))
         await client.patch(PODS, namespace, "stays", {"metadata": {"finalizers": None}})
     in_json, in_protobuf = lists
     assert len(in_json.items) >= 2
