@@ -44,6 +44,10 @@ class PodPhase(StrEnum):
     FAILED = "Failed"
 
 
+TERMINAL = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
+"""The phases that a pod does not leave."""
+
+
 class PodRestartPolicy(StrEnum):
     """What a kubelet does with containers that have ended."""
 

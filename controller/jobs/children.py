@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import force_setattr
 
-from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, PodPhase, PodSpec, PodStatus
+from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, TERMINAL, PodSpec, PodStatus
 from tfjob_operator.api.meta import Meta, Struct, controller_of, object_key
 from tfjob_operator.api.owners import OWNER_INDEX, index_by_owner
 from tfjob_operator.api.sharing import SharedValues
@@ -70,7 +70,6 @@ class ChildLabels(Struct, frozen=True):
     restart_policy: str = msgspec.field(default="", name=c.LABEL_RESTART_POLICY)
 
 
-ENDED: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 _SHARED: Final = SharedValues()
 _LABELS: Final = ChildLabels.__struct_fields__
 NO_LABELS: Final = ChildLabels()
@@ -111,7 +110,7 @@ class Pod(Struct, frozen=True, tag_field="kind", tag=PODS.kind):
         No two pods end in the same second with the same words, so the status of one that has ended would only fill the memory.
         """
         force_setattr(self, "spec", _SHARED[self.spec])
-        if self.status.phase not in ENDED:
+        if self.status.phase not in TERMINAL:
             force_setattr(self, "status", _SHARED[self.status])
 
 

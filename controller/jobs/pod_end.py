@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api.core import PodPhase, PodRestartPolicy
+from tfjob_operator.api.core import TERMINAL, PodPhase, PodRestartPolicy
 from tfjob_operator.api.v1.constants import CONTAINER_NAME
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
         PodSpec,
     )
     from tfjob_operator.controller.jobs.children import Pod
-
-TERMINAL: Final = frozenset({PodPhase.SUCCEEDED, PodPhase.FAILED})
 
 DISRUPTIONS: Final = frozenset(
     {"Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "Preempted"}

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api.core import PodPhase
+from tfjob_operator.api.core import TERMINAL, PodPhase
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.types import ReplicaStatus
 from tfjob_operator.controller.jobs.children import NO_LABELS
 from tfjob_operator.controller.jobs.pod_end import (
-    TERMINAL,
     has_ended,
     is_disrupted,
     is_final,

@@ -115,11 +115,11 @@ async def test_a_child_wakes_only_a_job_of_its_own_namespace() -> None:
 def test_what_the_pods_of_a_job_have_in_common_is_stored_once() -> None:
     """Each comes with its own copy; a hundred thousand of them would take half a gigabyte."""
 
-    def decoded(index: int) -> Pod:
+    def decoded(index: int, phase: str = "Running") -> Pod:
         labels = {c.LABEL_JOB_NAME: "mnist", c.LABEL_REPLICA_TYPE: "worker", c.LABEL_REPLICA_INDEX: str(index)}
         owner = {"kind": "TFJob", "name": "mnist", "uid": "u-1", "controller": True}
         meta = {"name": f"mnist-worker-{index}", "namespace": "team", "labels": labels, "ownerReferences": [owner]}
-        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        status = {"phase": phase, "conditions": [{"type": "Ready", "status": "True"}]}
         spec = {"restartPolicy": "Never", "containers": [{"name": "tensorflow"}]}
         text = msgspec.json.encode({"kind": "Pod", "metadata": meta, "spec": spec, "status": status})
         return msgspec.json.decode(text, type=Pod)
@@ -133,3 +133,6 @@ def test_what_the_pods_of_a_job_have_in_common_is_stored_once() -> None:
     assert two.metadata.labels is not None
     assert one.metadata.labels.job_name is two.metadata.labels.job_name
     assert (one.metadata.labels.replica_index, two.metadata.labels.replica_index) == ("1", "2")
+    ended, too = decoded(1, "Failed"), decoded(2, "Failed")
+    assert ended.status is not too.status, "each ends in a second of its own, so it would only fill the memory"
+    assert ended.status == too.status
