@@ -120,12 +120,12 @@ class StatusWriter:
 
     def _is_due(self, view: View, status: JobStatus) -> bool:
         busy = self._feed.is_busy
-        starting = view.good_spec is None or not all_active(status, view.good_spec.sizes)
-        waits_for_pods = view.may_wait and busy and starting and is_beginning(status)
+        complete = view.good_spec is not None and all_active(status, view.good_spec.sizes)
+        waits_for_pods = view.may_wait and busy and not complete and is_beginning(status)
         if status.conditions != view.written.conditions and not waits_for_pods:
             return True
         starts = waits_for_pods or only_starts(view.written, status)
-        if starts and not starting:
+        if complete and starts:
             return True
         window = self._windows.setdefault(view.job.metadata.uid, Window())
         left_s = window.left_s(self._clock.monotonic(), starts=starts, busy=busy)
