@@ -202,10 +202,10 @@ class Codec(Generic[T]):
             return None
         return await self._decode_objects(raw)
 
-    def decode_message(self, buffer: bytes, begin: int, end: int) -> T | Skipped:
-        """Decode an object in protobuf, between these places of a buffer."""
+    def decode_message(self, message: Message, buffer: bytes, begin: int, end: int) -> T | Skipped:
+        """Decode an object in protobuf, with these fields, between these places of a buffer."""
         try:
-            found = read(buffer, begin, end, self.message or METADATA)
+            found = read(buffer, begin, end, message)
         except MalformedError as error:
             return _skip(_head_of_message(buffer, begin, end), error)
         try:

@@ -75,11 +75,15 @@ class ListWatch(Generic[T]):
 
     async def _read(self, chunks: AsyncIterator[bytes]) -> Page[T]:
         """Read a list in the encoding in which it comes."""
+        message = self._codec.message
+        if message is None:
+            return await ListReader(self._codec).read(chunks)
         begin = b""
         while len(begin) < len(MAGIC) and (chunk := await anext(chunks, b"")):
             begin += chunk
-        reader = ProtobufListReader(self._codec) if begin.startswith(MAGIC) else ListReader(self._codec)
-        return await reader.read(_after(begin, chunks))
+        if begin.startswith(MAGIC):
+            return await ProtobufListReader(self._codec, message).read(_after(begin, chunks))
+        return await ListReader(self._codec).read(_after(begin, chunks))
 
     @asynccontextmanager
     async def watch(self, options: ListOptions) -> AsyncIterator[AsyncIterator[Batch[T]]]:

@@ -17,6 +17,7 @@ from tfjob_operator.informers.deltas import T
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from tfjob_operator.api.protobuf import Message
     from tfjob_operator.informers.codec import Codec
 
 PIECE_BYTES: Final = 500_000
@@ -28,14 +29,16 @@ PIECE: Final = 50
 class ProtobufListReader(Generic[T]):
     """Reads one page of a list. For one use."""
 
-    def __init__(self, codec: Codec[T], *, piece_bytes: int = PIECE_BYTES) -> None:
+    def __init__(self, codec: Codec[T], message: Message, *, piece_bytes: int = PIECE_BYTES) -> None:
+        """Decode items by `codec`; `message` are their fields."""
         self._codec = codec
+        self._message = message
         self._piece_bytes = piece_bytes
         self._left: int | None = None
         """Bytes of the list that are not decoded yet; None before its length is known."""
         self._items: list[T] = []
         self._skipped: list[Skipped] = []
-        self._meta: dict[str, str] = {}
+        self._meta: dict[str, str] | None = None
 
     async def read(self, chunks: AsyncIterator[bytes]) -> Page[T]:
         """Read a body to its end. Raises what `chunks` raises, and DecodeError when it is not a whole list of objects.
@@ -56,8 +59,8 @@ class ProtobufListReader(Generic[T]):
             await self._decode(b"".join(held))
         except MalformedError as error:
             raise DecodeError(f"not a list of {self._codec.resource}: {error}") from error
-        if self._left != 0:
-            raise DecodeError(f"not a list of {self._codec.resource}: it has no end")
+        if self._left != 0 or self._meta is None:
+            raise DecodeError(f"not a list of {self._codec.resource}: it has no end, or no metadata")
         version, token = self._meta.get("resourceVersion", ""), self._meta.get("continue", "")
         return Page(self._items, version, token, self._skipped)
 
@@ -85,7 +88,7 @@ class ProtobufListReader(Generic[T]):
             self._left -= end - at
             at = end
             self._take(key >> 3, text, begin, end)
-            if len(self._items) % PIECE == 0:
+            if (len(self._items) + len(self._skipped)) % PIECE == 0:
                 await asyncio.sleep(0)
         return text[at:]
 
@@ -93,7 +96,7 @@ class ProtobufListReader(Generic[T]):
         if field == META:
             self._meta = read(text, begin, end, LIST_META)
         elif field == ITEMS:
-            decoded = self._codec.decode_message(text, begin, end)
+            decoded = self._codec.decode_message(self._message, text, begin, end)
             if isinstance(decoded, Skipped):
                 self._skipped.append(decoded)
             else:

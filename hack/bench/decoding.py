@@ -107,7 +107,7 @@ async def _decode_page(page: bytes) -> None:
 
 async def _decode_protobuf(message: bytes) -> None:
     for _ in range(REPEATS):
-        page = await ProtobufListReader(CODEC).read(_arriving(message))
+        page = await ProtobufListReader(CODEC, POD).read(_arriving(message))
         if len(page.items) != PAGE:
             raise MeasureError(f"{len(page.items)} of {PAGE} pods were read")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING
 
 import pytest
 
-from fakes.source import running
+from support.arrivals import turns_during
 from tfjob_operator.api.client.errors import DecodeError
 from tfjob_operator.api.core import PODS, Pod, PodStatus
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
@@ -163,19 +162,10 @@ async def test_what_is_no_list_is_an_error_and_never_an_empty_list(body: bytes) 
 
 async def test_a_large_page_is_decoded_in_pieces_with_the_loop_running_in_between() -> None:
     """A list of ten thousand must not hold up everything else"""
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
     count_items = 3 * PIECE
     padding = "x" * (ONE_PASS_BYTES // count_items + 1)
     body = page(*[job(f"j{number}", version=padding) for number in range(count_items)])
-    async with running(count()):
-        decoded = await Codec(JOBS, Job).decode_page(body)
+    decoded, turns = await turns_during(Codec(JOBS, Job).decode_page(body))
     assert [item.metadata.name for item in decoded.items] == [f"j{number}" for number in range(count_items)]
     assert turns >= 3
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from support.arrivals import arriving, chunked, turns_during
 from tfjob_operator.api.client.errors import ConnectionLostError, DecodeError
 from tfjob_operator.api.core import PODS, Pod
 from tfjob_operator.api.meta import ObjectMeta, Resource, Struct
@@ -21,7 +21,7 @@ from tfjob_operator.informers.codec import Page
 from tfjob_operator.informers.list_reader import PIECE_BYTES, ListReader
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    pass
 
 JOBS = Resource("example.com", "v1", "jobs", "Job")
 COMPACT = (",", ":")
@@ -39,20 +39,6 @@ class Job(Struct, frozen=True):
 
 
 CODEC = Codec(JOBS, Job)
-
-
-async def arriving(chunks: Iterable[bytes | Exception]) -> AsyncIterator[bytes]:
-    """The chunks of a body; an error among them is raised there."""
-    for chunk in chunks:
-        if isinstance(chunk, Exception):
-            raise chunk
-        yield chunk
-
-
-def chunked(body: bytes, cuts: Iterable[int]) -> list[bytes]:
-    """The body, cut at these places."""
-    places = sorted({cut % (len(body) + 1) for cut in cuts} | {0, len(body)})
-    return [body[begin:end] for begin, end in pairwise(places)]
 
 
 def told(page: Page[Job]) -> tuple[Any, ...]:
@@ -230,18 +216,7 @@ async def test_content_that_was_made_for_it_costs_no_more_than_a_few_passes(layo
 async def test_the_loop_runs_while_a_list_is_read() -> None:
     """D9d: a list of 40 MB takes a fifth of a second, which no lease and no probe should wait for."""
     body = listed([job(f"{n}", "x" * 4000) for n in range(5_000)])
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    await ListReader(CODEC).read(arriving(by(65_536, body)))
-    counting.cancel()
-    await asyncio.wait([counting])
+    _, turns = await turns_during(ListReader(CODEC).read(arriving(by(65_536, body))))
     assert turns >= len(body) // (PIECE_BYTES + 65_536)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -15,11 +14,12 @@ from hypothesis import strategies as st
 
 from fakes.protobuf import encode, envelope, list_of, with_length
 from fakes.transport import FakeResponse, FakeTransport
+from support.arrivals import arriving, chunked, turns_during
 from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import DecodeError, ExpiredError, ForbiddenError, StatusError
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.core_messages import POD
-from tfjob_operator.api.meta_messages import STATUS
+from tfjob_operator.api.meta_messages import OBJECT_META, STATUS
 from tfjob_operator.api.protobuf import MEDIA_TYPE
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.informers import Codec, ListWatch
@@ -89,21 +89,9 @@ PODS_OF_ALL_KINDS = some(
 CODEC = Codec(PODS, Pod, message=POD)
 
 
-async def arriving(chunks: Iterable[bytes]) -> AsyncIterator[bytes]:
-    """The chunks of a body."""
-    for chunk in chunks:
-        yield chunk
-
-
-def chunked(body: bytes, cuts: Iterable[int]) -> list[bytes]:
-    """The body, cut at these places."""
-    places = sorted({cut % (len(body) + 1) for cut in cuts} | {0, len(body)})
-    return [body[begin:end] for begin, end in pairwise(places)]
-
-
 def read(body: bytes, cuts: Iterable[int] = (), *, piece_bytes: int = 1) -> Page[Pod]:
     """Read a body that is cut at these places."""
-    return asyncio.run(ProtobufListReader(CODEC, piece_bytes=piece_bytes).read(arriving(chunked(body, cuts))))
+    return asyncio.run(ProtobufListReader(CODEC, POD, piece_bytes=piece_bytes).read(arriving(chunked(body, cuts))))
 
 
 def pods(*names: str) -> list[bytes]:
@@ -142,11 +130,20 @@ def test_a_list_that_is_cut_off_is_an_error(data: st.DataObject) -> None:
         envelope("Status", encode({"message": "no"}, STATUS)),
         envelope("Pod", pods("a")[0]),
         envelope("", b""),
+        envelope("PodList", b""),
         envelope("PodList", b"\x12\x7f"),
         envelope("PodList", b"\x10\x01"),
         b"k8s\x00\x08\x01",
     ],
-    ids=["a failure", "an object", "nothing", "an item longer than the list", "a number", "no envelope"],
+    ids=[
+        "a failure",
+        "an object",
+        "nothing",
+        "a list without metadata",
+        "an item longer than the list",
+        "a number",
+        "no envelope",
+    ],
 )
 def test_what_is_no_list_is_an_error(body: bytes) -> None:
     """RF-12: taken for an empty list it would delete the whole cache."""
@@ -156,7 +153,7 @@ def test_what_is_no_list_is_an_error(body: bytes) -> None:
 
 def test_a_pod_that_cannot_be_read_is_left_out_by_name() -> None:
     """B01: it keeps no other out of the cache, and the cache keeps what it knew of it."""
-    meta = with_length(1, encode({"name": "bad", "namespace": "ns"}, POD.fields[1].of or POD))
+    meta = with_length(1, encode({"name": "bad", "namespace": "ns"}, OBJECT_META))
     page = read(list_of("Pod", [*pods("a"), meta + with_length(3, b"\x0b"), *pods("b")], version="7"))
     assert [pod.metadata.name for pod in page.items] == ["a", "b"]
     assert [(left.key, left.deleted) for left in page.skipped] == [("ns/bad", False)]
@@ -172,25 +169,14 @@ def test_a_value_of_the_wrong_type_goes_the_way_that_it_goes_in_json() -> None:
     body = list_of("Pod", [encode(wrong, POD)], version="7")
     assert [left.key for left in read(body).skipped] == ["a"]
     codec = Codec(PODS, Pod, message=POD, on_undecodable=rescued)
-    page = asyncio.run(ProtobufListReader(codec).read(arriving([body])))
+    page = asyncio.run(ProtobufListReader(codec, POD).read(arriving([body])))
     assert [pod.metadata.name for pod in page.items] == ["a"]
 
 
 async def test_the_loop_runs_while_a_list_is_read() -> None:
     """Leases are renewed meanwhile."""
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
     body = list_of("Pod", pods(*(f"pod-{number}" for number in range(10 * PIECE))), version="7")
-    await ProtobufListReader(CODEC).read(arriving([body]))
-    counting.cancel()
-    await asyncio.wait([counting])
+    _, turns = await turns_during(ProtobufListReader(CODEC, POD).read(arriving([body])))
     assert turns >= 10
 
 
@@ -213,6 +199,8 @@ async def test_an_informer_takes_protobuf_where_it_can_and_json_where_it_must() 
     assert accepted == "application/json"
     with pytest.raises(DecodeError, match="not JSON"):
         await listed(FakeResponse(200, body, {"Content-Type": MEDIA_TYPE}), Codec(PODS, Pod))
+    with pytest.raises(DecodeError, match="not a list of pods"):
+        await listed(FakeResponse(200, body), Codec(PODS, Pod))  # of which nothing says what it is
 
 
 @pytest.mark.parametrize(
