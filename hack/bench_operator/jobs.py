@@ -125,10 +125,8 @@ def node_requests(
 
 def delete_requests(target: Target, namespace: str, names: list[str], spec: dict[str, Any]) -> list[bytes]:
     """Return the requests that delete the jobs and ConfigMaps of a namespace, and all services and pods of these jobs."""
-    selector = urllib.parse.quote(f"{c.LABEL_OPERATOR_NAME}={c.OPERATOR_NAME}", safe="")
     return [
-        target.request("DELETE", c.TFJOBS.path(namespace)),
-        target.request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps?labelSelector={selector}"),
+        *_delete_jobs_and_config_maps(target, namespace),
         *(
             target.request("DELETE", f"/api/v1/namespaces/{namespace}/{resource}/{child}")
             for name in names
@@ -141,12 +139,18 @@ def delete_requests(target: Target, namespace: str, names: list[str], spec: dict
 def clear_requests(target: Target, namespace: str, services: list[str]) -> list[bytes]:
     """Return the requests that delete the jobs, pods and ConfigMaps of a namespace at once, and these services."""
     path = f"/api/v1/namespaces/{namespace}"
+    return [
+        *_delete_jobs_and_config_maps(target, namespace),
+        target.request("DELETE", f"{path}/pods?gracePeriodSeconds=0"),
+        *(target.request("DELETE", f"{path}/services/{service}") for service in services),
+    ]
+
+
+def _delete_jobs_and_config_maps(target: Target, namespace: str) -> list[bytes]:
     selector = urllib.parse.quote(f"{c.LABEL_OPERATOR_NAME}={c.OPERATOR_NAME}", safe="")
     return [
         target.request("DELETE", c.TFJOBS.path(namespace)),
-        target.request("DELETE", f"{path}/configmaps?labelSelector={selector}"),
-        target.request("DELETE", f"{path}/pods?gracePeriodSeconds=0"),
-        *(target.request("DELETE", f"{path}/services/{service}") for service in services),
+        target.request("DELETE", f"/api/v1/namespaces/{namespace}/configmaps?labelSelector={selector}"),
     ]
 
 

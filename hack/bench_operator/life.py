@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 JOBS: Final = 200
 ROUNDS: Final = 5
 WRITES_UNTIL_RUNNING: Final = 2
-"""Status writes of a job until it is Running: before its children are created, and when all of them run."""
+"""So many status writes a job has at most until it is Running: before its children are created, and when all of them run. In a
+burst many have one."""
 SETTLE_S: Final = 5.0
 """Longer than the operator waits to write changed counters of a status together."""
 RUN: Final = "20s:0"

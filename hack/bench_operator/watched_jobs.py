@@ -68,7 +68,8 @@ class WatchedJobs:
     def __exit__(self, *_: object) -> None:
         self._closing = True
         with contextlib.suppress(OSError):
-            self._connection.sock.shutdown(socket.SHUT_RDWR)
+            if self._connection.sock is not None:  # it may be about to be opened again
+                self._connection.sock.shutdown(socket.SHUT_RDWR)
         self._thread.join(END_S)
         self._connection.close()
 
