@@ -29,11 +29,13 @@ _POD_SPEC: Final = Message(
 )
 _WAITING: Final = Message({1: text("reason"), 2: text("message")})
 _TERMINATED: Final = Message({1: number("exitCode"), 3: text("reason"), 4: text("message"), 6: time("finishedAt")})
-_STATE: Final = Message({1: one("waiting", _WAITING), 3: one("terminated", _TERMINATED)})
+_STATE: Final = Message({1: one("waiting", _WAITING), 3: one("terminated", _TERMINATED)}, alike=True)
 _CONTAINER_STATUS: Final = Message(
     {1: text("name", always=True), 2: one("state", _STATE), 3: one("lastState", _STATE), 5: number("restartCount")}
 )
-_CONDITION: Final = Message({1: text("type", always=True), 2: text("status"), 5: text("reason"), 6: text("message")})
+_CONDITION: Final = Message(
+    {1: text("type", always=True), 2: text("status"), 5: text("reason"), 6: text("message")}, alike=True
+)
 _POD_STATUS: Final = Message(
     {
         1: text("phase"),

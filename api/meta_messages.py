@@ -14,7 +14,7 @@ LIST_META: Final = Message({2: text("resourceVersion"), 3: text("continue")})
 META, ITEMS = 1, 2
 """The fields of a list of any kind: its metadata, and an item."""
 
-_OWNER: Final = Message({1: text("kind"), 3: text("name"), 4: text("uid"), 6: truth("controller")})
+_OWNER: Final = Message({1: text("kind"), 3: text("name"), 4: text("uid"), 6: truth("controller")}, alike=True)
 OBJECT_META: Final = Message(
     {
         1: text("name"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PIECE_BYTES: Final = 500_000
 """What is gathered before it is decoded."""
 PIECE: Final = 50
-"""Objects decoded between two turns of the loop: 1.5 ms of pods."""
+"""Objects decoded between two turns of the loop: 1 ms of pods."""
 
 
 class ProtobufListReader(Generic[T]):

@@ -42,8 +42,9 @@ DONE: Final = "mnist-00000"
 SETTLE_S: Final = 8.0
 """Longer than the operator waits to write changed counters of a status together."""
 IDLE_S: Final = 60.0
-GARBAGE_PERCENT: Final = "40"
-"""A list of all pods is half a gigabyte: with Go's usual garbage the API server alone would need more than 20 GB."""
+GARBAGE_PERCENT: Final = "100"
+"""Go's default, as of an API server in use. The watch cache is 6.3 GB here, and marking it costs 5 s of CPU each time."""
+RESTARTS: Final = 3
 PAUSE_S: Final = 0.005
 KB: Final = 1024.0
 MS: Final = 1e3
@@ -84,13 +85,14 @@ def _measure(bench: Bench, prefix: str, policy: dict[str, Any]) -> list[Result]:
             (c.TFJOBS, field.store(ended.clones(FINISHED, NAMESPACES))),
         ):
             field.until(partial(_is_cached, field, resource, last), f"the API server has seen {last}", tick_s=0.5)
-        bench.say("the operator starts")
+        bench.say(f"the operator starts {RESTARTS} times")
+        starts = [_start(field) for _ in range(RESTARTS - 1)]
         first = ps_and_workers(1, servers=0, run="forever")
         pods = field.count("pods")
         field.send(job_requests(field.target, home, ["first"], first))
         began = time.perf_counter()
         with field.operator() as operator:
-            ready = time.perf_counter() - began
+            starts.append(time.perf_counter() - began)
             made = field.until(lambda: field.count("pods") > pods, "the first pod", tick_s=0.02) - began
             time.sleep(SETTLE_S)
             start_peak = operator.peak_mb()
@@ -105,7 +107,8 @@ def _measure(bench: Bench, prefix: str, policy: dict[str, Any]) -> list[Result]:
                 time.sleep(3 * SETTLE_S)
                 standby = _idle(process)
     return [
-        Result(f"{prefix}_ready_after_restart", ready, "s", at_most(15)),
+        Result(f"{prefix}_ready_after_restart", median(starts), "s", at_most(15)),
+        Result(f"{prefix}_ready_after_restart_at_most", max(starts), "s"),
         Result(f"{prefix}_first_pod_after_restart", made, "s"),
         Result(f"{prefix}_first_pod_of_a_new_job", median(waits), "s", at_most(0.2)),
         Result(f"{prefix}_peak_at_start", start_peak, "MB VmHWM"),
@@ -125,6 +128,13 @@ class _Rest(NamedTuple):
 
     cpu: float
     memory: float
+
+
+def _start(field: Field) -> float:
+    """Start an operator, and end it; return the seconds until it is ready."""
+    began = time.perf_counter()
+    with field.operator():
+        return time.perf_counter() - began
 
 
 def _idle(process: Process) -> _Rest:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import get_args
+from itertools import chain, product
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 import pytest
@@ -14,8 +16,24 @@ from hypothesis import strategies as st
 from fakes.protobuf import encode, envelope, varint, with_length
 from tfjob_operator.api.core_messages import BY_RESOURCE, POD, SERVICE
 from tfjob_operator.api.meta_messages import METADATA, OBJECT_META, STATUS
-from tfjob_operator.api.protobuf import MalformedError, Message, number, open_envelope, read, text
+from tfjob_operator.api.protobuf import (
+    MalformedError,
+    Message,
+    many,
+    number,
+    numbers,
+    one,
+    open_envelope,
+    pairs,
+    read,
+    text,
+    time,
+    truth,
+)
 from tfjob_operator.controller.jobs.children import ChildLabels, ConfigMap, Pod, Service
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 OBJECT = {
     "metadata": {
@@ -98,6 +116,83 @@ def test_no_bytes_bring_another_error(written: bytes) -> None:
     for message in (POD, SERVICE, STATUS):
         with suppress(MalformedError):
             read(written, 0, len(written), message)
+
+
+def _as_read(of: Message, written: bytes) -> object:
+    try:
+        return read(written, 0, len(written), of)
+    except MalformedError:
+        return MalformedError
+
+
+def test_what_was_read_before_changes_nothing() -> None:
+    """A message is taken to lie as an earlier one does only if it does: all messages of up to five bytes, one after the other.
+
+    The bytes are keys of texts, of a number and of four bytes, and lengths and numbers of one byte and of two.
+    """
+    fields = {1: text("a"), 2: text("b", always=True), 3: number("n")}
+    words = [bytes(each) for n in range(6) for each in product((0x0A, 0x12, 0x18, 0x0D, 0, 1, 2, 0x80), repeat=n)]
+    expected = [_as_read(Message(fields), each) for each in words]
+    assert MalformedError in expected
+    assert {"a": "\x00", "n": 2} in expected
+    one, alike = Message(fields), Message(fields, alike=True)
+    for each, found in chain(zip(words, expected, strict=True), reversed(list(zip(words, expected, strict=True)))):
+        assert (_as_read(one, each), _as_read(alike, each)) == (found, found)
+
+
+def _table() -> Message:
+    """Return fields of all kinds, of which nothing has been read."""
+    inner = Message({1: text("kind"), 2: truth("controller")}, alike=True)
+    middle = Message({1: many("owners", inner), 2: pairs("labels"), 3: time("created"), 4: numbers("codes")})
+    return Message({1: text("name"), 2: one("metadata", middle), 300: number("version")})
+
+
+NESTED = {
+    "name": "mnist",
+    "metadata": {
+        "owners": [{"kind": "TFJob", "controller": True}, {"kind": "TFJob", "controller": False}],
+        "labels": {"job": "mnist", "index": "0"},
+        "created": datetime(2026, 1, 1, tzinfo=UTC),
+        "codes": [1, -1],
+    },
+    "version": 70,
+}
+
+
+@given(st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=9))
+def test_a_changed_byte_is_read_as_if_nothing_had_been_read_before(changes: list[tuple[int, int]]) -> None:
+    """Whether it is in the head of a field or in its content, and however deep."""
+    of = _table()
+    written = encode(NESTED, of)
+    changed = bytearray(written)
+    for place, byte in changes:
+        changed[place % len(changed)] = byte
+    assert _as_read(of, written) == NESTED
+    assert _as_read(of, bytes(changed)) == _as_read(_table(), bytes(changed))
+    assert _as_read(of, written) == NESTED
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (with_length(1, str(each).encode()) for each in range(20_000)),
+        (with_length(1, bytes(each)) for each in range(20_000)),
+        (with_length(2, b"") * 10_000 + with_length(1, bytes(each)) for each in range(70)),
+    ],
+    ids=["all different", "all of another length", "with many fields"],
+)
+def test_what_is_remembered_is_bounded(messages: Iterator[bytes]) -> None:
+    """Whatever pods a tenant makes, less than a megabyte stays of them."""
+    of = Message({1: many("a", Message({1: text("b")}, alike=True))})
+    tracemalloc.start()
+    try:
+        for each in messages:
+            written = with_length(1, each)
+            read(written, 0, len(written), of)
+        stays, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert stays < 1_000_000
 
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1), st.text(max_size=200))
