@@ -90,9 +90,9 @@ format: venv ## Format the code
 control-plane: venv ## Start etcd and kube-apiserver on loopback, until `python -m hack.control_plane down`
 	@$(PYTHON) -m hack.control_plane up
 
-soak: venv ## Let an operator work half an hour (MINUTES=480: a night) for random users, with troubles, and compare what it weighs
+soak: venv ## Let an operator work half an hour for random users, with troubles, and compare what it weighs (MINUTES=480: a night, BUG=name)
 	@$(PYTHON) -m hack.control_plane build >/dev/null
-	@$(PYTEST) test/soak/test_soak.py -s --minutes $(or $(MINUTES),30)
+	@$(PYTEST) test/soak/test_soak.py -s --minutes $(or $(MINUTES),30) $(if $(BUG),--planted $(BUG))
 
 ails: venv ## Kill, roll, fill up and let expire the parts of a cluster of three etcds and two API servers, under five new jobs a second (MINUTES=10: twice ten, BUG=name)
 	@$(PYTHON) -m hack.control_plane build >/dev/null

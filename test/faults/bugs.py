@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,7 @@ from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.leaderelection import FencedTransport
 from tfjob_operator.controller.tensorboard import build as tensorboard
 from tfjob_operator.controller.tfjob.confirmation import Confirmer
+from tfjob_operator.controller.tfjob.controller import TFJobController
 from tfjob_operator.controller.tfjob.creator import Creator
 from tfjob_operator.controller.tfjob.decide import announcements, older_pods, running, status_draft
 from tfjob_operator.controller.tfjob.deleter import Deleter
@@ -126,6 +128,18 @@ def _pods_are_hashed_otherwise() -> None:
     _replace(older_pods, "_parts", lambda *_: ())
 
 
+def _a_job_that_is_gone_leaves_a_task() -> None:
+    """As a timer does that nobody cancels."""
+    sync, left = TFJobController.sync, set()
+
+    async def leave(controller: Any, key: str) -> None:
+        await sync(controller, key)
+        if controller._views.open(key) is None:
+            left.add(asyncio.create_task(asyncio.Event().wait()))
+
+    _replace(TFJobController, "sync", leave)
+
+
 def _a_failed_create_counts_as_done() -> None:
     """An operator that believes that whatever it sent will be there in the end."""
     create = Creator._create
@@ -189,3 +203,7 @@ OF_CLUSTERS: Final[Mapping[str, Callable[[], None]]] = {
     "a-failed-create-counts-as-done": _a_failed_create_counts_as_done,
 }
 """Those that a cluster brings to light whose etcd is full."""
+OF_LONG_DAYS: Final[Mapping[str, Callable[[], None]]] = {
+    "a-job-that-is-gone-leaves-a-task": _a_job_that_is_gone_leaves_a_task
+}
+"""Those that show in what an operator has after some work."""

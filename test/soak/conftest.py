@@ -12,7 +12,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--trouble", action="append", default=[], help="make this trouble only, again and again; repeatable"
     )
     parser.addoption(
-        "--planted", default="", metavar="BUG", help="put this bug into the operator of the ailing cluster"
+        "--planted", default="", metavar="BUG", help="put this bug into the operator, and require that it is found"
     )
 
 

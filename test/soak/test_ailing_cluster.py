@@ -1,14 +1,15 @@
 """A cluster that ails: parts of etcd and API servers fail one after the other, while new jobs keep coming.
 
 `make ails` lets jobs come for ten minutes without troubles, and then for ten minutes with them. What the operator weighs after
-each is compared: its caches fill up with the first thousands of jobs (docs/design/memory.md). All processes are real; the pods
-run on a hollow node.
+each is compared: its caches fill up with the first thousands of jobs (docs/design/memory.md), and in both many jobs begin at
+once. All processes are real; the pods run on a hollow node.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import time
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -39,6 +40,8 @@ CLUSTER: Final = Shape(etcd_members=3, apiservers=2, etcd_quota_bytes=256 << 20)
 NAMESPACES: Final = ("red", "green", "blue")
 STUCK_S: Final = 150.0
 """When nothing has changed for so long after the last trouble, what is left is stuck. Retries wait for a minute at most."""
+PAUSE_S: Final = 80.0
+"""A little longer than a trouble lets jobs wait. What hundreds of jobs leave that begin at once would be compared otherwise."""
 TICK_S: Final = 1.0
 MOST_TOLD: Final = 20
 
@@ -86,7 +89,9 @@ async def play(seconds: float, folder: Path, planted: str, only: list[str]) -> l
         stream = Stream(clients[1], kept, NAMESPACES, Random(seed))
         troubles = ClusterTroubles(plane, identity, operator)
 
-        await stream.run(_over_in(seconds))
+        async with asyncio.TaskGroup() as calm:
+            calm.create_task(stream.run(_over_in(seconds)))
+            calm.create_task(_pause(operator, seconds))
         await rest(kept)
         before = await at_rest(operator)
         made, stream.refused = kept.accepted, type(stream.refused)()
@@ -104,6 +109,16 @@ async def play(seconds: float, folder: Path, planted: str, only: list[str]) -> l
         say(f"memory before {before.memory_mb:.1f} MB, after {after.memory_mb:.1f} MB\n{before}\n{after}")
         say(f"violations: {len(wrong)}")
         return wrong
+
+
+async def _pause(operator: Replica, seconds: float) -> None:
+    """Stop the operator in the middle of so many seconds, so that hundreds of jobs begin at once when it goes on."""
+    await asyncio.sleep(seconds / 2)
+    operator.process.send_signal(signal.SIGSTOP)
+    try:
+        await asyncio.sleep(min(PAUSE_S, seconds / 4))
+    finally:
+        operator.process.send_signal(signal.SIGCONT)
 
 
 def judge(operator: Replica, before: Weight, after: Weight) -> list[str]:
