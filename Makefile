@@ -104,7 +104,7 @@ bench: venv ## Measure the hot paths, as ratios within one run; writes build/ben
 bench-operator: venv ## Measure the whole operator on a real API server: hundreds of jobs at once, and a thousand idle ones
 	@$(PYTHON) -m hack.bench_operator
 
-bench-scale: venv ## Measure the operator among 100,000 pods and 11,000 jobs (a quarter of an hour, 16 GB of memory); writes build/bench/scale.json
+bench-scale: venv ## Measure the operator among 100,000 pods and 11,000 jobs (a quarter of an hour, 20 GB of memory); writes build/bench/scale.json
 	@$(PYTHON) -m hack.bench_scale
 
 bench-page: venv ## Measure the live page: 1,000 jobs, 10,000 pods, 200 browsers; writes build/bench/page.json
