@@ -100,26 +100,33 @@ class Message:
         return found
 
     def _layout_of(self, text: bytes) -> _Layout:
+        put_bytes, put_whole = self._put_bytes, self._put_whole
         places: list[int] = []
         parts: list[tuple[PutBytes, int, int]] = []
         numbers: list[tuple[PutWhole, int]] = []
         head, end = 0, len(text)
         while head < end:
-            key, after_head = varint(text, head)
-            after = after_head
-            if key & 7 == LENGTH:
-                length, after_head = varint(text, after_head)
-                after = after_head + length
-                if key in self._put_bytes:
-                    parts.append((self._put_bytes[key], after_head, after))
-            elif key & 7 == _VARINT:
-                value, after_head = varint(text, after_head)
-                after = after_head
-                if key in self._put_whole:
-                    numbers.append((self._put_whole[key], value))
+            # One byte is mostly all: of a key where the number is below 16, of a length below 128.
+            key, at = text[head], head + 1
+            if key > 127:
+                key, at = varint(text, head)
+            kind = key & 7
+            if kind == LENGTH:
+                length = text[at]
+                at += 1
+                if length > 127:
+                    length, at = varint(text, at - 1)
+                after = at + length
+                if key in put_bytes:
+                    parts.append((put_bytes[key], at, after))
+            elif kind == _VARINT:
+                value, at = varint(text, at)
+                after = at
+                if key in put_whole:
+                    numbers.append((put_whole[key], value))
             else:
-                after += _FIXED[key & 7]
-            places += range(head, after_head)
+                after = at + _FIXED[kind]
+            places += range(head, at)
             head = after
         if head != end:
             raise MalformedError("a field is longer than its message")
