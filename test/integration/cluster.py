@@ -92,9 +92,11 @@ class Cluster:
         """Run a hollow node for this namespace, which behaves as the kubelet of the version that the test asks for."""
         command = ("-m", "hack.hollow_node", f"--name=node-{self.namespace}", f"--kubernetes={self._kubelet}")
         with self._process(command, "runs the pods") as process:
-            yield
-            process.terminate()
-            process.wait(10)
+            try:
+                yield
+            finally:  # also after a test that failed, for it takes its Node away, which the next test would find
+                process.terminate()
+                process.wait(10)
 
     @contextlib.contextmanager
     def _process(self, program: tuple[str, ...], ready: str) -> Iterator[subprocess.Popen[bytes]]:
