@@ -84,7 +84,7 @@ class Message:
         if not text:
             return {}
         # Most messages lie as an earlier one of their length did: objects of a kind differ in the length of few fields. To
-        # compare all heads in one step takes a tenth of the time of going from one to the next.
+        # compare all heads in one step is faster than to go from one to the next: a pod takes 14 us, and took 25 us.
         layout = self._layouts.get(len(text))
         if layout is None or layout.heads(text) != layout.expected:
             layout = self._layout_of(text)
@@ -130,7 +130,8 @@ class Message:
             head = after
         if head != end:
             raise MalformedError("a field is longer than its message")
-        heads: Callable[[bytes], tuple[int, ...]] = itemgetter(0, *places)  # of one place it is no tuple
+        # With 0 there are two places at least: of a single one it returns no tuple.
+        heads: Callable[[bytes], tuple[int, ...]] = itemgetter(0, *places)
         return _Layout(heads, heads(text), parts, numbers)
 
 
@@ -212,11 +213,7 @@ def pairs(name: str) -> Field:
 
     def put(found: _Object, buffer: bytes, begin: int, end: int) -> None:
         pair = _PAIR.read(buffer[begin:end])
-        key, value = pair.get("key", ""), pair.get("value", "")
-        if name in found:
-            found[name][key] = value
-        else:
-            found[name] = {key: value}
+        found.setdefault(name, {})[pair.get("key", "")] = pair.get("value", "")
 
     return Field(name, put)
 

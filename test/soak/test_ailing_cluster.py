@@ -27,6 +27,7 @@ from soak.cluster_troubles import ClusterTroubles
 from soak.identity import Identity
 from soak.ledger import Ledger, ledger
 from soak.stream import TTL_S, Stream
+from soak.verdict import conclude
 from soak.weight import GROWTH, Weight, at_rest, weigh
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 from tfjob_operator.api.core import PODS, SERVICES
@@ -43,7 +44,6 @@ STUCK_S: Final = 150.0
 PAUSE_S: Final = 80.0
 """A little longer than a trouble lets jobs wait. What hundreds of jobs leave that begin at once would be compared otherwise."""
 TICK_S: Final = 1.0
-MOST_TOLD: Final = 20
 
 
 def test_no_job_is_lost_or_stuck_and_no_child_made_twice_in_a_cluster_that_ails(
@@ -56,12 +56,7 @@ def test_no_job_is_lost_or_stuck_and_no_child_made_twice_in_a_cluster_that_ails(
     planted = pytestconfig.getoption("planted")
     seconds = pytestconfig.getoption("minutes") * 60.0
     found = asyncio.run(play(seconds, tmp_path, planted, pytestconfig.getoption("trouble")))
-    for line in found[:MOST_TOLD]:
-        say(f"  {line}")
-    if planted:
-        assert found, f"{planted} was not found"
-    elif found:
-        pytest.fail("\n".join(found[:MOST_TOLD]), pytrace=False)
+    conclude(found, planted)
 
 
 async def play(seconds: float, folder: Path, planted: str, only: list[str]) -> list[str]:

@@ -25,13 +25,13 @@ from hack.image.build import SETTINGS
 from integration.replicas import OPERATOR, Replica
 from soak.troubles import Troubles
 from soak.users import User
+from soak.verdict import conclude
 from soak.weight import GROWTH, Weight, at_rest, weigh
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
 
 USERS: Final = 6
 AGENT: Final = "tfjob-operator"
 SAMPLE_S: Final = 5.0
-MOST_TOLD: Final = 20
 QUIET_S: Final = 60.0
 """How long nothing may be written after the last job is gone."""
 
@@ -46,12 +46,7 @@ def test_an_operator_that_has_worked_for_long_weighs_what_it_did_at_first(
     planted = pytestconfig.getoption("planted")
     # A test that is a coroutine has little time.
     found = asyncio.run(compare(pytestconfig.getoption("minutes") * 60.0, tmp_path, planted))
-    for line in found[:MOST_TOLD]:
-        say(f"  {line}")
-    if planted:
-        assert found, f"{planted} was not found"
-    elif found:
-        pytest.fail("\n".join(found[:MOST_TOLD]), pytrace=False)
+    conclude(found, planted)
 
 
 async def compare(seconds: float, tmp_path: Path, planted: str) -> list[str]:
