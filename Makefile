@@ -6,7 +6,7 @@ PYTEST := $(PYTHON) -m pytest
 UNIT := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/build/bytecode $(PYTEST) -n auto --dist worksteal
 # Integration tests wait for servers most of their time, so two run beside each other, each with a control plane of its own.
 BESIDE := $(PYTEST) -n 2 --dist loadfile
-SOURCES := api cli controller informers workqueue tfjob_operator/__init__.py hack test
+SOURCES := api cli controller informers workqueue tfjob_operator/__init__.py hack test noxfile.py
 WORDS := $(SOURCES) docs manifests .ci Makefile $(wildcard *.md *.cfg *.toml)
 
 .DEFAULT_GOAL := help
@@ -31,7 +31,7 @@ unit: venv ## Run the unit tests alone; they need no API server and take less th
 	@$(UNIT) test/unit
 
 unit-all: venv ## Run the unit tests on each Python that setup.cfg names and this machine has (pyenv's too)
-	@$(PYTHON) -m hack.unit_all
+	@$(PYTHON) -m nox
 
 integration: venv ## Run the integration tests alone
 	@$(PYTHON) -m hack.control_plane build >/dev/null
@@ -111,7 +111,7 @@ bench-page: venv ## Measure the live page: 1,000 jobs, 10,000 pods, 200 browsers
 	@$(PYTHON) -m hack.bench_page
 
 clean: ## Remove what the other targets made in this folder (the cache of built binaries stays)
-	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .nox build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: venv

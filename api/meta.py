@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 from urllib.parse import quote
 
@@ -135,16 +135,6 @@ def meta_key(meta: Meta) -> str:
     return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
 
-def split_key(key: str) -> tuple[str, str]:
-    """Take `object_key` apart: one part is a name, two are namespace and name (ST-01). Raises ValueError for more."""
-    parts = key.split("/")
-    if len(parts) == 1:
-        return "", parts[0]
-    if len(parts) == 2:
-        return parts[0], parts[1]
-    raise ValueError(f"unexpected key format: {key!r}")
-
-
 def controller_of(meta: Meta) -> OwnerReference | None:
     """Return the owner that manages this object, or None for an orphan."""
     for reference in meta.owner_references or ():
@@ -157,8 +147,3 @@ def owner_key(meta: Meta) -> str | None:
     """Return the key of the owner that manages this object, which is in the same namespace; None for an orphan."""
     owner = controller_of(meta)
     return None if owner is None else object_key(meta.namespace, owner.name)
-
-
-def micro_time(value: datetime) -> str:
-    """`metav1.MicroTime`: Go reads it with exactly six digits of a second, also where they are zeros, and writes a Z."""
-    return value.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"

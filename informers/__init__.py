@@ -25,12 +25,10 @@ from tfjob_operator.informers.errors import (
     InformerStoppedError,
     SelectorError,
 )
-from tfjob_operator.informers.expiring_store import ExpiringStore
 from tfjob_operator.informers.factory import SharedInformerFactory
 from tfjob_operator.informers.handlers import EventHandler, EventHandlerFuncs
 from tfjob_operator.informers.listers import Lister, NamespaceLister
 from tfjob_operator.informers.listwatch import ListerWatcher, ListWatch
-from tfjob_operator.informers.mutation_cache import MutationCache
 from tfjob_operator.informers.options import ReflectorOptions
 from tfjob_operator.informers.processor import Registration
 from tfjob_operator.informers.shared_informer import SharedIndexInformer
@@ -41,7 +39,6 @@ __all__ = [
     "Codec",
     "EventHandler",
     "EventHandlerFuncs",
-    "ExpiringStore",
     "Indexer",
     "IndexerError",
     "InformerError",
@@ -49,7 +46,6 @@ __all__ = [
     "ListWatch",
     "Lister",
     "ListerWatcher",
-    "MutationCache",
     "NamespaceLister",
     "ReflectorOptions",
     "Registration",

@@ -24,7 +24,6 @@ _VALUE: Final = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?"
 _EXISTS = re.compile(rf"(!?)\s*({_KEY})")
 _COMPARE = re.compile(rf"({_KEY})\s*(==|=|!=|>|<)\s*({_VALUE})")
 _SET = re.compile(rf"({_KEY})\s+(in|notin)\s*\(([^()]*)\)")
-_FIELD = re.compile(r"([^=!\\]+?)(==|=|!=)((?:[^=,\\]|\\.)*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +54,6 @@ def parse_labels(text: str) -> Selector:
     return Selector(text, tuple(_label_test(part, text) for part in _split(text)))
 
 
-def parse_fields(text: str) -> Selector:
-    r"""Read a field selector; `\\`, `\,` and `\=` in a value stand for those characters. Raises SelectorError."""
-    tests: list[Test] = []
-    for part in re.findall(r"(?:[^,\\]|\\.)+", text, re.DOTALL):
-        match = _FIELD.fullmatch(part)
-        if match is None:
-            raise SelectorError(f"cannot read {part!r} in field selector {text!r}")
-        key, operator, value = match.groups()
-        tests.append(_equality(key.strip(), re.sub(r"\\(.)", r"\1", value), negated=operator == "!=", default=""))
-    return Selector(text, tuple(tests))
-
-
 def _split(text: str) -> list[str]:
     """Cut at the commas that are not inside parentheses."""
     if not text.strip():
@@ -95,8 +82,8 @@ def _existence(key: str, *, negated: bool) -> Test:
     return lambda values: (key in values) is not negated
 
 
-def _equality(key: str, value: str, *, negated: bool, default: str | None = None) -> Test:
-    return lambda values: (values.get(key, default) == value) is not negated
+def _equality(key: str, value: str, *, negated: bool) -> Test:
+    return lambda values: (values.get(key) == value) is not negated
 
 
 def _membership(key: str, wanted: frozenset[str], *, negated: bool) -> Test:

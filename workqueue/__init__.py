@@ -40,7 +40,6 @@ from tfjob_operator.workqueue.queue import Queue, ShutDown
 from tfjob_operator.workqueue.rate_limiters import (
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
-    ItemFastSlowRateLimiter,
     MaxOfRateLimiter,
     RateLimiter,
     TokenBucket,
@@ -56,7 +55,6 @@ __all__ = [
     "Clock",
     "DelayingQueue",
     "ItemExponentialFailureRateLimiter",
-    "ItemFastSlowRateLimiter",
     "LoopClock",
     "MaxOfRateLimiter",
     "MetricsProvider",

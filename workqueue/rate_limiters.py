@@ -112,32 +112,6 @@ class ItemExponentialFailureRateLimiter:
         return self._failures.get(item, 0)
 
 
-class ItemFastSlowRateLimiter:
-    """A quick delay for the first tries of an item, a slow one for all others (RL-04)."""
-
-    __slots__ = ("_fast_delay", "_max_fast_attempts", "_slow_delay", "_tries")
-
-    def __init__(self, fast_delay_s: float, slow_delay_s: float, max_fast_attempts: int) -> None:
-        """Return `fast_delay_s` for the first `max_fast_attempts` tries of each item and `slow_delay_s` after them."""
-        self._fast_delay = fast_delay_s
-        self._slow_delay = slow_delay_s
-        self._max_fast_attempts = max_fast_attempts
-        self._tries: dict[Hashable, int] = {}
-
-    def when(self, item: Hashable) -> float:
-        """Count one more try of `item` and return its delay in seconds."""
-        tries = self._tries[item] = self._tries.get(item, 0) + 1
-        return self._fast_delay if tries <= self._max_fast_attempts else self._slow_delay
-
-    def forget(self, item: Hashable) -> None:
-        """Let `item` have its quick tries again."""
-        self._tries.pop(item, None)
-
-    def num_requeues(self, item: Hashable) -> int:
-        """Return the tries of `item` since it was last forgotten."""
-        return self._tries.get(item, 0)
-
-
 class BucketRateLimiter:
     """One rate for all items together; it knows nothing of any of them (RL-02)."""
 

@@ -14,11 +14,8 @@ from tfjob_operator.api.client.options import (
     LogOptions,
 )
 from tfjob_operator.api.client.rest import RestClient
-from tfjob_operator.api.client.retry import BUSY_WRITER, FEW_WRITERS, retry_on_conflict
 
 __all__ = [
-    "BUSY_WRITER",
-    "FEW_WRITERS",
     "JSON_PATCH",
     "MERGE_PATCH",
     "STRATEGIC_MERGE_PATCH",
@@ -33,5 +30,4 @@ __all__ = [
     "Settings",
     "Transport",
     "load_settings",
-    "retry_on_conflict",
 ]

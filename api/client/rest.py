@@ -332,15 +332,6 @@ class RestClient:
         body = delete_body(uid, resource_version, **options)
         return await self._read(self._request("DELETE", resource.path(namespace, name), None, body), None)
 
-    async def delete_collection(
-        self, resource: Resource, selection: ListOptions, **options: Unpack[DeleteOptions]
-    ) -> bytes:
-        """Delete all objects of a namespace that `selection` selects, by one request. Raises ValueError without a namespace."""
-        if resource.namespaced and not selection.namespace:
-            raise ValueError("a collection is deleted in one namespace at a time")
-        path, body = resource.path(selection.namespace), delete_body(**options)
-        return await self._read(self._request("DELETE", path, selection.query(), body, total_s=self._list_s), None)
-
     def _write_query(self, options: WriteOptions) -> dict[str, str]:
         query = {"fieldManager": self._field_manager} if self._field_manager else {}
         if options.get("dry_run"):

@@ -1,29 +1,19 @@
-"""When something is tried again, as in client-go. Both rules are rows of the table in docs/design/retries.md.
+"""When the same request is sent again, as in client-go: the server asked for it, or the connection of a GET was lost.
 
-- **The retry of a request** (`request_retry_delay`, beneath every verb): the same request again, because the server asked
-  for it with a Retry-After, or because the connection of a GET was lost.
-- **The retry of a change** (`retry_on_conflict`, for callers): read, change and write, again from the start after a
-  conflict.
+A row of the table in docs/design/retries.md.
 """
 
 from __future__ import annotations
 
-import asyncio
-import random as stdlib_random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from tfjob_operator.api.client.errors import (
-    AlreadyExistsError,
-    ConflictError,
     ConnectionLostError,
     StatusError,
     TooLargeResourceVersionError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from tfjob_operator.api.client.http import Request
 
 T = TypeVar("T")
@@ -48,43 +38,3 @@ def request_retry_delay(error: StatusError | ConnectionLostError, request: Reque
     if delay is None or delay > LONGEST_RETRY_AFTER_S:
         return None
     return delay if error.code == 429 or error.code >= 500 else None
-
-
-@dataclass(frozen=True, slots=True)
-class Attempts:
-    """How many attempts, and the seconds between them: `delay_s`, growing by `factor`, plus a random part of up to `jitter`."""
-
-    count: int
-    delay_s: float
-    factor: float
-    jitter: float
-
-
-FEW_WRITERS: Final = Attempts(count=5, delay_s=0.01, factor=1.0, jitter=0.1)
-"""WR-01, client-go's DefaultRetry: for objects that some clients write now and then."""
-
-BUSY_WRITER: Final = Attempts(count=4, delay_s=0.01, factor=5.0, jitter=0.1)
-"""WR-01, client-go's DefaultBackoff: for objects that another client writes all the time, such as a pod's status."""
-
-
-async def retry_on_conflict(
-    write: Callable[[], Awaitable[T]],
-    attempts: Attempts = FEW_WRITERS,
-    *,
-    random: Callable[[], float] = stdlib_random.random,
-) -> T:
-    """Call `write` until it raises no ConflictError, and return its result. It must read the object anew each time.
-
-    Raises the last ConflictError, and any other error at once, also AlreadyExistsError: reading again does not free a name.
-    `random` returns a float in [0, 1), as `random.random` does. Safe to cancel.
-    """
-    delay = attempts.delay_s
-    for _ in range(attempts.count - 1):
-        try:
-            return await write()
-        except AlreadyExistsError:
-            raise
-        except ConflictError:
-            await asyncio.sleep(delay * (1 + attempts.jitter * random()))
-            delay *= attempts.factor
-    return await write()

@@ -100,7 +100,6 @@ class PodSpec(Struct, frozen=True):
     tolerations: tuple[Toleration, ...] | None = None
     scheduling_gates: tuple[Gate, ...] | None = None
     scheduler_name: str = ""
-    service_account_name: str = ""
     priority_class_name: str = ""
     resources: Resources | None = None
     overhead: dict[str, Any] | None = None
@@ -282,14 +281,6 @@ class LimitRange(Struct, frozen=True, tag_field="kind", tag="LimitRange"):
     metadata: LifeMeta = LifeMeta()
 
 
-class ClaimSpec(Struct, frozen=True):
-    """What a claim asks for. None is the default class, "" is none."""
-
-    storage_class_name: str | None = None
-    access_modes: tuple[str, ...] | None = None
-    volume_name: str = ""
-
-
 class ClaimStatus(Struct, frozen=True):
     """`Pending`, `Bound` or `Lost`."""
 
@@ -300,7 +291,6 @@ class Claim(Struct, frozen=True, tag_field="kind", tag="PersistentVolumeClaim"):
     """A PersistentVolumeClaim."""
 
     metadata: LifeMeta = LifeMeta()
-    spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = ClaimStatus()
 
 

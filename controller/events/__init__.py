@@ -7,14 +7,11 @@ A task runs `recorder.run()`. This package does not know what the events are abo
 (`workqueue.metrics`).
 
 `EventRecorder` writes core/v1 events, counts repeated ones and combines similar ones, as kubectl shows them.
-`SeriesRecorder` writes events.k8s.io/v1: what goes on for hours costs one write every half hour, and keeps only the note of
-its first event.
 """
 
 from __future__ import annotations
 
 from tfjob_operator.controller.events.drops import Drop
 from tfjob_operator.controller.events.recorder import EventRecorder
-from tfjob_operator.controller.events.series_recorder import SeriesRecorder
 
-__all__ = ["Drop", "EventRecorder", "SeriesRecorder"]
+__all__ = ["Drop", "EventRecorder"]

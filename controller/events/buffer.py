@@ -9,25 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from itertools import count
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from tfjob_operator.api.core import EventType
 
-
-class Typed(Protocol):
-    """What the buffer reads of an event."""
-
-    @property
-    def type(self) -> str:
-        """Normal or Warning."""
-        ...
+if TYPE_CHECKING:
+    from tfjob_operator.api.core import Event
 
 
-E = TypeVar("E", bound=Typed)
-
-
-class EventBuffer(Generic[E]):
-    """A bounded queue of events, of either API, with any number of readers.
+class EventBuffer:
+    """A bounded queue of events.
 
     Invariants: at most `size` events wait; they leave in the order in which they came; an event is dropped only if no less
     important one waits. `put` and `drain` never wait.
@@ -37,12 +28,12 @@ class EventBuffer(Generic[E]):
         self._size = size
         self._numbers = count()
         # Two queues, numbered across, so that the newest Normal event is found at once.
-        self._normal: deque[tuple[int, E]] = deque()
-        self._warnings: deque[tuple[int, E]] = deque()
+        self._normal: deque[tuple[int, Event]] = deque()
+        self._warnings: deque[tuple[int, Event]] = deque()
         self._changed = asyncio.Event()
         self._closed = False
 
-    def put(self, event: E) -> E | None:
+    def put(self, event: Event) -> Event | None:
         """Add an event. Return the one that is dropped for it: itself, or a Normal event; mostly None."""
         if self._closed:
             return event
@@ -57,7 +48,7 @@ class EventBuffer(Generic[E]):
         self._changed.set()
         return driven_out
 
-    async def get(self) -> E | None:
+    async def get(self) -> Event | None:
         """Wait for the next event. None says that the buffer is closed and empty."""
         while not len(self):
             if self._closed:
@@ -71,13 +62,13 @@ class EventBuffer(Generic[E]):
         self._closed = True
         self._changed.set()
 
-    def drain(self) -> list[E]:
+    def drain(self) -> list[Event]:
         """Take out all that waits."""
         return [self._pop() for _ in range(len(self))]
 
     def __len__(self) -> int:
         return len(self._normal) + len(self._warnings)
 
-    def _pop(self) -> E:
+    def _pop(self) -> Event:
         first = min((queue for queue in (self._normal, self._warnings) if queue), key=lambda queue: queue[0][0])
         return first.popleft()[1]

@@ -55,31 +55,20 @@ class Delivery:
         """Whether `stop` was called."""
         return self._stopping.is_set()
 
-    async def stopped(self) -> None:
-        """Wait for `stop`."""
-        await self._stopping.wait()
-
-    async def deliver(
-        self,
-        write: Callable[[], Awaitable[None]],
-        *,
-        reason: str,
-        tries: int = MAX_TRIES,
-        again: tuple[type[ApiError], ...] = NO_WORD,
-    ) -> Failure | None:
-        """Call `write`, and again after each error of `again`. Return why it was given up, or None when nothing is left to do.
+    async def deliver(self, write: Callable[[], Awaitable[None]], *, reason: str) -> Failure | None:
+        """Call `write`, and repeat it after each error of `NO_WORD`. Return why it was given up; None if nothing is left to do.
 
         Raises nothing but CancelledError. `reason` is the event's, for the log.
         """
         try:
             try:
                 await write()
-            except again:
-                if self.stopping or tries <= 1:
+            except NO_WORD:
+                if self.stopping:
                     raise
                 await self.pause(self._delay(1))
-                await self._repeat(write, tries, again)
-        except again as error:
+                await self._repeat(write)
+        except NO_WORD as error:
             return Failure(Drop.UNREACHABLE, error)
         except (AlreadyExistsError, NamespaceTerminatingError):
             pass  # written by an attempt whose response was lost, or nobody is left to read it (EV-08)
@@ -92,15 +81,13 @@ class Delivery:
             return Failure(Drop.CRASHED, error)
         return None
 
-    async def _repeat(
-        self, write: Callable[[], Awaitable[None]], tries: int, again: tuple[type[ApiError], ...]
-    ) -> None:
-        """Make attempts 2 to `tries`. Raises what the last one raised."""
+    async def _repeat(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Make attempts 2 to `MAX_TRIES`. Raises what the last one raised."""
         import tenacity  # 1 MB, which an operator whose events are all written at once does not need
 
         attempts = tenacity.AsyncRetrying(
-            retry=tenacity.retry_if_exception_type(again),
-            stop=lambda state: self.stopping or state.attempt_number + 1 >= tries,
+            retry=tenacity.retry_if_exception_type(NO_WORD),
+            stop=lambda state: self.stopping or state.attempt_number + 1 >= MAX_TRIES,
             wait=lambda state: self._delay(state.attempt_number + 1),
             sleep=self.pause,
             reraise=True,

@@ -77,7 +77,7 @@ class EventRecorder:
         self._drops = Drops(metrics)
         self._random = random
         self._correlator = Correlator(clock)
-        self._buffer: EventBuffer[Event] = EventBuffer(BUFFER_SIZE)
+        self._buffer = EventBuffer(BUFFER_SIZE)
         self._delivery = Delivery(self._delay)
         self._names = EventNames()
         self._put_off: LRUCache[str, int] = LRUCache(CACHE_SIZE)

@@ -29,7 +29,7 @@ T = TypeVar("T")
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 RELEASE_TRIES: Final = 5
 RELEASE_RETRY_S: Final = 0.01
-"""LE-11, WR-01: a conflict with a renewal whose response was lost is over at the next read."""
+"""LE-11: a conflict with a renewal whose response was lost is over at the next read."""
 
 log = structlog.get_logger(__name__)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from tfjob_operator.api.client.decoding import decode_response
 from tfjob_operator.api.client.errors import NotFoundError
 from tfjob_operator.api.coordination import LEASES, Lease, LeaseSpec
-from tfjob_operator.api.meta import micro_time
 from tfjob_operator.controller.leaderelection.lock import LeaderElectionRecord
 
 if TYPE_CHECKING:
@@ -105,4 +105,7 @@ def _spec_of(record: LeaderElectionRecord) -> dict[str, object]:
 
 
 def _micro_time(value: datetime | None) -> str | None:
-    return None if value is None else micro_time(value)
+    """`metav1.MicroTime`: Go reads it with exactly six digits of a second, also where they are zeros, and writes a Z."""
+    if value is None:
+        return None
+    return value.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"

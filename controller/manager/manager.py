@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 
 class Recorder(Protocol):
-    """Writes events, as `EventRecorder` and `SeriesRecorder` do."""
+    """Writes events, as `EventRecorder` does."""
 
     async def run(self) -> None:
         """Write events until `stop`, then what still waits."""

@@ -18,7 +18,6 @@ from tfjob_operator.api.client import (
     RestClient,
     Settings,
     load_settings,
-    retry_on_conflict,
 )
 from tfjob_operator.api.client.errors import (
     AlreadyExistsError,
@@ -116,21 +115,6 @@ async def test_a_dry_run_of_any_write_changes_nothing(settings: Settings, namesp
         await client.patch(CONFIG_MAPS, namespace, "a", {"data": {"x": "3"}}, dry_run=True)
         await client.delete(CONFIG_MAPS, namespace, "a", dry_run=True)
         assert decode(await client.get(CONFIG_MAPS, namespace, "a")) == decode(made)
-
-
-async def test_writers_that_start_over_on_conflict_lose_no_write(settings: Settings, namespace: str) -> None:
-    """WR-01."""
-    async with HttpTransport(settings) as transport:
-        client = RestClient(transport)
-        await client.create(CONFIG_MAPS, namespace, config_map(x="0"))
-
-        async def add_one() -> None:
-            found = decode(await client.get(CONFIG_MAPS, namespace, "a"))
-            found["data"]["x"] = str(int(found["data"]["x"]) + 1)
-            await client.update(CONFIG_MAPS, namespace, "a", found)
-
-        await asyncio.gather(*(retry_on_conflict(add_one) for _ in range(4)))
-        assert decode(await client.get(CONFIG_MAPS, namespace, "a"))["data"]["x"] == "4"
 
 
 async def test_a_watch_sees_what_happens(settings: Settings, namespace: str) -> None:

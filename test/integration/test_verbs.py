@@ -166,20 +166,6 @@ async def test_a_long_list_comes_compressed_where_that_is_asked_for(settings: Se
         assert weighing.encodings == ["", "gzip", "gzip", ""]
 
 
-async def test_a_collection_is_deleted_as_far_as_it_is_selected(settings: Settings, namespace: str) -> None:
-    async with HttpTransport(settings) as transport:
-        client = RestClient(transport)
-        for name, color in (("a", "red"), ("b", "red"), ("c", "blue")):
-            await client.create(CONFIG_MAPS, namespace, config_map(name, color))
-        red = ListOptions(namespace, label_selector="color=red")
-        await client.delete_collection(CONFIG_MAPS, red, dry_run=True)
-        everything = ListOptions(namespace, label_selector="color")
-        assert len((await client.list_page(CONFIG_MAPS, everything, dict[str, Any]))["items"]) == 3
-        await client.delete_collection(CONFIG_MAPS, red)
-        left = await client.list_page(CONFIG_MAPS, everything, dict[str, Any])
-        assert [each["metadata"]["name"] for each in left["items"]] == ["c"]
-
-
 async def test_a_log_that_can_not_be_is_empty_or_an_error(settings: Settings, namespace: str) -> None:
     """A pod without a node has an empty log; the errors are the API server's. Responses of kubelets are in test/unit."""
     async with HttpTransport(settings) as transport:

@@ -13,8 +13,6 @@ from tfjob_operator.api.v1alpha1.constants import OOM_KILLED, State
 from tfjob_operator.controller.jobs.pod_end import has_ended, is_final, was_stopped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
     from tfjob_operator.controller.alpha.children import BatchCondition, BatchJob, Children
     from tfjob_operator.controller.jobs.children import Pod
@@ -105,11 +103,6 @@ def last_end(training: ContainerStatus) -> ContainerStateTerminated | None:
 def is_permanent(ended: ContainerStateTerminated) -> bool:
     """Return whether a failed process would fail again: by the table of exit codes, or because it ran out of memory."""
     return ended.reason == OOM_KILLED or ended.exit_code not in RETRYABLE_EXIT_CODES
-
-
-def names_of(found: Iterable[BatchJob]) -> set[str]:
-    """Return the names of some Jobs."""
-    return {each.metadata.name for each in found}
 
 
 def _age(pod: Pod) -> tuple[datetime, str]:

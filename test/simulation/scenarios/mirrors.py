@@ -13,7 +13,7 @@ from simulation.model.kinds import CONFIG_MAPS
 from simulation.scenarios.informers import NAMESPACES, SETTLED_S, ConfigMap, write_at_random
 from simulation.world import require
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
-from tfjob_operator.api.meta import Object, meta_key, split_key
+from tfjob_operator.api.meta import Object, meta_key
 from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedInformerFactory, Tombstone, key_of
 from tfjob_operator.workqueue import RateLimitingQueue, ShutDown, default_controller_rate_limiter
 
@@ -92,7 +92,7 @@ class MirrorController:
 
     async def _sync(self, key: str) -> None:
         source, copy = self._sources.indexer.get(key), self._copies.indexer.get(key + COPY)
-        namespace, name = split_key(key + COPY)
+        namespace, _, name = (key + COPY).partition("/")
         self._world.note("sync", key, _version(source), _version(copy))
         if source is None:
             if copy is not None:

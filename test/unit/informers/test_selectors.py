@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfjob_operator.informers.errors import SelectorError
-from tfjob_operator.informers.selectors import EVERYTHING, NOTHING, parse_fields, parse_labels
+from tfjob_operator.informers.selectors import EVERYTHING, NOTHING, parse_labels
 
 LABELS = {"app": "web", "tier": "", "example.com/size": "10"}
 
@@ -71,28 +71,3 @@ def test_everything_asks_nobody_and_nothing_refuses_all() -> None:
     assert parse_labels("").is_everything
     assert not NOTHING.is_everything
     assert not NOTHING.matches(LABELS)
-
-
-@pytest.mark.parametrize(
-    ("text", "matches"),
-    [
-        ("", True),
-        ("metadata.name=a", True),
-        ("metadata.name==a,status.phase!=Failed", True),
-        ("metadata.name=b", False),
-        ("status.phase!=Running", False),
-        ("spec.nodeName=", True),
-        (r"odd=x\,y\=z\\", True),
-    ],
-)
-def test_a_field_selector_compares_and_takes_what_is_absent_as_empty(text: str, matches: bool) -> None:
-    """ST-09, apimachinery fields/selector_test.go:TestSelectorParse"""
-    fields = {"metadata.name": "a", "status.phase": "Running", "odd": r"x,y=z" + "\\"}
-    assert parse_fields(text).matches(fields) is matches
-
-
-@pytest.mark.parametrize("text", ["metadata.name", "=a", "a=b=c", "x in (a)"])
-def test_what_is_no_field_selector_is_refused(text: str) -> None:
-    """ST-09, apimachinery fields/selector_test.go:TestSelectorParse"""
-    with pytest.raises(SelectorError, match="selector"):
-        parse_fields(text)

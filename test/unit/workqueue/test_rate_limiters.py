@@ -13,7 +13,6 @@ from fakes.clock import FakeClock
 from tfjob_operator.workqueue import (
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
-    ItemFastSlowRateLimiter,
     MaxOfRateLimiter,
     RateLimiter,
     TokenBucket,
@@ -51,44 +50,31 @@ def test_thousands_of_failures_overflow_nothing(base: float, cap: float) -> None
 
 def test_forgetting_an_unknown_item_is_no_error() -> None:
     """RL-01: a worker forgets after every success, the first one too."""
-    for limiter in (ItemExponentialFailureRateLimiter(), ItemFastSlowRateLimiter(1, 2, 3)):
-        limiter.forget("never seen")
-        assert limiter.num_requeues("never seen") == 0
+    limiter = ItemExponentialFailureRateLimiter()
+    limiter.forget("never seen")
+    assert limiter.num_requeues("never seen") == 0
 
 
 def test_forgotten_items_take_no_memory() -> None:
     """RL-01: keys of deleted jobs must not stay for ever."""
-    exponential, fast_slow = ItemExponentialFailureRateLimiter(), ItemFastSlowRateLimiter(1, 2, 3)
+    limiter = ItemExponentialFailureRateLimiter()
     for item in range(100):
-        for limiter in (exponential, fast_slow):
-            limiter.when(item)
-            limiter.forget(item)
-    assert not exponential._failures
-    assert not fast_slow._tries
-
-
-def test_the_first_tries_are_fast_and_all_others_slow() -> None:
-    """RL-04, default_rate_limiters_test.go:TestItemFastSlowRateLimiter."""
-    limiter = ItemFastSlowRateLimiter(0.005, 10.0, 3)
-    assert delays(limiter, "one", 5) == [0.005, 0.005, 0.005, 10.0, 10.0]
-    assert limiter.num_requeues("one") == 5
-    assert limiter.when("two") == 0.005
-    limiter.forget("one")
-    assert limiter.num_requeues("one") == 0
-    assert limiter.when("one") == 0.005
+        limiter.when(item)
+        limiter.forget(item)
+    assert not limiter._failures
 
 
 def test_the_strictest_limiter_wins_and_every_one_is_charged() -> None:
     """RL-03, default_rate_limiters_test.go:TestMaxOfRateLimiter."""
-    exponential = ItemExponentialFailureRateLimiter(1.0, 100.0)
-    fast_slow = ItemFastSlowRateLimiter(5.0, 3.0, 2)
-    limiter = MaxOfRateLimiter(exponential, fast_slow)
-    assert delays(limiter, "one", 4) == [5.0, 5.0, 4.0, 8.0]
-    assert (exponential.num_requeues("one"), fast_slow.num_requeues("one")) == (4, 4)
-    exponential.when("one")
+    fast = ItemExponentialFailureRateLimiter(1.0, 100.0)
+    capped = ItemExponentialFailureRateLimiter(3.0, 5.0)
+    limiter = MaxOfRateLimiter(fast, capped)
+    assert delays(limiter, "one", 4) == [3.0, 5.0, 5.0, 8.0]
+    assert (fast.num_requeues("one"), capped.num_requeues("one")) == (4, 4)
+    fast.when("one")
     assert limiter.num_requeues("one") == 5
     limiter.forget("one")
-    assert (exponential.num_requeues("one"), fast_slow.num_requeues("one")) == (0, 0)
+    assert (fast.num_requeues("one"), capped.num_requeues("one")) == (0, 0)
 
 
 def test_no_limiters_limit_nothing() -> None:

@@ -67,10 +67,6 @@ def client_of(transport: FakeTransport) -> RestClient:
             lambda c: c.create(PODS, "ns", {}, name="a", subresource="eviction", query={"fieldValidation": "Strict"}),
             ("POST", f"{PATH}/a/eviction", {"fieldManager": "tfjob-operator", "fieldValidation": "Strict"}),
         ),
-        (
-            lambda c: c.delete_collection(PODS, ListOptions(namespace="ns", label_selector="a=b")),
-            ("DELETE", PATH, {"labelSelector": "a=b"}),
-        ),
     ],
 )
 async def test_each_verb_goes_where_the_api_server_expects_it(
@@ -102,21 +98,6 @@ async def test_each_verb_decodes_into_the_type_that_is_asked_for(
     path = transport.requests[0].path
     with pytest.raises(DecodeError, match=rf"^[A-Z]+ {path}: the response cannot be understood: Expected `str`"):
         await call(client_of(transport))
-
-
-async def test_a_collection_of_all_namespaces_is_never_deleted_by_a_name_that_was_forgotten() -> None:
-    transport = FakeTransport(FakeResponse())
-    with pytest.raises(ValueError, match="one namespace at a time"):
-        await client_of(transport).delete_collection(PODS, ListOptions(label_selector="a=b"))
-    assert transport.requests == []
-    await client_of(transport).delete_collection(PODS, ListOptions("ns"), propagation="Orphan", grace_s=0, dry_run=True)
-    assert msgspec.json.decode(transport.requests[0].body or b"") == {
-        "kind": "DeleteOptions",
-        "apiVersion": "v1",
-        "propagationPolicy": "Orphan",
-        "gracePeriodSeconds": 0,
-        "dryRun": ["All"],
-    }
 
 
 async def test_a_table_is_asked_for_by_what_is_accepted() -> None:

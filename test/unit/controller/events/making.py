@@ -11,7 +11,6 @@ from fakes.api import FakeClient
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.core import Event, EventMeta, EventSource, ObjectReference
-from tfjob_operator.api.events import Event as SeriesEvent
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -90,20 +89,3 @@ class EventClient(FakeClient):
     @property
     def times(self) -> list[float]:
         return [time for time, *_ in self.log]
-
-
-def make_series_event(
-    name: str = "blue.1", note: str = "tick", *, reason: str = "Boiled", time: str = "2026-01-01T00:00:00.000000Z"
-) -> SeriesEvent:
-    """An event of events.k8s.io/v1 as its recorder makes it."""
-    return SeriesEvent(
-        metadata=EventMeta(name=name, namespace="kitchen"),
-        event_time=time,
-        reporting_controller="kettle-operator",
-        reporting_instance="node-1",
-        action="Heating",
-        reason=reason,
-        regarding=KETTLE,
-        note=note,
-        type="Normal",
-    )
