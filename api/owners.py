@@ -22,7 +22,7 @@ OWNER_INDEX: Final = "controller"
 """The index of children by the `OwnerKey` of the object that controls them."""
 
 
-def owner_key(owner: Meta) -> OwnerKey:
+def owner_uid_key(owner: Meta) -> OwnerKey:
     """Return the key under which the children of this object are indexed."""
     return OwnerKey(f"{owner.namespace}/{owner.uid}")
 

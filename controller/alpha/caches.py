@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
 from tfjob_operator.api.core_messages import BY_RESOURCE
-from tfjob_operator.api.owners import OWNER_INDEX, owner_key
+from tfjob_operator.api.owners import OWNER_INDEX, owner_uid_key
 from tfjob_operator.api.v1alpha1.constants import CHILD_SELECTOR
 from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_status
 from tfjob_operator.controller.alpha.children import INDEXERS, JOBS, BatchJob, Children, replica_of_bare_pod
@@ -67,7 +67,7 @@ class AlphaCaches:
 
     def children_of(self, job: AlphaJob) -> Children:
         """Return the children of a job that the caches show."""
-        owner = owner_key(job.metadata)
+        owner = owner_uid_key(job.metadata)
         batch_jobs = self.batch_jobs.indexer.by_index(OWNER_INDEX, owner)
         bare: dict[str, list[Pod]] = {}
         for pod in self.pods.indexer.by_index(OWNER_INDEX, owner):
@@ -77,7 +77,9 @@ class AlphaCaches:
             services=self.services.indexer.by_index(OWNER_INDEX, owner),
             config_maps=self.config_maps.indexer.by_index(OWNER_INDEX, owner),
             pods=[
-                pod for each in batch_jobs for pod in self.pods.indexer.by_index(OWNER_INDEX, owner_key(each.metadata))
+                pod
+                for each in batch_jobs
+                for pod in self.pods.indexer.by_index(OWNER_INDEX, owner_uid_key(each.metadata))
             ],
             bare=bare,
         )

@@ -17,7 +17,7 @@ import structlog
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
 from tfjob_operator.api.meta import PartialObjectMetadata
-from tfjob_operator.api.owners import owner_key
+from tfjob_operator.api.owners import owner_uid_key
 from tfjob_operator.api.v1.constants import MANAGED_BY_US
 from tfjob_operator.api.v1.types import InvalidSpec
 from tfjob_operator.api.v1alpha1.validation import read_spec
@@ -129,7 +129,7 @@ class AlphaController:
 
     async def _once(self, key: str, job: AlphaJob, spec: AlphaSpec | InvalidSpec, memory: _Memory) -> None:
         """Plan, and carry the plan out: the status, creates, deletes."""
-        owner = owner_key(job.metadata)
+        owner = owner_uid_key(job.metadata)
         may_act = self._expectations.satisfied(owner)  # before the caches are read
         children = self._caches.children_of(job)
         taken = self._executor.taken.get(job.metadata.uid, ())
@@ -191,7 +191,7 @@ class AlphaController:
 
     def _forget(self, gone: ObjectMeta) -> None:
         memory = self._memory.pop(gone.uid, None)
-        self._expectations.forget(owner_key(gone))
+        self._expectations.forget(owner_uid_key(gone))
         self._status_writer.forget(gone.uid)
         self._executor.forget(gone.uid)
         if memory is not None and memory.spec.managed_by in MANAGED_BY_US:

@@ -27,7 +27,7 @@ from tfjob_operator.api.client.errors import (
 from tfjob_operator.api.client.options import MERGE_PATCH
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, EventType, object_reference
 from tfjob_operator.api.meta import PartialObjectMetadata, Resource, controller_of
-from tfjob_operator.api.owners import owner_key
+from tfjob_operator.api.owners import owner_uid_key
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, EventReason
 from tfjob_operator.controller.alpha.build.batch_job import JobBuilder
@@ -95,7 +95,7 @@ class AlphaExecutor:
         done. A namespace that is being deleted is no error: its refusal leaves an expectation behind.
         """
         missing = list(self._bodies(job, spec, plan))
-        owner = owner_key(job.metadata)
+        owner = owner_uid_key(job.metadata)
         waiting = {(resource.plural, body["metadata"]["name"]) for resource, body in missing}
         for plural, name in waiting:
             self._expectations.expect_creations(owner, plural, [name])
@@ -146,7 +146,7 @@ class AlphaExecutor:
             raise
         except AlreadyExistsError:
             # Whether the cache has seen it already can not be known, so it must not be waited for.
-            self._expectations.creation_observed(owner_key(meta), resource.plural, name)
+            self._expectations.creation_observed(owner_uid_key(meta), resource.plural, name)
             await self._settle(job, resource, name, may_be_renamed=may_be_renamed)
         except (InvalidError, BadRequestError) as error:
             if resource is not CONFIG_MAPS and not is_denied(error):
@@ -199,7 +199,7 @@ class AlphaExecutor:
 
     async def delete(self, job: AlphaJob, children: tuple[Child, ...]) -> None:
         """Delete these children. Raises the first ApiError, after all have been tried."""
-        owner = owner_key(job.metadata)
+        owner = owner_uid_key(job.metadata)
         targets = [(_resource_of(child), child.metadata) for child in children]
         for resource, meta in targets:
             self._expectations.expect_deletions(owner, resource.plural, [meta.uid])

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.meta import meta_key, version_number
-from tfjob_operator.api.owners import owner_key
+from tfjob_operator.api.owners import owner_uid_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,7 +97,7 @@ class Expectations:
 
     def creation_answered(self, job: Meta, kind: str, name: str, version: str) -> None:
         """Note the resourceVersion with which a child was created, by the response; its event may have come before (EX-10)."""
-        record = self._records.get(owner_key(job))
+        record = self._records.get(owner_uid_key(job))
         if record is not None and (key := _key(kind, name)) in record.creations:
             record.creations[key] = version_number(version)
             record.job = meta_key(job)

@@ -13,7 +13,7 @@ import structlog
 
 from tfjob_operator.api.client.errors import ForbiddenError, StatusError
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
-from tfjob_operator.api.owners import OWNER_INDEX, index_by_owner, owner_key
+from tfjob_operator.api.owners import OWNER_INDEX, index_by_owner, owner_uid_key
 from tfjob_operator.controller.tensorboard.children import Deployment, Found, Service
 from tfjob_operator.controller.tensorboard.names import SELECTOR
 from tfjob_operator.informers import Codec, EventHandlerFuncs, object_of
@@ -87,7 +87,7 @@ class Caches:
 
     def found(self, job: Meta) -> Found:
         """Return what a job controls."""
-        key = owner_key(job)
+        key = owner_uid_key(job)
         return Found(
             self._deployments.indexer.by_index(OWNER_INDEX, key), self._services.indexer.by_index(OWNER_INDEX, key)
         )

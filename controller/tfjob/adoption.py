@@ -17,7 +17,7 @@ from tfjob_operator.api.client.decoding import version_written
 from tfjob_operator.api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.core import EventType
-from tfjob_operator.api.owners import owner_key
+from tfjob_operator.api.owners import owner_uid_key
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.controller.jobs.children import Pod
@@ -87,7 +87,7 @@ class RefManager:
         `confirm` reads the job from the API server, once for all adoptions; it raises ApiError unless the cache shows that
         version.
         """
-        owner = owner_key(job.metadata)
+        owner = owner_uid_key(job.metadata)
         due: list[tuple[ChildKind, ChildMeta]] = []
         waits: list[float] = []
         for child in children:
@@ -117,7 +117,7 @@ class RefManager:
         return Adoptions(any(changed), min(waits, default=None))
 
     async def _adopt(self, job: ObjectMeta, kind: ChildKind, child: ChildMeta) -> bool:
-        owner = owner_key(job)
+        owner = owner_uid_key(job)
         self._expectations.expect_creations(owner, kind.name, [child.name])
         body = {"metadata": {"uid": child.uid, "ownerReferences": [owner_reference(job)]}}
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.meta import meta_key
-from tfjob_operator.api.owners import owner_key
+from tfjob_operator.api.owners import owner_uid_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,7 +82,7 @@ class BlockedChildren:
     def refused(self, job: ObjectMeta, name: str) -> None:
         """Delay the next attempt at a replica, longer each time."""
         self._child(job, name)
-        self._delays.tried(owner_key(job), name)
+        self._delays.tried(owner_uid_key(job), name)
 
     def created(self, job: ObjectMeta, name: str) -> None:
         """Forget a replica: its children exist."""
@@ -118,10 +118,10 @@ class BlockedChildren:
 
     def _find(self, job: ObjectMeta) -> _Job | None:
         found = self._jobs.get(meta_key(job))
-        return found if found is not None and found.owner == owner_key(job) else None
+        return found if found is not None and found.owner == owner_uid_key(job) else None
 
     def _child(self, job: ObjectMeta, name: str) -> _Child:
-        key, owner = meta_key(job), owner_key(job)
+        key, owner = meta_key(job), owner_uid_key(job)
         found = self._jobs.get(key)
         if found is not None and found.owner != owner:
             self._drop(key, found)

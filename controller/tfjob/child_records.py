@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfjob_operator.api.owners import owner_key
+from tfjob_operator.api.owners import owner_uid_key
 
 if TYPE_CHECKING:
     from tfjob_operator.api.meta import ObjectMeta
@@ -24,7 +24,7 @@ class ChildRecords:
 
     def forget(self, job: ObjectMeta) -> None:
         """Drop the records of a job that is gone."""
-        owner = owner_key(job)
+        owner = owner_uid_key(job)
         self.expectations.forget(owner)
         self.delays.forget(owner)
         self.blocked.forget(job)

@@ -31,7 +31,7 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.api.client.options import JSON_PATCH
 from tfjob_operator.api.core import EventType
-from tfjob_operator.api.owners import owner_key
+from tfjob_operator.api.owners import owner_uid_key
 from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.controller.config.values import NO_CONFIG
 from tfjob_operator.controller.jobs.refusals import RefusedError, is_denied
@@ -119,7 +119,7 @@ class Creator:
         services = {key.name: key for key in plan.create_services}
         pods = {key.name: key for key in plan.create_pods}
         keys = list((services | pods).values())
-        owner = owner_key(job.metadata)
+        owner = owner_uid_key(job.metadata)
         self._expectations.expect_creations(owner, SERVICE.name, services)
         self._expectations.expect_creations(owner, POD.name, pods)
         new_services = Creations(self._events, job, SERVICE, plan.create_services)
@@ -205,7 +205,7 @@ class Creator:
 
     async def _create_awaited(self, job: TFJob, kind: ChildKind, name: str, body: dict[str, Any]) -> None:
         """Create a child that pods wait for. Its expectation stays if the namespace is being deleted (D12)."""
-        owner = owner_key(job.metadata)
+        owner = owner_uid_key(job.metadata)
         self._expectations.expect_creations(owner, kind.name, [name])
         try:
             is_new = await self._create(job, kind, name, body)
@@ -227,7 +227,7 @@ class Creator:
             raise  # no event (SB-03)
         except AlreadyExistsError:
             # The cache may have seen it long ago, so no event need come for it: do not wait for one (B76).
-            self._expectations.creation_observed(owner_key(meta), kind.name, name)
+            self._expectations.creation_observed(owner_uid_key(meta), kind.name, name)
             await self._settle(job, kind, name)
             return False
         except ApiError as error:

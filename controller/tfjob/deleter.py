@@ -19,7 +19,7 @@ from structlog.contextvars import bound_contextvars
 
 from tfjob_operator.api.client.errors import ApiError, ConflictError, NotFoundError
 from tfjob_operator.api.core import EventType
-from tfjob_operator.api.owners import owner_key
+from tfjob_operator.api.owners import owner_uid_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.controller.jobs.children import NO_LABELS
@@ -77,7 +77,7 @@ class Deleter:
     async def _delete_all(self, job: TFJob, targets: Sequence[_Target], failures: list[ApiError]) -> bool:
         """Delete all of these, and add what fails to `failures`. Return whether one of them has a newer version."""
         changed = False
-        owner = owner_key(job.metadata)
+        owner = owner_uid_key(job.metadata)
         for kind, meta, _ in targets:
             self._expectations.expect_deletions(owner, kind.name, [meta.uid])
 
@@ -104,7 +104,7 @@ class Deleter:
         try:
             await self._client.delete(kind.resource, meta.namespace, meta.name, uid=meta.uid, resource_version=seen)
         except (NotFoundError, ConflictError) as error:
-            self._expectations.deletion_observed(owner_key(job.metadata), kind.name, meta.uid)
+            self._expectations.deletion_observed(owner_uid_key(job.metadata), kind.name, meta.uid)
             return isinstance(error, NotFoundError)
         self._events.record(job, EventType.NORMAL, kind.deleted, f"Deleted {kind.name}: {meta.name}")
         return True

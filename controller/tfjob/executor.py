@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfjob_operator.api.client.errors import ApiError
-from tfjob_operator.api.owners import owner_key
+from tfjob_operator.api.owners import owner_uid_key
 from tfjob_operator.controller.jobs.refusals import RefusedError
 from tfjob_operator.controller.tfjob.view import Permission
 
@@ -83,7 +83,9 @@ class Executor:
             await view.before_acting()
             await self._create_and_delete(view, plan)
         # Nothing wakes the job when its expectations expire (EX-02) or a delay is over (U2), so it is queued for then.
-        self._feed.after(view.key, self._expectations.expires_in_s(owner_key(job)), self._blocked.next_due_in_s(job))
+        self._feed.after(
+            view.key, self._expectations.expires_in_s(owner_uid_key(job)), self._blocked.next_due_in_s(job)
+        )
         if acts and plan.delete_job:
             await self._deleter.delete_job(view.job)
 

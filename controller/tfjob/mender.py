@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tfjob_operator.api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
 from tfjob_operator.api.client.options import JSON_PATCH, MERGE_PATCH
 from tfjob_operator.api.core import EventType
-from tfjob_operator.api.owners import owner_key
+from tfjob_operator.api.owners import owner_uid_key
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.controller.tfjob.build.labels import labels_of, selector_of
@@ -70,7 +70,7 @@ class Mender:
 
         The patched child comes back through the cache; if it is wrong again by then, it is patched again after the delay.
         """
-        owner = owner_key(job.metadata)
+        owner = owner_uid_key(job.metadata)
         due: list[_Patch] = []
         waits: list[float] = []
         for patch in _patches(job, spec, plan):

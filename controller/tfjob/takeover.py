@@ -22,7 +22,7 @@ from tfjob_operator.api.client.errors import ApiError, NotFoundError
 from tfjob_operator.api.client.options import MERGE_PATCH
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.meta import controller_of
-from tfjob_operator.api.owners import owner_key
+from tfjob_operator.api.owners import owner_uid_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.controller.jobs.children import NO_LABELS, Pod, Service
@@ -65,7 +65,7 @@ class Takeover:
         job, spec = view.job, view.good_spec
         if spec is None or not may_have_hidden_children(job):
             return None
-        owner = owner_key(job.metadata)
+        owner = owner_uid_key(job.metadata)
         if not view.may_act:  # what was labelled is not seen yet
             return self._expectations.expires_in_s(owner) or FIRST_DELAY_S
         told: list[str] = []
@@ -111,11 +111,11 @@ class Takeover:
             return False
         selector = (child.spec.selector or {}) if isinstance(child, Service) and child.spec is not None else {}
         body = labelling(meta, spec, key, child.metadata.uid, selector)
-        self._expectations.expect_creations(owner_key(meta), kind.name, [key.name])
+        self._expectations.expect_creations(owner_uid_key(meta), kind.name, [key.name])
         try:
             written = await self._client.patch(kind.resource, meta.namespace, key.name, body, content_type=MERGE_PATCH)
         except BaseException as error:
-            self._expectations.creation_observed(owner_key(meta), kind.name, key.name)
+            self._expectations.creation_observed(owner_uid_key(meta), kind.name, key.name)
             if isinstance(error, NotFoundError):
                 return False
             if isinstance(error, ApiError):

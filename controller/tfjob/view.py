@@ -25,16 +25,16 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tfjob_operator.api.owners import OWNER_INDEX, owner_key
+from tfjob_operator.api.owners import OWNER_INDEX, owner_uid_key
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
 from tfjob_operator.api.v1alpha1.dialect import is_alpha
 from tfjob_operator.controller.jobs.children import ORPHAN_INDEX
-from tfjob_operator.controller.tfjob.decide import restarts
 from tfjob_operator.controller.tfjob.decide.facts import with_memory_of
 from tfjob_operator.controller.tfjob.decide.held import refused
 from tfjob_operator.controller.tfjob.decide.reading import in_force, read, reading_of
+from tfjob_operator.controller.tfjob.decide.restarts import taken_over
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,7 +134,7 @@ class View:
         """
         if status is None:
             return
-        counted = {record.pod for record in restarts.taken_over(self.job.status.restarts, status.restarts)}
+        counted = {record.pod for record in taken_over(self.job.status.restarts, status.restarts)}
         found = [(pod.metadata.name, pod.metadata.uid) for pod in self.pods if pod.metadata.uid in counted]
         await self._confirmer.confirm_pods(self.job.metadata.namespace, found)
 
@@ -207,7 +207,7 @@ class Views:
         spec = self._spec_of(job, memory)
         if not memory.ours:
             return None
-        owner, caches = owner_key(job.metadata), self._caches
+        owner, caches = owner_uid_key(job.metadata), self._caches
         untouched = self._leadership_term is not None and not memory.touched and self._leadership_term.is_untouched(job)
         satisfied = self._expectations.satisfied(owner)  # before the caches are read
         return View(

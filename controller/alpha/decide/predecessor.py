@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.meta import ObjectMeta
     from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus
 
-_OVER: Final = frozenset({Phase.DONE, Phase.FAILED})
+_ENDED_BEFORE: Final = frozenset({Phase.DONE, Phase.FAILED})
 
 
 def is_of_predecessor(status: AlphaStatus) -> bool:
@@ -25,7 +25,7 @@ def is_of_predecessor(status: AlphaStatus) -> bool:
 
 def has_ended_before(status: AlphaStatus) -> bool:
     """Return whether another operator has ended the job, and has cleaned up after it."""
-    return is_of_predecessor(status) and status.phase in _OVER
+    return is_of_predecessor(status) and status.phase in _ENDED_BEFORE
 
 
 def may_have_hidden_children(job: AlphaJob) -> bool:

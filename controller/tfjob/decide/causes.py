@@ -29,7 +29,7 @@ _WORDS_OF_THE_CLUSTER: Final = 200
 
 def first_failure(lost: Sequence[Replica]) -> str:
     """Return a sentence about the replica that ended first or, where pods have no times, has the lowest index."""
-    first = min(lost, key=lambda replica: (_ended_at(replica.pod), replica.index))
+    first = min(lost, key=lambda replica: (_pod_ended_at(replica.pod), replica.index))
     who = "Pod" if len(lost) == 1 else "The first was pod"
     return f"{who} {first.pod.metadata.name}: {cause_of(first.pod, first.ended)}"
 
@@ -103,6 +103,6 @@ def _exit_of(container: str, ended: ContainerStateTerminated) -> str:
     return f"container {container} exited with code {ended.exit_code}{reason}{': ' if words else ''}{words}"
 
 
-def _ended_at(pod: Pod) -> datetime:
+def _pod_ended_at(pod: Pod) -> datetime:
     ends = [each.state.terminated.finished_at for each in _statuses(pod) if each.state.terminated is not None]
     return max((end for end in ends if end is not None), default=_NEVER)

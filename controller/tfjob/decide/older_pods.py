@@ -27,7 +27,9 @@ schemes cannot be compared, and would tell of a change where there is none."""
 def made_of(job: TFJob, spec: TFJobSpec) -> dict[str, str]:
     """Return a hash of what pods and services of each type are made of, but for their number."""
     cluster = ClusterSpec(job.metadata, spec)
-    return {kind: f"{SCHEME}{zlib.crc32(ascii(_parts(cluster, spec, kind)).encode()):08x}" for kind in spec.replicas}
+    return {
+        kind: f"{SCHEME}{zlib.crc32(ascii(_parts_of_pods(cluster, spec, kind)).encode()):08x}" for kind in spec.replicas
+    }
 
 
 def is_ours(noted: Mapping[str, str]) -> bool:
@@ -58,7 +60,7 @@ def stay(job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica]) -> str:
     )
 
 
-def _parts(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple[object, ...]:
+def _parts_of_pods(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple[object, ...]:
     replica = spec.replicas[kind]
     return replica.digest, str(replica.restart_policy), deciding_type(spec.replicas) == kind, _told(cluster, spec, kind)
 

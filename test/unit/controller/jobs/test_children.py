@@ -12,7 +12,7 @@ import pytest
 
 from fakes.controller import KEY, STATUS, ControllerHarness
 from fakes.jobs import OWNER, good_spec, job, pod, replica, service
-from tfjob_operator.api.owners import index_by_owner, owner_key
+from tfjob_operator.api.owners import index_by_owner, owner_uid_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.names import child_name
@@ -48,7 +48,7 @@ def test_a_childs_name_is_made_of_job_type_and_index() -> None:
 
 def test_a_child_is_found_under_the_owner_of_its_own_namespace() -> None:
     """D2: a controller reference has no namespace; it is resolved in the child's."""
-    assert index_by_owner(pod("Worker", 0)) == (owner_key(job().metadata),) == (OWNER,)
+    assert index_by_owner(pod("Worker", 0)) == (owner_uid_key(job().metadata),) == (OWNER,)
     assert index_by_owner(elsewhere(pod("Worker", 0))) == ("mallory/job-uid",)
 
 

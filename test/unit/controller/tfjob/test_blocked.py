@@ -6,7 +6,7 @@ import pytest
 
 from fakes.clock import FakeClock
 from tfjob_operator.api.meta import ObjectMeta
-from tfjob_operator.api.owners import owner_key
+from tfjob_operator.api.owners import owner_uid_key
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.tfjob.blocked import REPEAT_AFTER_S, BlockedChildren
 from tfjob_operator.controller.tfjob.decide.actions import Plan
@@ -96,5 +96,5 @@ def test_nothing_is_kept_of_what_is_created_or_gone() -> None:
     blocked.forget(META)  # the earlier job of this name; the event of its deletion may come late
     assert "mnist-worker-2" not in names(blocked.due(AGAIN, PLAN))
     blocked.forget(AGAIN)
-    assert all(not limiter.num_requeues((owner_key(meta), slot.name)) for meta in (META, AGAIN) for slot in WORKERS)
+    assert all(not limiter.num_requeues((owner_uid_key(meta), slot.name)) for meta in (META, AGAIN) for slot in WORKERS)
     assert names(blocked.due(AGAIN, PLAN)) == names(PLAN)
