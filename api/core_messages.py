@@ -11,8 +11,7 @@ from typing import Final
 
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
 from tfjob_operator.api.meta import Resource
-from tfjob_operator.api.meta_messages import METADATA, OBJECT_META
-from tfjob_operator.api.protobuf import Message, many, number, numbers, one, pairs, text, time
+from tfjob_operator.api.protobuf import METADATA, OBJECT_META, Message, many, number, numbers, one, pairs, text, time
 
 _EXIT_CODES: Final = Message({1: text("operator"), 2: numbers("values")})
 _RESTART_RULE: Final = Message({1: text("action"), 2: one("exitCodes", _EXIT_CODES)})

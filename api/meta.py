@@ -2,6 +2,9 @@
 
 Values only: no I/O, and nothing of ours is imported. The structs are frozen *slices*: they hold the fields that we read, and
 nothing that is decoded into them is ever written back.
+
+A controller reference names its owner by UID and has no namespace: it is resolved in the child's own, as the garbage collector
+does it. Whoever may create objects somewhere can write any UID into them, so a UID alone proves nothing (D2).
 """
 
 from __future__ import annotations
@@ -9,13 +12,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Final, NewType, Protocol
 from urllib.parse import quote
 
 import msgspec
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
 JSON = Mapping[str, object]
 """A decoded JSON object without a type of its own."""
+
 
 MAX_NAME_LENGTH = 63
 """Longest DNS label (RFC 1123), and so the longest name of a service and the longest value of a label."""
@@ -147,3 +155,39 @@ def owner_key(meta: Meta) -> str | None:
     """Return the key of the owner that manages this object, which is in the same namespace; None for an orphan."""
     owner = controller_of(meta)
     return None if owner is None else object_key(meta.namespace, owner.name)
+
+
+OwnerKey = NewType("OwnerKey", str)
+"""`namespace/uid` of an object that has children. A type of its own, so that a bare UID is not taken for one."""
+
+
+OWNER_INDEX: Final = "controller"
+"""The index of children by the `OwnerKey` of the object that controls them."""
+
+
+def owner_uid_key(owner: Meta) -> OwnerKey:
+    """Return the key under which the children of this object are indexed."""
+    return OwnerKey(f"{owner.namespace}/{owner.uid}")
+
+
+def key_of_owner(child: Meta, owner: OwnerReference) -> OwnerKey:
+    """Return the key under which a child with this owner reference is indexed."""
+    return OwnerKey(f"{child.namespace}/{owner.uid}")
+
+
+def index_by_owner(child: Object) -> Sequence[str]:
+    """Return the key of a child's controller: the index function of `OWNER_INDEX`, called for every event of a watch."""
+    owner = controller_of(child.metadata)
+    return () if owner is None else (key_of_owner(child.metadata, owner),)
+
+
+def controller_reference(kind: Resource, owner: Meta) -> dict[str, Any]:
+    """Return the reference to an owner of this kind by which the garbage collector deletes the child with it (RM-04)."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

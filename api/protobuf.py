@@ -1,8 +1,9 @@
 """Reads messages in protobuf as the JSON objects that they stand for. Pure.
 
 A list in protobuf costs an API server a fifth of what it costs in JSON (docs/design/scale.md). A message says neither the names
-of its fields nor their types, so a table names those that are read, by their numbers in Kubernetes' `generated.proto`, which
-never change. All other fields are passed over, each in one step.
+of its fields nor their types, so a table names those that are read, by their numbers in Kubernetes' `generated.proto`. A number
+is never given to another field, so the tables hold for all versions. All other fields are passed over, each in one step. The
+tables here are those of k8s.io/apimachinery/pkg/apis/meta/v1 (July 2026): the metadata of all objects, lists and failures.
 
 What is read is the JSON object that the same API server would have written, with only those fields, and times as datetimes. So
 nothing that reads it has to know where it came from.
@@ -18,27 +19,46 @@ from operator import itemgetter
 from typing import Any, Final
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
+
+
 MAGIC: Final = b"k8s\x00"
 """What a response of this type begins with, before an envelope (apimachinery: pkg/runtime/serializer/protobuf)."""
 
+
 LENGTH: Final = 2
 """The wire type of what has its length before it (protobuf.dev/programming-guides/encoding)."""
+
+
 _VARINT: Final = 0
 """The wire type of a whole number."""
+
+
 _FIXED: Final = {1: 8, 5: 4}
 """The wire types that have always as many bytes. The types 3 and 4, groups, Kubernetes does not use."""
 
+
 LAYOUTS: Final = 64
 """Of how many lengths the layout of a message is remembered. Pods of a job differ by the digits of indices and addresses."""
+
+
 LAYOUT_BYTES: Final = 256
 """Layouts with more bytes in heads are not; the metadata of a pod has 60. A tenant may write a hundred thousand annotations."""
+
+
 ALIKE: Final = 512
 """How many messages of a type that are alike are remembered."""
+
+
 ALIKE_BYTES: Final = 256
 """Longer messages are not."""
 
+
 _Object = dict[str, Any]
+
+
 PutBytes = Callable[[_Object, bytes, int, int], None]
+
+
 PutWhole = Callable[[_Object, int], None]
 
 
@@ -285,6 +305,52 @@ def _time(seconds: int) -> datetime:
 
 _TYPE, _ENVELOPED = 1, 2
 """Fields of runtime.Unknown: what the object is, and the object."""
+
+
 _TYPE_META: Final = Message({2: text("kind")})
+
+
 _TIMESTAMP: Final = Message({1: number("seconds")})
+
+
 _PAIR: Final = Message({1: text("key"), 2: text("value")}, alike=True)
+
+
+LIST_META: Final = Message({2: text("resourceVersion"), 3: text("continue")})
+
+
+META, ITEMS = 1, 2
+"""The fields of a list of any kind: its metadata, and an item."""
+
+
+_OWNER: Final = Message({1: text("kind"), 3: text("name"), 4: text("uid"), 6: truth("controller")}, alike=True)
+
+
+OBJECT_META: Final = Message(
+    {
+        1: text("name"),
+        3: text("namespace"),
+        5: text("uid"),
+        6: text("resourceVersion"),
+        7: number("generation"),
+        8: time("creationTimestamp"),
+        9: time("deletionTimestamp"),
+        10: number("deletionGracePeriodSeconds"),
+        11: pairs("labels"),
+        13: many("ownerReferences", _OWNER),
+    }
+)
+
+
+METADATA: Final = Message({1: one("metadata", OBJECT_META)})
+"""An object of any kind, of which only the metadata is read."""
+
+
+_CAUSE: Final = Message({1: text("reason"), 2: text("message"), 3: text("field")})
+
+
+_DETAILS: Final = Message({1: text("name"), 3: text("kind"), 4: many("causes", _CAUSE), 5: number("retryAfterSeconds")})
+
+
+STATUS: Final = Message({3: text("message"), 4: text("reason"), 5: one("details", _DETAILS), 6: number("code")})
+"""What an API server answers instead of a list, in the encoding of the list."""

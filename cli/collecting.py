@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from tfjob_operator.api.coordination import LEASES, Lease
-from tfjob_operator.api.core import EVENTS, PODS, SERVICES
+from tfjob_operator.api.core import COSCHEDULING_POD_GROUPS, EVENTS, PODS, SERVICES, VOLCANO_POD_GROUPS
 from tfjob_operator.api.meta import Resource, controller_of
-from tfjob_operator.api.scheduling import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.types import JobStatus, TFJob, tfjob_with_unreadable_status
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW

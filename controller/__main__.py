@@ -10,8 +10,8 @@ import structlog
 
 from tfjob_operator.api.client import ConfigError, load_settings
 from tfjob_operator.controller.observability.log import configure_logging
+from tfjob_operator.controller.observability.small_process import make_small
 from tfjob_operator.controller.options import PROGRAM, parse_options
-from tfjob_operator.controller.small_process import make_small
 
 if TYPE_CHECKING:
     from tfjob_operator.api.client import Settings
@@ -31,7 +31,7 @@ def main() -> int:
         return 2
     make_small()
     # Only now: they import prometheus_client.
-    from tfjob_operator.controller.config.reading import ConfigFileError
+    from tfjob_operator.controller.config.file import ConfigFileError
     from tfjob_operator.controller.leaderelection import LeadershipLostError
     from tfjob_operator.controller.observability.http_server import ListenError
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from tfjob_operator.api.client import HttpTransport, RestClient
-from tfjob_operator.api.client.http.origin import Origin
+from tfjob_operator.api.client.http.messages import Origin
 from tfjob_operator.api.v1.constants import EVENT_SOURCE
-from tfjob_operator.controller.config.file import ConfigFile
-from tfjob_operator.controller.config.own_deployment import OwnDeployment
+from tfjob_operator.controller.config.file import ConfigFile, OwnDeployment
 from tfjob_operator.controller.config.values import NO_CONFIG
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.jobs.metrics import JobMetrics
@@ -30,15 +29,14 @@ from tfjob_operator.controller.leaderelection import (
 )
 from tfjob_operator.controller.manager import Controller, Manager
 from tfjob_operator.controller.observability.http_server import PageServer
-from tfjob_operator.controller.observability.loop_lag import LoopLag
-from tfjob_operator.controller.observability.metrics import PrometheusMetrics, new_registry
+from tfjob_operator.controller.observability.metrics import LoopLag, PrometheusMetrics, new_registry
 from tfjob_operator.controller.options import ALPHA_APIS, PROGRAM, V1, VERSION
-from tfjob_operator.controller.tensorboard.assembly import TensorBoardControllers
+from tfjob_operator.controller.tensorboard.controller import TensorBoardControllers
 from tfjob_operator.controller.tensorboard.dialects import TFJOB
-from tfjob_operator.controller.tfjob.assembly import new_controller
 from tfjob_operator.controller.tfjob.caches import Caches
+from tfjob_operator.controller.tfjob.controller import new_controller
 from tfjob_operator.controller.tfjob.crd_check import look_at_crd
-from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
+from tfjob_operator.controller.tfjob.view import LeadershipTerm
 from tfjob_operator.informers import SharedInformerFactory
 from tfjob_operator.workqueue import (
     NO_METRICS,
@@ -241,7 +239,7 @@ class _Parts:
         if not set(ALPHA_APIS).intersection(self._options.apis):
             return
         from tfjob_operator.api.v1alpha1.constants import DIALECTS
-        from tfjob_operator.controller.alpha.assembly import new_alpha_part
+        from tfjob_operator.controller.alpha.controller import new_alpha_part
         from tfjob_operator.controller.tensorboard.dialects import alpha_dialect
 
         for api, dialect in zip(ALPHA_APIS, DIALECTS, strict=True):

@@ -29,8 +29,8 @@ from tfjob_operator.informers.factory import SharedInformerFactory
 from tfjob_operator.informers.handlers import EventHandler, EventHandlerFuncs
 from tfjob_operator.informers.listers import Lister, NamespaceLister
 from tfjob_operator.informers.listwatch import ListerWatcher, ListWatch
-from tfjob_operator.informers.options import ReflectorOptions
 from tfjob_operator.informers.processor import Registration
+from tfjob_operator.informers.reflector import ReflectorOptions
 from tfjob_operator.informers.shared_informer import SharedIndexInformer
 from tfjob_operator.informers.store import Indexer
 

@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
 import msgspec
 
-from tfjob_operator.api.client.decoding import UNDECODABLE
+from tfjob_operator.api.client.decoding import UNDECODABLE, lines_of
 from tfjob_operator.api.client.errors import DecodeError
-from tfjob_operator.api.client.watch_lines import lines_of
-from tfjob_operator.api.depth import after_first, decode, levelled
+from tfjob_operator.api.decoding import after_first, decode, levelled
 from tfjob_operator.api.meta import ObjectMeta, Struct, meta_key
-from tfjob_operator.api.meta_messages import METADATA
-from tfjob_operator.api.protobuf import MalformedError, read
+from tfjob_operator.api.protobuf import METADATA, MalformedError, read
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, T
 
 if TYPE_CHECKING:

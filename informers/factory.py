@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.meta import Resource
     from tfjob_operator.informers.codec import Codec
     from tfjob_operator.informers.deltas import T
-    from tfjob_operator.informers.options import ReflectorOptions
+    from tfjob_operator.informers.reflector import ReflectorOptions
     from tfjob_operator.informers.store import IndexFunction
     from tfjob_operator.workqueue.clock import Clock
     from tfjob_operator.workqueue.metrics import MetricsProvider

@@ -2,7 +2,8 @@
 
 A handler is called strictly in order and never twice at once; between handlers there is no order (SI-02). A handler that
 raises loses that one notification and delays no other handler. Resync periods (SI-09) are kept here as well, since each
-belongs to a handler.
+belongs to a handler, and so is `SyncGate`, by which callers wait until a cache is filled or a handler has seen all of it
+(SI-08).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Generic
 import structlog
 
 from tfjob_operator.informers.deltas import T
+from tfjob_operator.informers.errors import InformerStoppedError
 from tfjob_operator.informers.handlers import EventHandler, Notification, refuse_coroutines
-from tfjob_operator.informers.sync import SyncGate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,18 +24,57 @@ if TYPE_CHECKING:
     from tfjob_operator.workqueue.clock import Clock
     from tfjob_operator.workqueue.metrics import Counter
 
+
+class SyncGate:
+    """Closed until something is synced; then open for ever. Giving up wakes those who wait with an error (SI-08).
+
+    Invariant: once opened it stays open, whatever is called later.
+    """
+
+    __slots__ = ("_open", "_settled", "_what")
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._open = False
+        self._settled = asyncio.Event()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is synced."""
+        return self._open
+
+    def open(self) -> None:
+        """Mark as synced from now on."""
+        self._open = True
+        self._settled.set()
+
+    def give_up(self) -> None:
+        """Mark as never to be synced, unless it is already."""
+        self._settled.set()
+
+    async def wait(self) -> None:
+        """Return when it is synced. Raises InformerStoppedError when that cannot happen any more."""
+        await self._settled.wait()
+        if not self._open:
+            raise InformerStoppedError(f"{self._what} stopped before it was synced")
+
+
 DELIVERIES_PER_TURN: Final = 256
 """Handler calls between two turns of the loop. A handler that puts a key into a queue takes about 1 us, so a turn is short;
 ten thousand initial adds at once would hold up lease renewals and requests."""
 
+
 SLOW_TURN_S: Final = 0.1
 """QF-08: from here on a turn is worth a line in the log, since nothing else ran meanwhile."""
+
 
 MIN_RESYNC_S: Final = 1.0
 """SI-09: a shorter period asked for is raised to this."""
 
+
 TIMER_SLACK_S: Final = 0.001
 """A timer may fire a rounding error early; without slack the resync that is due then would wait for another period."""
+
 
 logger = structlog.get_logger()
 

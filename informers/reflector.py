@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import math
 import random as stdlib_random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Generic, NoReturn, Protocol, TypeGuard
 
 import structlog
@@ -40,15 +41,12 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.informers.deltas import T
-from tfjob_operator.informers.initial_events import InitialEvents, LateBookmark, NotStreamedError
-from tfjob_operator.informers.intake import Intake, Progress
+from tfjob_operator.informers.intake import InitialEvents, Intake, LateBookmark, NotStreamedError, Progress
+from tfjob_operator.informers.listwatch import PAGE_SIZE, Pager
 from tfjob_operator.informers.metrics import ReflectorMetrics, version_as_number
-from tfjob_operator.informers.options import ReflectorOptions
-from tfjob_operator.informers.pager import Pager
-from tfjob_operator.informers.retry_window import RetryWindow
-from tfjob_operator.workqueue.backoff import Backoff
 from tfjob_operator.workqueue.clock import Clock, LoopClock
 from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
+from tfjob_operator.workqueue.rate_limiters import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -57,8 +55,65 @@ if TYPE_CHECKING:
     from tfjob_operator.informers.intake import Sink
     from tfjob_operator.informers.listwatch import ListerWatcher
 
+
+MIN_WATCH_TIMEOUT_S: Final = 300.0
+"""RF-09: a watch asks the server to end it after 300 to 600 s, so that load spreads again over servers that came back."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectorOptions:
+    """How a reflector lists and watches.
+
+    With `stream_lists` a collection is asked for as a stream, and listed where the server has no such streams (RF-27); without,
+    it is always listed.
+    `page_size` 0 means 500 where paging makes sense. A `min_watch_timeout_s` below 300 s is ignored. Within
+    `internal_error_window_s` of a first InternalError in the stream the watch is reopened at once (RF-19); 0 turns that off.
+    """
+
+    stream_lists: bool = True
+    page_size: int = 0
+    min_watch_timeout_s: float = MIN_WATCH_TIMEOUT_S
+    internal_error_window_s: float = 0.0
+
+    def page_size_at(self, version: str, *, always_page: bool) -> int:
+        """Return the page size of a list at `version`; 0 means everything at once.
+
+        RF-07: at a known version the server answers from its watch cache, but only if it is not asked for pages.
+        `always_page` says that it has no such cache.
+        """
+        if self.page_size:
+            return self.page_size
+        return PAGE_SIZE if always_page or version in {"", "0"} else 0
+
+    def watch_timeout_s(self, fraction: float) -> int:
+        """Seconds after which the server is asked to end a watch: from the minimum to twice that, by `fraction` in [0, 1)."""
+        return int(max(self.min_watch_timeout_s, MIN_WATCH_TIMEOUT_S) * (1 + fraction))
+
+
+QUIET_S: Final = 60.0
+"""RF-19: after a minute without a fault the next one opens a new window."""
+
+
+class RetryWindow:
+    """Whether a fault may be retried at once: yes, for `window_s` seconds from the first of a series of faults."""
+
+    def __init__(self, window_s: float, clock: Clock) -> None:
+        self._window = window_s
+        self._clock = clock
+        self._first = self._latest = -math.inf
+
+    def allows(self) -> bool:
+        """Note a fault now, and return whether it may be retried at once."""
+        now = self._clock.monotonic()
+        if now - self._latest > QUIET_S:
+            self._first = now
+        self._latest = now
+        return now - self._first < self._window
+
+
 VERY_SHORT_WATCH_S: Final = 1.0
 """RF-15: a stream that ends sooner and brought nothing is a failure; reopening it at once would be a hot loop."""
+
 
 logger = structlog.get_logger()
 

@@ -18,6 +18,7 @@ import structlog
 
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.informers.deltas import (
+    FIFO,
     Added,
     Bookmark,
     Deleted,
@@ -30,7 +31,6 @@ from tfjob_operator.informers.deltas import (
     Vanished,
 )
 from tfjob_operator.informers.errors import InformerStoppedError, QueueClosedError
-from tfjob_operator.informers.fifo import FIFO
 from tfjob_operator.informers.handlers import (
     AddNotification,
     DeleteNotification,
@@ -41,11 +41,9 @@ from tfjob_operator.informers.handlers import (
 )
 from tfjob_operator.informers.listers import Lister
 from tfjob_operator.informers.metrics import InformerMetrics, version_as_number
-from tfjob_operator.informers.options import ReflectorOptions
-from tfjob_operator.informers.processor import Processor, Registration
-from tfjob_operator.informers.reflector import Reflector
+from tfjob_operator.informers.processor import Processor, Registration, SyncGate
+from tfjob_operator.informers.reflector import Reflector, ReflectorOptions
 from tfjob_operator.informers.store import NAMESPACE_INDEX, Indexer, IndexFunction, index_by_namespace
-from tfjob_operator.informers.sync import SyncGate
 from tfjob_operator.workqueue.clock import Clock, LoopClock
 from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 

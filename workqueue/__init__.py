@@ -31,13 +31,12 @@ Beside the queues there are the parts that a controller paces itself with: `Back
 
 from __future__ import annotations
 
-from tfjob_operator.workqueue.backoff import Backoff
 from tfjob_operator.workqueue.clock import Clock, LoopClock
-from tfjob_operator.workqueue.delaying import DelayingQueue
 from tfjob_operator.workqueue.metrics import NO_METRICS, MetricsProvider
 from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
-from tfjob_operator.workqueue.queue import Queue, ShutDown
+from tfjob_operator.workqueue.queue import DelayingQueue, Queue, RateLimitingQueue, ShutDown
 from tfjob_operator.workqueue.rate_limiters import (
+    Backoff,
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
     MaxOfRateLimiter,
@@ -46,7 +45,6 @@ from tfjob_operator.workqueue.rate_limiters import (
     WithMaxWaitRateLimiter,
     default_controller_rate_limiter,
 )
-from tfjob_operator.workqueue.rate_limiting import RateLimitingQueue
 
 __all__ = [
     "NO_METRICS",

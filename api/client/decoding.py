@@ -1,16 +1,24 @@
-"""Responses decoded into values. What is not JSON, or not of the requested type, becomes a DecodeError."""
+"""Decodes responses into values, and splits the body of a watch into lines, one for each event.
+
+A body that is not JSON, or not of the requested type, raises DecodeError.
+"""
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 import msgspec
 
 from tfjob_operator.api.client.errors import DecodeError
-from tfjob_operator.api.depth import decode
+from tfjob_operator.api.decoding import decode
 from tfjob_operator.api.meta import Struct
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+
 T = TypeVar("T")
+
 
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """All that msgspec raises for bytes that it cannot decode: the last two for text that is not UTF-8 and for JSON that nests
@@ -45,3 +53,86 @@ def decode_response(raw: bytes, kind: type[T], *, request: str) -> T:
         return decode(msgspec.json.Decoder(kind), raw)
     except UNDECODABLE as error:
         raise DecodeError(f"the response cannot be understood: {error}", request=request) from error
+
+
+MAX_LINE_BYTES: Final = 64 * 1024 * 1024
+"""Longest line before a stream counts as garbage. etcd refuses requests over 1.5 MB, and their JSON is a few times as long;
+without a limit a body that is no watch would be collected until memory ends."""
+
+
+class WatchBlocks:
+    """Iterates over blocks of whole lines: those that one chunk completes are one or two blocks.
+
+    A block is a view into its chunk; only a line that spans chunks is put together, once, as a block of its own. So nothing
+    but the ends of chunks is copied, and long lines cost no more per byte than short ones. A last line without its end is
+    dropped: it was cut off, and will be sent again. Raises what `chunks` raises, and DecodeError for a line longer than
+    `max_line_bytes`.
+    """
+
+    __slots__ = ("_begun", "_begun_bytes", "_chunks", "_max_line_bytes", "_request")
+
+    def __init__(self, chunks: AsyncIterator[bytes], *, request: str, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        """Read from `chunks`, pieces of any size; `request` is for error messages."""
+        self._chunks = chunks
+        self._request = request
+        self._max_line_bytes = max_line_bytes
+        self._begun: list[bytes] = []
+        self._begun_bytes = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[memoryview]:
+        while True:
+            chunk = await anext(self._chunks)  # the end of the chunks is our end
+            blocks: list[memoryview] = []
+            begin, end = 0, chunk.rfind(b"\n") + 1
+            if end and self._begun:
+                begin = chunk.find(b"\n") + 1
+                blocks.append(memoryview(b"".join((*self._begun, chunk[:begin]))))
+                self._begun.clear()
+                self._begun_bytes = 0
+            if begin < end:
+                blocks.append(memoryview(chunk)[begin:end])
+            if end < len(chunk):
+                self._begin(chunk[end:])
+            if blocks:
+                return blocks
+
+    def _begin(self, part: bytes) -> None:
+        """Keep a part of a line whose end has not come."""
+        self._begun_bytes += len(part)
+        if self._begun_bytes > self._max_line_bytes:
+            raise DecodeError(f"a line of more than {self._max_line_bytes} bytes", request=self._request)
+        self._begun.append(part)
+
+
+class WatchLines:
+    """Iterates over batches of whole lines without their ends: what arrived together stays together.
+
+    Empty lines and the CR of a CRLF are dropped. `blocks` are the same lines, not taken apart: a decoder that can take many
+    lines at once spares a copy of each. Use one of the two.
+    """
+
+    __slots__ = ("blocks",)
+
+    def __init__(self, chunks: AsyncIterator[bytes], *, request: str, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        """See `WatchBlocks`."""
+        self.blocks = WatchBlocks(chunks, request=request, max_line_bytes=max_line_bytes)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[bytes]:
+        while True:
+            if lines := lines_of(await anext(self.blocks)):
+                return lines
+
+
+def lines_of(blocks: Iterable[memoryview]) -> list[bytes]:
+    """Return the lines of these blocks, without their ends; empty ones are left out."""
+    return [line for block in blocks for line in map(_without_cr, bytes(block).split(b"\n")) if line]
+
+
+def _without_cr(line: bytes) -> bytes:
+    return line[:-1] if line.endswith(b"\r") else line

@@ -50,8 +50,7 @@ from tfjob_operator.api.client.http.errors import (
     TransportError,
 )
 from tfjob_operator.api.meta import Struct
-from tfjob_operator.api.meta_messages import STATUS
-from tfjob_operator.api.protobuf import MAGIC, MalformedError, open_envelope, read
+from tfjob_operator.api.protobuf import MAGIC, STATUS, MalformedError, open_envelope, read
 from tfjob_operator.api.text import clean, without_values
 
 if TYPE_CHECKING:

@@ -1,25 +1,27 @@
 """One request and its response: rate-limited, retried where that is safe, checked and counted (WR-05, WR-06).
 
-Retries follow `retry.request_retry_delay`. Everything else is decided by the caller, who knows what the request means.
+A request is sent again, as in client-go, if the server asked for it or the connection of a GET was lost (a row of the table in
+docs/design/retries.md). Everything else is decided by the caller, who knows what the request means.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+import math
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar
 
-from tfjob_operator.api.client.counted import Counted
+import structlog
+
 from tfjob_operator.api.client.errors import (
     ConnectionLostError,
     DecodeError,
     RequestTimeoutError,
     StatusError,
+    TooLargeResourceVersionError,
     error_from_response,
     parse_http_date,
 )
 from tfjob_operator.api.client.metrics import NO_RESPONSE, Attempt
-from tfjob_operator.api.client.retry import MAX_REQUEST_RETRIES, request_retry_delay
-from tfjob_operator.api.client.throttle import Throttle
 from tfjob_operator.api.protobuf import MEDIA_TYPE
 from tfjob_operator.workqueue.clock import LoopClock
 
@@ -28,10 +30,106 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.client.http import Request, Response, Transport
     from tfjob_operator.api.client.metrics import RequestMetrics
-    from tfjob_operator.api.client.throttle import Limiter
     from tfjob_operator.workqueue.clock import Clock
 
+
 T = TypeVar("T")
+
+
+MAX_REQUEST_RETRIES: Final = 10
+"""WR-06: client-go gives up after ten."""
+
+
+LOST_GET_DELAY_S: Final = 1.0
+"""WR-06: a GET whose connection was lost is treated as if the server had asked for one second."""
+
+
+LONGEST_RETRY_AFTER_S: Final = 30.0
+"""If a server asks for more, the error goes to the caller, who can wait in a queue. API servers ask for one to ten seconds."""
+
+
+def request_retry_delay(error: StatusError | ConnectionLostError, request: Request) -> float | None:
+    """Return the seconds until a request that failed with `error` is sent again, or None where it must not be (WR-06)."""
+    if isinstance(error, ConnectionLostError):
+        return LOST_GET_DELAY_S if request.method == "GET" else None
+    if isinstance(error, TooLargeResourceVersionError):
+        return None  # the reflector's rule RF-04 answers this at once; waiting would not help
+    delay = error.retry_after_s
+    if delay is None or delay > LONGEST_RETRY_AFTER_S:
+        return None
+    return delay if error.code == 429 or error.code >= 500 else None
+
+
+LONG_WAIT_S: Final = 0.05
+"""WR-05: shorter waits are normal, and not logged even at the level debug."""
+
+
+VERY_LONG_WAIT_S: Final = 1.0
+"""WR-05: from here on the limit, not the server, decides how fast we are; somebody should raise it."""
+
+
+WARNING_EVERY_S: Final = 10.0
+"""client-go's number: under a backlog every request waits, and one line is enough."""
+
+
+log = structlog.get_logger(__name__)
+
+
+class Limiter(Protocol):
+    """A client-side rate limit, as `workqueue.TokenBucket` is one."""
+
+    async def wait(self) -> None:
+        """Return when the next request may leave."""
+        ...
+
+
+class Throttle:
+    """Makes requests wait for a limiter; counts each wait, and logs the long ones."""
+
+    def __init__(self, limiter: Limiter, metrics: RequestMetrics | None, clock: Clock) -> None:
+        self._limiter = limiter
+        self._metrics = metrics
+        self._clock = clock
+        self._warned_at = -math.inf
+
+    async def wait(self, request: Request) -> None:
+        """Return when `request` may leave. Cancelling gives its turn to the next one."""
+        started = self._clock.monotonic()
+        await self._limiter.wait()
+        now = self._clock.monotonic()
+        waited = now - started
+        if self._metrics is not None:
+            self._metrics.throttled(request.method, waited)
+        if waited <= LONG_WAIT_S:
+            return
+        tell = log.debug
+        if waited > VERY_LONG_WAIT_S and now - self._warned_at >= WARNING_EVERY_S:
+            self._warned_at = now
+            tell = log.warning
+        tell("request_throttled_by_client", request=str(request), waited_s=round(waited, 3))
+
+
+class Counted:
+    """Iterates over `chunks`. `count` is how many bytes have come, `ended` says that these were all."""
+
+    __slots__ = ("_chunks", "count", "ended")
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+        self.count = 0
+        self.ended = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            chunk = await anext(self._chunks)
+        except StopAsyncIteration:
+            self.ended = True
+            raise
+        self.count += len(chunk)
+        return chunk
 
 
 class Exchange:

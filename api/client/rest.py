@@ -1,7 +1,7 @@
 """The verbs of the Kubernetes API over a `Transport`.
 
 Bodies are sent as JSON. A response is decoded into the type `into`; without one it is returned as bytes, which costs
-nothing where nobody reads them. Failures are raised as the errors of `api.client.errors`. `api.client.retry` says what is
+nothing where nobody reads them. Failures are raised as the errors of `api.client.errors`. `api.client.exchange` says what is
 tried again, and when.
 """
 
@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack, overload
 
 import msgspec
 
-from tfjob_operator.api.client.decoding import decode_response
+from tfjob_operator.api.client.decoding import WatchLines, decode_response
 from tfjob_operator.api.client.exchange import Exchange
 from tfjob_operator.api.client.http.messages import JSON, Request
 from tfjob_operator.api.client.metrics import RequestMetrics
 from tfjob_operator.api.client.options import APPLY_PATCH, MERGE_PATCH, LogOptions, delete_body
-from tfjob_operator.api.client.watch_lines import WatchLines
 from tfjob_operator.workqueue.metrics import NO_METRICS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+    from tfjob_operator.api.client.exchange import Limiter
     from tfjob_operator.api.client.http import Transport
     from tfjob_operator.api.client.options import (
         ApplyOptions,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         ReadOptions,
         WriteOptions,
     )
-    from tfjob_operator.api.client.throttle import Limiter
     from tfjob_operator.api.meta import Resource
     from tfjob_operator.workqueue.clock import Clock
     from tfjob_operator.workqueue.metrics import MetricsProvider

@@ -1,7 +1,12 @@
-"""Collects what is wrong with a specification while it is read, within bounds. Pure.
+"""Collects what is wrong with a specification while it is read, within bounds, and checks values against types. Pure.
 
 Names of fields are quoted, values never are: they may be secrets. Of mistakes beyond the bounds only the number is kept, so a
 specification of a megabyte that is wrong everywhere costs no more than the walk through it.
+
+Types of JSON values are data:
+
+    CUP = Fields({"size": WHOLE, "labels": MapOf(TEXT), "spoons": ListOf(Fields({"metal": TEXT}))})
+    check(reader, cup, CUP, "spec.cup")
 """
 
 from __future__ import annotations
@@ -14,21 +19,32 @@ from tfjob_operator.api.text import quoted
 from tfjob_operator.api.v1.types import Mistake
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
 
 E = TypeVar("E", bound=StrEnum)
 
+
 LARGEST: Final = 2**63 - 1
 """The largest int64. A larger limit means: for ever."""
+
+
 MOST: Final = 20
 """How many mistakes, and how many warnings, are reported: more than a person corrects in one go."""
+
+
 _MOST_BYTES: Final = 3600
 """Of all mistakes together: what a message may have (`api.text.MAX_BYTES`) less what stands around them."""
+
 
 _ALIKE: Final = 0.8
 """How alike a key must be to a known one to be called misspelt: as `prots` to `ports`. Of the 356 fields of a pod
 that are known here 14 are that alike to another one of their object, so few of those that Kubernetes adds will be."""
+
+
 _MOST_COMPARED: Final = 50
+
+
 _LONGEST: Final = 50
 """Keys that are compared with known ones, and their characters: a comparison takes some 100 us."""
 
@@ -181,3 +197,98 @@ def _kind_of(value: object) -> str:
         return "a negative number" if value < 0 else "one that large" if not is_whole(value) else "a number"
     kinds = {str: "a string", float: "a fraction", list: "a list", dict: "an object"}
     return kinds.get(type(value), "null")
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A value without parts: its type in words, and a test for it. Null always passes: Go takes it for an absent value."""
+
+    words: str
+    takes: Callable[[object], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list whose items have one type."""
+
+    item: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """An object whose keys are the user's."""
+
+    item: Leaf
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """An object with these fields, and perhaps others that we do not know."""
+
+    known: Mapping[str, Kind]
+
+
+Kind = Leaf | ListOf | MapOf | Fields
+
+
+TEXT: Final = Leaf("a string", lambda value: isinstance(value, str))
+
+
+FLAG: Final = Leaf("true or false", lambda value: isinstance(value, bool))
+
+
+WHOLE: Final = Leaf("a whole number", is_whole)
+
+
+NUMBER_OR_TEXT: Final = Leaf("a whole number or a string", lambda value: isinstance(value, str) or is_whole(value))
+
+
+QUANTITY: Final = Leaf(
+    "a string or a number", lambda value: isinstance(value, (str, int, float)) and not isinstance(value, bool)
+)
+
+
+ANY: Final = Leaf("anything", lambda _: True)
+
+
+def check(reader: Reader, value: object, kind: Kind, path: Path | str) -> None:
+    """Note every value that is not of its type, and every key that looks misspelt."""
+    match kind:
+        case Leaf():
+            if value is not None and not kind.takes(value):
+                reader.wrong_type(path, kind.words, value)
+        case ListOf():
+            _check_list(reader, value, kind.item, path)
+        case MapOf() | Fields():
+            _check_object(reader, value, kind, path)
+
+
+def _check_list(reader: Reader, value: object, item: Kind, path: Path | str) -> None:
+    if not isinstance(value, list):
+        if value is not None:
+            reader.wrong_type(path, "a list", value)
+        return
+    for index, each in enumerate(value):
+        if isinstance(item, Leaf):
+            if each is not None and not item.takes(each):
+                reader.wrong_type(Path(path, index), item.words, each)
+        elif isinstance(each, dict):
+            check(reader, each, item, Path(path, index))
+        else:
+            reader.wrong_type(Path(path, index), "an object", each)
+
+
+def _check_object(reader: Reader, value: object, kind: MapOf | Fields, path: Path | str) -> None:
+    if not isinstance(value, dict):
+        if value is not None:
+            reader.wrong_type(path, "an object", value)
+        return
+    for key, each in value.items():
+        found = kind.item if isinstance(kind, MapOf) else kind.known.get(key)
+        if found is None and isinstance(kind, Fields):
+            reader.unknown(path, key, kind.known, certain=False)
+        elif isinstance(found, Leaf):
+            if each is not None and not found.takes(each):
+                reader.wrong_type(Path(path, key), found.words, each)
+        elif found is not None and each is not None:
+            check(reader, each, found, Path(path, key))

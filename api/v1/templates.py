@@ -1,4 +1,8 @@
-"""Pod templates: decoded from a job's specification when they are needed, and the facts that are kept of them. Pure.
+"""Pod templates: their fields and types, how they are checked, and the facts that are kept of them. Pure.
+
+An API server reports a wrong type in its decoder's words, one at a time, and an old one quotes the values beside it; it does
+not report unknown fields. All fields of Kubernetes up to 1.36 are here, so that none of them looks misspelt. Volumes of
+vendors are known by name alone.
 
 A decoded template is ten times as large as its bytes, and an operator has thousands of jobs. So only what every sync needs is
 kept (`facts_of`), and the templates are decoded again when pods or a PodGroup are created.
@@ -6,19 +10,378 @@ kept (`facts_of`), and the templates are decoded again when pods or a PodGroup a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from tfjob_operator.api.core import PodRestartPolicy
+from tfjob_operator.api.decoding import is_deeper_than
 from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.reader import (
+    ANY,
+    FLAG,
+    NUMBER_OR_TEXT,
+    QUANTITY,
+    TEXT,
+    WHOLE,
+    Fields,
+    ListOf,
+    MapOf,
+    Path,
+    check,
+)
 from tfjob_operator.api.v1.types import Port, TemplateFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tfjob_operator.api.meta import JSON
+    from tfjob_operator.api.v1.reader import Kind, Reader
+
+
+_TEXTS: Final = ListOf(TEXT)
+
+
+def _fields(
+    *, texts: str = "", flags: str = "", numbers: str = "", lists: str = "", anything: str = "", **others: Kind
+) -> Fields:
+    """Return the fields of an object: names of strings, booleans, integers and lists of strings, and all others one by one."""
+    known: dict[str, Kind] = dict.fromkeys(texts.split(), TEXT)
+    known |= dict.fromkeys(flags.split(), FLAG)
+    known |= dict.fromkeys(numbers.split(), WHOLE)
+    known |= dict.fromkeys(lists.split(), _TEXTS)
+    known |= dict.fromkeys(anything.split(), ANY)
+    return Fields(known | others)
+
+
+_NAMED: Final = _fields(texts="name")
+
+
+_OPTIONAL_KEY: Final = _fields(texts="name key", flags="optional")
+
+
+_OPTIONAL: Final = _fields(texts="name", flags="optional")
+
+
+# Containers.
+_FIELD_REF: Final = _fields(texts="apiVersion fieldPath")
+
+
+_RESOURCE_FIELD_REF: Final = _fields(texts="containerName resource", divisor=QUANTITY)
+
+
+_ENV: Final = _fields(
+    texts="name value",
+    valueFrom=_fields(
+        configMapKeyRef=_OPTIONAL_KEY,
+        secretKeyRef=_OPTIONAL_KEY,
+        fieldRef=_FIELD_REF,
+        resourceFieldRef=_RESOURCE_FIELD_REF,
+        fileKeyRef=_fields(texts="volumeName path key", flags="optional"),
+    ),
+)
+
+
+_ENV_FROM: Final = _fields(texts="prefix", configMapRef=_OPTIONAL, secretRef=_OPTIONAL)
+
+
+_PORT: Final = _fields(texts="name protocol hostIP", numbers="containerPort hostPort")
+
+
+_RESOURCES: Final = _fields(
+    limits=MapOf(QUANTITY), requests=MapOf(QUANTITY), claims=ListOf(_fields(texts="name request"))
+)
+
+
+_VOLUME_MOUNT: Final = _fields(
+    texts="name mountPath subPath subPathExpr mountPropagation recursiveReadOnly", flags="readOnly"
+)
+
+
+_EXEC: Final = _fields(lists="command")
+
+
+_HTTP_GET: Final = _fields(
+    texts="host path scheme", port=NUMBER_OR_TEXT, httpHeaders=ListOf(_fields(texts="name value"))
+)
+
+
+_TCP_SOCKET: Final = _fields(texts="host", port=NUMBER_OR_TEXT)
+
+
+_PROBE: Final = _fields(
+    numbers="initialDelaySeconds periodSeconds timeoutSeconds successThreshold failureThreshold "
+    "terminationGracePeriodSeconds",
+    exec=_EXEC,
+    httpGet=_HTTP_GET,
+    tcpSocket=_TCP_SOCKET,
+    grpc=_fields(texts="service", numbers="port"),
+)
+
+
+_HANDLER: Final = _fields(exec=_EXEC, httpGet=_HTTP_GET, tcpSocket=_TCP_SOCKET, sleep=_fields(numbers="seconds"))
+
+
+_PROFILE: Final = _fields(texts="type localhostProfile")
+
+
+_SE_LINUX: Final = _fields(texts="user role type level")
+
+
+_WINDOWS: Final = _fields(texts="gmsaCredentialSpec gmsaCredentialSpecName runAsUserName", flags="hostProcess")
+
+
+_CONTAINER: Final = _fields(
+    texts="name image imagePullPolicy workingDir restartPolicy terminationMessagePath terminationMessagePolicy",
+    flags="stdin stdinOnce tty",
+    lists="command args",
+    env=ListOf(_ENV),
+    envFrom=ListOf(_ENV_FROM),
+    ports=ListOf(_PORT),
+    resources=_RESOURCES,
+    resizePolicy=ListOf(_fields(texts="resourceName restartPolicy")),
+    restartPolicyRules=ListOf(
+        _fields(texts="action", exitCodes=_fields(texts="operator", values=ListOf(WHOLE))),
+    ),
+    volumeMounts=ListOf(_VOLUME_MOUNT),
+    volumeDevices=ListOf(_fields(texts="name devicePath")),
+    livenessProbe=_PROBE,
+    readinessProbe=_PROBE,
+    startupProbe=_PROBE,
+    lifecycle=_fields(texts="stopSignal", postStart=_HANDLER, preStop=_HANDLER),
+    securityContext=_fields(
+        flags="allowPrivilegeEscalation privileged readOnlyRootFilesystem runAsNonRoot",
+        numbers="runAsUser runAsGroup",
+        texts="procMount",
+        capabilities=_fields(lists="add drop"),
+        seLinuxOptions=_SE_LINUX,
+        windowsOptions=_WINDOWS,
+        seccompProfile=_PROFILE,
+        appArmorProfile=_PROFILE,
+    ),
+)
+
+
+# Where pods go.
+_REQUIREMENTS: Final = ListOf(_fields(texts="key operator", lists="values"))
+
+
+_SELECTOR: Final = _fields(matchLabels=MapOf(TEXT), matchExpressions=_REQUIREMENTS)
+
+
+_NODE_TERM: Final = _fields(matchExpressions=_REQUIREMENTS, matchFields=_REQUIREMENTS)
+
+
+_POD_TERM: Final = _fields(
+    texts="topologyKey",
+    lists="namespaces matchLabelKeys mismatchLabelKeys",
+    labelSelector=_SELECTOR,
+    namespaceSelector=_SELECTOR,
+)
+
+
+_POD_AFFINITY: Final = _fields(
+    requiredDuringSchedulingIgnoredDuringExecution=ListOf(_POD_TERM),
+    preferredDuringSchedulingIgnoredDuringExecution=ListOf(_fields(numbers="weight", podAffinityTerm=_POD_TERM)),
+)
+
+
+_AFFINITY: Final = _fields(
+    nodeAffinity=_fields(
+        requiredDuringSchedulingIgnoredDuringExecution=_fields(nodeSelectorTerms=ListOf(_NODE_TERM)),
+        preferredDuringSchedulingIgnoredDuringExecution=ListOf(_fields(numbers="weight", preference=_NODE_TERM)),
+    ),
+    podAffinity=_POD_AFFINITY,
+    podAntiAffinity=_POD_AFFINITY,
+)
+
+
+_SPREAD: Final = _fields(
+    texts="topologyKey whenUnsatisfiable nodeAffinityPolicy nodeTaintsPolicy",
+    numbers="maxSkew minDomains",
+    lists="matchLabelKeys",
+    labelSelector=_SELECTOR,
+)
+
+
+# Volumes.
+_ITEMS: Final = ListOf(_fields(texts="key path", numbers="mode"))
+
+
+_DOWNWARD: Final = ListOf(
+    _fields(texts="path", numbers="mode", fieldRef=_FIELD_REF, resourceFieldRef=_RESOURCE_FIELD_REF)
+)
+
+
+_METADATA: Final = _fields(
+    texts="name generateName namespace uid resourceVersion selfLink clusterName",
+    numbers="generation deletionGracePeriodSeconds",
+    lists="finalizers",
+    anything="creationTimestamp deletionTimestamp managedFields ownerReferences",
+    labels=MapOf(TEXT),
+    annotations=MapOf(TEXT),
+)
+
+
+_CLAIM: Final = _fields(
+    lists="accessModes",
+    texts="storageClassName volumeAttributesClassName volumeMode volumeName",
+    anything="dataSource dataSourceRef",
+    selector=_SELECTOR,
+    resources=_fields(limits=MapOf(QUANTITY), requests=MapOf(QUANTITY)),
+)
+
+
+_VOLUME: Final = _fields(
+    texts="name",
+    anything="awsElasticBlockStore azureDisk azureFile cephfs cinder fc flexVolume flocker gcePersistentDisk gitRepo "
+    "glusterfs iscsi photonPersistentDisk portworxVolume quobyte rbd scaleIO storageos vsphereVolume",
+    emptyDir=_fields(texts="medium", sizeLimit=QUANTITY),
+    hostPath=_fields(texts="path type"),
+    nfs=_fields(texts="server path", flags="readOnly"),
+    persistentVolumeClaim=_fields(texts="claimName", flags="readOnly"),
+    configMap=_fields(texts="name", flags="optional", numbers="defaultMode", items=_ITEMS),
+    secret=_fields(texts="secretName", flags="optional", numbers="defaultMode", items=_ITEMS),
+    downwardAPI=_fields(numbers="defaultMode", items=_DOWNWARD),
+    image=_fields(texts="reference pullPolicy"),
+    csi=_fields(texts="driver fsType", flags="readOnly", nodePublishSecretRef=_NAMED, volumeAttributes=MapOf(TEXT)),
+    ephemeral=_fields(flags="readOnly", volumeClaimTemplate=_fields(metadata=_METADATA, spec=_CLAIM)),
+    projected=_fields(
+        numbers="defaultMode",
+        sources=ListOf(
+            _fields(
+                anything="clusterTrustBundle podCertificate",
+                configMap=_fields(texts="name", flags="optional", items=_ITEMS),
+                secret=_fields(texts="name", flags="optional", items=_ITEMS),
+                downwardAPI=_fields(items=_DOWNWARD),
+                serviceAccountToken=_fields(texts="audience path", numbers="expirationSeconds"),
+            )
+        ),
+    ),
+)
+
+
+_POD_SPEC: Final = _fields(
+    texts="serviceAccountName serviceAccount nodeName hostname subdomain hostnameOverride schedulerName "
+    "priorityClassName runtimeClassName preemptionPolicy dnsPolicy",
+    flags="automountServiceAccountToken hostNetwork hostPID hostIPC hostUsers shareProcessNamespace enableServiceLinks "
+    "setHostnameAsFQDN",
+    numbers="terminationGracePeriodSeconds activeDeadlineSeconds priority",
+    anything="restartPolicy ephemeralContainers",  # the first is read by itself; pods may not be created with the others
+    containers=ListOf(_CONTAINER),
+    initContainers=ListOf(_CONTAINER),
+    volumes=ListOf(_VOLUME),
+    nodeSelector=MapOf(TEXT),
+    affinity=_AFFINITY,
+    tolerations=ListOf(_fields(texts="key operator value effect", numbers="tolerationSeconds")),
+    topologySpreadConstraints=ListOf(_SPREAD),
+    imagePullSecrets=ListOf(_NAMED),
+    hostAliases=ListOf(_fields(texts="ip", lists="hostnames")),
+    dnsConfig=_fields(lists="nameservers searches", options=ListOf(_fields(texts="name value"))),
+    readinessGates=ListOf(_fields(texts="conditionType")),
+    schedulingGates=ListOf(_NAMED),
+    schedulingGroup=_fields(texts="podGroupName"),
+    resourceClaims=ListOf(
+        _fields(
+            texts="name resourceClaimName resourceClaimTemplateName",
+            source=_fields(texts="resourceClaimName resourceClaimTemplateName"),
+        )
+    ),
+    resources=_RESOURCES,
+    overhead=MapOf(QUANTITY),
+    os=_NAMED,
+    securityContext=_fields(
+        numbers="runAsUser runAsGroup fsGroup",
+        flags="runAsNonRoot",
+        texts="fsGroupChangePolicy seLinuxChangePolicy supplementalGroupsPolicy",
+        supplementalGroups=ListOf(WHOLE),
+        sysctls=ListOf(_fields(texts="name value")),
+        seLinuxOptions=_SE_LINUX,
+        windowsOptions=_WINDOWS,
+        seccompProfile=_PROFILE,
+        appArmorProfile=_PROFILE,
+    ),
+)
+
+
+POD_TEMPLATE: Final = _fields(metadata=_METADATA, spec=_POD_SPEC)
+"""A pod template; `restartPolicy`, and which containers there must be, are checked beside this."""
+
+
+VOLUMES: Final = ListOf(_VOLUME)
+
+
+VOLUME_MOUNTS: Final = ListOf(_VOLUME_MOUNT)
+"""Those of a pod, for what has volumes and mounts beside a template."""
+
+
+MAX_DEPTH: Final = 100
+"""Levels of a specification. The deepest field of a pod template that Kubernetes knows lies at 14."""
+
+
+class CheckedTemplate(NamedTuple):
+    """What was read of a pod template: its restart policy, None where it has none, and the names of its containers.
+
+    `containers` is None where they cannot be read, which was noted.
+    """
+
+    policy: PodRestartPolicy | None
+    containers: tuple[str, ...] | None
+
+
+def decode_spec(reader: Reader, raw: bytes | msgspec.Raw) -> JSON:
+    """Return a specification as JSON; an empty one where it cannot be read, which is noted."""
+    if is_deeper_than(raw, MAX_DEPTH):
+        reader.error("spec", "is nested too deeply")
+        return {}
+    try:
+        return reader.mapping(msgspec.json.decode(raw), "spec")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        reader.error("spec", "holds a number or a character that cannot be read")
+        return {}
+
+
+def read_template(reader: Reader, template: JSON, path: Path | str, *, may_be_empty: bool = False) -> CheckedTemplate:
+    """Check the types of all fields that we know, and that each container has a name and an image.
+
+    Which containers there must be is for the caller to say, but that there is one, unless the template `may_be_empty`. The API
+    server checks what the fields say when a pod is created.
+    """
+    check(reader, template, POD_TEMPLATE, path)
+    spec = template.get("spec")
+    containers = spec.get("containers") if isinstance(spec, dict) else None
+    names: tuple[str, ...] | None = None
+    where = Path(Path(path, "spec"), "containers")
+    if isinstance(containers, list) and containers:
+        names = _read_containers(reader, containers, where)
+    elif not containers and may_be_empty:
+        names = ()
+    elif not containers:
+        reader.error(where, "must be a list of at least one container")
+    policy = spec.get("restartPolicy") if isinstance(spec, dict) else None
+    return CheckedTemplate(reader.choice(policy, Path(Path(path, "spec"), "restartPolicy"), PodRestartPolicy), names)
+
+
+def _read_containers(reader: Reader, containers: list[object], path: Path) -> tuple[str, ...]:
+    """Check that each has a name and an image. Return the names."""
+    names: list[str] = []
+    for index, container in enumerate(containers):
+        if not isinstance(container, dict):
+            continue  # told by its type
+        if not container:
+            reader.error(Path(path, index), "must be a container with a name and an image")
+            continue
+        for needed in ("name", "image"):
+            if container.get(needed) is None or container[needed] == "":
+                reader.error(Path(Path(path, index), needed), "is required")
+        own = container.get("name")
+        names.append(own if isinstance(own, str) else "")
+    return tuple(names)
+
 
 _CANONICAL_TYPE: Final = {name.lower(): name for name in c.REPLICA_TYPES}
+
+
 _NO_FACTS: Final = TemplateFacts()
 
 

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tfjob_operator.api.meta import MAX_NAME_LENGTH
 from tfjob_operator.api.text import quoted
-from tfjob_operator.api.v1.pod_fields import VOLUME_MOUNTS, VOLUMES
-from tfjob_operator.api.v1.reader import Path, Reader
-from tfjob_operator.api.v1.shapes import check
-from tfjob_operator.api.v1.template_validation import decode_spec
+from tfjob_operator.api.v1.reader import Path, Reader, check
+from tfjob_operator.api.v1.templates import VOLUME_MOUNTS, VOLUMES, decode_spec
 from tfjob_operator.api.v1.types import text_of
 from tfjob_operator.api.v1.validation import DNS_1035
 

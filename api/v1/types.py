@@ -1,15 +1,18 @@
-"""kubeflow.org/v1 TFJob: the object as it is cached, its status, and its specification once it has been read.
+"""kubeflow.org/v1 TFJob: the object as it is cached, its status, its specification once it has been read, and its names.
 
 Two layers on purpose. `TFJob` is what a list or watch decodes into: its `spec` stays undecoded, so no mistake in a
 specification can harm the cache. `TFJobSpec` is what `api.v1.validation.read_spec` makes of it: checked, with defaults filled
 in, or an `InvalidSpec` with what is wrong, and with what can be read all the same.
+
+Sets of replica indices are written as "0,2-4": short also for a job of a thousand workers.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from itertools import chain, groupby, islice
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -28,7 +31,7 @@ from tfjob_operator.api.v1.constants import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tfjob_operator.api.meta import JSON
 
@@ -313,3 +316,85 @@ class InvalidSpec:
             ttl_s=spec.ttl_s,
             clean_pod_policy=spec.clean_pod_policy,
         )
+
+
+_BETWEEN: Final = " .. "
+
+
+_AND: Final = ", "
+
+
+def child_name(job: str, replica_type: str, index: int) -> str:
+    """Return the name of a replica's pod and of its service."""
+    return f"{job}-{replica_type.lower()}-{index}"
+
+
+def ranges_of(names: Iterable[str]) -> str:
+    """Return names of replicas, given in the order of their indices, as a text: `j-worker-0 .. j-worker-63, j-worker-70`."""
+    runs: list[list[str]] = []
+    for name in names:
+        if runs and name == _next(runs[-1][-1]):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return _AND.join(run[0] if len(run) == 1 else f"{run[0]}{_BETWEEN}{run[-1]}" for run in runs)
+
+
+def is_named(name: str, ranges: str) -> bool:
+    """Return whether `ranges_of` wrote this name into a text, alone or in a range. Any text will do."""
+    stem, _, index = name.rpartition("-")
+    for run in ranges.split(_AND):
+        first, between, last = run.partition(_BETWEEN)
+        if name in (first, last):
+            return True
+        low, high = first.removeprefix(f"{stem}-"), last.removeprefix(f"{stem}-")
+        if between and all(map(_is_number, (low, index, high))) and int(low) < int(index) < int(high):
+            return True
+    return False
+
+
+def names_in(ranges: str, most: int) -> Iterator[str]:
+    """Yield the names that `ranges_of` wrote into a text, `most` of them at most. Any text will do."""
+    return islice(chain.from_iterable(map(_run, ranges.split(_AND))), most)
+
+
+def _run(run: str) -> Iterator[str]:
+    first, between, last = run.partition(_BETWEEN)
+    stem, _, low = first.rpartition("-")
+    high = last.removeprefix(f"{stem}-")
+    if between and _is_number(low) and _is_number(high):
+        return (f"{stem}-{index}" for index in range(int(low), int(high) + 1))
+    return iter([first])
+
+
+def _is_number(text: str) -> bool:
+    """Return whether this is an index, which has few digits: text of unknown origin may have any number."""
+    return len(text) < 10 and text.isascii() and text.isdecimal()
+
+
+def _next(name: str) -> str:
+    """Return the name of the replica after this one."""
+    stem, _, index = name.rpartition("-")
+    return f"{stem}-{int(index) + 1}"
+
+
+def format_indices(indices: Iterable[int]) -> str:
+    """Write a set of indices, with ranges for neighbours."""
+    # Within a run of neighbours the difference between an index and its place in the sorted order is the same.
+    runs = [
+        [index for _, index in run]
+        for _, run in groupby(enumerate(sorted(set(indices))), key=lambda pair: pair[1] - pair[0])
+    ]
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def parse_indices(text: str, below: int) -> set[int]:
+    """Read what `format_indices` wrote, as far as it is less than `below`. Anything else in it is ignored."""
+    found: set[int] = set()
+    if not text:
+        return found
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if first.isdecimal() and (not dash or last.isdecimal()):
+            found.update(range(int(first), min(int(last or first) + 1, below)))
+    return found

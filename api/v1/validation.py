@@ -1,43 +1,51 @@
 """Read a specification: check every field that is used, fill in defaults, or report exactly what is wrong and where.
 
 All mistakes are reported at once, where users look (the job's condition and events), in words, and without the values,
-which may be secrets. Nothing here raises on user data.
+which may be secrets. Nothing here raises on user data. `BOUNDS` are the sizes that no cluster could run; what becomes of a
+larger job is decided by the operator (`controller/tfjob/plan/spec.py`).
 """
 
 from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tfjob_operator.api.meta import MAX_NAME_LENGTH
 from tfjob_operator.api.text import quoted
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, EventReason, Network, RestartPolicy, SuccessPolicy
-from tfjob_operator.api.v1.reader import Path, Reader, some
-from tfjob_operator.api.v1.shapes import QUANTITY, MapOf, check
-from tfjob_operator.api.v1.template_validation import decode_spec, read_template
-from tfjob_operator.api.v1.templates import facts_of
+from tfjob_operator.api.v1.reader import QUANTITY, MapOf, Path, Reader, check, some
+from tfjob_operator.api.v1.templates import decode_spec, facts_of, read_template
 from tfjob_operator.api.v1.types import (
     InvalidSpec,
+    Mistake,
     ReplicaSpec,
     SchedulingPolicy,
     SpecWarning,
     TemplateFacts,
     TFJobSpec,
+    child_name,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tfjob_operator.api.meta import JSON
+    from tfjob_operator.api.meta import JSON, ObjectMeta
+
 
 DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+
 MAX_REPLICAS: Final = 10_000
 """Replicas of one job. Without a bound a typo would take the operator's memory, and so every job's. The limit that
 TF_CONFIG sets is reached earlier (`build.tf_config.too_long`)."""
+
+
 _CANONICAL_TYPE: Final = {name.lower(): name for name in c.REPLICA_TYPES}
 
 
@@ -227,13 +235,21 @@ _INLINE_POLICY: Final = {
     "ttlSecondsAfterFinished": "ttl_s",
 }
 """What kubeflow.org/v1 had directly in the spec before there was `runPolicy`; both places count, `runPolicy` wins (B08)."""
+
+
 SPEC_FIELDS: Final = frozenset(
     {"tfReplicaSpecs", "runPolicy", "successPolicy", "enableDynamicWorker", "tensorBoard", *_INLINE_POLICY}
 )
+
+
 RUN_POLICY_FIELDS: Final = frozenset({*_INLINE_POLICY, "suspend", "managedBy", "schedulingPolicy", "network"})
+
+
 SCHEDULING_FIELDS: Final = frozenset(
     {"minAvailable", "queue", "minResources", "priorityClass", "scheduleTimeoutSeconds"}
 )
+
+
 REPLICA_FIELDS: Final = frozenset({"replicas", "template", "restartPolicy"})
 """All fields of TFJob's own objects: any other is a mistake that nobody would notice."""
 
@@ -296,3 +312,33 @@ def _read_scheduling(reader: Reader, value: object, path: str) -> SchedulingPoli
 def _object_or_none(value: object) -> JSON | None:
     """Return a non-empty object, else None; a wrong type is reported by its own check."""
     return value if isinstance(value, dict) and value else None
+
+
+Bound = Callable[["ObjectMeta", "TFJobSpec"], Mistake | None]
+"""What is too large about a job, or None: a pure function, and quick, since every sync asks it."""
+
+
+def total(_job: ObjectMeta, spec: TFJobSpec) -> Mistake | None:
+    """Return a mistake if the job has more than `MAX_REPLICAS` replicas, else None."""
+    if spec.total_replicas <= MAX_REPLICAS:
+        return None
+    text = f"asks for {spec.total_replicas} replicas; a job may have {MAX_REPLICAS}"
+    return Mistake("spec.tfReplicaSpecs", text)
+
+
+def child_names(job: ObjectMeta, spec: TFJobSpec) -> Mistake | None:
+    """Return a mistake if a name of a service or a label would be longer than 63 characters (B05), else None."""
+    names = (child_name(job.name, each.type, max(each.replicas - 1, 0)) for each in spec.replicas.values())
+    longest = max(names, key=len)
+    excess = len(longest) - MAX_NAME_LENGTH
+    if excess <= 0:
+        return None
+    text = (
+        f"is too long by {excess}: the replica {longest} would have {len(longest)} characters, "
+        f"and a service's name may have {MAX_NAME_LENGTH}; shorten the job's name to {len(job.name) - excess}"
+    )
+    return Mistake("metadata.name", text)
+
+
+BOUNDS: Final[tuple[Bound, ...]] = (total, child_names)
+"""Those of every cluster, the one that keeps all others quick first."""

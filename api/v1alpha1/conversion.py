@@ -14,8 +14,7 @@ from tfjob_operator.api.v1 import constants as v1
 from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.api.v1.types import InvalidSpec
 from tfjob_operator.api.v1alpha1.constants import DEFAULT_PORT, V1_TYPES, ReplicaType
-from tfjob_operator.api.v1alpha1.templates import templates_of
-from tfjob_operator.api.v1alpha1.validation import canonical_spec, read_spec
+from tfjob_operator.api.v1alpha1.validation import canonical_spec, read_spec, templates_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tfjob_operator.api.depth import is_deeper_than
+from tfjob_operator.api.decoding import is_deeper_than
 
 if TYPE_CHECKING:
     from collections.abc import Collection

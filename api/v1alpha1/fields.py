@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tfjob_operator.api.v1.pod_fields import POD_TEMPLATE, VOLUME_MOUNTS, VOLUMES
-from tfjob_operator.api.v1.shapes import FLAG, TEXT, WHOLE, Fields, Kind, ListOf
+from tfjob_operator.api.v1.reader import FLAG, TEXT, WHOLE, Fields, Kind, ListOf
+from tfjob_operator.api.v1.templates import POD_TEMPLATE, VOLUME_MOUNTS, VOLUMES
 
 TENSORBOARD: Final = Fields(
     {"logDir": TEXT, "serviceType": TEXT, "volumes": VOLUMES, "volumeMounts": VOLUME_MOUNTS},

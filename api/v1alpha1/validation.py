@@ -1,21 +1,23 @@
 """Read a specification of the alpha dialect: check what is used, fill in defaults, or report what is wrong, in its own words.
 
-As in v1 all mistakes are reported at once and without values, and nothing here raises on user data.
+As in v1 all mistakes are reported at once and without values, and nothing here raises on user data. Templates are decoded
+from a job's specification when something is created.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from tfjob_operator.api.core import PodRestartPolicy
 from tfjob_operator.api.meta import MAX_NAME_LENGTH
 from tfjob_operator.api.v1 import constants as v1
 from tfjob_operator.api.v1.constants import CleanPodPolicy
 from tfjob_operator.api.v1.reader import Path, Reader
-from tfjob_operator.api.v1.template_validation import decode_spec, read_template
-from tfjob_operator.api.v1.templates import facts_of
+from tfjob_operator.api.v1.templates import decode_spec, facts_of, read_template
 from tfjob_operator.api.v1.types import InvalidSpec, SpecWarning
 from tfjob_operator.api.v1alpha1 import constants as c
 from tfjob_operator.api.v1alpha1 import fields
@@ -25,14 +27,17 @@ from tfjob_operator.api.v1alpha1.types import AlphaReplicas, AlphaSpec, Chief
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import msgspec
-
     from tfjob_operator.api.meta import JSON
     from tfjob_operator.api.v1alpha1.constants import Dialect
 
+
 _NAME_PART: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+
+
 _LONGEST_ELSE: Final = len("tensorboard-")
 """The longest of what stands before a RuntimeId in names, but for those of replicas."""
+
+
 _LARGEST_PORT: Final = 65_535
 
 
@@ -229,3 +234,12 @@ def _read_runtime_id(reader: Reader, spec: JSON, replicas: Mapping[ReplicaType, 
     elif not _NAME_PART.fullmatch(found):
         reader.error(path, "must be lower-case letters, digits and '-': it is a part of the names of Jobs and services")
     return found
+
+
+def templates_of(dialect: Dialect, raw: bytes | msgspec.Raw) -> Mapping[ReplicaType, JSON]:
+    """Return the templates of a checked specification by replica type; they must not be changed. One left out is empty."""
+    spec: Any = canonical_spec(dialect, msgspec.json.decode(raw))
+    return {
+        ReplicaType(entry.get("tfReplicaType") or ReplicaType.MASTER): entry.get("template") or {}
+        for entry in spec["replicaSpecs"]
+    }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tfjob_operator.api.quantities import parse_quantity
+from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
 from tfjob_operator.cli import jobs

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tfjob_operator.api.quantities import parse_quantity
+from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.cli import jobs
 from tfjob_operator.cli.errors import ApiError, CliError
 from tfjob_operator.cli.options import target_options

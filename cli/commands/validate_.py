@@ -10,9 +10,9 @@ import msgspec
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1 import validation as v1
-from tfjob_operator.api.v1.bounds import BOUNDS
 from tfjob_operator.api.v1.tensorboard import InvalidTensorBoard, read_tensor_board
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake
+from tfjob_operator.api.v1.validation import BOUNDS
 from tfjob_operator.api.v1alpha1 import validation as v1alpha1
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
 from tfjob_operator.api.v1alpha1.dialect import is_alpha

@@ -6,9 +6,9 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api.quantities import parse_quantity
+from tfjob_operator.api.resources import parse_quantity
 from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.api.v1.names import is_named
+from tfjob_operator.api.v1.types import is_named
 from tfjob_operator.api.v1alpha1.constants import EventReason as AlphaReason
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest, natural
@@ -243,7 +243,7 @@ _RULES: Final = (
     rule(NO_ACCOUNT, r"service account \S+?/(?P<account>[^\s/]+) was not found, retry after"),
     rule(NO_PRIORITY, r"no PriorityClass with name (?P<name>\S+) was found"),
     rule(NO_RUNTIME, r'RuntimeClass(\.node\.k8s\.io)? "(?P<name>[^"]+)" not found'),
-    # our own: controller/tfjob/name_conflicts.py
+    # our own: controller/tfjob/apply/conflicts.py
     rule(
         ENDED_IN_THE_WAY,
         r"(?P<kind>pod|service) (?P<object>\S+) exists already and is not controlled .{0,300}it has ended, and"

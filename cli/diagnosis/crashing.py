@@ -197,7 +197,7 @@ _EVICTIONS: Final = (
     rule(EPHEMERAL, r"exceeded its local ephemeral storage limit|local storage usage exceeds|Usage of EmptyDir volume"),
     rule(EVICTED, r"low on resource: (?P<resource>[^\s.]+)"),
 )
-# Our own: controller/tfjob/decide/causes.py, in the condition of a job that has failed.
+# Our own: controller/tfjob/plan/ending.py, in the condition of a job that has failed.
 _TOLD: Final = re.compile(
     r"[Pp]od (?P<pod>[a-z0-9][-a-z0-9.]*)(:| was restarted most)(?P<before>.{0,300}?)"
     r"container (?P<container>\S{1,63}) exited with code (?P<code>\d{1,9})"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.api.v1.indices import parse_indices
+from tfjob_operator.api.v1.types import parse_indices
 from tfjob_operator.api.v1.validation import MAX_REPLICAS
 from tfjob_operator.cli.diagnosis.pods import has_started
 from tfjob_operator.cli.diagnosis.room import Room

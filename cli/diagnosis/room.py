@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tfjob_operator.api.pod_requests import pod_requests
-from tfjob_operator.api.quantities import parse_quantity
+from tfjob_operator.api.resources import parse_quantity, pod_requests
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.diagnosis.words import amount, named
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfjob_operator.api.v1 import constants as v1
 from tfjob_operator.api.v1 import validation
-from tfjob_operator.api.v1.names import child_name
-from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
+from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec, child_name
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1 import validation as v1alpha1
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api.client.auth.addresses import address_of, usable_proxy
-from tfjob_operator.api.client.auth.credentials import FILE_REFRESH_S, RefreshedCredentials
-from tfjob_operator.api.client.auth.readers import PluginReader, authorization
-from tfjob_operator.api.client.auth.tls import Trust
-from tfjob_operator.api.client.http.credentials import Credentials
+from tfjob_operator.api.client.auth.credentials import (
+    FILE_REFRESH_S,
+    PluginReader,
+    RefreshedCredentials,
+    Trust,
+    address_of,
+    authorization,
+    usable_proxy,
+)
 from tfjob_operator.api.client.http.errors import CredentialsError
-from tfjob_operator.api.client.http.settings import Settings
+from tfjob_operator.api.client.http.messages import Credentials, Settings
 from tfjob_operator.cli.credential_plugin import run
 from tfjob_operator.cli.errors import CliError
 from tfjob_operator.cli.session import proxy_of_environment

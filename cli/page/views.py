@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tfjob_operator.api.text import clean
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.indices import parse_indices
-from tfjob_operator.api.v1.names import child_name
-from tfjob_operator.api.v1.types import InvalidSpec
+from tfjob_operator.api.v1.types import InvalidSpec, child_name, parse_indices
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
 from tfjob_operator.api.v1alpha1 import constants as alpha
 from tfjob_operator.api.v1alpha1.validation import read_spec as read_alpha_spec

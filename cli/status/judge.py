@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from tfjob_operator.api.text import last_words
-from tfjob_operator.api.v1.indices import format_indices, parse_indices
+from tfjob_operator.api.v1.types import format_indices, parse_indices
 from tfjob_operator.cli.diagnosis.pods import condition_of, statuses
 from tfjob_operator.cli.status.values import ConditionStanding, JobStanding, ReplicaStanding, TypeStanding
 from tfjob_operator.cli.timelines.lives import ended_of, training_of, utc

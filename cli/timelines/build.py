@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason
-from tfjob_operator.api.v1.names import names_in
+from tfjob_operator.api.v1.types import names_in
 from tfjob_operator.cli.diagnosis.pods import condition_of
 from tfjob_operator.cli.timelines.lives import life_of, life_of_gone, utc
 from tfjob_operator.cli.timelines.names import order_of, replica_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
 from tfjob_operator.api.core_messages import BY_RESOURCE
-from tfjob_operator.api.owners import OWNER_INDEX, owner_uid_key
+from tfjob_operator.api.meta import OWNER_INDEX, owner_uid_key
 from tfjob_operator.api.v1alpha1.constants import CHILD_SELECTOR
 from tfjob_operator.api.v1alpha1.types import AlphaJob, job_with_unreadable_status
 from tfjob_operator.controller.alpha.children import INDEXERS, JOBS, BatchJob, Children, replica_of_bare_pod

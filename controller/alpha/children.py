@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tfjob_operator.api.meta import Resource, Struct
-from tfjob_operator.api.owners import OWNER_INDEX, index_by_owner
+from tfjob_operator.api.meta import OWNER_INDEX, Resource, Struct, index_by_owner
 from tfjob_operator.controller.jobs.children import ChildMeta, ReplicaKey
 
 if TYPE_CHECKING:

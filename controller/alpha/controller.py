@@ -1,5 +1,7 @@
 """The controller of jobs in the alpha dialect: a key becomes a sync: view, plan, execute, as in `controller.tfjob`.
 
+Jobs, and the pods of their batch Jobs, become keys of jobs; other children have the handler of `controller.jobs`.
+
 Invariants:
 
 - No child is created or deleted on a view that is not confirmed: by the status write of the same sync, or else by a read. A job
@@ -16,35 +18,91 @@ import structlog
 
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
-from tfjob_operator.api.meta import PartialObjectMetadata
-from tfjob_operator.api.owners import owner_uid_key
+from tfjob_operator.api.meta import PartialObjectMetadata, controller_of, meta_key, object_key, owner_uid_key
 from tfjob_operator.api.v1.constants import MANAGED_BY_US
 from tfjob_operator.api.v1.types import InvalidSpec
 from tfjob_operator.api.v1alpha1.validation import read_spec
+from tfjob_operator.controller.alpha.caches import AlphaCaches
 from tfjob_operator.controller.alpha.children import JOBS, BatchJob
-from tfjob_operator.controller.alpha.decide.ending import is_over
-from tfjob_operator.controller.alpha.decide.plan import plan
-from tfjob_operator.controller.alpha.decide.reading import in_force, refused
-from tfjob_operator.controller.alpha.handlers import JobHandler, PodHandler
-from tfjob_operator.controller.jobs.child_handler import OwnedChildHandler
+from tfjob_operator.controller.alpha.executor import AlphaExecutor, AlphaStatusWriter
+from tfjob_operator.controller.alpha.plan import in_force, is_over, plan, refused
+from tfjob_operator.controller.alpha.takeover import AlphaTakeover
+from tfjob_operator.controller.config.values import NO_CONFIG
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
-from tfjob_operator.controller.jobs.refusals import RefusedError
-from tfjob_operator.controller.manager import RequeueError
+from tfjob_operator.controller.jobs.expectations import Expectations, Feed, OwnedChildHandler
+from tfjob_operator.controller.jobs.refusals import RefusedError, Told
+from tfjob_operator.controller.manager import Controller, RequeueError
+from tfjob_operator.informers import object_of
+from tfjob_operator.workqueue import NO_METRICS, RateLimitingQueue, default_controller_rate_limiter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.meta import ObjectMeta
     from tfjob_operator.api.v1alpha1.constants import Dialect
     from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec
-    from tfjob_operator.controller.alpha.caches import AlphaCaches
-    from tfjob_operator.controller.alpha.decide.actions import Plan
-    from tfjob_operator.controller.alpha.executor import AlphaExecutor
-    from tfjob_operator.controller.alpha.status_writer import AlphaStatusWriter
-    from tfjob_operator.controller.alpha.takeover import AlphaTakeover
-    from tfjob_operator.controller.jobs.expectations import Expectations
-    from tfjob_operator.controller.jobs.feed import Feed
+    from tfjob_operator.controller.alpha.plan import Plan
+    from tfjob_operator.controller.config.values import ConfigSource
+    from tfjob_operator.controller.events.recorder import EventRecorder
+    from tfjob_operator.controller.jobs.children import ChildMeta
     from tfjob_operator.controller.jobs.metrics import JobMetrics
-    from tfjob_operator.workqueue import Clock
+    from tfjob_operator.informers import SharedIndexInformer, SharedInformerFactory, Tombstone
+    from tfjob_operator.workqueue import Clock, MetricsProvider
+
+
+class JobHandler:
+    """Adds the key of every job of the dialect that changes; tells `forget` of jobs that are gone."""
+
+    def __init__(self, dialect: Dialect, feed: Feed, forget: Callable[[ObjectMeta], None]) -> None:
+        self._dialect = dialect
+        self._feed = feed
+        self._forget = forget
+
+    def on_add(self, job: AlphaJob, is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - the informers' signature
+        """Queue a new job; those of the initial list have low priority."""
+        if job.is_of(self._dialect):
+            self._feed.add(meta_key(job.metadata), low_priority=is_in_initial_list)
+
+    def on_update(self, old: AlphaJob, new: AlphaJob, /) -> None:
+        """Queue a job that changed. If the UID is another, it was deleted and created again unseen."""
+        if old.metadata.uid != new.metadata.uid:
+            self._forget(old.metadata)
+        if new.is_of(self._dialect):
+            self._feed.add(meta_key(new.metadata))
+
+    def on_delete(self, gone: AlphaJob | Tombstone[AlphaJob], /) -> None:
+        """Forget a job; the garbage collector deletes its children."""
+        self._forget(object_of(gone).metadata)
+
+
+class PodHandler:
+    """Queues the TFJob whose Job a pod belongs to. If that Job is not in the cache yet, its own event queues the TFJob."""
+
+    def __init__(self, dialect: Dialect, feed: Feed, batch_jobs: SharedIndexInformer[BatchJob]) -> None:
+        self._owner_kind = dialect.resource.kind
+        self._feed = feed
+        self._batch_jobs = batch_jobs
+
+    def on_add(self, pod: Pod, _is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - as above
+        """Queue the job of a new pod."""
+        self._wake(pod.metadata)
+
+    def on_update(self, _old: Pod, new: Pod, /) -> None:
+        """Queue the job of a pod that changed."""
+        self._wake(new.metadata)
+
+    def on_delete(self, gone: Pod | Tombstone[Pod], /) -> None:
+        """Queue the job of a pod that is gone."""
+        self._wake(object_of(gone).metadata)
+
+    def _wake(self, meta: ChildMeta) -> None:
+        by = controller_of(meta)
+        batch_job = self._batch_jobs.indexer.get(object_key(meta.namespace, by.name)) if by is not None else None
+        owner = controller_of(batch_job.metadata) if batch_job is not None else None
+        if owner is not None and owner.kind == self._owner_kind:
+            self._feed.add(object_key(meta.namespace, owner.name))
+
 
 NOT_FILLED_S: Final = 1.0
 """After how long a job is synced again while the caches of children are not filled: only this controller waits for those."""
@@ -209,3 +267,70 @@ def _newest(cached: AlphaJob, memory: _Memory) -> AlphaJob:
     memory.written = None
     memory.superseded.clear()
     return cached
+
+
+@dataclass(frozen=True, slots=True)
+class AlphaPart:
+    """The controller of one dialect, ready to be run, and its caches."""
+
+    controller: Controller
+    caches: AlphaCaches
+
+
+def new_alpha_part(
+    dialect: Dialect,
+    informers: SharedInformerFactory,
+    writer: RestClient,
+    recorder: EventRecorder,
+    *,
+    jobs_metrics: JobMetrics,
+    clock: Clock,
+    metrics: MetricsProvider = NO_METRICS,
+    namespace: str = "",
+    resync_s: float = 0.0,
+    workers: int = 1,
+    config: ConfigSource = NO_CONFIG,
+) -> AlphaPart:
+    """Return the controller of the jobs of `namespace`, "" for all, which writes through `writer`.
+
+    `config` says what accelerators need.
+    """
+    name = f"tfjob-{dialect.resource.group.replace('.', '-')}-v1alpha1"
+    queue: RateLimitingQueue[str] = RateLimitingQueue(
+        default_controller_rate_limiter(), name=name, metrics=metrics, clock=clock
+    )
+    caches = AlphaCaches.of(dialect, informers, namespace, resync_s=resync_s)
+    alpha = new_alpha_controller(
+        dialect, caches, writer, recorder, queue, clock=clock, metrics=jobs_metrics, config=config
+    )
+    controller = Controller(
+        name, alpha.sync, queue=queue, workers=workers, on_start=alpha.begin, metrics=metrics, clock=clock
+    )
+    return AlphaPart(controller, caches)
+
+
+def new_alpha_controller(
+    dialect: Dialect,
+    caches: AlphaCaches,
+    client: RestClient,
+    recorder: EventRecorder,
+    queue: RateLimitingQueue[str],
+    *,
+    clock: Clock,
+    metrics: JobMetrics,
+    config: ConfigSource = NO_CONFIG,
+) -> AlphaController:
+    """Return what syncs keys of jobs: it works on these caches, writes through `client`, and puts its keys into `queue`."""
+    expectations = Expectations(clock)
+    return AlphaController(
+        dialect,
+        caches=caches,
+        client=client,
+        feed=Feed(queue),
+        takeover=AlphaTakeover(dialect, client, recorder),
+        executor=AlphaExecutor(dialect, client, recorder, expectations, Told(clock), config=config),
+        status_writer=AlphaStatusWriter(dialect, client, recorder, metrics, clock=clock),
+        expectations=expectations,
+        metrics=metrics,
+        clock=clock,
+    )

@@ -1,10 +1,11 @@
-"""Creates and deletes the children of jobs in the alpha dialect, with a defined outcome for each response.
+"""Creates and deletes the children of alpha jobs and writes their status, with a defined outcome for each response.
 
 Invariants:
 
 - An expectation is set before its create or delete leaves, and lowered when that fails.
 - What another object controls is neither adopted nor deleted: a name that is taken is reported.
 - A delete carries the UID of what it is about. A Job takes its pods with it.
+- A transition is not reported before it is on the server; a status write that lost a race reports nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import structlog
 
 from tfjob_operator.api.client.decoding import version_written
@@ -24,21 +26,19 @@ from tfjob_operator.api.client.errors import (
     NamespaceTerminatingError,
     NotFoundError,
 )
-from tfjob_operator.api.client.options import MERGE_PATCH
+from tfjob_operator.api.client.options import JSON_PATCH, MERGE_PATCH
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, EventType, object_reference
-from tfjob_operator.api.meta import PartialObjectMetadata, Resource, controller_of
-from tfjob_operator.api.owners import owner_uid_key
+from tfjob_operator.api.meta import PartialObjectMetadata, Resource, controller_of, owner_uid_key
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, EventReason
-from tfjob_operator.controller.alpha.build.batch_job import JobBuilder
-from tfjob_operator.controller.alpha.build.config_map import build_config_map
-from tfjob_operator.controller.alpha.build.service import build_service
+from tfjob_operator.controller.alpha.build import JobBuilder, build_config_map, build_service
 from tfjob_operator.controller.alpha.children import JOBS, BatchJob
-from tfjob_operator.controller.alpha.decide.ending import is_over
+from tfjob_operator.controller.alpha.plan import is_over
 from tfjob_operator.controller.config.values import NO_CONFIG
 from tfjob_operator.controller.jobs.children import Pod, Service
+from tfjob_operator.controller.jobs.metrics import Window, observe
+from tfjob_operator.controller.jobs.problems import ReportedProblems
 from tfjob_operator.controller.jobs.refusals import RefusedError, is_denied
-from tfjob_operator.controller.jobs.told import ReportedProblems
 from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
 
 if TYPE_CHECKING:
@@ -47,17 +47,22 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.meta import ObjectMeta
     from tfjob_operator.api.v1alpha1.constants import Dialect
-    from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec
-    from tfjob_operator.controller.alpha.decide.actions import Child, Plan
+    from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus
+    from tfjob_operator.controller.alpha.plan import Child, Plan
     from tfjob_operator.controller.config.values import ConfigSource
     from tfjob_operator.controller.events.recorder import EventRecorder
     from tfjob_operator.controller.jobs.expectations import Expectations
-    from tfjob_operator.controller.jobs.told import Told
+    from tfjob_operator.controller.jobs.metrics import JobMetrics
+    from tfjob_operator.controller.jobs.refusals import Told
+    from tfjob_operator.workqueue import Clock
+
 
 MAX_AT_ONCE: Final = 16
 """How many calls of one job are in flight together, as in `controller.tfjob`."""
 
+
 log = structlog.get_logger(__name__)
+
 
 _Missing = tuple[Resource, dict[str, Any]]
 
@@ -252,3 +257,68 @@ def _resource_of(child: Child) -> Resource:
     if isinstance(child, Pod):
         return PODS
     return SERVICES if isinstance(child, Service) else CONFIG_MAPS
+
+
+class AlphaStatusWriter:
+    """Replaces the status of jobs on the server. If only counters changed it waits up to a second, as in `controller.tfjob`."""
+
+    def __init__(
+        self, dialect: Dialect, client: RestClient, recorder: EventRecorder, metrics: JobMetrics, *, clock: Clock
+    ) -> None:
+        self._dialect = dialect
+        self._client = client
+        self._recorder = recorder
+        self._metrics = metrics
+        self._clock = clock
+        self._windows: dict[str, Window] = {}
+
+    def wait_s(self, job: AlphaJob, status: AlphaStatus) -> float:
+        """Return for how many seconds this status may wait; 0 if it is to be written now."""
+        same = msgspec.structs.replace(
+            status,
+            replica_statuses=job.status.replica_statuses,
+            alpha_replica_statuses=job.status.alpha_replica_statuses,
+            last_reconcile_time=job.status.last_reconcile_time,
+        )
+        if same != job.status:
+            return 0.0
+        window = self._windows.setdefault(job.metadata.uid, Window())
+        return max(0.0, window.left_s(self._clock.monotonic(), starts=False, busy=False))
+
+    async def write(self, job: AlphaJob, plan: Plan, status: AlphaStatus) -> AlphaJob | None:
+        """Write `status`. Return the job as the server has it now, or None when it is gone.
+
+        Raises ConflictError when `job` is not the newest version: the status must then be computed anew.
+        """
+        meta = job.metadata
+        body = [
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": meta.resource_version},
+            {"op": "add", "path": "/status", "value": status.to_wire()},
+        ]
+        try:
+            response = await self._client.patch(
+                self._dialect.resource,
+                meta.namespace,
+                meta.name,
+                body,
+                PartialObjectMetadata,
+                subresource="status",
+                content_type=JSON_PATCH,
+            )
+        except NotFoundError:
+            return None
+        self.forget(meta.uid)
+        observe(self._metrics, meta.namespace, job.status.conditions or (), status.conditions or ())
+        for event in plan.events:
+            self._recorder.event(
+                object_reference(self._dialect.resource, meta), event.type, event.reason, event.message
+            )
+        # The version in the patch proves that nothing but the status has changed since `job` was read.
+        version = response.metadata.resource_version
+        return msgspec.structs.replace(
+            job, metadata=msgspec.structs.replace(meta, resource_version=version), status=status
+        )
+
+    def forget(self, uid: str) -> None:
+        """Drop the wait of a job's status: all is written, or the job is gone."""
+        self._windows.pop(uid, None)

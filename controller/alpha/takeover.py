@@ -23,8 +23,8 @@ from tfjob_operator.api.core import PODS, EventType, object_reference
 from tfjob_operator.api.meta import PartialObjectMetadata, controller_of
 from tfjob_operator.api.v1.constants import EventReason
 from tfjob_operator.api.v1alpha1.types import AlphaSpec
-from tfjob_operator.controller.alpha.build.labels import is_ours, labels_of_found
-from tfjob_operator.controller.alpha.decide.predecessor import may_have_hidden_children, selector_of_hidden
+from tfjob_operator.controller.alpha.build import is_ours, labels_of_found
+from tfjob_operator.controller.alpha.plan import may_have_hidden_children, selector_of_hidden
 from tfjob_operator.workqueue.parallel import parallelize_until
 
 if TYPE_CHECKING:

@@ -1,38 +1,134 @@
-"""Follows the configuration file: a changed one takes effect at run time, a wrong one is reported and has no effect.
+"""Reads and follows the configuration file: a changed one takes effect at run time, a wrong one is reported and has no effect.
 
-A file that is not there counts as an empty one: the ConfigMap behind it is optional, and may be made or deleted at any time.
+A file that is not there counts as an empty one: the ConfigMap behind it is optional, and may be created or deleted at any time.
+All mistakes of a file are reported at once, in the log and as an event on the operator's own Deployment.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from tfjob_operator.api.client.errors import ApiError, ServerError, TooManyRequestsError, TransportError
 from tfjob_operator.api.client.http.daemon_thread import call_in_daemon_thread
-from tfjob_operator.controller.config.reading import ConfigFileError, parse
+from tfjob_operator.api.core import DEPLOYMENTS, EventType, object_reference
+from tfjob_operator.api.meta import PartialObjectMetadata
 from tfjob_operator.controller.config.values import ControllerConfig
 from tfjob_operator.workqueue.metrics import NO_METRICS, Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
     from pathlib import Path
 
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.controller.config.values import Accelerator
+    from tfjob_operator.controller.events import EventRecorder
     from tfjob_operator.workqueue.metrics import MetricsProvider
 
     Call = Callable[[Callable[[], ControllerConfig | None], str], asyncio.Future[ControllerConfig | None]]
+
+
+_RESOURCE: Final = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+_VOLUME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+_VARIABLE: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
+"""Names of resources, volumes and variables that API servers accept; of variables those of before 1.30, which all accept."""
+
+
+_OURS: Final = frozenset({"TF_CONFIG"})
+"""What the operator sets itself."""
+
+
+class ConfigFileError(Exception):
+    """A configuration file is not what it should be. The message tells all that is wrong, in one line."""
+
+
+def parse(content: bytes) -> ControllerConfig:
+    """Return the configuration in a file; that of an empty file is empty. Raises ConfigFileError."""
+    if not content.strip():
+        return ControllerConfig()
+    # Most operators have no such file, and PyYAML takes a megabyte.
+    import msgspec.yaml
+
+    try:
+        found = msgspec.yaml.decode(content, type=ControllerConfig | None) or ControllerConfig()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigFileError(" ".join(str(error).split()) or type(error).__name__) from None
+    if mistakes := list(_mistakes(found)):
+        raise ConfigFileError("; ".join(mistakes))
+    return found
+
+
+def _mistakes(config: ControllerConfig) -> Iterator[str]:
+    for name, accelerator in (config.accelerators or {}).items():
+        where = f"accelerators[{name}]"
+        if not _RESOURCE.fullmatch(name):
+            yield f"{where}: is not the name of a resource"
+        if accelerator is not None:
+            yield from _mistakes_of_volumes(accelerator, where)
+            yield from _mistakes_of_variables(accelerator, where)
+
+
+def _mistakes_of_volumes(accelerator: Accelerator, where: str) -> Iterator[str]:
+    volumes = accelerator.volumes or ()
+    for index, volume in enumerate(volumes):
+        at = f"{where}.volumes[{index}]"
+        if not _VOLUME.fullmatch(volume.name):
+            yield f"{at}.name: must be lower-case letters, digits and -, at most 63 of them"
+        if not _is_absolute(volume.host_path):
+            yield f"{at}.hostPath: must be an absolute path without '..'"
+        if not _is_absolute(volume.mount_path) or ":" in volume.mount_path:
+            yield f"{at}.mountPath: must be an absolute path without '..' and ':'"
+    paths_of = {volume.name: {each.host_path for each in volumes if each.name == volume.name} for volume in volumes}
+    yield from (
+        f"{where}.volumes: {name} is several paths of the node" for name, paths in paths_of.items() if len(paths) > 1
+    )
+    for path in _twice(volume.mount_path.rstrip("/") for volume in volumes):
+        yield f"{where}.volumes: {path} is mounted twice"
+
+
+def _mistakes_of_variables(accelerator: Accelerator, where: str) -> Iterator[str]:
+    variables = accelerator.env_vars or ()
+    for index, variable in enumerate(variables):
+        at = f"{where}.envVars[{index}].name"
+        if not _VARIABLE.fullmatch(variable.name):
+            yield f"{at}: is not the name of a variable"
+        elif variable.name in _OURS:
+            yield f"{at}: {variable.name} is set by the operator"
+    for name in _twice(variable.name for variable in variables):
+        yield f"{where}.envVars: {name} is set twice"
+
+
+def _is_absolute(text: str) -> bool:
+    path = PurePosixPath(text)
+    return path.is_absolute() and ".." not in path.parts
+
+
+def _twice(values: Iterable[str]) -> list[str]:
+    return [value for value, count in Counter(values).items() if count > 1]
+
 
 POLL_S: Final = 10.0
 """How often the file is read. The kubelet brings a changed ConfigMap into pods within a minute or two, so more haste gains
 nothing, and to read a kilobyte costs nothing. A watch (inotify) would have to follow the kubelet's symlinks, and is blind on
 some file systems."""
 
+
 WRONG: Final = Metric(
     "tf_operator_config_file_wrong",
     "Whether the configuration file is wrong, so that what it said before is in force: 1 or 0",
     labels=(),
 )
+
 
 log = structlog.get_logger(__name__)
 
@@ -88,3 +184,36 @@ class ConfigFile:
             return None
         self._seen = content
         return parse(content)
+
+
+REASON: Final = "ConfigFileWrong"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnDeployment:
+    """The Deployment `name` in `namespace`, of which this process is a replica; only the leader reports."""
+
+    client: RestClient
+    recorder: EventRecorder
+    namespace: str
+    name: str
+    is_leading: Callable[[], bool]
+
+    async def tell(self, wrong: str) -> bool:
+        """Record a Warning with what is wrong. Return False when it is to be tried again later."""
+        if not self.is_leading():
+            return False
+        if not self.name or not self.namespace:
+            return True  # only the log and the metric tell
+        try:
+            # `kubectl describe` finds events by the UID of what they are about.
+            found = await self.client.get(DEPLOYMENTS, self.namespace, self.name, PartialObjectMetadata)
+        except (TransportError, ServerError, TooManyRequestsError):
+            return False
+        except ApiError as error:
+            log.warning("config_file_event_not_written", error=str(error))
+            return True
+        regarding = object_reference(DEPLOYMENTS, found.metadata)
+        message = f"The configuration file is wrong, and what it said before is in force: {wrong}"
+        self.recorder.event(regarding, EventType.WARNING, REASON, message)
+        return True

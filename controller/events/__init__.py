@@ -11,7 +11,7 @@ A task runs `recorder.run()`. This package does not know what the events are abo
 
 from __future__ import annotations
 
-from tfjob_operator.controller.events.drops import Drop
+from tfjob_operator.controller.events.delivery import Drop
 from tfjob_operator.controller.events.recorder import EventRecorder
 
 __all__ = ["Drop", "EventRecorder"]

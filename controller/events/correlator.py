@@ -1,7 +1,7 @@
 """Decides what becomes of an event: a new object on the API server, a higher count of an existing one, or nothing.
 
-Pure but for its memory: no I/O, and time comes from the clock that it is given. Events pass three stages in this order
-(EV-07):
+Pure but for its memory, which is bounded (EV-06): no I/O, and time comes from the clock that it is given. Events pass three
+stages in this order (EV-07):
 
 1. aggregate: many events that differ only in their message become one, "(combined from similar events): ..." (EV-03);
 2. count: an event that was seen before becomes an update of its record (EV-04);
@@ -16,12 +16,12 @@ after 25 writes about that object the rest waits for the filter.
 from __future__ import annotations
 
 import enum
+from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from msgspec.structs import replace
-
-from tfjob_operator.controller.events.lru import LRUCache
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -29,14 +29,58 @@ if TYPE_CHECKING:
     from tfjob_operator.api.core import Event
     from tfjob_operator.workqueue.clock import Clock
 
+
+K = TypeVar("K", bound=Hashable)
+
+
+V = TypeVar("V")
+
+
+class LRUCache(Generic[K, V]):
+    """Holds at most `size` entries; `get` and `put` both count as use."""
+
+    __slots__ = ("_entries", "_size")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._entries: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        """Return what was put under `key`, or None when it is unknown or forgotten."""
+        if key not in self._entries:
+            return None
+        self._entries.move_to_end(key)
+        return self._entries[key]
+
+    def put(self, key: K, value: V) -> None:
+        """Remember `value`, and forget the entry that was not used for longest if there are too many."""
+        self._entries[key] = value
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._size:
+            self._entries.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
 SIMILAR_EVENTS: Final = 10
+
+
 SIMILAR_WITHIN_S: Final = 600.0
 """EV-03: from the tenth message on nobody reads them one by one; after ten quiet minutes they are new again."""
+
+
 SPAM_BURST: Final = 25
+
+
 SPAM_REFILL_S: Final = 300.0
 """EV-05: 25 writes at once about one object, then one in five minutes, so an object that stays broken costs little."""
+
+
 CACHE_SIZE: Final = 4096
 """EV-06: objects (and events of them) that are remembered; client-go's number."""
+
+
 COMBINED: Final = "(combined from similar events): "
 
 

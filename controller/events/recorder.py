@@ -1,15 +1,21 @@
 """Writes core/v1 events, which `kubectl describe` shows, without making a sync wait.
 
-`event` only puts into a bounded buffer (EV-01); the task of `run` correlates events and sends them. Dropped events are
-counted; dropped Warnings are also logged. `write` is for an event that must be on the API server before something else is
-done.
+`event` only puts into a bounded buffer (EV-01); the task of `run` correlates events and sends them. When the buffer is full,
+Normal events make room for Warnings: people look for what went wrong, and while the API server is away nothing else shows it.
+Dropped events are counted; dropped Warnings are also logged. `write` is for an event that must be on the API server before
+something else is done.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random as stdlib_random
+import re
+import uuid
+from collections import deque
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -25,14 +31,10 @@ from tfjob_operator.api.client.errors import (
     TooManyRequestsError,
 )
 from tfjob_operator.api.client.options import STRATEGIC_MERGE_PATCH
-from tfjob_operator.api.core import EVENTS, Event, EventSource, ObjectReference
+from tfjob_operator.api.core import EVENTS, Event, EventMeta, EventSource, EventType, ObjectReference
 from tfjob_operator.api.text import EVENT_BYTES, clean
-from tfjob_operator.controller.events.buffer import EventBuffer
-from tfjob_operator.controller.events.correlator import CACHE_SIZE, COMBINED, Action, Correlator
-from tfjob_operator.controller.events.delivery import MAX_TRIES, RETRY_S, Delivery
-from tfjob_operator.controller.events.drops import EVENT_TYPES, Drop, Drops
-from tfjob_operator.controller.events.lru import LRUCache
-from tfjob_operator.controller.events.names import EventNames
+from tfjob_operator.controller.events.correlator import CACHE_SIZE, COMBINED, Action, Correlator, LRUCache
+from tfjob_operator.controller.events.delivery import EVENT_TYPES, MAX_TRIES, RETRY_S, Delivery, Drop, Drops
 from tfjob_operator.workqueue.metrics import NO_METRICS
 
 if TYPE_CHECKING:
@@ -41,6 +43,99 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.workqueue.clock import Clock
     from tfjob_operator.workqueue.metrics import MetricsProvider
+
+
+MAX_NAME: Final = 253
+
+
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""What the API server accepts as the name of an event (RFC 1123 subdomain)."""
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class EventNames:
+    """Names events after their objects and the time in nanoseconds, made unique however coarse the clock is."""
+
+    def __init__(self) -> None:
+        self._last_nanoseconds = 0
+
+    def name(self, regarding: ObjectReference, now: datetime) -> EventMeta:
+        """Return a name for an event about `regarding`, and its namespace: `default` for objects that have none."""
+        nanoseconds = (now - _EPOCH) // timedelta(microseconds=1) * 1000
+        self._last_nanoseconds = max(nanoseconds, self._last_nanoseconds + 1)
+        name = f"{regarding.name}.{self._last_nanoseconds:x}"
+        if len(name) > MAX_NAME or not _SUBDOMAIN.fullmatch(name):
+            name = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{regarding.uid} {name}"))
+        return EventMeta(name=name, namespace=regarding.namespace or "default")
+
+    @staticmethod
+    def of_fact(regarding: ObjectReference, fact: str) -> EventMeta:
+        """Return the name of the one event about `regarding` that states this fact: the same in every process."""
+        digest = uuid.uuid5(uuid.NAMESPACE_OID, f"{regarding.uid} {fact}")
+        name = f"{regarding.name}.{digest.hex[:16]}"
+        if len(name) > MAX_NAME or not _SUBDOMAIN.fullmatch(name):
+            name = str(digest)
+        return EventMeta(name=name, namespace=regarding.namespace or "default")
+
+
+class EventBuffer:
+    """A bounded queue of events.
+
+    Invariants: at most `size` events wait; they leave in the order in which they came; an event is dropped only if no less
+    important one waits. `put` and `drain` never wait.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._numbers = count()
+        # Two queues, numbered across, so that the newest Normal event is found at once.
+        self._normal: deque[tuple[int, Event]] = deque()
+        self._warnings: deque[tuple[int, Event]] = deque()
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    def put(self, event: Event) -> Event | None:
+        """Add an event. Return the one that is dropped for it: itself, or a Normal event; mostly None."""
+        if self._closed:
+            return event
+        is_warning = event.type == EventType.WARNING
+        driven_out = None
+        if len(self) >= self._size:
+            if not (is_warning and self._normal):
+                return event
+            # The newest Normal event goes: those before it show what led to the present state.
+            _, driven_out = self._normal.pop()
+        (self._warnings if is_warning else self._normal).append((next(self._numbers), event))
+        self._changed.set()
+        return driven_out
+
+    async def get(self) -> Event | None:
+        """Wait for the next event. None says that the buffer is closed and empty."""
+        while not len(self):
+            if self._closed:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        return self._pop()
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        self._closed = True
+        self._changed.set()
+
+    def drain(self) -> list[Event]:
+        """Take out all that waits."""
+        return [self._pop() for _ in range(len(self))]
+
+    def __len__(self) -> int:
+        return len(self._normal) + len(self._warnings)
+
+    def _pop(self) -> Event:
+        first = min((queue for queue in (self._normal, self._warnings) if queue), key=lambda queue: queue[0][0])
+        return first.popleft()[1]
+
 
 BUFFER_SIZE: Final = 10_000
 """EV-01. client-go's number is 1,000, which the events of a hundred jobs at once exceed: a job of five replicas has eleven.

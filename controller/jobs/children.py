@@ -14,11 +14,10 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, TERMINAL, PodSpec, PodStatus
-from tfjob_operator.api.meta import Meta, Struct, controller_of, object_key
-from tfjob_operator.api.owners import OWNER_INDEX, index_by_owner
-from tfjob_operator.api.sharing import SharedValues
+from tfjob_operator.api.decoding import SharedValues
+from tfjob_operator.api.meta import OWNER_INDEX, Meta, Struct, controller_of, index_by_owner, object_key
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.names import child_name
+from tfjob_operator.api.v1.types import child_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

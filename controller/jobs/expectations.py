@@ -1,4 +1,4 @@
-"""Our own creates and deletes that the cache does not show yet.
+"""Our own creates and deletes that the cache does not show yet, and the event handlers that observe them.
 
 A cache lags behind our own writes. Until the creates and deletes of one sync have been observed, another sync would repeat
 them; so for a job with unmet expectations the status is computed, but nothing is created or deleted (EX-09). Unlike
@@ -7,6 +7,9 @@ client-go's counters, expectations name the children: creations by name, deletio
 A watch that was interrupted for too long is replaced by a list, and shows nothing of a child that was created and deleted in
 between. So a list meets the expectation of a creation as well, if it is at least as new as the response to the create
 (EX-10). A list that is older, from a watch cache that lags, says nothing.
+
+Handlers run on the loop and must not block it: they only record what was seen and queue the key of the job that controls the
+child.
 
 Invariants:
 
@@ -18,17 +21,20 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from tfjob_operator.api.meta import meta_key, version_number
-from tfjob_operator.api.owners import owner_uid_key
+from tfjob_operator.api.meta import controller_of, key_of_owner, meta_key, object_key, owner_uid_key, version_number
+from tfjob_operator.informers import object_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tfjob_operator.api.meta import Meta
-    from tfjob_operator.api.owners import OwnerKey
+    from tfjob_operator.api.meta import Meta, Object, OwnerKey
+    from tfjob_operator.controller.jobs.children import ChildMeta
+    from tfjob_operator.informers import Tombstone
+    from tfjob_operator.workqueue import RateLimitingQueue
     from tfjob_operator.workqueue.clock import Clock
+
 
 EXPIRY_S: Final = 300.0
 """EX-02: an event that has not come after five minutes was lost. Going on is better than standing still."""
@@ -154,3 +160,97 @@ class Expectations:
 
 def _key(kind: str, identity: str) -> str:
     return f"{kind}/{identity}"
+
+
+class Feed:
+    """Queues keys, but only once the workers of this process run: before that nobody would take them out again (D6)."""
+
+    def __init__(self, queue: RateLimitingQueue[str]) -> None:
+        self._queue = queue
+        self._open = False
+
+    def open(self, jobs: Iterable[Object]) -> None:
+        """Queue keys from now on. Queue the jobs of the cache now, with low priority: behind those that change (PQ-04)."""
+        if not self._open:
+            self._open = True
+            for job in jobs:
+                self._queue.add(meta_key(job.metadata), low_priority=True)
+
+    def add(self, key: str, *, low_priority: bool = False) -> None:
+        """Queue a key, if `open` was called."""
+        if self._open:
+            self._queue.add(key, low_priority=low_priority)
+
+    def after(self, key: str, *waits_s: float | None) -> None:
+        """Queue a key after the shortest of these waits, in seconds; None is left out."""
+        for wait_s in waits_s:
+            if wait_s is not None:
+                self._queue.add_after(key, wait_s)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether jobs wait in the queue."""
+        return len(self._queue) > 0
+
+
+class Child(Protocol):
+    """What is needed of a child of any kind."""
+
+    @property
+    def metadata(self) -> ChildMeta:
+        """Its metadata."""
+        ...
+
+
+C = TypeVar("C", bound=Child)
+
+
+class OwnedChildHandler(Generic[C]):
+    """Meets expectations by the events of one kind of children, and queues the job that controls them.
+
+    Expectations are found by the owner's UID in the child's namespace. So a child of an earlier job of the same name meets
+    none (EX-06), nor does one in another namespace that names our job as its owner (D2).
+    """
+
+    def __init__(self, owner_kind: str, kind: str, feed: Feed, expectations: Expectations) -> None:
+        """`owner_kind` is the kind of the jobs, `kind` the name under which these children are expected."""
+        self._owner_kind = owner_kind
+        self._kind = kind
+        self._feed = feed
+        self._expectations = expectations
+
+    def on_add(self, child: C, _is_in_initial_list: bool, /) -> None:  # noqa: FBT001 - the informers' signature
+        """Meet the expectation of a child's creation, and queue its job."""
+        self._seen(child.metadata)
+
+    def on_update(self, old: C, new: C, /) -> None:
+        """Queue the job of a child that changed. With another UID the child was deleted and created again."""
+        if old.metadata.uid != new.metadata.uid or controller_of(old.metadata) != controller_of(new.metadata):
+            self._gone(old.metadata)
+        self._seen(new.metadata)
+
+    def on_delete(self, gone: C | Tombstone[C], /) -> None:
+        """Meet the expectation of a child's deletion, and queue its job."""
+        self._gone(object_of(gone).metadata)
+
+    def on_list(self, resource_version: str, /) -> None:
+        """Meet the expectations of children that a list does not show any more, and queue their jobs (EX-10)."""
+        for job in self._expectations.listed(self._kind, resource_version):
+            self._feed.add(job)
+
+    def _seen(self, meta: ChildMeta) -> None:
+        owner = controller_of(meta)
+        if owner is None or owner.kind != self._owner_kind:
+            return
+        if meta.deletion_timestamp is not None:  # being deleted is as good as gone (EX-05)
+            self._expectations.deletion_observed(key_of_owner(meta, owner), self._kind, meta.uid)
+        else:
+            self._expectations.creation_observed(key_of_owner(meta, owner), self._kind, meta.name)
+        self._feed.add(object_key(meta.namespace, owner.name))
+
+    def _gone(self, meta: ChildMeta) -> None:
+        owner = controller_of(meta)
+        if owner is None or owner.kind != self._owner_kind:
+            return
+        self._expectations.deletion_observed(key_of_owner(meta, owner), self._kind, meta.uid)
+        self._feed.add(object_key(meta.namespace, owner.name))

@@ -1,18 +1,30 @@
-"""The counters of jobs."""
+"""The counters of jobs: counts and logs transitions of conditions once they are on the API server, and paces status writes.
+
+A status write costs as much as creating two pods, so a less important one is delayed until it carries more changes (`Window`).
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.workqueue.metrics import NO_METRICS, Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+    from tfjob_operator.api.v1.types import JobCondition
     from tfjob_operator.workqueue.metrics import Counter, MetricsProvider
+
 
 FRAMEWORK: Final = "tensorflow"
 """The label that separates TFJobs from other kinds of jobs in the family `training_operator_jobs_*`."""
+
+
 TRANSITIONS: Final = {
     "created": "Jobs that were taken on",
     "deleted": "Jobs that were deleted, of those that were worked on",
@@ -20,7 +32,11 @@ TRANSITIONS: Final = {
     "failed": "Jobs that have failed",
     "restarted": "Times that a job began to restart replicas",
 }
+
+
 TOTALS: Final = {name: Metric(f"tf_operator_jobs_{name}_total", text, labels=()) for name, text in TRANSITIONS.items()}
+
+
 BY_NAMESPACE: Final = {
     name: Metric(f"training_operator_jobs_{name}_total", f"{text}, by namespace", labels=("job_namespace", "framework"))
     for name, text in TRANSITIONS.items()
@@ -71,3 +87,63 @@ class JobMetrics:
 
     def _of(self, transition: str, namespace: str) -> Counter:
         return self._metrics.counter(BY_NAMESPACE[transition], namespace, FRAMEWORK)
+
+
+log = structlog.get_logger(__name__)
+
+
+def observe(metrics: JobMetrics, namespace: str, before: Sequence[JobCondition], after: Sequence[JobCondition]) -> None:
+    """Count and log each condition that has become True. `before` are the conditions that `after` replaced."""
+    counters: dict[str, Callable[[str], None]] = {
+        ConditionType.CREATED: metrics.job_created,
+        ConditionType.SUCCEEDED: metrics.job_succeeded,
+        ConditionType.FAILED: metrics.job_failed,
+        ConditionType.RESTARTING: metrics.job_restarted,
+    }
+    were_true = {each.type for each in before if each.status == conditions.TRUE}
+    for condition in after:
+        if condition.status != conditions.TRUE or condition.type in were_true:
+            continue
+        if condition.type in counters:
+            counters[condition.type](namespace)
+        tell = log.warning if condition.type in {ConditionType.FAILED, ConditionType.RESTARTING} else log.info
+        tell("tfjob_condition", condition=condition.type, reason=condition.reason, message=condition.message)
+
+
+COUNTER_WINDOW_S: Final = 1.0
+"""How long a status waits in which only counters changed."""
+
+
+START_WINDOW_S: Final = 5.0
+"""How long it waits where pods have only become active, and other jobs are in the queue: in a burst the pods of a job start
+one after the other, and one write reports them all. When no other job waits, COUNTER_WINDOW_S applies (U12). What a
+pod's end proves never waits that long."""
+
+
+@dataclass(slots=True)
+class Window:
+    """The delay of one job's status write. Times are seconds of one monotonic clock.
+
+    `opened_at` is when the first change began to wait, `write_by` when the status must be written at the latest.
+    """
+
+    opened_at: float | None = None
+    write_by: float | None = None
+
+    def left_s(self, now: float, *, starts: bool, busy: bool) -> float:
+        """Return for how many seconds a status that is computed now still waits; 0 or less means: write it now.
+
+        starts: it differs only in that more pods are active.
+        busy: other jobs wait for a worker.
+        """
+        if self.opened_at is None:
+            self.opened_at = now
+        if starts:
+            latest = self.opened_at + (START_WINDOW_S if busy else COUNTER_WINDOW_S)
+        else:
+            latest = self.write_by = now + COUNTER_WINDOW_S if self.write_by is None else self.write_by
+        return (latest if self.write_by is None else min(latest, self.write_by)) - now
+
+    def close(self) -> None:
+        """End the wait: the status is written."""
+        self.opened_at = self.write_by = None

@@ -1,24 +1,36 @@
-"""Why pods do not start, reported to the job's owner: an image that cannot be pulled, a pod that cannot be scheduled. Pure.
+"""Why pods do not start, as events on the job: an image that cannot be pulled, a pod that cannot be scheduled. Pure.
 
-The job's conditions do not change for it, since nothing has happened yet (B34); it is an event, with the Go operators' text.
+The job's conditions do not change for it, since nothing has happened yet (B34); the text is the Go operators'. Each problem is
+reported once; if the record of that is lost, it is reported again.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.core import IMAGE_REASONS, EventType
-from tfjob_operator.controller.jobs.job_event import JobEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from tfjob_operator.controller.jobs.children import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """An event on the job. Events of a plan are recorded once the plan's status is on the server."""
+
+    type: str
+    reason: str
+    message: str
+
 
 WAITING_REASONS: Final = IMAGE_REASONS | {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 """The kubelet's reasons that a person must act upon; PodInitializing and ContainerCreating pass by themselves, and
 CrashLoopBackOff is reported with the restarts."""
+
 
 ProblemKey = tuple[str, str, str]
 """UID of a pod, name of its container or "", reason: the same for as long as it is the same problem."""
@@ -47,3 +59,36 @@ def problems_of_pod(pod: Pod) -> Iterator[Problem]:
 
 def _trouble(uid: str, container: str, reason: str, message: str) -> Problem:
     return Problem((uid, container, reason), JobEvent(EventType.WARNING, reason, message))
+
+
+MOST_PER_REASON: Final = 3
+"""How many pods of a job are named for one reason: if five hundred wait for the same node, three are enough."""
+
+
+class ReportedProblems:
+    """Which problems of which jobs were reported. If this memory is lost, they are reported again."""
+
+    def __init__(self) -> None:
+        self._of_job: dict[str, set[ProblemKey]] = {}
+
+    def news(self, uid: str, problems: Collection[Problem]) -> list[JobEvent]:
+        """Return the events about problems of this job that were not reported yet, and remember them as reported.
+
+        Together with those that were, there are at most `MOST_PER_REASON` of a reason.
+        """
+        if not problems:
+            return []
+        told = self._of_job.setdefault(uid, set())
+        seen = Counter(reason for _, _, reason in told)
+        news = []
+        for problem in problems:
+            reason = problem.key[-1]
+            if problem.key not in told and seen[reason] < MOST_PER_REASON:
+                seen[reason] += 1
+                told.add(problem.key)
+                news.append(problem.event)
+        return news
+
+    def forget(self, uid: str) -> None:
+        """Drop what is remembered of a job."""
+        self._of_job.pop(uid, None)

@@ -1,11 +1,51 @@
-"""Tells refusals of a child that are about the job's specification from those that are about something else."""
+"""Children that the API server refuses: for good or for now, and which Warning about them was recorded already.
+
+All of the memory may be lost: then a Warning is recorded once more.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+import zlib
+from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.client.errors import ApiError, StatusError
+
+if TYPE_CHECKING:
+    from tfjob_operator.workqueue import Clock
+
+
+TOLD_FOR_S: Final = 3600.0
+"""For how long a Warning with the same message is not repeated. Events live for an hour."""
+
+
+MOST: Final = 50
+"""How many Warnings of one job are remembered: beyond that the oldest is forgotten, and may be reported again."""
+
+
+class Told:
+    """The Warnings of each job, by its UID. If this memory is lost, they are recorded once more."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._told: dict[str, dict[int, float]] = {}
+
+    def is_news(self, uid: str, message: str) -> bool:
+        """Return whether this was not reported about a job lately, and remember that it is now."""
+        now, digest = self._clock.monotonic(), zlib.crc32(message.encode(errors="replace"))
+        told = self._told.setdefault(uid, {})
+        if now - told.get(digest, -TOLD_FOR_S) < TOLD_FOR_S:
+            return False
+        told.pop(digest, None)
+        told[digest] = now
+        while len(told) > MOST:
+            del told[next(iter(told))]
+        return True
+
+    def forget(self, uid: str) -> None:
+        """Drop what is known of a job: it is gone."""
+        self._told.pop(uid, None)
+
 
 _DENIED: Final = re.compile(r"\bdenied (the )?request\b")
 

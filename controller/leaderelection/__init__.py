@@ -20,13 +20,9 @@ alpha, and a server of 1.20 does not know it. Of third parties this package impo
 from __future__ import annotations
 
 from tfjob_operator.controller.leaderelection.config import LeaderElectionConfig, hostname_uuid
-from tfjob_operator.controller.leaderelection.elector import LeaderElector, LeadershipLostError
-from tfjob_operator.controller.leaderelection.fence import Fence, FencedError, FencedTransport
-from tfjob_operator.controller.leaderelection.gate import GatedTransport
-from tfjob_operator.controller.leaderelection.health import LeaderHealth
-from tfjob_operator.controller.leaderelection.lease_lock import LeaseLock
-from tfjob_operator.controller.leaderelection.lease_watch import LeaseWatch
-from tfjob_operator.controller.leaderelection.lock import LeaderElectionRecord, ResourceLock
+from tfjob_operator.controller.leaderelection.elector import LeaderElector, LeaderHealth, LeadershipLostError
+from tfjob_operator.controller.leaderelection.fence import Fence, FencedError, FencedTransport, GatedTransport
+from tfjob_operator.controller.leaderelection.lease import LeaderElectionRecord, LeaseLock, LeaseWatch, ResourceLock
 
 __all__ = [
     "Fence",

@@ -13,23 +13,58 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import structlog
 
 from tfjob_operator.api.client.errors import ApiError, ConflictError, RequestTimeoutError
-from tfjob_operator.controller.leaderelection.lock import LeaderElectionRecord
+from tfjob_operator.controller.leaderelection.lease import LeaderElectionRecord
+from tfjob_operator.workqueue.metrics import Metric
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from tfjob_operator.controller.leaderelection.config import LeaderElectionConfig
     from tfjob_operator.controller.leaderelection.fence import Fence
-    from tfjob_operator.controller.leaderelection.lock import ResourceLock
-    from tfjob_operator.controller.leaderelection.metrics import ElectorMetrics
+    from tfjob_operator.controller.leaderelection.lease import ResourceLock
     from tfjob_operator.workqueue.clock import Clock
+    from tfjob_operator.workqueue.metrics import MetricsProvider
+
+
+MASTER_STATUS: Final = Metric("leader_election_master_status", "Whether this process leads: 1 or 0")
+
+
+SLOWPATH: Final = Metric(
+    "leader_election_slowpath_total", "Renewals that had to read the lease first, because the optimistic write failed"
+)
+
+
+COUNTERS: Final = (SLOWPATH,)
+
+
+GAUGES: Final = (MASTER_STATUS,)
+
+
+class ElectorMetrics:
+    """The metrics of one elector."""
+
+    def __init__(self, provider: MetricsProvider, name: str, *, leads: Callable[[], bool]) -> None:
+        """Create the series of the elector `name`; `leads` returns, at each scrape, whether it leads."""
+        self._slowpath = provider.counter(SLOWPATH, name)
+        provider.gauge(MASTER_STATUS, name).set_function(lambda: float(leads()))
+
+    def slowpath(self) -> None:
+        """Count a renewal that took the slow path."""
+        self._slowpath.inc()
+
 
 T = TypeVar("T")
 
+
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
+
+
 RELEASE_TRIES: Final = 5
+
+
 RELEASE_RETRY_S: Final = 0.01
 """LE-11: a conflict with a renewal whose response was lost is over at the next read."""
+
 
 log = structlog.get_logger(__name__)
 

@@ -3,7 +3,7 @@
 Clocks are never compared with each other. A candidate watches the record. When the record has not changed for the lease
 duration that it states, by the candidate's own monotonic clock, the candidate takes over (LE-04). A leader counts the same
 duration from before it sent its last renewal, which is earlier than anybody can have seen it, and shuts its fence a margin
-before the end.
+before the end. A liveness probe fails when a process still works as leader after the end of its lease (LE-13).
 """
 
 from __future__ import annotations
@@ -11,24 +11,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random as stdlib_random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from tfjob_operator.controller.leaderelection.claim import Claim, Outcome
+from tfjob_operator.controller.leaderelection.claim import Claim, ElectorMetrics, Outcome
 from tfjob_operator.controller.leaderelection.config import JITTER, LeaderElectionConfig
 from tfjob_operator.controller.leaderelection.fence import Fence
-from tfjob_operator.controller.leaderelection.metrics import ElectorMetrics
 from tfjob_operator.workqueue.clock import LoopClock
 from tfjob_operator.workqueue.metrics import NO_METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from tfjob_operator.controller.leaderelection.lease_watch import LeaseWatch
-    from tfjob_operator.controller.leaderelection.lock import LeaderElectionRecord, ResourceLock
+    from tfjob_operator.controller.leaderelection.lease import LeaderElectionRecord, LeaseWatch, ResourceLock
     from tfjob_operator.workqueue.clock import Clock
     from tfjob_operator.workqueue.metrics import MetricsProvider
+
 
 log = structlog.get_logger(__name__)
 
@@ -258,3 +257,27 @@ async def _end(*tasks: asyncio.Task[None]) -> None:
 
 def _failure(task: asyncio.Task[None]) -> BaseException | None:
     return None if task.cancelled() else task.exception()
+
+
+TOLERANCE_S: Final = 20.0
+"""LE-13: how long past the end of the lease a leader may still be at work before it counts as stuck;
+kube-controller-manager's number."""
+
+
+class LeaderHealth:
+    """The health of an elector, which may be created after the health server; healthy until there is one."""
+
+    def __init__(self, tolerance_s: float = TOLERANCE_S) -> None:
+        self._tolerance_s = tolerance_s
+        self._elector: LeaderElector | None = None
+
+    def watch(self, elector: LeaderElector) -> None:
+        """Check `elector` from now on."""
+        self._elector = elector
+
+    def check(self) -> str | None:
+        """Return what is wrong, or None. A process that does not lead is healthy."""
+        overdue_s = self._elector.overdue_s() if self._elector is not None else 0.0
+        if overdue_s <= self._tolerance_s:
+            return None
+        return f"still at work {overdue_s:.0f} s after the end of its lease"

@@ -1,4 +1,4 @@
-"""The fence: a write is sent only if the lease will be valid for a while longer.
+"""The fence and the gate: a write is sent only if the lease will be valid for a while longer, and before the work is to end.
 
 An elector notices the loss of its lease only when it runs. A process that was stopped (SIGSTOP, a frozen VM, a loop that
 some call has blocked) wakes up in the middle of whatever it did, believing that it still leads. So each write asks the
@@ -7,8 +7,12 @@ told with each write how long it may take.
 
 What no client can prevent: a process that is stopped between the check and the system call that sends the bytes sends them
 when it wakes, and packets may be late. Both windows are small (one step of the loop; one round trip, since what was given
-up goes with its connection, see `api.client.http.sockets`). That is why writes also carry preconditions that the server
+up goes with its connection, see `api.client.http.dialer`). That is why writes also carry preconditions that the server
 checks: names that can only be taken once, UIDs on deletes, resourceVersions on status.
+
+A lease can be given back only when no write of ours can take effect any more. A write that is cut off may take effect for
+as long as the API server works on it. So at the gate writes under way are awaited, which takes milliseconds, and whoever would
+begin another one waits until its task is cancelled: an error instead would be reported about jobs that have no fault.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.client import Request, Response, Transport
     from tfjob_operator.workqueue.clock import Clock
+
 
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that always pass. Everything else might change something."""
@@ -157,3 +162,38 @@ def _timeout_of(remaining: float) -> str:
     zero, which to the server means "as long as you like".
     """
     return f"{int(remaining * 10) * 100 or max(1, int(remaining * 1000))}ms"
+
+
+class GatedTransport:
+    """A `Transport` whose writes pass a gate; reads and watches always pass.
+
+    Invariants: no write begins once `drain` was called; when `drain` has returned no write is under way, and the callers
+    have handled their responses as far as that needs no further wait.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._under_way = 0
+        self._draining = False
+        self._empty = asyncio.Event()
+
+    async def send(self, request: Request, on_leave: OnLeave = unchanged) -> Response:
+        """See `Transport.send`. A write that comes after `drain` waits for ever."""
+        if request.method in READS:
+            return await self._transport.send(request, on_leave)
+        if self._draining:
+            await asyncio.get_running_loop().create_future()
+        self._under_way += 1
+        try:
+            return await self._transport.send(request, on_leave)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._empty.set()
+
+    async def drain(self) -> None:
+        """Let no write begin any more, and wait for those that are under way."""
+        self._draining = True
+        while self._under_way:
+            self._empty.clear()
+            await self._empty.wait()

@@ -16,7 +16,6 @@ With an elector one replica works at a time; with a `PageServer` there are metri
 from __future__ import annotations
 
 from tfjob_operator.controller.manager.controller import Controller, RequeueError
-from tfjob_operator.controller.manager.manager import Manager
-from tfjob_operator.controller.manager.signals import stop_on_signals
+from tfjob_operator.controller.manager.manager import Manager, stop_on_signals
 
 __all__ = ["Controller", "Manager", "RequeueError", "stop_on_signals"]

@@ -3,9 +3,9 @@
 Start: the pages; informers; when their caches are filled, the election; with the lease, the event recorder and the workers.
 So a replica that waits for the lease has warm caches, and can work at once when it acquires the lease.
 
-Stop: no write begins any more, those under way are awaited, and the syncs are cancelled wherever they are, which is as safe
-as a kill; the recorder writes what it has; the lease is given back; the informers end. Each of these has its share of ten
-seconds. A lost lease leaves no time for any of it: the work is cancelled, and the process must end.
+Stop, on a signal: no write begins any more, those under way are awaited, and the syncs are cancelled wherever they are,
+which is as safe as a kill; the recorder writes what it has; the lease is given back; the informers end. Each of these has
+its share of ten seconds. A lost lease leaves no time for any of it: the work is cancelled, and the process must end.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
+import signal
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
@@ -21,21 +23,30 @@ from tfjob_operator.controller.leaderelection import LeaderHealth, LeadershipLos
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+    from types import FrameType
 
     from tfjob_operator.controller.leaderelection import GatedTransport, LeaderElector
     from tfjob_operator.controller.manager.controller import Controller
     from tfjob_operator.controller.observability.http_server import PageServer
     from tfjob_operator.informers import SharedInformerFactory
 
+
 DRAIN_S: Final = 5.0
 """How long writes under way may take: mostly tens of milliseconds, seconds with slow webhooks. Kubernetes kills a pod 30 s
 after its SIGTERM, and people who wait give up sooner."""
+
+
 FLUSH_S: Final = 1.5
 """How long the recorder may take to write what it has queued: a thousand events at a millisecond each."""
+
+
 LAST_EVENT_S: Final = 1.0
 """How long the event that is being written then may still take."""
+
+
 RELEASE_S: Final = 2.0
 """How long giving the lease back may take, a read and a write. If it takes longer, the lease expires by itself."""
+
 
 log = structlog.get_logger(__name__)
 
@@ -228,3 +239,25 @@ async def _cancelled(*tasks: asyncio.Task[Any]) -> None:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
+
+
+def stop_on_signals() -> asyncio.Event:
+    """Return an event of the running loop that SIGTERM and SIGINT set; a second signal ends the process at once, with code 1.
+
+    To be called in the main thread. As controller-runtime's `SetupSignalHandler`.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    told = False
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        nonlocal told
+        if told:
+            os._exit(1)
+        told = True
+        loop.call_soon_threadsafe(stop.set)
+
+    # Not the loop's own handlers, which run on the loop: the second signal is for when the loop hangs.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    return stop

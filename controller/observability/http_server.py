@@ -1,35 +1,194 @@
-"""Serves the pages of a process: plain HTTP, one request a connection, on the loop that does the work.
+"""Serves /metrics, /healthz and /readyz: plain HTTP, one request a connection, on the loop that does the work.
 
-That is on purpose: a loop that is stuck does not answer its liveness probe, and gauges can be read without locks.
+That is on purpose: a loop that is stuck does not answer its liveness probe, and gauges can be read without locks. Requests are
+parsed by llhttp (`httptools`), which the client needs anyway. Importing aiohttp costs 12 MB and 0.2 s, a third of the process,
+for three pages without arguments.
 
-Requests are parsed by llhttp (`httptools`), which the client needs anyway. Importing aiohttp costs 12 MB and 0.2 s, a
-third of the process, for three pages without arguments.
+Connections are few and short, whoever opens them (D11). Anyone who reaches the port can open connections and send nothing, or
+half of a request, or never read the response. Each holds a file descriptor; when these run out, neither the kubelet nor our own
+client can connect.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, cast
 
 import httptools
+import structlog
 
-from tfjob_operator.controller.observability.pages import METHODS, PageResponse, Pages
-from tfjob_operator.controller.observability.visitors import Visitors
+from tfjob_operator.controller.observability.metrics import CONTENT_TYPE, exposition
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from prometheus_client import CollectorRegistry
 
-    from tfjob_operator.controller.observability.pages import Check
+    Check = Callable[[], str | None]
+    """Returns what is wrong, or None."""
+
+
+METHODS: Final = ("GET", "HEAD")
+
+
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PageResponse:
+    """A status and a body."""
+
+    status: HTTPStatus
+    body: bytes = b""
+    content_type: str = TEXT
+
+
+class Pages:
+    """The three pages. They take no arguments and need no authentication."""
+
+    def __init__(
+        self, registry: CollectorRegistry, *, healthz: Mapping[str, Check], readyz: Mapping[str, Check]
+    ) -> None:
+        """Serve the metrics of `registry` and the results of these checks."""
+        self._registry = registry
+        self._pages: dict[str, Callable[[], PageResponse]] = {
+            "/metrics": self._metrics,
+            "/healthz": lambda: _verdict(healthz),
+            "/readyz": lambda: _verdict(readyz),
+        }
+
+    def response(self, method: str, path: str) -> PageResponse:
+        """Return the page at `path`. Raises nothing: a page that crashes is logged, and answered with 500."""
+        page = self._pages.get(path)
+        if page is None:
+            return _plain(HTTPStatus.NOT_FOUND)
+        if method not in METHODS:
+            return _plain(HTTPStatus.METHOD_NOT_ALLOWED)
+        try:
+            return page()
+        except Exception:  # a bug in one page must neither end the process nor leave the caller without a response
+            log.exception("page_crashed", path=path)
+            return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _metrics(self) -> PageResponse:
+        return PageResponse(HTTPStatus.OK, exposition(self._registry), CONTENT_TYPE)
+
+
+def _verdict(checks: Mapping[str, Check]) -> PageResponse:
+    """Return `ok`, or 500 with what fails, in the form of the API server's own pages."""
+    results = {name: check() for name, check in checks.items()}
+    wrong = [f"[-]{name} failed: {complaint}\n" for name, complaint in results.items() if complaint is not None]
+    if not wrong:
+        return PageResponse(HTTPStatus.OK, b"ok")
+    fine = [f"[+]{name} ok\n" for name, complaint in results.items() if complaint is None]
+    return PageResponse(HTTPStatus.INTERNAL_SERVER_ERROR, "".join(fine + wrong).encode())
+
+
+def _plain(status: HTTPStatus) -> PageResponse:
+    return PageResponse(status, f"{status.value}: {status.phrase}".encode())
+
+
+VISIT_S: Final = 10.0
+"""How long a connection may last. It carries one request, and Prometheus by default waits as long for the page."""
+
+
+MOST: Final = 512
+"""How many connections there may be: half of the 1,024 file descriptors that a process has by default."""
+
+
+class Visitors:
+    """Makes the protocol of each connection, by `serve`, and closes what exceeds the limits.
+
+    When there are too many the oldest one is closed: honest requests are served within milliseconds, so an old connection
+    is of no use. Turning away the newest would let a flood shut everybody out.
+    """
+
+    def __init__(self, serve: Callable[[], asyncio.Protocol]) -> None:
+        self._serve = serve
+        self._present: dict[_Visit, None] = {}
+        self._one_has_ended = asyncio.Event()
+
+    def __call__(self) -> asyncio.Protocol:
+        """Return the factory that `loop.create_server` wants."""
+        return _Visit(self._serve(), self._present, self._one_has_ended)
+
+    async def leave(self, within_s: float) -> None:
+        """Close all connections: at once, or after so many seconds where a response is under way."""
+        for visit in list(self._present):
+            visit.leave()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self._present:
+                    self._one_has_ended.clear()
+                    await self._one_has_ended.wait()
+        for visit in list(self._present):
+            visit.end()
+
+
+class _Visit(asyncio.Protocol):
+    """One connection: passes its transport's calls on, and is in `present` while it is open."""
+
+    def __init__(self, inner: asyncio.Protocol, present: dict[_Visit, None], one_has_ended: asyncio.Event) -> None:
+        self._inner = inner
+        self._present = present
+        self._one_has_ended = one_has_ended
+        self._transport: asyncio.Transport | None = None
+        self._limit: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if len(self._present) >= MOST:
+            next(iter(self._present)).end()
+        self._present[self] = None
+        self._transport = cast("asyncio.Transport", transport)
+        self._limit = asyncio.get_running_loop().call_later(VISIT_S, self.end)
+        self._inner.connection_made(transport)
+
+    def end(self) -> None:
+        """Close the connection at once. What was not sent yet is dropped."""
+        self._present.pop(self, None)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def leave(self) -> None:
+        """Close the connection at once, unless its response is under way."""
+        if self._transport is not None and not self._transport.is_closing():
+            self.end()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._present.pop(self, None)
+        self._one_has_ended.set()
+        if self._limit is not None:
+            self._limit.cancel()
+        self._inner.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
 
 GOODBYE_S: Final = 0.5
 """How long a response that is under way when we stop may still take."""
+
+
 BACKLOG: Final = 128
 """Connections that wait to be accepted: a scraper and a kubelet are two, and others must not keep them out."""
+
+
 MAX_REQUEST_BYTES: Final = 16_384
 """The longest request that is read, with its headers and a body that no page needs. Prometheus and the kubelet send some
 hundred bytes; common servers take 8 to 16 KB of headers."""

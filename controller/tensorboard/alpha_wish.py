@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1.constants import MANAGED_BY_US
 from tfjob_operator.api.v1.reader import Reader
-from tfjob_operator.api.v1.template_validation import decode_spec
+from tfjob_operator.api.v1.templates import decode_spec
 from tfjob_operator.api.v1.tensorboard import read_fields
 from tfjob_operator.api.v1.types import text_of
 from tfjob_operator.api.v1alpha1 import constants as c

@@ -13,9 +13,8 @@ import structlog
 
 from tfjob_operator.api.client.errors import ForbiddenError, StatusError
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
-from tfjob_operator.api.owners import OWNER_INDEX, index_by_owner, owner_uid_key
-from tfjob_operator.controller.tensorboard.children import Deployment, Found, Service
-from tfjob_operator.controller.tensorboard.names import SELECTOR
+from tfjob_operator.api.meta import OWNER_INDEX, index_by_owner, owner_uid_key
+from tfjob_operator.controller.tensorboard.children import SELECTOR, Deployment, Found, Service
 from tfjob_operator.informers import Codec, EventHandlerFuncs, object_of
 
 if TYPE_CHECKING:

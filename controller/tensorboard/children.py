@@ -1,18 +1,30 @@
-"""The Deployment and the Service of a TensorBoard, as they are cached. Pure."""
+"""The Deployment and the Service of a TensorBoard, as they are cached, with their label, selector and annotation. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import field
 
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.meta import Meta, Struct
-from tfjob_operator.controller.tensorboard.names import HASH_ANNOTATION
+from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+
+OPERATOR: Final = "tensorboard-controller"
+"""The value of the label by which controllers know their children. It differs from that of replicas, so that no TensorBoard is
+ever counted, adopted or cleaned up as a replica."""
+
+
+SELECTOR: Final = f"{LABEL_OPERATOR_NAME}={OPERATOR}"
+
+
+HASH_ANNOTATION: Final = "training.kubeflow.org/tensorboard-hash"
+"""The hash of the specification that a Deployment was last given: the API server stores some of it in another form."""
 
 
 class _Annotations(Struct, frozen=True):

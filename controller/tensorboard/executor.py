@@ -28,14 +28,14 @@ from tfjob_operator.api.core import EventType, object_reference
 from tfjob_operator.api.meta import ObjectMeta, Struct, controller_of
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, EventReason
 from tfjob_operator.controller.manager import RequeueError
-from tfjob_operator.controller.tensorboard.names import OPERATOR
+from tfjob_operator.controller.tensorboard.children import OPERATOR
 from tfjob_operator.controller.tensorboard.plan import Change, Creation, Deletion, plan
 
 if TYPE_CHECKING:
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.meta import Meta, Resource
     from tfjob_operator.controller.events import EventRecorder
-    from tfjob_operator.controller.jobs.told import Told
+    from tfjob_operator.controller.jobs.refusals import Told
     from tfjob_operator.controller.tensorboard.children import Found
     from tfjob_operator.controller.tensorboard.wish import LeftAlone, Wish
 

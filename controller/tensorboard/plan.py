@@ -1,30 +1,173 @@
-"""What is to be done about the TensorBoard of one job. Pure: a function of what the job asks for and of what there is.
+"""What is to be done about the TensorBoard of one job, and the bodies and patches that do it. Pure.
 
 Invariants:
 
 - Nothing is changed or deleted that the job does not control, nor while the job itself is being deleted.
-- A mistake in the field takes nothing down: what ran before runs on.
-- From whatever there is, carrying out plan after plan ends with one Deployment and one Service as the job asks for them, or
-  with none.
+- A mistake in the field deletes nothing: what ran before continues.
+- From any state, executing plan after plan ends with one Deployment and one Service as the job asks for them, or with none.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
-from tfjob_operator.api.owners import controller_reference
-from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.controller.tensorboard.build import build_deployment, build_service, must_be_anew, patch_of
+from tfjob_operator.api.meta import controller_reference
+from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, EventReason
+from tfjob_operator.controller.tensorboard.children import HASH_ANNOTATION, OPERATOR, Deployment, Service, ServicePort
 from tfjob_operator.controller.tensorboard.wish import LeftAlone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tfjob_operator.api.meta import Meta, Resource
-    from tfjob_operator.controller.tensorboard.children import Deployment, Found, Service
+    from tfjob_operator.api.meta import JSON, Meta, Resource
+    from tfjob_operator.controller.tensorboard.children import Found
     from tfjob_operator.controller.tensorboard.wish import Wish
+
+
+CONTAINER: Final = "tensorboard"
+
+
+PORT: Final = 6006
+"""Where TensorBoard listens by default."""
+
+
+SERVICE_PORT: Final = 80
+
+
+PORT_NAME: Final = "tb-port"
+
+
+SECURITY: Final = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"], "add": ["DAC_OVERRIDE"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""What a server that reads files needs. Most images run as root, and without DAC_OVERRIDE root could not read what a training
+wrote as another user, readable only for that user; for any user but root the added capability has no effect."""
+
+
+def build_deployment(owner: JSON, wish: Wish, default_image: str) -> dict[str, Any]:
+    """Return the Deployment that `wish` asks for, as it is sent to the API server. `owner` is its controller reference."""
+    labels = _labels(wish)
+    spec = {
+        "replicas": 1,
+        "revisionHistoryLimit": 0,  # the job says what runs, so there is nothing to roll back to
+        # The old pod goes first: it may hold a volume that one node at a time can have.
+        "strategy": {"type": "Recreate", "rollingUpdate": None},
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": _pod(wish, default_image)},
+    }
+    body = _body(DEPLOYMENTS, owner, wish, spec)
+    body["metadata"]["annotations"] = {HASH_ANNOTATION: _hash(spec)}
+    return body
+
+
+def build_service(owner: JSON, wish: Wish) -> dict[str, Any]:
+    """Return the Service that `wish` asks for, as it is sent to the API server."""
+    spec = {
+        "type": wish.board.service_type.value,
+        "selector": _labels(wish),
+        "ports": [{"name": PORT_NAME, "port": SERVICE_PORT, "protocol": "TCP", "targetPort": PORT}],
+    }
+    return _body(SERVICES, owner, wish, spec)
+
+
+def _body(resource: Resource, owner: JSON, wish: Wish, spec: JSON) -> dict[str, Any]:
+    meta = {"name": wish.name, "labels": _labels(wish), "ownerReferences": [owner]}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "spec": spec}
+
+
+def _labels(wish: Wish) -> dict[str, str]:
+    return {**wish.labels, LABEL_OPERATOR_NAME: OPERATOR}
+
+
+def _pod(wish: Wish, default_image: str) -> dict[str, Any]:
+    board = wish.board
+    container = {
+        "name": CONTAINER,
+        "image": board.image or default_image,
+        "command": ["tensorboard", f"--logdir={board.log_dir}", "--host=0.0.0.0", f"--port={PORT}"],
+        "ports": [{"name": PORT_NAME, "containerPort": PORT, "protocol": "TCP"}],
+        # It reads all summaries before it shows them, but answers at once.
+        "readinessProbe": {"httpGet": {"path": "/", "port": PORT}, "timeoutSeconds": 5},
+        "securityContext": SECURITY,
+        "volumeMounts": list(board.volume_mounts),
+    }
+    return {
+        "automountServiceAccountToken": False,  # it asks the API server for nothing
+        "enableServiceLinks": False,
+        "containers": [container],
+        "volumes": list(board.volumes),
+    }
+
+
+def _hash(spec: JSON) -> str:
+    return hashlib.sha256(msgspec.json.encode(spec, order="sorted")).hexdigest()[:16]
+
+
+def must_be_anew(child: Deployment | Service, body: JSON) -> bool:
+    """Return whether a child must be deleted and created again: a Deployment's selector cannot be changed."""
+    return isinstance(child, Deployment) and (child.spec.selector.match_labels or {}) != _selector(body)
+
+
+def _selector(body: Any) -> JSON:
+    found: JSON = body["spec"]["selector"]["matchLabels"]
+    return found
+
+
+def patch_of(child: Deployment | Service, body: Any) -> dict[str, Any] | None:
+    """Return the merge patch that turns this child into `body`, None if it is that already.
+
+    The patch carries UID and version of what was looked at. Lists are replaced, objects merged: what others have added (the
+    annotations and finalizers of a load balancer, a toleration) stays.
+    """
+    spec = _of_service(child, body) if isinstance(child, Service) else _of_deployment(child, body)
+    if not spec and _has_labels(child, body):
+        return None
+    meta = {key: value for key, value in body["metadata"].items() if key in {"labels", "annotations"}}
+    identity = {"uid": child.metadata.uid, "resourceVersion": child.metadata.resource_version}
+    return {"metadata": meta | identity, "spec": spec}
+
+
+def _has_labels(child: Deployment | Service, body: Any) -> bool:
+    wanted: JSON = body["metadata"]["labels"]
+    return wanted.items() <= child.metadata.label_map().items()
+
+
+def _of_deployment(child: Deployment, body: Any) -> JSON:
+    """Return the specification to write into a Deployment, an empty one if it runs what it should.
+
+    The hash says what was written last. What people change by hand (`kubectl scale`, `kubectl set image`) is compared as
+    well; volumes are not, since the API server stores them in another form.
+    """
+    given = child.metadata.annotations.hash if child.metadata.annotations is not None else ""
+    wanted: JSON = body["spec"]
+    containers = [(each.name, each.image, list(each.command or ())) for each in child.spec.template.spec.containers]
+    is_same = (
+        given == body["metadata"]["annotations"][HASH_ANNOTATION]
+        and child.spec.replicas == wanted["replicas"]
+        and containers
+        == [(each["name"], each["image"], each["command"]) for each in body["spec"]["template"]["spec"]["containers"]]
+    )
+    return {} if is_same else wanted
+
+
+def _of_service(child: Service, body: Any) -> JSON:
+    """Return only what differs in a Service: ports that are sent again would get another node port."""
+    spec, wanted = child.spec, body["spec"]
+    patch: dict[str, Any] = {}
+    if spec.type != wanted["type"]:
+        patch["type"] = wanted["type"]
+    if (spec.selector or {}) != wanted["selector"]:  # with one label too many it selects nothing
+        patch["selector"] = dict.fromkeys(spec.selector or {}) | wanted["selector"]
+    if spec.ports != (ServicePort(name=PORT_NAME, port=SERVICE_PORT, target_port=PORT),):
+        patch["ports"] = wanted["ports"]
+    return patch
 
 
 @dataclass(frozen=True, slots=True)

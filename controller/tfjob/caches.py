@@ -1,22 +1,77 @@
-"""The caches that a TFJob controller works on: one informer for each kind of object."""
+"""The caches that a TFJob controller works on: one informer for each kind of object. That of PodGroups is optional."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+import structlog
+
+from tfjob_operator.api.client.errors import StatusError
 from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
 from tfjob_operator.api.core_messages import BY_RESOURCE
+from tfjob_operator.api.meta import controller_of, meta_key
 from tfjob_operator.api.v1.constants import CHILD_SELECTOR, TFJOBS
 from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
-from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ConfigMap, Pod, Service
-from tfjob_operator.controller.tfjob.build.gang_scheduler import gang_scheduler
-from tfjob_operator.controller.tfjob.pod_group_cache import PodGroupCache
+from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ConfigMap, Pod, PodGroup, Service
+from tfjob_operator.controller.tfjob.apply.events import pod_group_kind
+from tfjob_operator.controller.tfjob.build.children import gang_scheduler
+from tfjob_operator.controller.tfjob.handlers import ChildHandler
+from tfjob_operator.controller.tfjob.plan.gang import Gang
 from tfjob_operator.informers import Codec
 
 if TYPE_CHECKING:
-    from tfjob_operator.api.meta import Resource
+    from tfjob_operator.api.client.errors import ApiError
+    from tfjob_operator.api.meta import ObjectMeta, Resource
+    from tfjob_operator.controller.jobs.expectations import Expectations, Feed
+    from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
+    from tfjob_operator.controller.tfjob.build.children import GangScheduler
     from tfjob_operator.informers import SharedIndexInformer, SharedInformerFactory
+
+
+log = structlog.get_logger(__name__)
+
+
+class PodGroupCache:
+    """All PodGroups of one scheduler, once they could be listed. Only jobs that need a PodGroup wait for that.
+
+    The list is not narrowed by a label, since PodGroups that another operator created for our jobs have none of ours.
+    """
+
+    def __init__(self, scheduler: GangScheduler, informer: SharedIndexInformer[PodGroup]) -> None:
+        self.scheduler = scheduler
+        self._informer = informer
+        self._failure = ""
+        informer.set_watch_error_handler(self._note)
+
+    @classmethod
+    def of(cls, scheduler: GangScheduler, factory: SharedInformerFactory, namespace: str) -> PodGroupCache:
+        """Return the cache on an informer of this factory, for one namespace or "" for all."""
+        codec = Codec(scheduler.pod_groups, PodGroup)
+        return cls(scheduler, factory.informer(codec, namespace=namespace, required=False))
+
+    def add_handler(self, feed: Feed, expectations: Expectations, blocked: BlockedChildren) -> None:
+        """Queue the job of every PodGroup that changes, and meet its expectations."""
+        kind = pod_group_kind(self.scheduler)
+        self._informer.add_event_handler(ChildHandler[PodGroup](kind, feed, expectations, blocked))
+
+    def gang_of(self, job: ObjectMeta) -> Gang:
+        """Return what is known of a job's PodGroup. One of its name that the job does not control does not count (B13)."""
+        group = self._informer.indexer.get(meta_key(job))
+        owner = controller_of(group.metadata) if group is not None else None
+        if owner is None or owner.uid != job.uid:
+            group = None
+        return Gang(self.scheduler, group, known=self._informer.has_synced, failure=self._failure)
+
+    def _note(self, error: ApiError) -> None:
+        """Remember why the first list failed, and log it once. The reflector logs later failures."""
+        if self._informer.has_synced:
+            return
+        if not self._failure:
+            log.warning("pod_groups_unavailable", resource=str(self.scheduler.pod_groups), error=str(error))
+        missing = isinstance(error, StatusError) and error.code == 404  # an unknown API gets a 404 without a Status
+        hint = f"; is the CRD {self.scheduler.pod_groups} installed, with {self.scheduler.pod_groups.version}?"
+        self._failure = f"{error}{hint if missing else ''}"
 
 
 C = TypeVar("C", Pod, Service, ConfigMap)

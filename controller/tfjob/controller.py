@@ -1,8 +1,8 @@
 """The TFJob controller: events of the informers become keys, and workers (`controller.manager`) sync the keys.
 
-A sync never looks at the event that woke it. It opens a view of the job (`view.py`), has a plan made (`decide/`), and has
-the plan executed (`executor.py`). Whatever fails in one sync costs that job a retry after a growing delay, and no other job
-anything.
+A sync never looks at the event that woke it. It opens a view of the job (`view.py`), computes a plan (`plan/`), and executes it
+(`apply/`). Whatever fails in one sync costs that job a retry after a growing delay, and no other job anything. `new_controller`
+puts the parts together.
 
 Invariants:
 
@@ -17,25 +17,32 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from tfjob_operator.api.v1.validation import BOUNDS
+from tfjob_operator.controller.config.values import NO_CONFIG
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
+from tfjob_operator.controller.jobs.expectations import Expectations, Feed
 from tfjob_operator.controller.jobs.refusals import RefusedError
-from tfjob_operator.controller.tfjob.decide.plan import plan
+from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, ChildRecords, Delays
+from tfjob_operator.controller.tfjob.apply.events import CONFIG_MAP, POD, SERVICE, JobEvents
+from tfjob_operator.controller.tfjob.apply.executor import Executor
+from tfjob_operator.controller.tfjob.apply.ownership import Mender, RefManager, Takeover
+from tfjob_operator.controller.tfjob.apply.status import StatusWriter
+from tfjob_operator.controller.tfjob.build.tf_config import too_long
 from tfjob_operator.controller.tfjob.handlers import ChildHandler, JobHandler
-from tfjob_operator.controller.tfjob.kinds import CONFIG_MAP, POD, SERVICE
+from tfjob_operator.controller.tfjob.plan.plan import plan
+from tfjob_operator.controller.tfjob.view import Confirmer, UnkeptStatus, Views
 
 if TYPE_CHECKING:
+    from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.controller.jobs.feed import Feed
+    from tfjob_operator.controller.config.values import ConfigSource
+    from tfjob_operator.controller.events.recorder import EventRecorder
     from tfjob_operator.controller.jobs.metrics import JobMetrics
-    from tfjob_operator.controller.tfjob.adoption import RefManager
     from tfjob_operator.controller.tfjob.caches import Caches
-    from tfjob_operator.controller.tfjob.child_records import ChildRecords
-    from tfjob_operator.controller.tfjob.decide.actions import Plan
-    from tfjob_operator.controller.tfjob.executor import Executor
-    from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
-    from tfjob_operator.controller.tfjob.takeover import Takeover
-    from tfjob_operator.controller.tfjob.view import View, Views
-    from tfjob_operator.workqueue import Clock
+    from tfjob_operator.controller.tfjob.plan.actions import Plan
+    from tfjob_operator.controller.tfjob.view import LeadershipTerm, View
+    from tfjob_operator.workqueue import Clock, RateLimitingQueue
 
 
 class TFJobController:
@@ -133,3 +140,62 @@ class TFJobController:
         # of another controller are not ours (B75).
         if self._views.forget(gone):
             self._metrics.job_deleted(gone.namespace)
+
+
+def new_controller(
+    caches: Caches,
+    client: RestClient,
+    recorder: EventRecorder,
+    queue: RateLimitingQueue[str],
+    *,
+    clock: Clock,
+    metrics: JobMetrics,
+    leadership_term: LeadershipTerm | None = None,
+    domain: str = "",
+    leaves_alpha: bool = False,
+    config: ConfigSource = NO_CONFIG,
+    expectations: Expectations | None = None,
+    delays: Delays | None = None,
+) -> TFJobController:
+    """Return a controller that works on these caches, writes through `client`, and puts its keys into `queue`.
+
+    `leadership_term` is None where others may work on jobs at the same time; `domain` is the cluster's DNS domain where
+    TF_CONFIG needs it. `leaves_alpha`: jobs of the alpha dialect have a controller of their own. `expectations` and `delays`
+    are new and empty unless they are given.
+    """
+    expectations = expectations or Expectations(clock)
+    delays = delays or Delays(clock)
+    blocked = BlockedChildren(clock, delays)
+    feed, events, unkept = Feed(queue), JobEvents(recorder), UnkeptStatus(recorder)
+    gang = caches.pod_groups.scheduler if caches.pod_groups is not None else None
+    bounds = (*BOUNDS, lambda meta, spec: too_long(meta, spec, domain))
+    return TFJobController(
+        caches=caches,
+        feed=feed,
+        views=Views(
+            caches,
+            expectations,
+            Confirmer(client),
+            unkept,
+            leadership_term=leadership_term,
+            bounds=bounds,
+            leaves_alpha=leaves_alpha,
+        ),
+        takeover=Takeover(client, events, expectations),
+        ref_manager=RefManager(client, events, expectations, delays),
+        executor=Executor(
+            status_writer=StatusWriter(client, recorder, metrics, unkept, feed=feed, clock=clock),
+            creator=Creator(client, events, expectations, blocked, domain=domain, gang=gang, config=config),
+            deleter=Deleter(client, events, expectations, gang=gang),
+            mender=Mender(client, events, delays),
+            events=events,
+            expectations=expectations,
+            blocked=blocked,
+            feed=feed,
+        ),
+        records=ChildRecords(expectations, delays, blocked),
+        metrics=metrics,
+        clock=clock,
+        leadership_term=leadership_term,
+        domain=domain,
+    )

@@ -1,7 +1,7 @@
 """Looks at the CRD when the operator starts: whether TFJobs are served, in all versions and with all fields that we write (D3).
 
 It reads the API server's discovery and OpenAPI, which every account may do, so it needs no right to CRDs. It only logs: what
-happens to writes is handled in `controller.tfjob.unkept`, and as long as there is no CRD the informers try again.
+happens to writes is handled in `controller.tfjob.view`, and as long as there is no CRD the informers try again.
 """
 
 from __future__ import annotations

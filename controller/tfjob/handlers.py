@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tfjob_operator.api.meta import controller_of, meta_key, object_key
 from tfjob_operator.api.v1.constants import TFJOBS
-from tfjob_operator.controller.jobs.child_handler import C, OwnedChildHandler
 from tfjob_operator.controller.jobs.children import job_of_orphan
+from tfjob_operator.controller.jobs.expectations import C, OwnedChildHandler
 from tfjob_operator.informers import object_of
 
 if TYPE_CHECKING:
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from tfjob_operator.api.meta import ObjectMeta
     from tfjob_operator.api.v1.types import TFJob
     from tfjob_operator.controller.jobs.children import ChildMeta
-    from tfjob_operator.controller.jobs.expectations import Expectations
-    from tfjob_operator.controller.jobs.feed import Feed
-    from tfjob_operator.controller.tfjob.blocked import BlockedChildren
-    from tfjob_operator.controller.tfjob.kinds import ChildKind
+    from tfjob_operator.controller.jobs.expectations import Expectations, Feed
+    from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
+    from tfjob_operator.controller.tfjob.apply.events import ChildKind
     from tfjob_operator.informers import Tombstone
 
 

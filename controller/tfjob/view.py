@@ -1,14 +1,21 @@
 """A job as one sync sees it: its newest version, its children, and whether anything may be created or deleted for it.
 
 A cache lags behind the API server and behind our own writes. An operator that has just started may have listed from an API
-server's cache in which a job is still running that another leader has ended and cleaned up. Acting on that, it would run
-the job again.
+server's cache in which a job is still running that another leader has ended and cleaned up. Acting on that, it would run the
+job again. So most views are confirmed by a read (`Confirmer`) before they are acted upon. A resourceVersion from our own
+leadership term, with an empty status, needs no confirmation (`LeadershipTerm`): whoever works on a job writes its status
+first, and nobody else has been at work since.
+
+API servers prune status fields that their CRD lacks, because it is outdated or belongs to another operator (D3). Then the
+fields as they were sent replace what the server shows (`UnkeptStatus`); otherwise each sync would find the status incomplete
+and write it again.
 
 Invariants:
 
 - No child is created or deleted on a view that is not confirmed: by the status write of the same sync, or else by a read.
   No confirmation is needed for a job that has finished, since an end is final; nor for the first act on a job whose
   resourceVersion is newer than our leadership term, whose status is empty, and to which we never tried to write one.
+- A resourceVersion from before the lease was ours is never taken for one of our term.
 - Expectations are asked before the caches are read. While they are unmet nothing is created or deleted (EX-04, EX-09): a
   child that arrives in between delays us, and is never made twice.
 - Our own status write stands in for the cache until the watch brings it. Resource versions are compared for equality only,
@@ -20,35 +27,178 @@ Invariants:
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import structlog
 
-from tfjob_operator.api.owners import OWNER_INDEX, owner_uid_key
+from tfjob_operator.api.client import ListOptions
+from tfjob_operator.api.client.errors import ApiError, NotFoundError
+from tfjob_operator.api.core import PODS, EventType
+from tfjob_operator.api.meta import OWNER_INDEX, PartialObjectMetadata, owner_uid_key, version_number
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.types import InvalidSpec, TFJobSpec
+from tfjob_operator.api.v1.constants import TFJOBS, EventReason
+from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJobSpec
 from tfjob_operator.api.v1alpha1.dialect import is_alpha
 from tfjob_operator.controller.jobs.children import ORPHAN_INDEX
-from tfjob_operator.controller.tfjob.decide.facts import with_memory_of
-from tfjob_operator.controller.tfjob.decide.held import refused
-from tfjob_operator.controller.tfjob.decide.reading import in_force, read, reading_of
-from tfjob_operator.controller.tfjob.decide.restarts import taken_over
+from tfjob_operator.controller.manager import RequeueError
+from tfjob_operator.controller.tfjob.build.children import reference_to
+from tfjob_operator.controller.tfjob.crd_check import TO_DO
+from tfjob_operator.controller.tfjob.plan.spec import in_force, read, reading_of, refused
+from tfjob_operator.controller.tfjob.plan.status import taken_over, with_memory_of
+from tfjob_operator.workqueue.parallel import parallelize_until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.meta import ObjectMeta
-    from tfjob_operator.api.v1.bounds import Bound
-    from tfjob_operator.api.v1.types import JobStatus, TFJob
+    from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.api.v1.validation import Bound
+    from tfjob_operator.controller.events.recorder import EventRecorder
     from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
     from tfjob_operator.controller.jobs.expectations import Expectations
     from tfjob_operator.controller.tfjob.caches import Caches
-    from tfjob_operator.controller.tfjob.confirmation import Confirmer
-    from tfjob_operator.controller.tfjob.decide.gang import Gang
-    from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
-    from tfjob_operator.controller.tfjob.unkept import UnkeptStatus
+    from tfjob_operator.controller.tfjob.plan.gang import Gang
+
+
+log = structlog.get_logger(__name__)
+
+
+class LeadershipTerm:
+    """The time since this process acquired the lease.
+
+    The API server's versions of one kind of object are numbers that grow with every change (KEP-5504, and etcd's revisions long
+    before it). Where they are not numbers, nothing is known to be of our term.
+    """
+
+    def __init__(self, client: RestClient, namespace: str) -> None:
+        """Nothing is of our time before `begin`. `namespace` "" means all of them."""
+        self._client = client
+        self._namespace = namespace
+        self._since = math.inf
+
+    async def begin(self) -> None:
+        """Ask the API server for its current resourceVersion. Call this when no write of an earlier leader can take effect.
+
+        Never raises ApiError: without a response every view is confirmed by a call of its own.
+        """
+        try:
+            # Without a version the response comes from etcd, not from a cache that may be behind.
+            newest = await self._client.list_page(TFJOBS, ListOptions(self._namespace, limit=1), PartialObjectMetadata)
+            self._since = int(newest.metadata.resource_version)
+        except (ApiError, ValueError) as error:  # the version need not be a number
+            log.debug("leadership_term_unknown", error=str(error))
+
+    def is_untouched(self, job: TFJob) -> bool:
+        """Whether this version of a job is from our term and has no status: then nobody has worked on it yet."""
+        version = job.metadata.resource_version
+        return not job.status.conditions and (version_number(version) or 0) > self._since
+
+
+MAX_READS_AT_ONCE: Final = 16
+"""As many as a job's creates and deletes: five hundred pods that restart together delay the status by thirty round trips."""
+
+
+class StaleViewError(RequeueError):
+    """The job, or one of its pods, has changed since the cache saw it. The change will arrive, and bring another sync."""
+
+
+class Confirmer:
+    """Reads jobs and pods from the server and compares them with what a cache shows. Remembers nothing."""
+
+    def __init__(self, client: RestClient) -> None:
+        self._client = client
+
+    async def confirm(self, job: TFJob) -> None:
+        """Ask the server whether `job` is its newest version. Raises StaleViewError if it is not, or is gone."""
+        meta = job.metadata
+        try:
+            found = await self._client.get(TFJOBS, meta.namespace, meta.name, PartialObjectMetadata)
+        except NotFoundError as error:
+            raise StaleViewError("the job is gone") from error
+        if found.metadata.resource_version != meta.resource_version:
+            raise StaleViewError("the job has changed since the cache saw it")
+
+    async def confirm_pods(self, namespace: str, pods: Sequence[tuple[str, str]]) -> None:
+        """Ask the server whether these pods, by name and UID, are there: `MAX_READS_AT_ONCE` at a time.
+
+        Raises StaleViewError if one is gone, or another one has its name, else any ApiError; after the first one no more are
+        asked for.
+        """
+        failures: list[ApiError] = []
+
+        async def confirm(number: int) -> None:
+            if failures:
+                return
+            try:
+                await self._confirm_pod(namespace, *pods[number])
+            except ApiError as error:
+                failures.append(error)
+
+        await parallelize_until(MAX_READS_AT_ONCE, len(pods), confirm)
+        if failures:
+            raise failures[0]
+
+    async def _confirm_pod(self, namespace: str, name: str, uid: str) -> None:
+        try:
+            found = await self._client.get(PODS, namespace, name, PartialObjectMetadata)
+        except NotFoundError as error:
+            raise StaleViewError(f"pod {name} is gone") from error
+        if found.metadata.uid != uid:
+            raise StaleViewError(f"pod {name} is another one than the cache saw")
+
+
+class UnkeptStatus:
+    """Remembers, by the UID of a job, the fields that the server dropped, as they were last sent.
+
+    If that is lost, each job's status is written once more.
+    """
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+        self._sent: dict[str, dict[str, Any]] = {}
+        self._logged = False
+
+    def compare(self, job: TFJob, sent: JobStatus, kept: JobStatus) -> None:
+        """Remember what the server dropped; log it once, and record an event once for each job."""
+        uid = job.metadata.uid
+        lost = {
+            name: getattr(sent, name) for name in sent.__struct_fields__ if getattr(sent, name) != getattr(kept, name)
+        }
+        if not lost:
+            self._sent.pop(uid, None)
+            return
+        fields = _json_names(lost)
+        if not self._logged:
+            self._logged = True
+            log.error("status_not_kept", fields=fields, to_do=TO_DO)
+        if uid not in self._sent:
+            message = (
+                f"The API server drops {', '.join(fields)} of the status: its CRD is another operator's, or an old one"
+            )
+            self._recorder.event(reference_to(job), EventType.WARNING, EventReason.STATUS_NOT_KEPT, message)
+        self._sent[uid] = lost
+
+    def as_sent(self, job: TFJob) -> TFJob:
+        """Return the job with the fields that the server dropped, as they were sent."""
+        lost = self._sent.get(job.metadata.uid)
+        if lost is None:
+            return job
+        return msgspec.structs.replace(job, status=msgspec.structs.replace(job.status, **lost))
+
+    def forget(self, uid: str) -> None:
+        """Drop what is remembered of a job that is gone."""
+        self._sent.pop(uid, None)
+
+
+def _json_names(names: Iterable[str]) -> list[str]:
+    by_name = {field.name: field.encode_name for field in msgspec.structs.fields(JobStatus)}
+    return [by_name[name] for name in names]
+
 
 _UNREAD: Final = InvalidSpec(())
 

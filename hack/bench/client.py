@@ -170,7 +170,7 @@ def client(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
     """One variant of `api.client`."""
     VARIANTS[arguments["variant"]]()
     from tfjob_operator.api.client import HttpTransport, RestClient, Settings
-    from tfjob_operator.api.client.auth.tls import Trust
+    from tfjob_operator.api.client.auth.credentials import Trust
     from tfjob_operator.api.client.http import Credentials, FixedCredentials
 
     trust = Trust(Path(arguments["authority"]).read_text())

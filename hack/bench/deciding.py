@@ -19,14 +19,12 @@ from hack.bench.pods import BEGAN, PODS_PER_JOB, job, job_meta, job_spec, pod_bo
 from hack.bench.result import Result
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.core import EventType, ObjectReference
-from tfjob_operator.api.v1.names import child_name
-from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+from tfjob_operator.api.v1.types import TFJob, TFJobSpec, child_name
 from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import Pod, Service
-from tfjob_operator.controller.tfjob.build.pod import PodBuilder
-from tfjob_operator.controller.tfjob.build.service import build_service
-from tfjob_operator.controller.tfjob.decide.actions import Plan
-from tfjob_operator.controller.tfjob.decide.plan import plan
+from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_service
+from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.plan import plan
 from tfjob_operator.workqueue import LoopClock
 
 if TYPE_CHECKING:

@@ -13,11 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from tfjob_operator.api.meta import ObjectMeta
-from tfjob_operator.api.v1.names import child_name
-from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+from tfjob_operator.api.v1.types import TFJob, TFJobSpec, child_name
 from tfjob_operator.api.v1.validation import read_spec
 from tfjob_operator.controller.jobs.children import ReplicaKey
-from tfjob_operator.controller.tfjob.build.pod import PodBuilder
+from tfjob_operator.controller.tfjob.build.children import PodBuilder
 
 REPLICAS: Final = (("PS", 4), ("Worker", 16))
 PODS_PER_JOB: Final = sum(count for _, count in REPLICAS)

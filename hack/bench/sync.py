@@ -116,7 +116,7 @@ async def _sync(settings: Any, count: int, *, stream_lists: bool) -> Numbers:
     from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient
     from tfjob_operator.api.core import PODS
     from tfjob_operator.api.core_messages import POD
-    from tfjob_operator.api.owners import OWNER_INDEX, index_by_owner
+    from tfjob_operator.api.meta import OWNER_INDEX, index_by_owner
     from tfjob_operator.controller.jobs.children import Pod
     from tfjob_operator.informers import Codec, EventHandlerFuncs, ReflectorOptions, SharedInformerFactory
 

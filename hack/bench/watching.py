@@ -106,7 +106,7 @@ def ours(arguments: Arguments) -> Iterator[Callable[[Arguments], Numbers]]:
 async def _play(chunks: list[bytes], last: str, count: int) -> float:
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.core import PODS as RESOURCE
-    from tfjob_operator.api.owners import OWNER_INDEX, index_by_owner
+    from tfjob_operator.api.meta import OWNER_INDEX, index_by_owner
     from tfjob_operator.controller.jobs.children import Pod
     from tfjob_operator.informers import Codec, ListWatch, ReflectorOptions, SharedIndexInformer
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from tfjob_operator.api.client.auth import in_cluster
+from tfjob_operator.api.client.auth import settings
 
 if TYPE_CHECKING:
     from hack.control_plane import ControlPlane
@@ -37,8 +37,8 @@ def prepare(plane: ControlPlane, folder: Path) -> dict[str, str]:
     (folder / "token").write_text(plane.request_token(NAMESPACE, ACCOUNT))
     address = urlsplit(plane.server)
     return {
-        in_cluster.SERVICE_HOST: address.hostname or "",
-        in_cluster.SERVICE_PORT: str(address.port),
+        settings.SERVICE_HOST: address.hostname or "",
+        settings.SERVICE_PORT: str(address.port),
         "KUBEFLOW_NAMESPACE": NAMESPACE,
     }
 
@@ -46,5 +46,5 @@ def prepare(plane: ControlPlane, folder: Path) -> dict[str, str]:
 if __name__ == "__main__":
     from tfjob_operator.controller.__main__ import main
 
-    in_cluster.SERVICE_ACCOUNT = Path(sys.argv.pop(1))  # type: ignore[misc]
+    settings.SERVICE_ACCOUNT = Path(sys.argv.pop(1))  # type: ignore[misc]
     sys.exit(main())

@@ -12,13 +12,10 @@ from hack.hollow_node.script import RUN
 from tfjob_operator.api.client.options import JSON_PATCH, STRATEGIC_MERGE_PATCH
 from tfjob_operator.api.meta import ObjectMeta
 from tfjob_operator.api.v1 import constants as c
-from tfjob_operator.api.v1.names import child_name
-from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+from tfjob_operator.api.v1.types import TFJob, TFJobSpec, child_name
 from tfjob_operator.api.v1.validation import read_spec
 from tfjob_operator.controller.jobs.children import ReplicaKey
-from tfjob_operator.controller.tfjob.build.config_map import build_config_map
-from tfjob_operator.controller.tfjob.build.pod import PodBuilder
-from tfjob_operator.controller.tfjob.build.service import build_service
+from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_config_map, build_service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

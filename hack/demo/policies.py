@@ -9,7 +9,7 @@ from tfjob_operator.api.core import PodPhase
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.controller.tfjob.decide.identity import key_of_labels
+from tfjob_operator.controller.tfjob.plan.replicas import key_of_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,7 @@ import asyncio
 
 from tfjob_operator.api.client import HttpTransport, RestClient, Settings, load_settings
 from tfjob_operator.api.core import CONFIG_MAPS
-from tfjob_operator.api.meta import ObjectMeta, Struct, meta_key, owner_key
-from tfjob_operator.api.owners import controller_reference
+from tfjob_operator.api.meta import ObjectMeta, Struct, controller_reference, meta_key, owner_key
 from tfjob_operator.controller.manager import Controller, Manager, stop_on_signals
 from tfjob_operator.informers import Codec, SharedInformerFactory
 

@@ -19,7 +19,7 @@ from hack.hollow_node.timing import DEFAULT_SCALE
 from hack.kubernetes_versions import NEWEST, OLDEST, Kubernetes
 from tfjob_operator.api.client import ConfigError, HttpTransport, RestClient, Settings, load_settings
 from tfjob_operator.api.client.errors import ApiError
-from tfjob_operator.api.client.http.origin import Origin
+from tfjob_operator.api.client.http.messages import Origin
 from tfjob_operator.informers import InformerError
 
 

@@ -21,7 +21,7 @@ from hack.control_plane.build.commands import output_of
 from hack.control_plane.errors import ControlPlaneError
 from hack.matrix.releases import HELMS, cached
 from hack.yaml_text import documents as documents_of
-from tfjob_operator.controller.config.reading import parse
+from tfjob_operator.controller.config.file import parse
 from tfjob_operator.controller.options import parse_options
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from tfjob_operator.controller.alpha.children import (
     config_map_name,
     replica_key,
 )
-from tfjob_operator.controller.alpha.decide.running import keys_of
+from tfjob_operator.controller.alpha.plan import keys_of
 from tfjob_operator.controller.jobs.children import ChildMeta, ConfigMap, Pod, Service
 
 UID = "e11f9577-b5e5-11e7-8522-42010a8e01a4"

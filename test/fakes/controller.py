@@ -13,16 +13,13 @@ from fakes.virtual_loop import VirtualClock
 from tfjob_operator.api.meta import meta_key
 from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ConfigMap, Pod, PodGroup, Service
-from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.feed import Feed
+from tfjob_operator.controller.jobs.expectations import Expectations, Feed
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.manager import Controller
-from tfjob_operator.controller.tfjob.assembly import new_controller
-from tfjob_operator.controller.tfjob.caches import Caches
-from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
-from tfjob_operator.controller.tfjob.pod_group_cache import PodGroupCache
-from tfjob_operator.controller.tfjob.status_writer import StatusWriter
-from tfjob_operator.controller.tfjob.unkept import UnkeptStatus
+from tfjob_operator.controller.tfjob.apply.status import StatusWriter
+from tfjob_operator.controller.tfjob.caches import Caches, PodGroupCache
+from tfjob_operator.controller.tfjob.controller import new_controller
+from tfjob_operator.controller.tfjob.view import LeadershipTerm, UnkeptStatus
 from tfjob_operator.informers import Indexer
 from tfjob_operator.informers.handlers import ListHandler
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter, RateLimitingQueue
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.client.errors import ApiError
     from tfjob_operator.controller.events import EventRecorder
-    from tfjob_operator.controller.tfjob.build.gang_scheduler import GangScheduler
+    from tfjob_operator.controller.tfjob.build.children import GangScheduler
     from tfjob_operator.informers import EventHandler, SharedIndexInformer
 
 KEY = "ns/mnist"

@@ -17,21 +17,19 @@ from tfjob_operator.api.core import (
     PodSpec,
     PodStatus,
 )
-from tfjob_operator.api.meta import ObjectMeta, OwnerReference
-from tfjob_operator.api.owners import OwnerKey
-from tfjob_operator.api.v1.names import child_name
-from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec
+from tfjob_operator.api.meta import ObjectMeta, OwnerKey, OwnerReference
+from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, TFJob, TFJobSpec, child_name
 from tfjob_operator.controller.jobs.children import ChildMeta, Pod, ReplicaKey, Service
-from tfjob_operator.controller.tfjob.decide.actions import Plan
-from tfjob_operator.controller.tfjob.decide.mending import labels_wanted
-from tfjob_operator.controller.tfjob.decide.reading import in_force, read
-from tfjob_operator.controller.tfjob.decide.replicas import replicas_of
+from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.ownership import labels_wanted
+from tfjob_operator.controller.tfjob.plan.replicas import replicas_of
+from tfjob_operator.controller.tfjob.plan.spec import in_force, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tfjob_operator.api.v1.types import IndexRestarts
-    from tfjob_operator.controller.tfjob.decide.replicas import Replica
+    from tfjob_operator.controller.tfjob.plan.replicas import Replica
 
 JOB_UID = "job-uid"
 OWNER = OwnerKey(f"ns/{JOB_UID}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hack.control_plane.run.pki import Authority
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient
-from tfjob_operator.api.client.auth.tls import Trust
+from tfjob_operator.api.client.auth.credentials import Trust
 from tfjob_operator.api.client.http import Credentials, FixedCredentials, OnLeave, Request, unchanged
 from tfjob_operator.api.meta import Resource
 

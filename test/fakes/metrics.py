@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfjob_operator.controller.events.drops import DROPPED
+from tfjob_operator.controller.events.delivery import DROPPED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

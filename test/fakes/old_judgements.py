@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
     from tfjob_operator.controller.jobs.children import Pod
-    from tfjob_operator.controller.tfjob.decide.replicas import Replica
+    from tfjob_operator.controller.tfjob.plan.replicas import Replica
 
 
 def to_clean_up(policy: str, replicas: Iterable[Replica]) -> list[Replica]:

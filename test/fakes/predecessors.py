@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tfjob_operator.api.v1.names import child_name
+from tfjob_operator.api.v1.types import child_name
 
 STAMP: Final = "2024-05-01T10:00:00Z"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from tfjob_operator.api.meta_messages import ITEMS, LIST_META, META
-from tfjob_operator.api.protobuf import MAGIC, Message
+from tfjob_operator.api.protobuf import ITEMS, LIST_META, MAGIC, META, Message
 
 
 def encode(found: dict[str, Any], of: Message) -> bytes:

@@ -12,21 +12,20 @@ from tfjob_operator.api.client.http import unchanged
 from tfjob_operator.controller.jobs import children
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.leaderelection import FencedTransport
-from tfjob_operator.controller.tensorboard import build as tensorboard
-from tfjob_operator.controller.tfjob.confirmation import Confirmer
+from tfjob_operator.controller.tensorboard import plan as tensorboard
+from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
+from tfjob_operator.controller.tfjob.apply.executor import Executor
+from tfjob_operator.controller.tfjob.apply.status import StatusWriter
 from tfjob_operator.controller.tfjob.controller import TFJobController
-from tfjob_operator.controller.tfjob.creator import Creator
-from tfjob_operator.controller.tfjob.decide import announcements, older_pods, running, status_draft
-from tfjob_operator.controller.tfjob.deleter import Deleter
-from tfjob_operator.controller.tfjob.executor import Executor
-from tfjob_operator.controller.tfjob.status_writer import StatusWriter
+from tfjob_operator.controller.tfjob.plan import plan, status
+from tfjob_operator.controller.tfjob.view import Confirmer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 def _restarts_are_not_counted() -> None:
-    _replace(status_draft, "account", lambda *_: ())
+    _replace(status, "account", lambda *_: ())
 
 
 def _the_status_is_written_last() -> None:
@@ -98,21 +97,21 @@ def _refusals_are_believed() -> None:
 
 
 def _a_scale_down_is_ignored() -> None:
-    go_on = running._go_on
+    go_on = plan._go_on
 
     def keep(draft: Any, spec: Any, seen: Any, finished: Any, restarting: Any, **more: Any) -> Any:
         decided = go_on(draft, spec, seen, finished, restarting, **more)
         return replace(decided, delete_pods=decided.delete_pods[: len(restarting)])
 
-    _replace(running, "_go_on", keep)
+    _replace(plan, "_go_on", keep)
 
 
 def _an_edit_is_held_in_silence() -> None:
-    _replace(announcements, "_say_that_it_is_held", lambda *_: None)
+    _replace(status, "_say_that_it_is_held", lambda *_: None)
 
 
 def _pods_stay_in_silence() -> None:
-    _replace(running, "stay", lambda *_: "")
+    _replace(plan, "stay", lambda *_: "")
 
 
 def _children_have_other_names() -> None:
@@ -125,7 +124,7 @@ def _a_tensorboard_is_hashed_otherwise() -> None:
 
 def _pods_are_hashed_otherwise() -> None:
     """And the scheme is not raised."""
-    _replace(older_pods, "_parts", lambda *_: ())
+    _replace(status, "_parts_of_pods", lambda *_: ())
 
 
 def _a_job_that_is_gone_leaves_a_task() -> None:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.errors import ConnectionLostError, RequestTimeoutError
-from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, PODS, SERVICES
-from tfjob_operator.api.scheduling import VOLCANO_POD_GROUPS
+from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, PODS, SERVICES, VOLCANO_POD_GROUPS
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.alpha.children import JOBS
 

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tfjob_operator.api.client import HttpTransport, RestClient, load_settings
-from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS, PODS, SERVICES
+from tfjob_operator.api.core import CONFIG_MAPS, DEPLOYMENTS, EVENTS, PODS, SERVICES, VOLCANO_POD_GROUPS
 from tfjob_operator.api.meta import ObjectMeta, Struct
-from tfjob_operator.api.scheduling import VOLCANO_POD_GROUPS
 from tfjob_operator.api.v1.constants import TFJOBS, EventReason
-from tfjob_operator.controller.tensorboard.names import HASH_ANNOTATION
+from tfjob_operator.controller.tensorboard.children import HASH_ANNOTATION
 from tfjob_operator.informers import Codec, SharedInformerFactory
 from tfjob_operator.informers.store import NAMESPACE_INDEX
 

@@ -29,8 +29,7 @@ from hack.hollow_node.script import RUN
 from integration.cluster import replica, specs
 from support.waiting import until
 from tfjob_operator.api.client.errors import AlreadyExistsError, NotFoundError
-from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES
-from tfjob_operator.api.scheduling import VOLCANO_POD_GROUPS
+from tfjob_operator.api.core import CONFIG_MAPS, PODS, SERVICES, VOLCANO_POD_GROUPS
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW
 from tfjob_operator.informers.store import NAMESPACE_INDEX

@@ -10,8 +10,7 @@ from hack.hollow_node.runner import BINDINGS
 from hack.hollow_node.script import RUN
 from tfjob_operator.api.client import ListOptions
 from tfjob_operator.api.client.errors import ConflictError, NotFoundError
-from tfjob_operator.api.core import PODS, SERVICES
-from tfjob_operator.api.scheduling import VOLCANO_POD_GROUPS
+from tfjob_operator.api.core import PODS, SERVICES, VOLCANO_POD_GROUPS
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.informers.store import NAMESPACE_INDEX
 

@@ -5,7 +5,7 @@ sigs.k8s.io/json (client-go since 1.23) and of its predecessor: names match exac
 the zero value, a number must be written as its type requires. The structs are those of training-operator 1.9 and of the core
 API.
 
-`api.v1.shapes` describes types too, and is not used here on purpose. It checks values, not text, to tell a user what is
+`api.v1.reader` describes types too, and is not used here on purpose. It checks values, not text, to tell a user what is
 wrong: any string may be a quantity there. This module judges the CRD's schema, and with it the operator, by Go's rules; so it
 must not be built on the operator's own tables.
 """

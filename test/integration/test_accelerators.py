@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fakes.manifests import read_document
 from integration.cluster import specs
 from support.waiting import eventually
-from tfjob_operator.controller.config.own_deployment import REASON
+from tfjob_operator.controller.config.file import REASON
 
 if TYPE_CHECKING:
     import pytest

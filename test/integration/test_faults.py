@@ -34,7 +34,7 @@ from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, ListOptions, RestClient, Settings, load_settings
 from tfjob_operator.api.client.errors import AlreadyExistsError, ConnectionLostError
 from tfjob_operator.informers import Codec, ListWatch
-from tfjob_operator.informers.pager import PAGE_SIZE, Pager
+from tfjob_operator.informers.listwatch import PAGE_SIZE, Pager
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -17,7 +17,7 @@ from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.meta import Object, ObjectMeta, Resource, Struct
 from tfjob_operator.informers import Codec, ListWatch, ReflectorOptions, SharedInformerFactory, Tombstone, object_of
 from tfjob_operator.informers.codec import Page
-from tfjob_operator.informers.pager import Pager
+from tfjob_operator.informers.listwatch import Pager
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

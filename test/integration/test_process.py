@@ -22,7 +22,7 @@ from integration.forwarder import Forwarder
 from integration.replicas import Replica
 from support.waiting import LIMIT_S, eventually
 from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.api.v1.names import is_named
+from tfjob_operator.api.v1.types import is_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

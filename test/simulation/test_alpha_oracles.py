@@ -11,10 +11,10 @@ from simulation.scenarios.alpha import alpha_jobs_keep_their_promises
 from simulation.world import OracleError, run_seed
 from tfjob_operator.api.v1.constants import RETRYABLE_EXIT_CODES
 from tfjob_operator.api.v1alpha1.types import AlphaSpec
+from tfjob_operator.controller.alpha import observe, plan
 from tfjob_operator.controller.alpha.controller import AlphaController
-from tfjob_operator.controller.alpha.decide import ending, observe, plan, running, verdict
-from tfjob_operator.controller.alpha.decide.actions import Plan
-from tfjob_operator.controller.alpha.decide.runtime_id import derived
+from tfjob_operator.controller.alpha.observe import derived
+from tfjob_operator.controller.alpha.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SEEDS = 400
 """The most seeds for a mutant, which is played until it is found. Some need a rare sequence of events."""
 
-_conclude, _run, _settle_status = ending.conclude, running.run, AlphaController._settle_status
+_conclude, _run, _settle_status = plan.conclude, plan.run, AlphaController._settle_status
 
 
 def _play() -> None:
@@ -45,14 +45,14 @@ def _for_good(ended: Any) -> bool:
 def _any_replica(draft: Any, spec: AlphaSpec, children: Any, taken: Any) -> Plan:
     """A job fails when any of its replicas fails, not only its chief."""
     for found in observe.replicas_of(children).values():
-        if why := verdict.judge(found).failed:
-            return ending.conclude(draft, spec, children, why)
+        if why := observe.judge(found).failed:
+            return plan.conclude(draft, spec, children, why)
     return _run(draft, spec, children, taken)
 
 
 def _clean_up_first(draft: Any, spec: AlphaSpec, children: Any, why: str) -> Plan:
     """Children are cleaned up before the end is written."""
-    gone = ending.to_clean_up(spec.cleanup_policy, children)
+    gone = plan.to_clean_up(spec.cleanup_policy, children)
     return Plan(delete=gone) if gone else _conclude(draft, spec, children, why)
 
 
@@ -79,7 +79,7 @@ async def _act_first(controller: Any, key: str, job: Any, decided: Plan, memory:
 @pytest.mark.parametrize(
     ("place", "name", "bug", "found"),
     [
-        pytest.param(running, "_runtime_id", _by_generation, "RuntimeId", id="a RuntimeId that does not stay"),
+        pytest.param(plan, "_runtime_id", _by_generation, "RuntimeId", id="a RuntimeId that does not stay"),
         pytest.param(AlphaController, "_confirm", _believe, "never confirmed", id="a view is not confirmed"),
         pytest.param(
             AlphaController,
@@ -89,12 +89,12 @@ async def _act_first(controller: Any, key: str, job: Any, decided: Plan, memory:
             id="the status comes last",
         ),
         pytest.param(plan, "run", _begin_unsaid, "does not say that the job begins", id="a beginning is not written"),
-        pytest.param(verdict, "is_permanent", _for_good, "failed for good", id="OOMKilled is tried again"),
+        pytest.param(observe, "is_permanent", _for_good, "failed for good", id="OOMKilled is tried again"),
         pytest.param(plan, "run", _any_replica, "has not failed for good", id="a worker fails the job"),
         pytest.param(observe, "was_stopped", lambda *_: False, "not succeeded", id="an orderly end on SIGTERM counts"),
-        pytest.param(running, "conclude", _clean_up_first, "is wanted|needed", id="clean-up before the end is written"),
-        pytest.param(ending, "to_clean_up", lambda *_: (), "keeps", id="nothing is cleaned up"),
-        pytest.param(running, "_was_done", lambda *_: False, "succeeded", id="a Job is made anew after its success"),
+        pytest.param(plan, "conclude", _clean_up_first, "is wanted|needed", id="clean-up before the end is written"),
+        pytest.param(plan, "to_clean_up", lambda *_: (), "keeps", id="nothing is cleaned up"),
+        pytest.param(plan, "_was_done", lambda *_: False, "succeeded", id="a Job is made anew after its success"),
         pytest.param(
             AlphaSpec, "has_servers", property(lambda _: False), "ConfigMap|before", id="no program for servers"
         ),

@@ -13,25 +13,17 @@ from simulation.scenarios.leaders import one_leader_writes
 from simulation.scenarios.operators import operators_are_in_time, operators_keep_their_promises
 from simulation.weather import CALM
 from simulation.world import OracleError, run_seed
-from tfjob_operator.api import owners
+from tfjob_operator.api import meta
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.events import EventRecorder
 from tfjob_operator.controller.leaderelection import Fence
-from tfjob_operator.controller.tfjob.confirmation import Confirmer
-from tfjob_operator.controller.tfjob.decide import (
-    clean_up,
-    config_maps,
+from tfjob_operator.controller.tfjob.plan import (
     ending,
-    held,
-    identity,
-    observe,
     plan,
     replicas,
-    restarts,
-    running,
-    status_draft,
-    verdict,
+    status,
 )
+from tfjob_operator.controller.tfjob.view import Confirmer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +33,10 @@ if TYPE_CHECKING:
     from hack.kubernetes_versions import Kubernetes
     from simulation.weather import Weather
     from simulation.world import Scenario
-    from tfjob_operator.controller.tfjob.decide.actions import Plan
+    from tfjob_operator.controller.tfjob.plan.actions import Plan
+
+# What a bug replaces, and calls.
+_with_config_maps, _replicas_of = plan.with_config_maps, replicas.replicas_of
 
 SEEDS = 400
 
@@ -66,7 +61,7 @@ def _worker_first(specs: Any) -> str | None:
 
 
 def _pile_up(*given: Any, **named: Any) -> Plan:
-    return replace(config_maps.with_config_maps(*given, **named), delete_config_maps=())
+    return replace(_with_config_maps(*given, **named), delete_config_maps=())
 
 
 @pytest.mark.usefixtures("logged_errors")
@@ -77,19 +72,15 @@ def _pile_up(*given: Any, **named: Any) -> Plan:
         pytest.param(
             EventRecorder, "write", _tell_later, "events say that", id="U13: an end is told when it may be late"
         ),
-        pytest.param(verdict, "deciding_type", _worker_first, "have succeeded", id="a worker decides, not the chief"),
-        pytest.param(clean_up, "to_clean_up", lambda *_: [], "has ended as", id="nothing is cleaned up"),
-        pytest.param(
-            clean_up, "to_clean_up", lambda _, pods: [*pods], "clean-up policy", id="everything is cleaned up"
-        ),
-        pytest.param(status_draft, "account", lambda *_: (), "restarts", id="restarts are not counted"),
+        pytest.param(ending, "deciding_type", _worker_first, "have succeeded", id="a worker decides, not the chief"),
+        pytest.param(ending, "to_clean_up", lambda *_: [], "has ended as", id="nothing is cleaned up"),
+        pytest.param(ending, "to_clean_up", lambda _, pods: [*pods], "clean-up policy", id="everything is cleaned up"),
+        pytest.param(status, "account", lambda *_: (), "restarts", id="restarts are not counted"),
         pytest.param(replicas, "was_stopped", lambda *_: False, "not succeeded", id="an orderly end on SIGTERM counts"),
-        pytest.param(
-            config_maps, "has_ended", lambda _: True, "is not there", id="what pods read is not kept for them"
-        ),
+        pytest.param(plan, "has_ended", lambda _: True, "is not there", id="what pods read is not kept for them"),
         pytest.param(plan, "with_config_maps", _pile_up, "which nothing reads", id="ConfigMaps pile up"),
         pytest.param(
-            status_draft, "remembered", lambda *_: {}, "succeeded|has ended well", id="successes are not remembered"
+            status, "remembered", lambda *_: {}, "succeeded|has ended well", id="successes are not remembered"
         ),
     ],
 )
@@ -103,7 +94,7 @@ def test_a_bug_is_found(
 
 
 def _every_pod(*args: Any) -> Any:
-    chosen, others = replicas.replicas_of(*args)
+    chosen, others = _replicas_of(*args)
     return [*chosen, *(other for other in others if other.type)], []
 
 
@@ -112,16 +103,16 @@ def _every_pod(*args: Any) -> Any:
     ("place", "name", "bug", "found"),
     [
         pytest.param(
-            owners,
+            meta,
             "OwnerKey",
             lambda key: key.rpartition("/")[2],
             "is in another namespace|has no pods|never",
             id="D2",
         ),
-        pytest.param(observe, "replicas_of", _every_pod, "second pod|has not ended|restart|succeeded", id="D7"),
-        pytest.param(running, "relabellings", lambda *_: (), "wrong labels", id="U9"),
-        pytest.param(running, "reselections", lambda *_: (), "that selects", id="U17"),
-        pytest.param(replicas, "key_of", identity.key_of_labels, ".", id="labels decide, not names"),
+        pytest.param(replicas, "replicas_of", _every_pod, "second pod|has not ended|restart|succeeded", id="D7"),
+        pytest.param(plan, "relabellings", lambda *_: (), "wrong labels", id="U9"),
+        pytest.param(plan, "reselections", lambda *_: (), "that selects", id="U17"),
+        pytest.param(replicas, "key_of", replicas.key_of_labels, ".", id="labels decide, not names"),
     ],
 )
 def test_what_the_operator_once_did_with_what_others_meddle_with_is_found(
@@ -137,12 +128,12 @@ def test_what_the_operator_once_did_with_what_others_meddle_with_is_found(
 @pytest.mark.parametrize(
     ("place", "name", "bug", "found"),
     [
-        pytest.param(clean_up, "to_clean_up", old_judgements.to_clean_up, "clean-up policy is Running", id="M1"),
+        pytest.param(ending, "to_clean_up", old_judgements.to_clean_up, "clean-up policy is Running", id="M1"),
         pytest.param(replicas, "was_stopped", old_judgements.was_stopped, "not succeeded", id="M2"),
         pytest.param(
             replicas, "is_final", old_judgements.is_final, "failed for good|was restarted|not succeeded", id="M3"
         ),
-        pytest.param(restarts, "native_sidecars", lambda _: frozenset(), "was restarted|restarts of", id="M7"),
+        pytest.param(status, "native_sidecars", lambda _: frozenset(), "was restarted|restarts of", id="M7"),
     ],
 )
 def test_what_the_operator_once_did_is_found_on_the_newest_kubernetes(
@@ -165,7 +156,7 @@ def test_writes_without_the_lease_are_found(mocker: MockerFixture) -> None:
 @pytest.mark.usefixtures("logged_errors")
 def test_a_deadline_that_nobody_heeds_is_found(mocker: MockerFixture) -> None:
     """For ordinary jobs and for held ones."""
-    for place in (ending, running, held):
+    for place in (ending, plan):
         mocker.patch.object(place, "until_deadline", return_value=None)
     with pytest.raises(OracleError, match="until its deadline"):
         _play(operators_keep_their_promises)
@@ -180,6 +171,6 @@ def test_dawdling_is_found(mocker: MockerFixture) -> None:
         left = until_deadline(*args)
         return left if left is None or left <= 0 else left + 10.0
 
-    mocker.patch.object(running, "until_deadline", forgotten)
+    mocker.patch.object(plan, "until_deadline", forgotten)
     with pytest.raises(OracleError, match="too late"):
         _play(operators_are_in_time, CALM)

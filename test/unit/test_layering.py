@@ -22,50 +22,24 @@ NAME = "tfjob_operator"
 MAY_IMPORT = {
     "workqueue": ("workqueue",),
     "api": (),
-    "api.depth": (),
-    "api.meta": (),
-    "api.text": (),
     "api.core": ("api.meta",),
     "api.coordination": ("api.meta",),
-    "api.core_messages": ("api.core", "api.meta", "api.meta_messages", "api.protobuf"),
-    "api.meta_messages": ("api.protobuf",),
-    "api.owners": ("api.meta",),
-    "api.pod_requests": ("api.core", "api.meta", "api.quantities"),
-    "api.protobuf": (),
-    "api.quantities": (),
-    "api.scheduling": ("api.meta",),
-    "api.sharing": (),
-    "api.v1": ("api.depth", "api.meta", "api.core", "api.text", "api.v1"),
-    "api.v1alpha1": ("api.depth", "api.meta", "api.core", "api.text", "api.v1", "api.v1alpha1"),
-    "api.client": (
-        "api.client",
-        "api.depth",
-        "api.meta",
-        "api.meta_messages",
-        "api.protobuf",
-        "api.text",
-        "workqueue",
-    ),
+    "api.core_messages": ("api.core", "api.meta", "api.protobuf"),
+    "api.resources": ("api.core", "api.meta"),
+    "api.v1": ("api.decoding", "api.meta", "api.core", "api.text", "api.v1"),
+    "api.v1alpha1": ("api.decoding", "api.meta", "api.core", "api.text", "api.v1", "api.v1alpha1"),
+    "api.client": ("api.client", "api.decoding", "api.meta", "api.protobuf", "api.text", "workqueue"),
     "api.client.auth": ("api.client.auth", "api.client.http"),
     "api.client.http": ("api.client.http",),
-    "informers": (
-        "informers",
-        "api.depth",
-        "api.meta",
-        "api.meta_messages",
-        "api.protobuf",
-        "api.client",
-        "workqueue",
-    ),
+    "informers": ("informers", "api.decoding", "api.meta", "api.protobuf", "api.client", "workqueue"),
     "cli": ("cli", "informers", "api", "workqueue"),
     "controller": (
         "controller.app",
         "controller.manager",
         "controller.leaderelection",
         "controller.observability",
-        "controller.config.reading",
+        "controller.config.file",
         "controller.options",
-        "controller.small_process",
         "api.client",
     ),
     "controller.app": ("controller", "informers", "api", "workqueue"),
@@ -100,7 +74,7 @@ MAY_IMPORT = {
     ),
     "controller.tensorboard": (
         "controller.tensorboard",
-        "controller.jobs.told",
+        "controller.jobs.refusals",
         "controller.events",
         "controller.manager",
         "informers",
@@ -133,18 +107,13 @@ MAY_IMPORT = {
     "controller.observability": ("controller.observability", "api.text", "workqueue"),
 }
 MAY_IMPORT |= {
-    "controller.config.values": (),
-    "controller.config.accelerators": ("api.meta", "controller.config.values"),
-    "controller.config.reading": ("controller.config.values",),
+    "controller.config.values": ("api.meta",),
 }
-# What is pure knows values, and no more: nothing that acts, no clock, no log. `decide` asks `build` how long a body would be.
-JOB_VALUES = tuple(f"controller.jobs.{name}" for name in ("children", "job_event", "pod_end", "problems"))
-API_VALUES = tuple(
-    f"api.{name}"
-    for name in ("meta", "core", "owners", "pod_requests", "quantities", "scheduling", "sharing", "text", "v1")
-)
+# What is pure knows values, and no more: nothing that acts, no clock, no log. `plan` asks `build` how long a body would be.
+JOB_VALUES = tuple(f"controller.jobs.{name}" for name in ("children", "pod_end", "problems"))
+API_VALUES = tuple(f"api.{name}" for name in ("core", "decoding", "meta", "resources", "text", "v1"))
 VALUES = (*API_VALUES, *JOB_VALUES)
-MAY_IMPORT["cli.diagnosis"] = (*API_VALUES, "api.coordination", "api.depth", "api.v1alpha1", "cli.diagnosis")
+MAY_IMPORT["cli.diagnosis"] = (*API_VALUES, "api.coordination", "api.v1alpha1", "cli.diagnosis")
 MAY_IMPORT["cli.training"] = ("cli.training",)
 # What the page shows, made of what it has: the rest of cli/page reads and serves.
 PAGE_VIEWS = tuple(
@@ -156,28 +125,20 @@ MAY_IMPORT["cli.timelines"] = ("api.meta", "api.text", "api.v1", *SEEN, "cli.tim
 MAY_IMPORT["cli.status"] = ("api.meta", "api.text", "api.v1", *SEEN, "cli.timelines", "cli.status")
 MAY_IMPORT |= dict.fromkeys(JOB_VALUES, VALUES)
 MAY_IMPORT |= {
-    "controller.tfjob.build": (
-        *VALUES,
-        "controller.config.accelerators",
-        "controller.config.values",
-        "controller.tfjob.build",
-    ),
-    "controller.tfjob.decide": (*VALUES, "controller.tfjob.build", "controller.tfjob.decide"),
+    "controller.tfjob.build": (*VALUES, "controller.config.values", "controller.tfjob.build"),
+    "controller.tfjob.plan": (*VALUES, "controller.tfjob.build", "controller.tfjob.plan"),
 }
 # The alpha dialect has values of its own besides.
 ALPHA_VALUES = (*VALUES, "api.v1alpha1", "controller.alpha.children")
 MAY_IMPORT |= {
     "controller.alpha.children": ALPHA_VALUES,
-    "controller.alpha.build": (
-        *ALPHA_VALUES,
-        "controller.alpha.build",
-        "controller.config.accelerators",
-        "controller.config.values",
-    ),
-    "controller.alpha.decide": (*ALPHA_VALUES, "controller.alpha.decide"),
+    "controller.alpha.build": (*ALPHA_VALUES, "controller.config.values"),
+    "controller.alpha.observe": ALPHA_VALUES,
+    "controller.alpha.status_draft": (*ALPHA_VALUES, "controller.alpha.observe"),
+    "controller.alpha.plan": (*ALPHA_VALUES, "controller.alpha.observe", "controller.alpha.status_draft"),
 }
-BOARD = tuple(f"controller.tensorboard.{name}" for name in ("names", "wish", "alpha_wish", "children", "build", "plan"))
-MAY_IMPORT |= dict.fromkeys(BOARD, ("api.meta", "api.core", "api.owners", "api.v1", "api.v1alpha1", *BOARD))
+BOARD = tuple(f"controller.tensorboard.{name}" for name in ("wish", "alpha_wish", "children", "plan"))
+MAY_IMPORT |= dict.fromkeys(BOARD, ("api.meta", "api.core", "api.v1", "api.v1alpha1", *BOARD))
 PURE = (
     "cli.diagnosis",
     "cli.status",
@@ -185,11 +146,12 @@ PURE = (
     "cli.training",
     "controller.alpha.build",
     "controller.alpha.children",
-    "controller.alpha.decide",
-    "controller.config.accelerators",
+    "controller.alpha.observe",
+    "controller.alpha.plan",
+    "controller.alpha.status_draft",
     "controller.config.values",
     "controller.tfjob.build",
-    "controller.tfjob.decide",
+    "controller.tfjob.plan",
     *JOB_VALUES,
     *PAGE_VIEWS,
     *BOARD,
@@ -198,8 +160,8 @@ PURE = (
 ONLY_IN = {
     "kubernetes": ("api.client.auth.kubeconfig",),
     "aiohttp": ("cli.commands.dashboard_", "cli.page"),  # for the three pages of an operator it would cost 12 MB
-    "httptools": ("api.client.http.response_parser", "controller.observability.http_server"),
-    "aiohappyeyeballs": ("api.client.http.sockets",),
+    "httptools": ("api.client.http.responses", "controller.observability.http_server"),
+    "aiohappyeyeballs": ("api.client.http.dialer",),
     "prometheus_client": ("controller.observability",),
     "click": ("cli",),
     "time": (

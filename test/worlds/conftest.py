@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tfjob_operator.controller.jobs.window import COUNTER_WINDOW_S
+from tfjob_operator.controller.jobs.metrics import COUNTER_WINDOW_S
 
 if TYPE_CHECKING:
     from pytest_mock import MockerFixture
@@ -33,4 +33,4 @@ def deep(request: pytest.FixtureRequest) -> int | None:
 @pytest.fixture(autouse=True)
 def one_window(mocker: MockerFixture) -> None:
     """Let both windows for counters be one second: the worlds have no other period, and its length decides nothing."""
-    mocker.patch("tfjob_operator.controller.jobs.window.START_WINDOW_S", COUNTER_WINDOW_S)
+    mocker.patch("tfjob_operator.controller.jobs.metrics.START_WINDOW_S", COUNTER_WINDOW_S)

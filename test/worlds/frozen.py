@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tfjob_operator.workqueue.delaying import DelayingQueue
+from tfjob_operator.workqueue.queue import DelayingQueue
 from worlds.values import LONG_S, Child, Rv
 
 if TYPE_CHECKING:

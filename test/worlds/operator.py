@@ -31,9 +31,9 @@ from tfjob_operator.controller.events.recorder import EventRecorder
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS
 from tfjob_operator.controller.jobs.metrics import JobMetrics
 from tfjob_operator.controller.manager import Controller
-from tfjob_operator.controller.tfjob.assembly import new_controller
+from tfjob_operator.controller.tfjob.apply.conflicts import Delays
 from tfjob_operator.controller.tfjob.caches import Caches
-from tfjob_operator.controller.tfjob.delays import Delays
+from tfjob_operator.controller.tfjob.controller import new_controller
 from tfjob_operator.informers import Indexer, Tombstone
 from tfjob_operator.workqueue import RateLimitingQueue
 from worlds.frozen import Freezer

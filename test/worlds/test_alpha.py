@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
+from tfjob_operator.controller.alpha import observe, plan
 from tfjob_operator.controller.alpha.controller import AlphaController
-from tfjob_operator.controller.alpha.decide import ending, observe, plan, running, verdict
 from tfjob_operator.controller.jobs.expectations import Expectations
 from worlds.alpha.settings import ENDS, ONE, PAIR, SETTINGS, AlphaSetting, search
 from worlds.world import WrongError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_mock import MockerFixture
 
-    from tfjob_operator.controller.alpha.decide.actions import Plan
+    from tfjob_operator.controller.alpha.plan import Plan
 
 UNBOUNDED = 1000
 """Events that a watch may lag behind; no job here has so many."""
@@ -43,7 +43,7 @@ def test_every_world_is_safe_and_leads_to_rest(
         print(f"\n  {report}", end=" ")  # noqa: T201 - how much was seen is the result
 
 
-_run, _conclude, _settle_status = running.run, ending.conclude, AlphaController._settle_status
+_run, _conclude, _settle_status = plan.run, plan.conclude, AlphaController._settle_status
 BY_EVERY_END: Final = AlphaSetting("", ONE, ENDS)
 TOGETHER: Final = AlphaSetting("", PAIR, ("error",), lags=frozenset())
 AGAIN: Final = next(setting for setting in SETTINGS if setting.name == "deleted and made again")
@@ -60,7 +60,7 @@ def _begin_unsaid(*given: Any) -> Plan:
 def _any_replica(draft: Any, spec: Any, children: Any, taken: Any) -> Plan:
     """A job fails with any of its replicas."""
     for found in observe.replicas_of(children).values():
-        if why := verdict.judge(found).failed:
+        if why := observe.judge(found).failed:
             return _conclude(draft, spec, children, why)
     return _run(draft, spec, children, taken)
 
@@ -101,14 +101,12 @@ MUTANTS: Final = {
     "a beginning is unsaid": Mutant(plan, "run", _begin_unsaid, BY_EVERY_END, "not said to have begun"),
     "services come last": Mutant(plan, "run", _services_last, BY_EVERY_END, "not said to have begun"),
     "a worker fails the job": Mutant(plan, "run", _any_replica, TOGETHER, "has failed, and its chief has not"),
-    "nothing is fatal": Mutant(verdict, "is_permanent", lambda _: False, BY_EVERY_END, "its chief has failed"),
-    "every end is fatal": Mutant(verdict, "is_permanent", lambda _: True, BY_EVERY_END, "and its chief has not"),
+    "nothing is fatal": Mutant(observe, "is_permanent", lambda _: False, BY_EVERY_END, "its chief has failed"),
+    "every end is fatal": Mutant(observe, "is_permanent", lambda _: True, BY_EVERY_END, "and its chief has not"),
     "an eviction is a failure": Mutant(
-        verdict, "is_disrupted", lambda _: False, BY_EVERY_END, "has failed, and its chief has not"
+        observe, "is_disrupted", lambda _: False, BY_EVERY_END, "has failed, and its chief has not"
     ),
-    "None cleans up": Mutant(
-        ending, "to_clean_up", lambda _, children: children.jobs, CLEANED_UP, "the policy is None"
-    ),
+    "None cleans up": Mutant(plan, "to_clean_up", lambda _, children: children.jobs, CLEANED_UP, "the policy is None"),
 }
 
 

@@ -17,10 +17,15 @@ from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.pod_end import is_final
 from tfjob_operator.controller.manager import Controller
 from tfjob_operator.controller.tfjob import view
-from tfjob_operator.controller.tfjob.confirmation import Confirmer
-from tfjob_operator.controller.tfjob.decide import clean_up, held, replicas, restarts, status_draft
-from tfjob_operator.controller.tfjob.executor import Executor
+from tfjob_operator.controller.tfjob.apply.executor import Executor
 from tfjob_operator.controller.tfjob.handlers import ChildHandler
+from tfjob_operator.controller.tfjob.plan import (
+    ending,
+    plan,
+    replicas,
+    status,
+)
+from tfjob_operator.controller.tfjob.view import Confirmer
 from worlds.search import search
 from worlds.settings import (
     BESIDE,
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.tfjob.decide.actions import Plan
+    from tfjob_operator.controller.tfjob.plan.actions import Plan
     from tfjob_operator.controller.tfjob.view import View
 
     Bug = Callable[[pytest.MonkeyPatch], None]
@@ -84,7 +89,7 @@ def the_status_comes_last(patch: pytest.MonkeyPatch) -> None:
 
 def successes_are_not_written(patch: pytest.MonkeyPatch) -> None:
     """The status does not say which replicas have finished."""
-    patch.setattr(status_draft, "remembered", lambda *_: {})
+    patch.setattr(status, "remembered", lambda *_: {})
 
 
 def successes_are_not_kept_in_memory(patch: pytest.MonkeyPatch) -> None:
@@ -94,7 +99,7 @@ def successes_are_not_kept_in_memory(patch: pytest.MonkeyPatch) -> None:
 
 def failures_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     """A failed pod is deleted to be created again, and its failure is not recorded."""
-    patch.setattr(status_draft, "account", lambda records, *_: tuple(records))
+    patch.setattr(status, "account", lambda records, *_: tuple(records))
 
 
 def an_end_is_not_final(patch: pytest.MonkeyPatch) -> None:
@@ -120,7 +125,7 @@ def a_failed_sync_is_dropped(patch: pytest.MonkeyPatch) -> None:
 
 def clean_up_goes_by_the_phase(patch: pytest.MonkeyPatch) -> None:
     """M1: a pod whose containers have ended, and whose phase does not say so yet, is deleted with its logs."""
-    patch.setattr(clean_up, "to_clean_up", old_judgements.to_clean_up)
+    patch.setattr(ending, "to_clean_up", old_judgements.to_clean_up)
 
 
 def clean_up_goes_by_the_outcome(patch: pytest.MonkeyPatch) -> None:
@@ -135,7 +140,7 @@ def a_request_is_reckoned_from_its_end(patch: pytest.MonkeyPatch) -> None:
 
 def a_longer_grace_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """M2: a pod that was deleted with more grace than its own seems to have been deleted when the grace was shortened."""
-    patch.setattr(restarts, "goes_with_more_grace", lambda _pod: False)
+    patch.setattr(status, "goes_with_more_grace", lambda _pod: False)
 
 
 def the_pods_policy_decides(patch: pytest.MonkeyPatch) -> None:
@@ -151,7 +156,7 @@ def rejections_are_a_list(patch: pytest.MonkeyPatch) -> None:
 
 def an_edit_ends_what_has_begun(patch: pytest.MonkeyPatch) -> None:
     """U4: a wrong specification fails its job, whatever runs."""
-    patch.setattr(held, "_is_spared", lambda *_, **__: False)
+    patch.setattr(plan, "_is_spared", lambda *_, **__: False)
 
 
 def what_is_held_is_looked_after(patch: pytest.MonkeyPatch) -> None:
@@ -168,8 +173,8 @@ def what_is_held_is_looked_after(patch: pytest.MonkeyPatch) -> None:
 
 def a_deadline_waits_for_the_mending(patch: pytest.MonkeyPatch) -> None:
     """U4: the limits of a held job are ignored."""
-    patch.setattr(held, "past_deadline", lambda *_: None)
-    patch.setattr(held, "until_deadline", lambda *_: None)
+    patch.setattr(plan, "past_deadline", lambda *_: None)
+    patch.setattr(plan, "until_deadline", lambda *_: None)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tfjob_operator.api.v1.constants import MANAGED_BY_US, ConditionType
-from tfjob_operator.api.v1.names import child_name
+from tfjob_operator.api.v1.types import child_name
 from worlds.kubelet import OWN_GRACE, asked_to_go, last_delete, stored_spec
 from worlds.values import JOB, NO_STATUS, Answer, Call, Child, Event, Job, Rv, policy_of, spec_of, status_of
 

@@ -1,39 +1,112 @@
-"""The client's credentials, which are read again before tokens and certificates expire.
+"""The client's credentials, which are read again before tokens and certificates expire; TLS contexts and checked addresses.
 
-Credentials that change are read in a thread of their own, beside the requests. These go on with the last value
-(`Credentials`); they wait only while there is none, or none that the server would accept.
+Credentials that change are files that are replaced or the output of a credential plugin. Each reader is a blocking call, run
+in a thread of its own beside the requests (`RefreshedCredentials`). Requests go on with the last value; they wait only while
+there is none, or none that the server would accept. No error quotes what was read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import re
+import ssl
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from tfjob_operator.api.client.http.daemon_thread import call_in_daemon_thread
-from tfjob_operator.api.client.http.errors import CredentialsError
+from tfjob_operator.api.client.http.errors import ConfigError, CredentialsError
+from tfjob_operator.api.client.http.messages import Credentials, Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from tfjob_operator.api.client.http.credentials import Credentials
+
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE)
+
+
+def address_of(server: str) -> Origin:
+    """Parse the URL of an API server. Raises ConfigError, which does not quote the URL: it may contain a password."""
+    try:
+        return Origin.of(server)
+    except ValueError:
+        raise ConfigError("the address of the API server must be like https://host:port") from None
+
+
+def usable_proxy(proxy: str | None) -> str | None:
+    """Return the URL of a proxy that we can use, or None for none. Raises ConfigError, which does not quote it."""
+    if not proxy:
+        return None
+    scheme = proxy.partition("://")[0]
+    if scheme not in {"http", "https"}:
+        named = scheme if _SCHEME.fullmatch(scheme) else "nothing"  # what is no URL may begin with a password
+        raise ConfigError(f"a proxy must be reached by http or https, not by {named}")
+    try:
+        Origin.of(proxy)
+    except ValueError:
+        raise ConfigError("the address of the proxy must be like http://host:port") from None
+    return proxy
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Which servers are trusted: those that `authority` (PEM) signed, or without one those that the system trusts.
+
+    `verify` False trusts every server, as `insecure-skip-tls-verify` asks for.
+    """
+
+    authority: str | None = None
+    verify: bool = True
+
+    def context(self, certificate: Path | None = None, key: Path | None = None) -> ssl.SSLContext:
+        """Make a context, with a client certificate if one is given (`key` may be in the same file).
+
+        Reads files, so it blocks. Raises OSError (of which ssl.SSLError is one) when a file is missing or malformed.
+        """
+        context = ssl.create_default_context(cadata=self.authority)
+        # Python 3.13 asks of an authority what many that kubeadm made do not have, and what no other client asks of them.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if certificate is not None:
+            # An encrypted key would make OpenSSL ask for its password on the terminal; an empty one makes it fail.
+            context.load_cert_chain(certificate, key, password="")
+        return context
+
+    def context_from_pem(self, certificate: str, key: str) -> ssl.SSLContext:
+        """`context` for a client certificate that is not in a file. OpenSSL reads files only, so it is in one for a moment."""
+        from tempfile import TemporaryDirectory  # with bz2 and lzma half a megabyte, and a pod has no such certificate
+
+        with TemporaryDirectory(prefix="tfjob-operator-") as private:  # only its owner may enter
+            certificate_file, key_file = Path(private, "cert"), Path(private, "key")
+            certificate_file.write_text(certificate)
+            key_file.write_text(key)
+            return self.context(certificate_file, key_file)
+
 
 FILE_REFRESH_S: Final = 60.0
 """Age at which a file is read again. The kubelet replaces a token when a fifth of its life is left, at least two minutes
 before its end; client-go reads it once a minute too."""
 
+
 READ_LIMIT_S: Final = 60.0
 """How long a request waits for the first credentials: cloud plugins log in over a network, which takes seconds."""
+
 
 RETRY_S: Final = 10.0
 """Shortest time between two reads: a plugin costs a process, and one that returns expired tokens must not be run for each
 request."""
 
+
 STALE: Final = 1.25
 """Credentials that are older than `fresh_s` times this have expired: `fresh_s` is four fifths of a token's life, where that
 is known."""
+
 
 log = structlog.get_logger(__name__)
 
@@ -102,3 +175,104 @@ class RefreshedCredentials:
         self._failure = error.message if isinstance(error, CredentialsError) else f"a {type(error).__name__}"
         if self._credentials is not None:
             log.warning("credentials_not_refreshed", error=self._failure)
+
+
+PLUGIN_SHARE: Final = 0.8
+"""A plugin's credentials are asked for again after this part of their life: early enough for a few failed attempts, and never
+at every request, which a fixed margin would mean for short-lived ones."""
+
+
+_Stamp = tuple[tuple[int, int], ...]
+
+
+def authorization(value: str, where: str) -> str:
+    """Check a whole Authorization header that came from `where`. Raises CredentialsError without quoting it."""
+    value = value.strip()
+    if not value.isascii() or not value.isprintable():
+        raise CredentialsError(f"{where} holds characters that cannot be sent in a header")
+    return value
+
+
+@dataclass(slots=True)
+class FileReader:
+    """A token file and a client certificate in files; either may be absent.
+
+    `context` is used until the certificate's files change. Called by one thread at a time.
+    """
+
+    token_file: Path | None
+    certificate: Path | None
+    key: Path | None
+    trust: Trust | None
+    context: ssl.SSLContext | None
+    authorization: str | None = field(default=None, repr=False)
+    _stamp: _Stamp = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._stamp = self._look()
+
+    def __call__(self) -> Credentials:
+        """Read what changed. Raises CredentialsError."""
+        try:
+            if self.token_file is not None:
+                self.authorization = self._read_token(self.token_file)
+            stamp = self._look()
+            if stamp != self._stamp and self.trust is not None:
+                self.context = self.trust.context(self.certificate, self.key)
+                self._stamp = stamp
+        except OSError as error:
+            raise CredentialsError(f"the credentials cannot be read: {error}") from error
+        return Credentials(self.authorization, self.context, FILE_REFRESH_S)
+
+    def _look(self) -> _Stamp:
+        states = [path.stat() for path in (self.certificate, self.key) if path is not None]
+        return tuple((state.st_mtime_ns, state.st_ino) for state in states)
+
+    @staticmethod
+    def _read_token(path: Path) -> str:
+        token = path.read_bytes().decode("ascii", "replace").strip()
+        if not token:
+            raise CredentialsError(f"the token file {path} is empty")
+        return authorization(f"Bearer {token}", f"the token file {path}")
+
+
+@dataclass(frozen=True, slots=True)
+class PluginReader:
+    """A credential plugin: `run` returns the `status` of its ExecCredential, as `plugin.Plugin` does.
+
+    A plugin may return a token, a certificate, or both; `context` is used if there is no certificate.
+    """
+
+    name: str
+    run: Callable[[], Mapping[str, str]]
+    trust: Trust | None
+    context: ssl.SSLContext | None
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def __call__(self) -> Credentials:
+        """Run the plugin. Raises CredentialsError."""
+        try:
+            status = self.run()
+            return self._credentials(status)
+        except OSError as error:
+            raise CredentialsError(f"the credential plugin {self.name} cannot be used: {error}") from error
+        except CredentialsError as error:
+            raise CredentialsError(f"the credential plugin {self.name} failed: {error.message}") from error.__cause__
+        except Exception:  # noqa: BLE001 - whatever it answered; what is raised may quote it, so it is not a cause
+            raise CredentialsError(f"the credential plugin {self.name} failed: a bad response") from None
+
+    def _credentials(self, status: Mapping[str, str]) -> Credentials:
+        token, certificate, key = (status.get(name) for name in ("token", "clientCertificateData", "clientKeyData"))
+        if not token and not (certificate and key):
+            raise CredentialsError("it answered neither a token nor a certificate with its key")
+        context = self.context
+        if certificate and key and self.trust is not None:
+            context = self.trust.context_from_pem(certificate, key)
+        header = authorization(f"Bearer {token}", "its token") if token else None
+        return Credentials(header, context, self._fresh_s(status.get("expirationTimestamp")))
+
+    def _fresh_s(self, expires: str | None) -> float:
+        """Return for how long the credentials need not be read again; without an expiry, until the server refuses them."""
+        if not expires:
+            return math.inf
+        return max(0.0, (datetime.fromisoformat(expires) - self.now()).total_seconds() * PLUGIN_SHARE)

@@ -1,38 +1,127 @@
-"""Settings from a kubeconfig, read by the `kubernetes` package.
+"""Settings from a kubeconfig, read by the `kubernetes` package, and the processes of its credential plugins.
 
 That package is imported only here, and only when a kubeconfig is read: it costs 19 MB and 0.3 s. Its objects stay in this
 module, which returns `Settings`. Whoever shows its error messages must cut them: they quote whole entries of the
-kubeconfig.
+kubeconfig. It could also run credential plugins, but without a time limit; here a plugin that hangs is killed.
 """
 
 # mypy: disallow-untyped-calls=False
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import json
+import os
+import signal
+import subprocess
+import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from tfjob_operator.api.client.auth.addresses import address_of, usable_proxy
-from tfjob_operator.api.client.auth.credentials import FILE_REFRESH_S, RefreshedCredentials
-from tfjob_operator.api.client.auth.plugin import Plugin
-from tfjob_operator.api.client.auth.readers import FileReader, PluginReader, authorization
-from tfjob_operator.api.client.auth.tls import Trust
-from tfjob_operator.api.client.http.credentials import Credentials, FixedCredentials
-from tfjob_operator.api.client.http.errors import ConfigError
-from tfjob_operator.api.client.http.origin import Origin
-from tfjob_operator.api.client.http.settings import Settings
+from tfjob_operator.api.client.auth.credentials import (
+    FILE_REFRESH_S,
+    FileReader,
+    PluginReader,
+    RefreshedCredentials,
+    Trust,
+    address_of,
+    authorization,
+    usable_proxy,
+)
+from tfjob_operator.api.client.http.errors import ConfigError, CredentialsError
+from tfjob_operator.api.client.http.messages import Credentials, FixedCredentials, Origin, Settings
 
 if TYPE_CHECKING:
-    from tfjob_operator.api.client.http.credentials import CredentialSource
+    from collections.abc import Mapping
+
+    from tfjob_operator.api.client.http.messages import CredentialSource
+
+
+PLUGIN_LIMIT_S: Final = 45.0
+"""How long a plugin may take. Less than `READ_LIMIT_S`, so that requests that wait report its failure."""
+
+
+_EXTENSION: Final = "client.authentication.k8s.io/exec"
+"""The extension of a kubeconfig's cluster entry that is meant for plugins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A plugin as a kubeconfig describes it. `cluster` is the kubeconfig's cluster entry, if the plugin asks for it."""
+
+    command: tuple[str, ...]
+    api_version: str
+    environment: Mapping[str, str] = field(repr=False)
+    folder: str | None = None
+    cluster: Mapping[str, Any] | None = field(default=None, repr=False)
+    limit_s: float = PLUGIN_LIMIT_S
+
+    def __call__(self) -> Mapping[str, str]:
+        """Run it and return the `status` of its ExecCredential. Blocks, for `limit_s` at most.
+
+        Raises CredentialsError when it fails or does not end, OSError when it cannot be started, and whatever the parsing
+        of its output raises. What it writes to standard error is dropped, since it may contain anything, unless we run in a
+        terminal: there somebody may be asked to log in.
+        """
+        output = self._run(interactive=sys.stdout is not None and sys.stdout.isatty())
+        response = json.loads(output)
+        if (response["apiVersion"], response["kind"]) != (self.api_version, "ExecCredential"):
+            raise ValueError("not an ExecCredential of the version that was asked for")
+        status: Mapping[str, str] = response["status"]
+        return status
+
+    def _run(self, *, interactive: bool) -> bytes:
+        told = {"KUBERNETES_EXEC_INFO": json.dumps(self._info(interactive=interactive))}
+        elsewhere = None if interactive else subprocess.DEVNULL
+        # The session makes it the first of a group, so that it can be ended with all that it has started.
+        process = subprocess.Popen(  # noqa: S603 - whoever wrote the kubeconfig may have it run what he likes
+            self.command,
+            stdin=elsewhere,
+            stdout=subprocess.PIPE,
+            stderr=elsewhere,
+            cwd=self.folder,
+            env={**self.environment, **told},
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=self.limit_s)
+        except subprocess.TimeoutExpired:
+            raise CredentialsError(f"it has not ended within {self.limit_s:g} s, and was killed") from None
+        finally:
+            if process.returncode is None:
+                _kill(process)
+        if process.returncode:
+            raise CredentialsError(f"process returned {process.returncode}")
+        return output
+
+    def _info(self, *, interactive: bool) -> dict[str, Any]:
+        spec: dict[str, Any] = {"interactive": interactive}
+        if self.cluster is not None:
+            extensions = self.cluster.get("extensions") or ()
+            configured = {each["name"]: each["extension"] for each in extensions}
+            config = {"config": configured[_EXTENSION]} if _EXTENSION in configured else {}
+            spec["cluster"] = {**self.cluster, **config}
+        return {"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec}
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that still runs, and its group. What has left the group may keep the pipe open; nobody reads from it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if process.stdout is not None:
+        process.stdout.close()
+    process.wait()
+
 
 _LOADING: Final = threading.Lock()
 """The `kubernetes` package keeps the temporary files that it makes, for the whole process and by their content; so one
 thread at a time may read a kubeconfig."""
+
 
 log = structlog.get_logger(__name__)
 

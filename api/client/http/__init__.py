@@ -6,10 +6,18 @@ server, and as whom.
 
 from __future__ import annotations
 
-from tfjob_operator.api.client.http.credentials import Credentials, CredentialSource, FixedCredentials
-from tfjob_operator.api.client.http.messages import OnLeave, Request, Response, Transport, unchanged
-from tfjob_operator.api.client.http.origin import Origin
-from tfjob_operator.api.client.http.settings import Settings
+from tfjob_operator.api.client.http.messages import (
+    Credentials,
+    CredentialSource,
+    FixedCredentials,
+    OnLeave,
+    Origin,
+    Request,
+    Response,
+    Settings,
+    Transport,
+    unchanged,
+)
 from tfjob_operator.api.client.http.transport import HttpTransport
 
 __all__ = [

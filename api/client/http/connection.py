@@ -1,4 +1,7 @@
-"""One HTTP/1.1 connection: it sends one request after the other, and each ends with its response or with an error."""
+"""One HTTP/1.1 connection: it sends one request after the other, and each ends with its response or with an error.
+
+Its `Deadline` moves with every request, though its timer is hardly ever set anew.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,64 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from tfjob_operator.api.client.http.deadline import Deadline
 from tfjob_operator.api.client.http.errors import ConnectionLostError, RequestTimeoutError, TransportError
-from tfjob_operator.api.client.http.response_parser import ResponseParser
-from tfjob_operator.api.client.http.responses import Headers, StreamResponse, WholeResponse
+from tfjob_operator.api.client.http.responses import Headers, ResponseParser, StreamResponse, WholeResponse
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
 
     from tfjob_operator.api.client.http.messages import Request
 
+
+class Deadline:
+    """Calls `expire` when the deadline that was set last has come.
+
+    Deadlines mostly move forward and are hardly ever reached. So one timer stays where it is, and checks when it fires
+    whether the deadline has moved on: an exchange costs a comparison instead of a timer that is created, sorted in and
+    cancelled.
+    """
+
+    __slots__ = ("_at", "_expire", "_loop", "_timer")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, expire: Callable[[], None]) -> None:
+        self._loop = loop
+        self._expire = expire
+        self._at = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, at: float) -> None:
+        """Move the deadline to a moment of the loop's clock; infinity takes it away."""
+        self._at = at
+        timer = self._timer
+        if timer is None:
+            if at < math.inf:
+                self._timer = self._loop.call_at(at, self._look)
+        elif timer.when() > at:
+            timer.cancel()
+            self._timer = self._loop.call_at(at, self._look)
+
+    def cancel(self) -> None:
+        """Remove the deadline and its timer."""
+        self._at = math.inf
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        # The loop rounds up by its clock's resolution, so the timer's own moment counts, not what the clock says now.
+        due = self._timer is not None and self._timer.when() >= self._at
+        self._timer = None
+        if due:
+            self._at = math.inf
+            self._expire()
+        else:
+            self.set(self._at)
+
+
 PLAIN_READ_BYTES: Final = 256 * 1024
 """The most that is read at once without TLS. asyncio reads in pieces of this size too."""
+
 
 BUFFER_BYTES: Final = 1024 * 1024
 """Size of the buffer that all connections of a loop read into: it is empty again when a callback returns. With TLS asyncio

@@ -1,18 +1,131 @@
-"""`Request`, `Response`, and the protocol `Transport` between them, which has one method.
+"""`Request`, `Response`, and the protocol `Transport` between them, which has one method; server settings and credentials.
 
-Everything above HTTP sends a `Request` and reads a `Response`; tests put a model server behind the same method.
+Everything above HTTP sends a `Request` and reads a `Response`; tests put a model server behind the same method. Requests become
+bytes here, and anything that could be taken for more than one header or request is refused.
 """
 
 from __future__ import annotations
 
+import base64
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
-from urllib.parse import urlencode
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
+from urllib.parse import unquote, urlencode, urlsplit
+
+from tfjob_operator.api.client.http.errors import CredentialsError
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Mapping
+
+
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A server or a proxy. `basic` is the header made of a user and a password in the URL, and so not in the repr."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str = ""
+    basic: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, url: str) -> Self:
+        """Parse a URL. Raises ValueError, which does not quote it: it may contain a password."""
+        try:
+            parts = urlsplit(url)
+            host = parts.hostname or ""
+            host = host if host.isascii() else host.encode("idna").decode()
+            port = _PORTS[parts.scheme] if parts.port is None else parts.port
+        except (ValueError, KeyError):
+            host = ""
+        if not host:
+            raise ValueError("the address of a server or a proxy must be like https://host:port")
+        basic = None
+        if parts.username is not None:
+            user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            basic = f"Basic {base64.b64encode(user.encode()).decode()}"
+        return cls(parts.scheme, host, port, parts.path.rstrip("/"), basic)
+
+    def __str__(self) -> str:
+        """Return the address for people to read: without user, password and query, which may be secrets (D18)."""
+        return f"{self.scheme}://{self.host_header}{self.path}"
+
+    @property
+    def tls(self) -> bool:
+        """Whether TLS is spoken."""
+        return self.scheme == "https"
+
+    @property
+    def authority(self) -> str:
+        """Host and port, as CONNECT names them."""
+        return f"{self._url_host}:{self.port}"
+
+    @property
+    def host_header(self) -> str:
+        """Host and port as the Host header names them: without a port that goes without saying."""
+        return self._url_host if self.port == _PORTS[self.scheme] else self.authority
+
+    @property
+    def _url_host(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The credentials of a request.
+
+    `authorization` is the whole header. A new certificate comes with a new `ssl_context`, so that no connection with the
+    old one is reused. For `fresh_s` seconds the credentials need not be read again.
+    """
+
+    authorization: str | None = field(default=None, repr=False)
+    ssl_context: ssl.SSLContext | None = None
+    fresh_s: float = math.inf
+
+
+class CredentialSource(Protocol):
+    """Where a transport gets credentials, before each request."""
+
+    async def get(self) -> Credentials:
+        """Return the credentials to send now. Raises CredentialsError when there are none."""
+        ...
+
+    def refused(self) -> None:
+        """Note that the server returned 401, so that credentials that can be read again are."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedCredentials:
+    """Credentials that never change."""
+
+    credentials: Credentials = field(default_factory=Credentials)
+
+    async def get(self) -> Credentials:
+        """See `CredentialSource.get`."""
+        return self.credentials
+
+    def refused(self) -> None:
+        """Do nothing: there are no other credentials."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All that a transport needs to know about a server. URLs may contain passwords, so they are not in the repr.
+
+    Show a URL as `str(Origin.of(url))`.
+    """
+
+    server: str = field(repr=False)
+    credentials: CredentialSource = field(default_factory=FixedCredentials, repr=False)
+    tls_server_name: str | None = None
+    proxy: str | None = field(default=None, repr=False)
 
 
 JSON: Final = "application/json"
@@ -102,3 +215,79 @@ class Transport(Protocol):
         sent. Cancelling closes the connection in use at once.
         """
         ...
+
+
+_BODY_EXPECTED: Final = frozenset({"POST", "PUT", "PATCH"})
+"""Requests with these methods state a Content-Length even without a body."""
+
+
+class RequestWriter:
+    """Writes requests to one server, perhaps through a proxy."""
+
+    def __init__(self, server: Origin, *, proxy: Origin | None = None, user_agent: str) -> None:
+        """Write requests to `server`; no `user_agent` is sent if it is empty.
+
+        Raises ValueError for a server or a user agent with a character that no header may have.
+        """
+        absolute = proxy is not None and not server.tls  # TLS goes through a tunnel, of which the proxy sees nothing
+        self._prefix = f"http://{server.host_header}{server.path}" if absolute else server.path
+        self._fixed = _header("Host", server.host_header) + _user_agent(user_agent)
+        if absolute and proxy is not None and proxy.basic is not None:
+            self._fixed += _header("Proxy-Authorization", proxy.basic)
+        self._basic = server.basic
+        self._credentials: Credentials | None = None
+        self._headers: dict[tuple[str, bool], str] = {}
+
+    def write(self, request: Request, credentials: Credentials) -> bytes:
+        """Return the whole request, to be sent in one piece. Raises ValueError, or CredentialsError; neither quotes a value."""
+        if credentials is not self._credentials:
+            self._headers.clear()
+            self._credentials = credentials
+        headers = self._headers.get((request.accept, request.gzip)) or self._make_headers(request, credentials)
+        body = request.body
+        line = f"{request.method} {self._prefix}{request.target()} HTTP/1.1"
+        if not (line.isascii() and line.isprintable() and line.count(" ") == 2):
+            raise ValueError("the method, path or query of a request has a character that must be quoted")
+        if body is not None:
+            kind = request.content_type
+            if not (kind.isascii() and kind.isprintable()):
+                raise ValueError("the content type of a request has a character that no header may have")
+            head = f"{line}\r\n{headers}Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+            return head.encode("ascii") + body
+        empty = "Content-Length: 0\r\n" if request.method in _BODY_EXPECTED else ""
+        return f"{line}\r\n{headers}{empty}\r\n".encode("ascii")
+
+    def _make_headers(self, request: Request, credentials: Credentials) -> str:
+        """Return the headers of all requests that want the same kind of response; they are made once."""
+        # Mostly no compression: a server on the same network sends plain JSON faster than gzip.
+        encoding = "gzip" if request.gzip else "identity"
+        made = f"{self._fixed}{_header('Accept', request.accept)}Accept-Encoding: {encoding}\r\n"
+        made += self._authorization(credentials)
+        self._headers[request.accept, request.gzip] = made
+        return made
+
+    def _authorization(self, credentials: Credentials) -> str:
+        value = credentials.authorization or self._basic
+        if value is None:
+            return ""
+        try:
+            return _header("Authorization", value)
+        except ValueError as error:
+            raise CredentialsError(f"the credentials cannot be used: {error}") from None
+
+
+def tunnel_request(server: Origin, proxy: Origin, user_agent: str) -> bytes:
+    """Return the request that asks a proxy for a tunnel. Our credentials are for the server behind it, and are not included."""
+    basic = "" if proxy.basic is None else _header("Proxy-Authorization", proxy.basic)
+    head = f"CONNECT {server.authority} HTTP/1.1\r\n{_header('Host', server.authority)}{_user_agent(user_agent)}"
+    return f"{head}{basic}\r\n".encode("ascii")
+
+
+def _user_agent(name: str) -> str:
+    return _header("User-Agent", name) if name else ""
+
+
+def _header(name: str, value: str) -> str:
+    if not (value.isascii() and value.isprintable()):
+        raise ValueError(f"{name} would have a character that no header may have")
+    return f"{name}: {value}\r\n"

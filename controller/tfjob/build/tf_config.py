@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import Network
-from tfjob_operator.api.v1.names import child_name
-from tfjob_operator.api.v1.types import Mistake
+from tfjob_operator.api.v1.types import Mistake, child_name
 
 if TYPE_CHECKING:
     from tfjob_operator.api.meta import ObjectMeta

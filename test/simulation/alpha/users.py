@@ -15,7 +15,7 @@ from simulation.person import Person
 from simulation.wishes import FOREIGN, INVALID
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.v1alpha1.constants import TENSORFLOW
-from tfjob_operator.controller.alpha.decide.runtime_id import derived
+from tfjob_operator.controller.alpha.observe import derived
 
 if TYPE_CHECKING:
     from random import Random

@@ -1,4 +1,4 @@
-"""Selectors as the server reads them. Independent of `informers.selectors`, which is code under test."""
+"""Selectors as the server reads them. Independent of `informers.listers`, which is code under test."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.api.v1.types import TFJob, tfjob_with_unreadable_status
 from tfjob_operator.controller.manager import Manager
-from tfjob_operator.controller.tensorboard.assembly import LONGEST_DELAY_S, TensorBoardControllers
+from tfjob_operator.controller.tensorboard.controller import LONGEST_DELAY_S, TensorBoardControllers
 from tfjob_operator.controller.tensorboard.dialects import TFJOB
 from tfjob_operator.informers import Codec, SharedInformerFactory
 

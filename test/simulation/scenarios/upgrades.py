@@ -18,7 +18,7 @@ from simulation.world import require
 from tfjob_operator.api.client.options import MERGE_PATCH
 from tfjob_operator.api.core import PODS, SERVICES
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, SELECTING_LABELS, TFJOBS
-from tfjob_operator.api.v1.names import child_name
+from tfjob_operator.api.v1.types import child_name
 from tfjob_operator.controller.leaderelection import LeaderElectionConfig
 
 if TYPE_CHECKING:

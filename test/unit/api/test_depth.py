@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfjob_operator.api.depth import LEVELS, after_first, decode, is_deeper_than, levelled
+from tfjob_operator.api.decoding import LEVELS, after_first, decode, is_deeper_than, levelled
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(st.sampled_from('[]{}"\\,:a'), max_size=6),

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tfjob_operator.api.pod_requests import pod_requests
-from tfjob_operator.api.quantities import format_quantity
+from tfjob_operator.api.resources import format_quantity, pod_requests
 
 
 def container(cpu: Any = None, restart_policy: str | None = None, **resources: Any) -> dict[str, Any]:

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from fakes.protobuf import encode, envelope, varint, with_length
 from tfjob_operator.api.core_messages import BY_RESOURCE, POD, SERVICE
-from tfjob_operator.api.meta_messages import METADATA, OBJECT_META, STATUS
 from tfjob_operator.api.protobuf import (
+    METADATA,
+    OBJECT_META,
+    STATUS,
     MalformedError,
     Message,
     many,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.api.quantities import format_quantity, parse_quantity
+from tfjob_operator.api.resources import format_quantity, parse_quantity
 
 QUANTITIES = [
     ("1", 1),

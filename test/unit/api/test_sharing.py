@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfjob_operator.api.sharing import LARGEST, SharedValues
+from tfjob_operator.api.decoding import LARGEST, SharedValues
 
 
 def test_an_equal_value_is_the_one_that_was_seen_before() -> None:

@@ -26,8 +26,8 @@ from tfjob_operator.api.v1.constants import TFJOBS
 from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.jobs.metrics import BY_NAMESPACE, FRAMEWORK
 from tfjob_operator.controller.leaderelection import LeadershipLostError
+from tfjob_operator.controller.manager.controller import RECONCILES
 from tfjob_operator.controller.manager.manager import DRAIN_S, FLUSH_S, RELEASE_S
-from tfjob_operator.controller.manager.metrics import RECONCILES
 from tfjob_operator.controller.options import ElectionOptions, Options
 
 if TYPE_CHECKING:

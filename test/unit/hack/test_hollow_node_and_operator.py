@@ -25,15 +25,14 @@ from hack.kubernetes_versions import DELETION_TIMESTAMP_MOVES, NEWEST, OLDEST, K
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.tfjob.build.pod import PodBuilder
-from tfjob_operator.controller.tfjob.decide import clean_up, replicas
-from tfjob_operator.controller.tfjob.decide import plan as plans
+from tfjob_operator.controller.tfjob.build.children import PodBuilder
+from tfjob_operator.controller.tfjob.plan import ending, plan, replicas
 
 if TYPE_CHECKING:
     from pytest_mock import MockerFixture
 
     from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.tfjob.decide.actions import Plan
+    from tfjob_operator.controller.tfjob.plan.actions import Plan
 
 AGES: Final = [OLDEST, Kubernetes(22), Kubernetes(27), Kubernetes(33), NEWEST]
 RULED: Final[dict[str, Any]] = {
@@ -76,7 +75,7 @@ class OnePod:
         """Let the operator act until it has nothing more to do, which takes a few rounds."""
         for _ in range(5):
             seen = [] if self.pod is None else [msgspec.json.decode(msgspec.json.encode(self.pod), type=Pod)]
-            decided = plans.plan(self.job, good_spec(self.job), seen, [], self.now)
+            decided = plan.plan(self.job, good_spec(self.job), seen, [], self.now)
             if decided.status is not None:
                 self.job = replace(self.job, status=decided.status)
             self._carry_out(decided)
@@ -182,7 +181,7 @@ def test_a_rule_of_restart_is_the_kubelets_affair() -> None:
 def test_old_judgements_die_on_the_newest_hollow_node(mocker: MockerFixture) -> None:
     """M1, M2, M3: on the oldest version they were right, so tests with it alone found no bug."""
     for place, name, scenario, found in (
-        (clean_up, "to_clean_up", keeps_what_has_ended, "the pod is gone"),
+        (ending, "to_clean_up", keeps_what_has_ended, "the pod is gone"),
         (replicas, "was_stopped", goes_on_after_an_orderly_stop, "has become a success"),
         (replicas, "is_final", lets_the_kubelet_restart, "has failed"),
     ):

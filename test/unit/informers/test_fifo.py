@@ -8,9 +8,8 @@ import pytest
 
 from fakes.source import pod, running, settle
 from tfjob_operator.api.core import Pod
-from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Delta, Modified, ReplacedAll, SyncAll
+from tfjob_operator.informers.deltas import BATCH, FIFO, Added, Bookmark, Deleted, Delta, Modified, ReplacedAll, SyncAll
 from tfjob_operator.informers.errors import QueueClosedError
-from tfjob_operator.informers.fifo import BATCH, FIFO
 
 
 def filled(*deltas: Delta[Pod]) -> FIFO[Pod]:

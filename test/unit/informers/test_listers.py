@@ -8,8 +8,7 @@ from fakes.source import pod
 from tfjob_operator.api.client.errors import NotFoundError
 from tfjob_operator.api.core import PODS, Pod
 from tfjob_operator.api.meta import Resource
-from tfjob_operator.informers.listers import Lister
-from tfjob_operator.informers.selectors import NOTHING
+from tfjob_operator.informers.listers import NOTHING, Lister
 from tfjob_operator.informers.store import NAMESPACE_INDEX, Indexer, IndexFunction, index_by_namespace
 
 ITEMS = (pod("a", labels={"app": "web"}), pod("b"), pod("a", "other", labels={"app": "web"}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfjob_operator.informers.options import ReflectorOptions
+from tfjob_operator.informers.reflector import ReflectorOptions
 
 
 @pytest.mark.parametrize(

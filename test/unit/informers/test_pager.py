@@ -11,7 +11,7 @@ from tfjob_operator.api.client.errors import ApiError, ExpiredError
 from tfjob_operator.api.client.options import ListOptions
 from tfjob_operator.api.core import Pod
 from tfjob_operator.informers.codec import Page, Skipped
-from tfjob_operator.informers.pager import Pager
+from tfjob_operator.informers.listwatch import Pager
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

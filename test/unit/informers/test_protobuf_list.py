@@ -19,12 +19,11 @@ from tfjob_operator.api.client import ListOptions, RestClient
 from tfjob_operator.api.client.errors import DecodeError, ExpiredError, ForbiddenError, StatusError
 from tfjob_operator.api.core import PODS
 from tfjob_operator.api.core_messages import POD
-from tfjob_operator.api.meta_messages import OBJECT_META, STATUS
-from tfjob_operator.api.protobuf import MEDIA_TYPE
+from tfjob_operator.api.protobuf import MEDIA_TYPE, OBJECT_META, STATUS
 from tfjob_operator.controller.jobs.children import Pod
 from tfjob_operator.informers import Codec, ListWatch
 from tfjob_operator.informers.codec import Page
-from tfjob_operator.informers.protobuf_list import PIECE, ProtobufListReader
+from tfjob_operator.informers.list_reader import PIECE, ProtobufListReader
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=12)
 TIMES = st.datetimes(datetime(1970, 1, 2), datetime(2100, 1, 1)).map(lambda t: t.replace(microsecond=0, tzinfo=UTC))  # noqa: DTZ001

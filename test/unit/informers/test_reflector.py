@@ -31,8 +31,7 @@ from tfjob_operator.api.client.errors import (
 from tfjob_operator.api.core import Pod
 from tfjob_operator.informers.codec import Skipped
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll, Vanished
-from tfjob_operator.informers.options import ReflectorOptions
-from tfjob_operator.informers.reflector import Reflector, State
+from tfjob_operator.informers.reflector import Reflector, ReflectorOptions, State
 
 FIRST_BACKOFF_S = 0.8  # without jitter: the random source of these tests always returns 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fakes.clock import FakeClock
-from tfjob_operator.informers.retry_window import RetryWindow
+from tfjob_operator.informers.reflector import RetryWindow
 
 
 def test_faults_are_retried_until_the_window_that_the_first_one_opened_is_over() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfjob_operator.informers.errors import SelectorError
-from tfjob_operator.informers.selectors import EVERYTHING, NOTHING, parse_labels
+from tfjob_operator.informers.listers import EVERYTHING, NOTHING, parse_labels
 
 LABELS = {"app": "web", "tier": "", "example.com/size": "10"}
 

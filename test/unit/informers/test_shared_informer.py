@@ -20,8 +20,7 @@ from tfjob_operator.informers import (
     Tombstone,
 )
 from tfjob_operator.informers.codec import Skipped
-from tfjob_operator.informers.deltas import Added
-from tfjob_operator.informers.fifo import BATCH
+from tfjob_operator.informers.deltas import BATCH, Added
 from tfjob_operator.informers.shared_informer import PIECE
 from tfjob_operator.informers.store import NAMESPACE_INDEX
 

@@ -33,9 +33,8 @@ from tfjob_operator.api.meta import meta_key
 from tfjob_operator.informers import Codec, EventHandlerFuncs, ListWatch, SharedIndexInformer, Tombstone, key_of
 from tfjob_operator.informers.codec import Skipped
 from tfjob_operator.informers.deltas import Added, Bookmark, Deleted, Modified, ReplacedAll
-from tfjob_operator.informers.initial_events import InitialEvents
-from tfjob_operator.informers.options import ReflectorOptions
-from tfjob_operator.informers.reflector import VERY_SHORT_WATCH_S, Reflector, State
+from tfjob_operator.informers.intake import InitialEvents
+from tfjob_operator.informers.reflector import VERY_SHORT_WATCH_S, Reflector, ReflectorOptions, State
 
 if TYPE_CHECKING:
     from tfjob_operator.informers.codec import WatchEvent

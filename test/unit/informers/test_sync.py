@@ -8,7 +8,7 @@ import pytest
 
 from fakes.source import settle
 from tfjob_operator.informers.errors import InformerStoppedError
-from tfjob_operator.informers.sync import SyncGate
+from tfjob_operator.informers.processor import SyncGate
 
 
 async def test_who_waits_goes_on_when_the_gate_opens_and_who_comes_later_need_not_wait() -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from fakes import alpha
 from tfjob_operator.controller.alpha.children import replica_key
-from tfjob_operator.controller.alpha.decide.runtime_id import derived
+from tfjob_operator.controller.alpha.observe import derived
 from worlds.alpha.judge import at_rest, judge_rest
 from worlds.alpha.moves import AlphaRules
 from worlds.alpha.operator import AlphaOperator

@@ -26,10 +26,9 @@ from tfjob_operator.api.client.errors import (
     TooLargeResourceVersionError,
     TooManyRequestsError,
 )
-from tfjob_operator.api.client.exchange import Exchange
+from tfjob_operator.api.client.exchange import MAX_REQUEST_RETRIES, Exchange
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.client.metrics import Attempt, RequestMetrics
-from tfjob_operator.api.client.retry import MAX_REQUEST_RETRIES
 from tfjob_operator.workqueue.metrics import NO_METRICS
 
 if TYPE_CHECKING:

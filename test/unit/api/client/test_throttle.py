@@ -6,9 +6,9 @@ import asyncio
 
 from structlog.testing import capture_logs
 
+from tfjob_operator.api.client.exchange import Throttle
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.client.metrics import RequestMetrics
-from tfjob_operator.api.client.throttle import Throttle
 from tfjob_operator.workqueue import NO_METRICS, LoopClock, TokenBucket
 
 REQUEST = Request("POST", "/api/v1/namespaces/ns/pods")

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes.virtual_loop import VirtualTimeLoop
+from tfjob_operator.api.client.decoding import WatchLines
 from tfjob_operator.api.client.errors import DecodeError
-from tfjob_operator.api.client.watch_lines import WatchLines
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.api.v1.indices import format_indices, parse_indices
+from tfjob_operator.api.v1.types import format_indices, parse_indices
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.api.v1.names import child_name, is_named, names_in, ranges_of
+from tfjob_operator.api.v1.types import child_name, is_named, names_in, ranges_of
 
 
 def named(*indices: int) -> str:

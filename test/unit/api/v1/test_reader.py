@@ -15,14 +15,11 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import EventType
 from tfjob_operator.api.text import MAX_BYTES
 from tfjob_operator.api.v1.constants import EventReason
-from tfjob_operator.api.v1.pod_fields import POD_TEMPLATE
-from tfjob_operator.api.v1.reader import MOST, Path, Reader
-from tfjob_operator.api.v1.shapes import TEXT, Fields, Kind, Leaf, ListOf, MapOf, check
-from tfjob_operator.api.v1.template_validation import MAX_DEPTH
+from tfjob_operator.api.v1.reader import MOST, TEXT, Fields, Kind, Leaf, ListOf, MapOf, Path, Reader, check
+from tfjob_operator.api.v1.templates import MAX_DEPTH, POD_TEMPLATE
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
-from tfjob_operator.controller.tfjob.decide.held import invalid_message
-from tfjob_operator.controller.tfjob.decide.plan import plan
+from tfjob_operator.controller.tfjob.plan.plan import invalid_message, plan
 
 SECRET = "Hunter2Secret"
 TENSORFLOW = {"name": "tensorflow", "image": "i"}

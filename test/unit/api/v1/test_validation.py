@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.jobs import good_spec, invalid_spec, job, mistakes, replica, template
-from tfjob_operator.api.depth import levelled
+from tfjob_operator.api.decoding import levelled
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, RestartPolicy
-from tfjob_operator.api.v1.template_validation import MAX_DEPTH
+from tfjob_operator.api.v1.templates import MAX_DEPTH
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJobSpec
 from tfjob_operator.api.v1.validation import read_spec
-from tfjob_operator.controller.tfjob.decide.held import invalid_message
+from tfjob_operator.controller.tfjob.plan.plan import invalid_message
 
 
 def workers(**fields: Any) -> dict[str, Any]:

@@ -21,13 +21,13 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1alpha1.constants import KUBEFLOW, TENSORFLOW, V1_TYPES, Dialect
 from tfjob_operator.api.v1alpha1.conversion import SERVER, Conversion, to_v1
-from tfjob_operator.controller.alpha.build.batch_job import JobBuilder
+from tfjob_operator.controller.alpha.build import JobBuilder
 from tfjob_operator.controller.alpha.children import Children
-from tfjob_operator.controller.alpha.decide.plan import plan as alpha_plan
-from tfjob_operator.controller.alpha.decide.running import keys_of
+from tfjob_operator.controller.alpha.plan import keys_of
+from tfjob_operator.controller.alpha.plan import plan as alpha_plan
 from tfjob_operator.controller.jobs.children import ReplicaKey
-from tfjob_operator.controller.tfjob.build.pod import PodBuilder
-from tfjob_operator.controller.tfjob.decide.plan import plan as v1_plan
+from tfjob_operator.controller.tfjob.build.children import PodBuilder
+from tfjob_operator.controller.tfjob.plan.plan import plan as v1_plan
 
 Found = dict[tuple[str, int], dict[str, Any]]
 """The facts about a job's pods, by v1 type and index."""

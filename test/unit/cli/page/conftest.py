@@ -11,7 +11,7 @@ import pytest
 from hack.page_cluster import PageCluster
 from tfjob_operator.cli.page import curves, job_caches
 from tfjob_operator.informers import reflector
-from tfjob_operator.workqueue.backoff import Backoff
+from tfjob_operator.workqueue.rate_limiters import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,12 +14,9 @@ from hypothesis import strategies as st
 
 from fakes.alpha import UID, entry, good, job, spec, template
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
-from tfjob_operator.controller.alpha.build.batch_job import JobBuilder
-from tfjob_operator.controller.alpha.build.config_map import build_config_map
-from tfjob_operator.controller.alpha.build.server_script import SCRIPT
-from tfjob_operator.controller.alpha.build.service import build_service
+from tfjob_operator.controller.alpha.build import SCRIPT, JobBuilder, build_config_map, build_service
 from tfjob_operator.controller.alpha.children import replica_key
-from tfjob_operator.controller.alpha.decide.running import keys_of
+from tfjob_operator.controller.alpha.plan import keys_of
 from tfjob_operator.controller.config.values import Accelerator, HostVolume, Variable
 
 SERVED = spec(entry("MASTER"), entry("WORKER", 1, tfPort=4000), entry("PS", 2), RuntimeId="76no")

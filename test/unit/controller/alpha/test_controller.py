@@ -25,8 +25,8 @@ from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME
 from tfjob_operator.api.v1alpha1.constants import OPERATOR_NAME, TENSORFLOW
 from tfjob_operator.api.v1alpha1.types import AlphaJob
 from tfjob_operator.controller.alpha.controller import StaleJobError
-from tfjob_operator.controller.alpha.decide.runtime_id import derived, following
 from tfjob_operator.controller.alpha.executor import NameTakenError
+from tfjob_operator.controller.alpha.observe import derived, following
 from tfjob_operator.controller.jobs.children import Pod
 
 SERVED = spec(entry("MASTER"), entry("PS", 1), RuntimeId="76no")

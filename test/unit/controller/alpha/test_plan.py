@@ -21,10 +21,8 @@ from tfjob_operator.api.v1.types import InvalidSpec, ReplicaStatus
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect, Phase, State
 from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus, SetStatus
 from tfjob_operator.controller.alpha.children import Children
-from tfjob_operator.controller.alpha.decide.actions import Plan
-from tfjob_operator.controller.alpha.decide.plan import plan
-from tfjob_operator.controller.alpha.decide.reading import in_force, refused
-from tfjob_operator.controller.alpha.decide.runtime_id import derived, following
+from tfjob_operator.controller.alpha.observe import derived, following
+from tfjob_operator.controller.alpha.plan import Plan, in_force, plan, refused
 
 THREE = spec(entry("MASTER"), entry("WORKER", 2), entry("PS", 2), RuntimeId="76no")
 """The document's example, with one more worker."""

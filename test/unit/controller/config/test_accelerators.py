@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfjob_operator.controller.config.accelerators import with_accelerators
-from tfjob_operator.controller.config.values import Accelerator, Accelerators, HostVolume, Variable
+from tfjob_operator.controller.config.values import Accelerator, Accelerators, HostVolume, Variable, with_accelerators
 
 GPU = "nvidia.com/gpu"
 LIB = HostVolume(name="lib", host_path="/usr/lib/nvidia-384", mount_path="/usr/lib/nvidia")

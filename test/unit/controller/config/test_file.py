@@ -10,8 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.metrics import FakeMetrics
-from tfjob_operator.controller.config.file import POLL_S, WRONG, ConfigFile
-from tfjob_operator.controller.config.reading import ConfigFileError
+from tfjob_operator.controller.config.file import POLL_S, WRONG, ConfigFile, ConfigFileError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -9,7 +9,7 @@ from fakes.recorder import FakeRecorder
 from fakes.transport import FakeResponse, FakeTransport, refusal
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.client.errors import ConnectError
-from tfjob_operator.controller.config.own_deployment import OwnDeployment
+from tfjob_operator.controller.config.file import OwnDeployment
 
 FOUND = FakeResponse(200, b'{"metadata": {"name": "operator", "namespace": "home", "uid": "u-1"}}')
 

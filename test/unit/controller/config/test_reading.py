@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fakes.manifests import read_document
-from tfjob_operator.controller.config.reading import ConfigFileError, parse
+from tfjob_operator.controller.config.file import ConfigFileError, parse
 from tfjob_operator.controller.config.values import Accelerator, ControllerConfig, HostVolume, Variable
 
 EXAMPLE = Path(__file__).parents[4] / "manifests" / "addons" / "accelerators-azure" / "config.yaml"

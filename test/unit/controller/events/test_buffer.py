@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfjob_operator.api.core import Event
-from tfjob_operator.controller.events.buffer import EventBuffer
+from tfjob_operator.controller.events.recorder import EventBuffer
 from unit.controller.events.making import make_event
 
 

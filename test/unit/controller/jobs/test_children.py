@@ -12,12 +12,12 @@ import pytest
 
 from fakes.controller import KEY, STATUS, ControllerHarness
 from fakes.jobs import OWNER, good_spec, job, pod, replica, service
-from tfjob_operator.api.owners import index_by_owner, owner_uid_key
+from tfjob_operator.api.meta import index_by_owner, owner_uid_key
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType
-from tfjob_operator.api.v1.names import child_name
+from tfjob_operator.api.v1.types import child_name
 from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey, Service
-from tfjob_operator.controller.tfjob.build.labels import labels_of
+from tfjob_operator.controller.tfjob.build.children import labels_of
 
 if TYPE_CHECKING:
     from fakes.controller import StubInformer

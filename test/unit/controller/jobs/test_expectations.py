@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fakes.clock import FakeClock
-from tfjob_operator.api.meta import Meta
-from tfjob_operator.api.owners import OwnerKey
+from tfjob_operator.api.meta import Meta, OwnerKey
 from tfjob_operator.controller.jobs.expectations import EXPIRY_S, Expectations
 
 if TYPE_CHECKING:

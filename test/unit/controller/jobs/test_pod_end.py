@@ -13,9 +13,9 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api import core
 from tfjob_operator.api.v1.constants import RestartPolicy
 from tfjob_operator.controller.jobs.pod_end import has_ended, is_disrupted, was_stopped
-from tfjob_operator.controller.tfjob.decide.replicas import Outcome
-from tfjob_operator.controller.tfjob.decide.restarts import account, in_place_restarts, merged
-from tfjob_operator.controller.tfjob.decide.verdict import should_restart
+from tfjob_operator.controller.tfjob.plan.ending import should_restart
+from tfjob_operator.controller.tfjob.plan.replicas import Outcome
+from tfjob_operator.controller.tfjob.plan.status import account, in_place_restarts, merged
 
 if TYPE_CHECKING:
     from tfjob_operator.api.v1.types import IndexRestarts

@@ -20,15 +20,15 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import ReplicaStatus
 from tfjob_operator.controller.jobs.children import ChildLabels, Pod
-from tfjob_operator.controller.tfjob.decide.plan import plan
-from tfjob_operator.controller.tfjob.decide.status_draft import StatusDraft
+from tfjob_operator.controller.tfjob.plan.plan import plan
+from tfjob_operator.controller.tfjob.plan.status import StatusDraft
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fakes.recordings import History, Step
     from tfjob_operator.api.v1.types import TFJob, TFJobSpec
-    from tfjob_operator.controller.tfjob.decide.actions import Plan
+    from tfjob_operator.controller.tfjob.plan.actions import Plan
 
 LATER: Final = datetime(2026, 12, 1, tzinfo=UTC)
 

@@ -21,8 +21,7 @@ from tfjob_operator.api.client.errors import ForbiddenError, StatusError
 from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.api.coordination import LEASES
 from tfjob_operator.controller.leaderelection import LeaseLock, LeaseWatch
-from tfjob_operator.controller.leaderelection.lease_watch import AGAIN_S
-from tfjob_operator.controller.leaderelection.lock import LeaderElectionRecord
+from tfjob_operator.controller.leaderelection.lease import AGAIN_S, LeaderElectionRecord
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -25,8 +25,7 @@ from tfjob_operator.api.client.errors import (
 )
 from tfjob_operator.api.core import PODS
 from tfjob_operator.controller.manager import Controller, RequeueError
-from tfjob_operator.controller.manager.controller import OUTAGE_S
-from tfjob_operator.controller.manager.metrics import ERRORS, PANICS, RECONCILES
+from tfjob_operator.controller.manager.controller import ERRORS, OUTAGE_S, PANICS, RECONCILES
 from tfjob_operator.informers import SharedIndexInformer
 
 if TYPE_CHECKING:

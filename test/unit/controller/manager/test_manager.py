@@ -16,13 +16,13 @@ from simulation.model.transport import ModelTransport
 from tfjob_operator.api.client import RestClient
 from tfjob_operator.api.core import CONFIG_MAPS
 from tfjob_operator.controller.manager import Controller, Manager
-from tfjob_operator.controller.manager.metrics import STUCK_S
+from tfjob_operator.controller.manager.controller import STUCK_S
 from tfjob_operator.informers import Codec, EventHandlerFuncs, SharedInformerFactory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from tfjob_operator.controller.observability.pages import Check
+    from tfjob_operator.controller.observability.http_server import Check
 
 
 class Probes:

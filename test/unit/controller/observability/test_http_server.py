@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 from structlog.testing import capture_logs
 
-from tfjob_operator.controller.observability.http_server import MAX_REQUEST_BYTES, Conversation
+from tfjob_operator.controller.observability.http_server import MAX_REQUEST_BYTES, Conversation, Pages
 from tfjob_operator.controller.observability.metrics import CONTENT_TYPE, new_registry
-from tfjob_operator.controller.observability.pages import Pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable

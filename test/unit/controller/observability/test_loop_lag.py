@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from fakes.virtual_loop import VirtualClock
-from tfjob_operator.controller.observability.loop_lag import PERIOD_S, LoopLag
-from tfjob_operator.controller.observability.metrics import PrometheusMetrics, new_registry
+from tfjob_operator.controller.observability.metrics import PERIOD_S, LoopLag, PrometheusMetrics, new_registry
 
 
 class LateClock(VirtualClock):

@@ -17,18 +17,17 @@ from tfjob_operator.api.client.metrics import METHODS, Attempt, RequestMetrics
 from tfjob_operator.api.core import ObjectReference
 from tfjob_operator.controller.app import Transports, build
 from tfjob_operator.controller.events import Drop
-from tfjob_operator.controller.events.drops import Drops
+from tfjob_operator.controller.events.delivery import Drops
 from tfjob_operator.controller.jobs.metrics import JobMetrics
-from tfjob_operator.controller.manager.metrics import STUCK_S, ReconcileMetrics
-from tfjob_operator.controller.observability.loop_lag import LoopLag
-from tfjob_operator.controller.observability.metrics import PrometheusMetrics, exposition, new_registry
+from tfjob_operator.controller.manager.controller import STUCK_S, ReconcileMetrics
+from tfjob_operator.controller.observability.metrics import LoopLag, PrometheusMetrics, exposition, new_registry
 from tfjob_operator.controller.options import ElectionOptions, Options
 from tfjob_operator.workqueue import NO_METRICS, Queue
 from tfjob_operator.workqueue import metrics as queue_names
 
 if TYPE_CHECKING:
     from tfjob_operator.controller.manager import Manager
-    from tfjob_operator.controller.manager.metrics import Result
+    from tfjob_operator.controller.manager.controller import Result
 
 PAGE = Path(__file__).parents[3] / "data" / "metrics.txt"
 """The lines of the page, sorted, without their values."""

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tfjob_operator.controller.observability.visitors import MOST, VISIT_S, Visitors
+from tfjob_operator.controller.observability.http_server import MOST, VISIT_S, Visitors
 
 
 class Line(asyncio.Transport):

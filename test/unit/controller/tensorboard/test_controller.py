@@ -24,10 +24,9 @@ from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.v1.constants import LABEL_OPERATOR_NAME, TFJOBS
 from tfjob_operator.api.v1.types import TFJob
 from tfjob_operator.controller.manager import Manager
-from tfjob_operator.controller.tensorboard.assembly import LONGEST_DELAY_S, TensorBoardControllers
-from tfjob_operator.controller.tensorboard.controller import AGAIN_S
+from tfjob_operator.controller.tensorboard.children import OPERATOR
+from tfjob_operator.controller.tensorboard.controller import AGAIN_S, LONGEST_DELAY_S, TensorBoardControllers
 from tfjob_operator.controller.tensorboard.dialects import TFJOB
-from tfjob_operator.controller.tensorboard.names import OPERATOR
 from tfjob_operator.informers import Codec, SharedInformerFactory
 
 if TYPE_CHECKING:

@@ -14,11 +14,10 @@ from tfjob_operator.api.core import DEPLOYMENTS, SERVICES
 from tfjob_operator.api.meta import Meta, Resource
 from tfjob_operator.api.v1.constants import CHILD_SELECTOR, TFJOBS
 from tfjob_operator.api.v1.tensorboard import ServiceType, TensorBoard
-from tfjob_operator.controller.tensorboard.children import Deployment, Found, Service
-from tfjob_operator.controller.tensorboard.names import SELECTOR
+from tfjob_operator.controller.tensorboard.children import SELECTOR, Deployment, Found, Service
 from tfjob_operator.controller.tensorboard.plan import Change, Creation, Deletion, Plan, plan
 from tfjob_operator.controller.tensorboard.wish import LeftAlone, Wish, labels_of
-from tfjob_operator.informers.selectors import parse_labels
+from tfjob_operator.informers.listers import parse_labels
 
 JOB = Meta(name="mnist", namespace="ns", uid="job-uid")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

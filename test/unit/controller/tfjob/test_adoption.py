@@ -16,12 +16,12 @@ from tfjob_operator.api.client.errors import ApiError, ConflictError, ForbiddenE
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey, Service, index_orphans
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.tfjob.adoption import Adoptions, RefManager
-from tfjob_operator.controller.tfjob.build.labels import labels_of
-from tfjob_operator.controller.tfjob.confirmation import StaleViewError
-from tfjob_operator.controller.tfjob.decide.claims import claims
-from tfjob_operator.controller.tfjob.delays import FIRST_DELAY_S, LONGEST_DELAY_S, Delays
-from tfjob_operator.controller.tfjob.job_events import JobEvents
+from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S, LONGEST_DELAY_S, Delays
+from tfjob_operator.controller.tfjob.apply.events import JobEvents
+from tfjob_operator.controller.tfjob.apply.ownership import Adoptions, RefManager
+from tfjob_operator.controller.tfjob.build.children import labels_of
+from tfjob_operator.controller.tfjob.plan.ownership import claims
+from tfjob_operator.controller.tfjob.view import StaleViewError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

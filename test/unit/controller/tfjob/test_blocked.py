@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 
 from fakes.clock import FakeClock
-from tfjob_operator.api.meta import ObjectMeta
-from tfjob_operator.api.owners import owner_uid_key
+from tfjob_operator.api.meta import ObjectMeta, owner_uid_key
 from tfjob_operator.controller.jobs.children import ReplicaKey
-from tfjob_operator.controller.tfjob.blocked import REPEAT_AFTER_S, BlockedChildren
-from tfjob_operator.controller.tfjob.decide.actions import Plan
-from tfjob_operator.controller.tfjob.delays import FIRST_DELAY_S, LONGEST_DELAY_S, Delays
+from tfjob_operator.controller.tfjob.apply.conflicts import (
+    FIRST_DELAY_S,
+    LONGEST_DELAY_S,
+    REPEAT_AFTER_S,
+    BlockedChildren,
+    Delays,
+)
+from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter
 
 META = ObjectMeta(name="mnist", namespace="ns", uid="uid-1")

@@ -13,7 +13,7 @@ from fakes.transport import FakeResponse, FakeTransport, refusal
 from tfjob_operator.api.client import Request, Response, RestClient
 from tfjob_operator.api.client.errors import NotFoundError
 from tfjob_operator.api.client.http import OnLeave, unchanged
-from tfjob_operator.controller.tfjob.confirmation import Confirmer, StaleViewError
+from tfjob_operator.controller.tfjob.view import Confirmer, StaleViewError
 
 
 @pytest.mark.parametrize(("uid", "there"), [("uid-of-the-pod", True), ("another", False), (None, False)])

@@ -21,12 +21,12 @@ from tfjob_operator.api.client.errors import (
     NotFoundError,
 )
 from tfjob_operator.api.core import PodCondition
-from tfjob_operator.api.owners import OWNER_INDEX
+from tfjob_operator.api.meta import OWNER_INDEX
 from tfjob_operator.api.v1.types import IndexRestarts, JobStatus
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ORPHAN_INDEX
-from tfjob_operator.controller.jobs.window import COUNTER_WINDOW_S, START_WINDOW_S
+from tfjob_operator.controller.jobs.metrics import COUNTER_WINDOW_S, START_WINDOW_S
 from tfjob_operator.controller.manager import Controller
-from tfjob_operator.controller.tfjob.confirmation import StaleViewError
+from tfjob_operator.controller.tfjob.view import StaleViewError
 from tfjob_operator.informers import Indexer, Tombstone
 
 if TYPE_CHECKING:

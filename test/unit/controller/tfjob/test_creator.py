@@ -23,12 +23,11 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.refusals import RefusedError
-from tfjob_operator.controller.tfjob.blocked import REPEAT_AFTER_S, BlockedChildren
-from tfjob_operator.controller.tfjob.build.labels import labels_of
-from tfjob_operator.controller.tfjob.creator import Creator
-from tfjob_operator.controller.tfjob.decide.actions import Plan
-from tfjob_operator.controller.tfjob.delays import Delays
-from tfjob_operator.controller.tfjob.job_events import JobEvents
+from tfjob_operator.controller.tfjob.apply.children import Creator
+from tfjob_operator.controller.tfjob.apply.conflicts import REPEAT_AFTER_S, BlockedChildren, Delays
+from tfjob_operator.controller.tfjob.apply.events import JobEvents
+from tfjob_operator.controller.tfjob.build.children import labels_of
+from tfjob_operator.controller.tfjob.plan.actions import Plan
 
 JOB = job({"tfReplicaSpecs": {"Worker": replica(8)}})
 SPEC = good_spec(JOB)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fakes.clock import FakeClock
 from fakes.jobs import OWNER
-from tfjob_operator.controller.tfjob.delays import FIRST_DELAY_S, FORGIVEN_S, LONGEST_DELAY_S, Delays
+from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S, FORGIVEN_S, LONGEST_DELAY_S, Delays
 
 
 async def test_the_delays_of_what_is_tried_grow_and_are_forgiven() -> None:

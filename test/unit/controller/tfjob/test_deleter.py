@@ -10,10 +10,10 @@ from fakes.jobs import OWNER, job, pod, service
 from fakes.recorder import FakeRecorder
 from tfjob_operator.api.client.errors import ApiError, ConflictError, NotFoundError, RequestTimeoutError
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.jobs.job_event import JobEvent
-from tfjob_operator.controller.tfjob.decide.actions import Plan, PodDeletion
-from tfjob_operator.controller.tfjob.deleter import Deleter
-from tfjob_operator.controller.tfjob.job_events import JobEvents
+from tfjob_operator.controller.jobs.problems import JobEvent
+from tfjob_operator.controller.tfjob.apply.children import Deleter
+from tfjob_operator.controller.tfjob.apply.events import JobEvents
+from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
 
 JOB = job()
 

@@ -21,16 +21,12 @@ from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.jobs.refusals import RefusedError
 from tfjob_operator.controller.leaderelection import LeaseLock
-from tfjob_operator.controller.tfjob.adoption import RefManager
-from tfjob_operator.controller.tfjob.blocked import BlockedChildren
-from tfjob_operator.controller.tfjob.confirmation import Confirmer, StaleViewError
-from tfjob_operator.controller.tfjob.creator import Creator
-from tfjob_operator.controller.tfjob.decide.actions import Plan, PodDeletion
-from tfjob_operator.controller.tfjob.delays import Delays
-from tfjob_operator.controller.tfjob.deleter import Deleter
-from tfjob_operator.controller.tfjob.job_events import JobEvents
-from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
-from tfjob_operator.controller.tfjob.name_conflicts import NameTakenError
+from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays, NameTakenError
+from tfjob_operator.controller.tfjob.apply.events import JobEvents
+from tfjob_operator.controller.tfjob.apply.ownership import RefManager
+from tfjob_operator.controller.tfjob.plan.actions import Plan, PodDeletion
+from tfjob_operator.controller.tfjob.view import Confirmer, LeadershipTerm, StaleViewError
 from tfjob_operator.workqueue import LoopClock
 
 if TYPE_CHECKING:

@@ -29,10 +29,9 @@ from tfjob_operator.controller.jobs.children import (
     PodGroupStatus,
     ReplicaKey,
 )
-from tfjob_operator.controller.tfjob.build.gang_scheduler import gang_scheduler
-from tfjob_operator.controller.tfjob.build.labels import labels_of
-from tfjob_operator.controller.tfjob.confirmation import StaleViewError
-from tfjob_operator.controller.tfjob.name_conflicts import NameTakenError
+from tfjob_operator.controller.tfjob.apply.conflicts import NameTakenError
+from tfjob_operator.controller.tfjob.build.children import gang_scheduler, labels_of
+from tfjob_operator.controller.tfjob.view import StaleViewError
 
 if TYPE_CHECKING:
     from tfjob_operator.controller.jobs.children import Pod

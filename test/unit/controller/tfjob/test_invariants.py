@@ -15,7 +15,7 @@ _QUOTE: Final = re.compile(r'^    Invariant: "([^"]+)"$', re.MULTILINE)
 def stated() -> dict[str, str]:
     """Each invariant, up to its first full stop, colon or bracket, with the module that states it."""
     found: dict[str, str] = {}
-    for path in sorted(path for room in ROOMS for path in (ROOT / "controller" / room).glob("*.py")):
+    for path in sorted(path for room in ROOMS for path in (ROOT / "controller" / room).rglob("*.py")):
         text = ast.get_docstring(ast.parse(path.read_text())) or ""
         _, _, bullets = text.partition("Invariants:\n\n- ")
         for bullet in filter(None, bullets.split("\n- ")):
@@ -27,7 +27,7 @@ def stated() -> dict[str, str]:
 
 def quoted() -> set[str]:
     """What the tests of these modules quote."""
-    texts = (path.read_text() for room in ROOMS for path in (Path(__file__).parents[1] / room).glob("test_*.py"))
+    texts = (path.read_text() for room in ROOMS for path in (Path(__file__).parents[1] / room).rglob("test_*.py"))
     return {sentence for text in texts for sentence in _QUOTE.findall(text)}
 
 

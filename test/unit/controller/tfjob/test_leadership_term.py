@@ -8,7 +8,7 @@ from fakes.api import FakeClient, status_error
 from fakes.jobs import job
 from tfjob_operator.api.client.errors import ConnectionLostError, ForbiddenError
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
-from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
+from tfjob_operator.controller.tfjob.view import LeadershipTerm
 
 LISTED = ("list", "tfjobs", "")
 CREATED = JobStatus(conditions=(JobCondition(type="Created", status="True"),))

@@ -16,11 +16,10 @@ from tfjob_operator.api.client.http import OnLeave, unchanged
 from tfjob_operator.controller.jobs.children import ReplicaKey
 from tfjob_operator.controller.jobs.expectations import Expectations
 from tfjob_operator.controller.leaderelection import Fence, FencedTransport
-from tfjob_operator.controller.tfjob.blocked import BlockedChildren
-from tfjob_operator.controller.tfjob.creator import Creator
-from tfjob_operator.controller.tfjob.decide.actions import Plan
-from tfjob_operator.controller.tfjob.delays import Delays
-from tfjob_operator.controller.tfjob.job_events import JobEvents
+from tfjob_operator.controller.tfjob.apply.children import Creator
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
+from tfjob_operator.controller.tfjob.apply.events import JobEvents
+from tfjob_operator.controller.tfjob.plan.actions import Plan
 
 if TYPE_CHECKING:
     from tfjob_operator.api.client import Request, Response

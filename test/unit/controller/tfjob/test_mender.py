@@ -14,11 +14,10 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, ForbiddenError, NotFoundError
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey, Service, ServiceSpec
-from tfjob_operator.controller.tfjob.build.labels import labels_of
-from tfjob_operator.controller.tfjob.build.service import build_service
-from tfjob_operator.controller.tfjob.decide.actions import Mending, Plan
-from tfjob_operator.controller.tfjob.decide.mending import labels_wanted, relabellings, reselections
-from tfjob_operator.controller.tfjob.decide.plan import plan
+from tfjob_operator.controller.tfjob.build.children import build_service, labels_of
+from tfjob_operator.controller.tfjob.plan.actions import Mending, Plan
+from tfjob_operator.controller.tfjob.plan.ownership import labels_wanted, relabellings, reselections
+from tfjob_operator.controller.tfjob.plan.plan import plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from fakes.recorder import FakeRecorder
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.client.errors import ConflictError, NotFoundError
 from tfjob_operator.controller.jobs.metrics import JobMetrics
-from tfjob_operator.controller.tfjob.decide.plan import plan
+from tfjob_operator.controller.tfjob.plan.plan import plan
 
 PATCH = ("patch status", "tfjobs", "mnist")
 

@@ -18,9 +18,9 @@ from tfjob_operator.api.v1.types import JobStatus, ReplicaStatus, TFJob, TFJobSp
 from tfjob_operator.api.v1.validation import MAX_REPLICAS, read_spec
 from tfjob_operator.controller.jobs.children import ChildMeta, Pod, PodGroup, PodGroupSpec, PodGroupStatus, Service
 from tfjob_operator.controller.jobs.expectations import EXPIRY_S
-from tfjob_operator.controller.jobs.window import COUNTER_WINDOW_S
-from tfjob_operator.controller.tfjob.build.gang_scheduler import GangScheduler, gang_scheduler
-from tfjob_operator.controller.tfjob.decide.predecessor import unseen
+from tfjob_operator.controller.jobs.metrics import COUNTER_WINDOW_S
+from tfjob_operator.controller.tfjob.build.children import GangScheduler, gang_scheduler
+from tfjob_operator.controller.tfjob.plan.ownership import unseen
 
 SPEC = {"tfReplicaSpecs": {"Worker": replica(2), "PS": replica(1)}}
 REPLICAS = (("Worker", 0), ("Worker", 1), ("PS", 0))

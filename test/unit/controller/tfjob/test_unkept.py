@@ -12,8 +12,8 @@ from fakes.controller import STATUS, ControllerHarness
 from fakes.jobs import job, pod, replica
 from fakes.recorder import FakeRecorder
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
-from tfjob_operator.controller.jobs.window import COUNTER_WINDOW_S
-from tfjob_operator.controller.tfjob.unkept import UnkeptStatus
+from tfjob_operator.controller.jobs.metrics import COUNTER_WINDOW_S
+from tfjob_operator.controller.tfjob.view import UnkeptStatus
 
 SENT = JobStatus(
     conditions=(JobCondition("Running", "True"),),

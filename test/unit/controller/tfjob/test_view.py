@@ -11,16 +11,21 @@ from fakes.jobs import OWNER, job
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
 from tfjob_operator.controller.jobs.children import CHILD_INDEXERS
-from tfjob_operator.controller.tfjob.confirmation import Confirmer, StaleViewError
-from tfjob_operator.controller.tfjob.leadership_term import LeadershipTerm
-from tfjob_operator.controller.tfjob.unkept import UnkeptStatus
-from tfjob_operator.controller.tfjob.view import Permission, View, Views
+from tfjob_operator.controller.tfjob.view import (
+    Confirmer,
+    LeadershipTerm,
+    Permission,
+    StaleViewError,
+    UnkeptStatus,
+    View,
+    Views,
+)
 from tfjob_operator.informers import Indexer
 
 if TYPE_CHECKING:
     from pytest_mock import MockerFixture
 
-    from tfjob_operator.api.owners import OwnerKey
+    from tfjob_operator.api.meta import OwnerKey
 
 LOOK = ("get", "tfjobs", "mnist")
 CREATED = JobStatus(conditions=(JobCondition(type="Created", status="True"),))

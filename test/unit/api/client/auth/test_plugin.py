@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tfjob_operator.api.client.auth.credentials import READ_LIMIT_S, RETRY_S, RefreshedCredentials
-from tfjob_operator.api.client.auth.plugin import PLUGIN_LIMIT_S, Plugin
-from tfjob_operator.api.client.auth.readers import PluginReader
+from tfjob_operator.api.client.auth.credentials import READ_LIMIT_S, RETRY_S, PluginReader, RefreshedCredentials
+from tfjob_operator.api.client.auth.kubeconfig import PLUGIN_LIMIT_S, Plugin
 from tfjob_operator.api.client.errors import CredentialsError
 from tfjob_operator.api.client.http import Credentials
 

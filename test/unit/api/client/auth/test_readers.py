@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from fakes.virtual_loop import EPOCH
-from tfjob_operator.api.client.auth.readers import PluginReader
+from tfjob_operator.api.client.auth.credentials import PluginReader
 from tfjob_operator.api.client.errors import CredentialsError
 
 

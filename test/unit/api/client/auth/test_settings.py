@@ -19,7 +19,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from hack.control_plane.run.pki import Authority
-from tfjob_operator.api.client.auth import in_cluster, load_settings
+from tfjob_operator.api.client.auth import load_settings
+from tfjob_operator.api.client.auth import settings as auth_settings
 from tfjob_operator.api.client.errors import ConfigError, CredentialsError
 from tfjob_operator.api.client.http import Credentials, Settings
 
@@ -361,7 +362,7 @@ def service_account(
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     (tmp_path / "token").write_text("old\n")
     (tmp_path / "ca.crt").write_bytes(authority.certificate.read_bytes())
-    mocker.patch.object(in_cluster, "SERVICE_ACCOUNT", tmp_path)
+    mocker.patch.object(auth_settings, "SERVICE_ACCOUNT", tmp_path)
     return tmp_path
 
 
@@ -567,8 +568,8 @@ def test_the_kubernetes_package_is_not_imported_in_a_pod(service_account: Path) 
     code = f"""
 import sys
 from pathlib import Path
-from tfjob_operator.api.client.auth import in_cluster, load_settings
-in_cluster.SERVICE_ACCOUNT = Path({str(service_account)!r})
+from tfjob_operator.api.client.auth import load_settings, settings
+settings.SERVICE_ACCOUNT = Path({str(service_account)!r})
 assert load_settings().server == "https://[fd00::1]:443"
 sys.exit("kubernetes" in sys.modules)
 """

@@ -15,8 +15,7 @@ from fakes.virtual_loop import VirtualTimeLoop
 from tfjob_operator.api.client.errors import ApiError, ConnectionLostError, RequestTimeoutError, TransportError
 from tfjob_operator.api.client.http import Request
 from tfjob_operator.api.client.http.connection import BUFFER_BYTES, Connection
-from tfjob_operator.api.client.http.response_parser import MAX_HEAD_BYTES
-from tfjob_operator.api.client.http.responses import HELD_BYTES, StreamResponse, WholeResponse
+from tfjob_operator.api.client.http.responses import HELD_BYTES, MAX_HEAD_BYTES, StreamResponse, WholeResponse
 
 GET = Request("GET", "/x")
 WATCH = Request("GET", "/x", total_s=10.0, idle_s=80.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfjob_operator.api.client import Settings
-from tfjob_operator.api.client.http.origin import Origin
+from tfjob_operator.api.client.http.messages import Origin
 
 
 @pytest.mark.parametrize(

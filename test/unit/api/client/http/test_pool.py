@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from tfjob_operator.api.client.errors import ConnectError, ConnectionLostError, RequestTimeoutError
-from tfjob_operator.api.client.http.pool import Pool
+from tfjob_operator.api.client.http.transport import Pool
 
 if TYPE_CHECKING:
     from tfjob_operator.api.client.http.connection import Connection

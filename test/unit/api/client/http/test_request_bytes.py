@@ -6,8 +6,7 @@ import pytest
 
 from tfjob_operator.api.client.errors import CredentialsError
 from tfjob_operator.api.client.http import Credentials, Request
-from tfjob_operator.api.client.http.origin import Origin
-from tfjob_operator.api.client.http.request_bytes import RequestWriter, tunnel_request
+from tfjob_operator.api.client.http.messages import Origin, RequestWriter, tunnel_request
 
 SECRET = "s3cret"
 SERVER = Origin.of("https://api.example:6443/base/")

@@ -9,7 +9,7 @@ import pytest
 from fakes.transport import FakeResponse, FakeTransport
 from tfjob_operator.api.client.errors import ConnectionLostError, TransportError
 from tfjob_operator.api.client.http import Request
-from tfjob_operator.api.client.http.unzip import PIECE_BYTES, UnzippedResponse
+from tfjob_operator.api.client.http.responses import PIECE_BYTES, UnzippedResponse
 
 BODY = b'{"items":[' + b'{"kind":"Pod"},' * 1000 + b"{}]}"
 ZIPPED = gzip.compress(BODY, mtime=0)

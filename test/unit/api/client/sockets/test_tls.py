@@ -15,7 +15,7 @@ from fakes.loopback import Peer, body_of, fine_for_ever, get, serving, trusting
 from hack.control_plane.run.pki import Authority
 from support.waiting import until
 from tfjob_operator.api.client import HttpTransport, Settings
-from tfjob_operator.api.client.auth.tls import Trust
+from tfjob_operator.api.client.auth.credentials import Trust
 from tfjob_operator.api.client.errors import ConnectError, TLSError
 from tfjob_operator.api.client.http import Credentials, FixedCredentials
 

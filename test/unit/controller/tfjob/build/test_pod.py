@@ -9,8 +9,7 @@ from fakes.jobs import good_spec, job, replica
 from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.config.values import Accelerator, HostVolume, Variable
 from tfjob_operator.controller.jobs.children import ReplicaKey
-from tfjob_operator.controller.tfjob.build.pod import PodBuilder
-from tfjob_operator.controller.tfjob.build.service import build_service
+from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_service
 
 WORKER_0 = ReplicaKey("Worker", 0, "mnist-worker-0")
 WORKER_1 = ReplicaKey("Worker", 1, "mnist-worker-1")

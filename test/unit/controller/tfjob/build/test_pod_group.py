@@ -9,10 +9,14 @@ import pytest
 from fakes.jobs import good_spec, job, replica, template
 from tfjob_operator.api.v1.templates import templates_of
 from tfjob_operator.controller.jobs.children import ChildMeta, PodGroup, ReplicaKey
-from tfjob_operator.controller.tfjob.build.gang_scheduler import gang_scheduler
-from tfjob_operator.controller.tfjob.build.pod import PodBuilder
-from tfjob_operator.controller.tfjob.build.pod_group import build_pod_group, min_resources, resize_patch
-from tfjob_operator.controller.tfjob.decide.actions import PodGroupResize
+from tfjob_operator.controller.tfjob.build.children import (
+    PodBuilder,
+    build_pod_group,
+    gang_scheduler,
+    min_resources,
+    resize_patch,
+)
+from tfjob_operator.controller.tfjob.plan.actions import PodGroupResize
 
 VOLCANO = gang_scheduler("volcano")
 PLUGINS = gang_scheduler("coscheduler")

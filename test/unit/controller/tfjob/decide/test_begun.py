@@ -10,8 +10,8 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import Begun, IndexRestarts, JobStatus, TFJob
-from tfjob_operator.controller.tfjob.decide.facts import has_begun, with_memory_of
-from tfjob_operator.controller.tfjob.decide.plan import plan
+from tfjob_operator.controller.tfjob.plan.plan import plan
+from tfjob_operator.controller.tfjob.plan.status import has_begun, with_memory_of
 
 SPEC = {"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(2)}}
 

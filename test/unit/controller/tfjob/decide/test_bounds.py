@@ -11,9 +11,8 @@ from fakes.jobs import good_spec, job, names, pod, replica
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import InvalidSpec, Mistake, TFJob, TFJobSpec
-from tfjob_operator.controller.tfjob.decide.bounds import bounded
-from tfjob_operator.controller.tfjob.decide.plan import plan
-from tfjob_operator.controller.tfjob.decide.reading import read
+from tfjob_operator.controller.tfjob.plan.plan import plan
+from tfjob_operator.controller.tfjob.plan.spec import bounded, read
 
 if TYPE_CHECKING:
     from tfjob_operator.api.meta import ObjectMeta

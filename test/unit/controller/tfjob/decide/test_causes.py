@@ -21,7 +21,7 @@ from tfjob_operator.api.core import (
     PodStatus,
 )
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.tfjob.decide.plan import plan
+from tfjob_operator.controller.tfjob.plan.plan import plan
 
 
 def ended(container: str, code: int, at_s: float = 0.0, reason: str = "Error", message: str = "") -> ContainerStatus:

@@ -21,17 +21,13 @@ from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import JobCondition, JobStatus
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, ConfigMap, ReplicaKey
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.tfjob.blocked import BlockedChildren
-from tfjob_operator.controller.tfjob.build.config_map import build_config_map, config_map_name
-from tfjob_operator.controller.tfjob.build.pod import PodBuilder
+from tfjob_operator.controller.tfjob.apply.children import Creator
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays, NameTakenError
+from tfjob_operator.controller.tfjob.apply.events import JobEvents
+from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_config_map, config_map_name
 from tfjob_operator.controller.tfjob.build.tf_config import INLINE_BYTES, ClusterSpec
-from tfjob_operator.controller.tfjob.creator import Creator
-from tfjob_operator.controller.tfjob.decide.actions import NOTHING, Plan, PodDeletion
-from tfjob_operator.controller.tfjob.decide.config_maps import with_config_maps
-from tfjob_operator.controller.tfjob.decide.plan import plan
-from tfjob_operator.controller.tfjob.delays import Delays
-from tfjob_operator.controller.tfjob.job_events import JobEvents
-from tfjob_operator.controller.tfjob.name_conflicts import NameTakenError
+from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Plan, PodDeletion
+from tfjob_operator.controller.tfjob.plan.plan import plan, with_config_maps
 
 if TYPE_CHECKING:
     from pytest_mock import MockerFixture

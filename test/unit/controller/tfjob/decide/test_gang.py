@@ -17,14 +17,14 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import JobStatus
 from tfjob_operator.controller.jobs.children import ChildMeta, PodGroup, PodGroupSpec, PodGroupStatus
-from tfjob_operator.controller.tfjob.build.gang_scheduler import gang_scheduler
-from tfjob_operator.controller.tfjob.decide.gang import FIRST_LOOK_S, LOOK_AGAIN_S, Gang
-from tfjob_operator.controller.tfjob.decide.plan import plan
+from tfjob_operator.controller.tfjob.build.children import gang_scheduler
+from tfjob_operator.controller.tfjob.plan.gang import FIRST_LOOK_S, LOOK_AGAIN_S, Gang
+from tfjob_operator.controller.tfjob.plan.plan import plan
 
 if TYPE_CHECKING:
     from tfjob_operator.api.v1.types import TFJob
     from tfjob_operator.controller.jobs.children import Pod
-    from tfjob_operator.controller.tfjob.decide.actions import Plan
+    from tfjob_operator.controller.tfjob.plan.actions import Plan
 
 VOLCANO = gang_scheduler("volcano")
 PLUGINS = gang_scheduler("coscheduler")

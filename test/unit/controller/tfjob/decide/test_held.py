@@ -17,11 +17,10 @@ from tfjob_operator.api.v1 import conditions
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1.types import Begun, JobCondition, JobStatus, ReplicaStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod, Service
-from tfjob_operator.controller.tfjob.decide.actions import Plan
-from tfjob_operator.controller.tfjob.decide.gang import Gang
-from tfjob_operator.controller.tfjob.decide.held import refused
-from tfjob_operator.controller.tfjob.decide.plan import plan
-from tfjob_operator.controller.tfjob.decide.reading import in_force, read
+from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.gang import Gang
+from tfjob_operator.controller.tfjob.plan.plan import plan
+from tfjob_operator.controller.tfjob.plan.spec import in_force, read, refused
 
 SPEC = {"tfReplicaSpecs": {"Worker": replica(2, "ExitCode")}}
 RENAMED = {"spec": {"containers": [{"name": "main", "image": "i"}]}}

@@ -19,19 +19,14 @@ from tfjob_operator.api.v1.constants import Network
 from tfjob_operator.api.v1.types import JobStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod, ReplicaKey, Service, ServiceSpec
 from tfjob_operator.controller.jobs.expectations import Expectations
-from tfjob_operator.controller.tfjob.blocked import BlockedChildren
-from tfjob_operator.controller.tfjob.build.labels import labels_of, selector_of
-from tfjob_operator.controller.tfjob.build.pod import PodBuilder
-from tfjob_operator.controller.tfjob.build.service import build_service
-from tfjob_operator.controller.tfjob.creator import Creator
-from tfjob_operator.controller.tfjob.decide.actions import Plan
-from tfjob_operator.controller.tfjob.decide.claims import claims
-from tfjob_operator.controller.tfjob.decide.mending import labels_wanted
-from tfjob_operator.controller.tfjob.decide.plan import plan
-from tfjob_operator.controller.tfjob.decide.reading import in_force, read
-from tfjob_operator.controller.tfjob.delays import Delays
-from tfjob_operator.controller.tfjob.job_events import JobEvents
-from tfjob_operator.controller.tfjob.name_conflicts import NameTakenError
+from tfjob_operator.controller.tfjob.apply.children import Creator
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays, NameTakenError
+from tfjob_operator.controller.tfjob.apply.events import JobEvents
+from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_service, labels_of, selector_of
+from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.ownership import claims, labels_wanted
+from tfjob_operator.controller.tfjob.plan.plan import plan
+from tfjob_operator.controller.tfjob.plan.spec import in_force, read
 
 REPLICAS: dict[str, Any] = {"Worker": replica(2, "ExitCode"), "PS": replica(1)}
 SHARED: dict[str, Any] = {"runPolicy": {"network": "shared"}, "tfReplicaSpecs": REPLICAS}

@@ -10,13 +10,12 @@ import pytest
 from fakes.jobs import good_spec, job, pod, replica
 from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.v1.types import Begun, JobStatus, TFJob
-from tfjob_operator.controller.tfjob.decide.facts import with_memory_of
-from tfjob_operator.controller.tfjob.decide.older_pods import SCHEME, made_of
-from tfjob_operator.controller.tfjob.decide.plan import plan
+from tfjob_operator.controller.tfjob.plan.plan import plan
+from tfjob_operator.controller.tfjob.plan.status import SCHEME, made_of, with_memory_of
 
 if TYPE_CHECKING:
     from tfjob_operator.controller.jobs.children import Pod
-    from tfjob_operator.controller.tfjob.decide.actions import Plan
+    from tfjob_operator.controller.tfjob.plan.actions import Plan
 
 SPEC: dict[str, Any] = {"tfReplicaSpecs": {"PS": replica(1), "Worker": replica(2)}}
 ELASTIC = SPEC | {"enableDynamicWorker": True}

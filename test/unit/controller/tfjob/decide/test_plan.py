@@ -20,9 +20,9 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import CleanPodPolicy, ConditionType, RestartPolicy, SuccessPolicy
 from tfjob_operator.api.v1.types import InvalidSpec, JobStatus, Mistake, ReplicaStatus, TFJob
 from tfjob_operator.controller.jobs.children import Pod, Service
-from tfjob_operator.controller.jobs.job_event import JobEvent
-from tfjob_operator.controller.tfjob.decide.actions import NOTHING, Plan
-from tfjob_operator.controller.tfjob.decide.plan import plan
+from tfjob_operator.controller.jobs.problems import JobEvent
+from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Plan
+from tfjob_operator.controller.tfjob.plan.plan import plan
 
 LATER = EPOCH + timedelta(seconds=60)
 

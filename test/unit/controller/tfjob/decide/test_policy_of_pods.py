@@ -12,8 +12,8 @@ from fakes.virtual_loop import EPOCH
 from tfjob_operator.api.core import PodRestartPolicy
 from tfjob_operator.api.v1.constants import ConditionType, RestartPolicy
 from tfjob_operator.controller.jobs.children import ChildLabels, Pod
-from tfjob_operator.controller.tfjob.build.pod import PodBuilder
-from tfjob_operator.controller.tfjob.decide.plan import plan
+from tfjob_operator.controller.tfjob.build.children import PodBuilder
+from tfjob_operator.controller.tfjob.plan.plan import plan
 
 
 def under(policy: str, exit_code: int, **fields: Any) -> Pod:

@@ -8,9 +8,8 @@ import pytest
 from fakes.jobs import observed, pod
 from tfjob_operator.api.core import ContainerState, ContainerStateWaiting, ContainerStatus, PodCondition
 from tfjob_operator.controller.jobs.children import Pod
-from tfjob_operator.controller.jobs.job_event import JobEvent
-from tfjob_operator.controller.jobs.told import MOST_PER_REASON, ReportedProblems
-from tfjob_operator.controller.tfjob.decide.problems import problems_of
+from tfjob_operator.controller.jobs.problems import MOST_PER_REASON, JobEvent, ReportedProblems
+from tfjob_operator.controller.tfjob.plan.replicas import problems_of
 
 
 def unschedulable(index: int = 0) -> Pod:

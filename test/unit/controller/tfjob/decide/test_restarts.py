@@ -10,8 +10,8 @@ from fakes.jobs import pod
 from tfjob_operator.api.core import ContainerStatus
 from tfjob_operator.api.v1.types import IndexRestarts
 from tfjob_operator.controller.jobs.children import ReplicaKey
-from tfjob_operator.controller.tfjob.decide.replicas import Outcome, Replica
-from tfjob_operator.controller.tfjob.decide.restarts import account, in_place_restarts, merged, taken_over
+from tfjob_operator.controller.tfjob.plan.replicas import Outcome, Replica
+from tfjob_operator.controller.tfjob.plan.status import account, in_place_restarts, merged, taken_over
 
 
 def replica(uid: str, restarts: int = 0, index: int = 0) -> Replica:

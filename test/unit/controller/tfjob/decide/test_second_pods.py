@@ -16,9 +16,8 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.api.v1.constants import ConditionType, RestartPolicy
 from tfjob_operator.api.v1.types import IndexRestarts, JobCondition, JobStatus
 from tfjob_operator.controller.jobs.children import ChildLabels, Pod, ReplicaKey
-from tfjob_operator.controller.tfjob.decide.identity import key_of
-from tfjob_operator.controller.tfjob.decide.plan import plan
-from tfjob_operator.controller.tfjob.decide.replicas import replicas_of
+from tfjob_operator.controller.tfjob.plan.plan import plan
+from tfjob_operator.controller.tfjob.plan.replicas import key_of, replicas_of
 
 ONE = {"tfReplicaSpecs": {"Worker": replica(1, RestartPolicy.EXIT_CODE)}}
 TRUE = pod("Worker", 0)

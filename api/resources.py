@@ -1,0 +1,129 @@
+"""Quantities of resources ("500m", "1.5Gi", 2), and the resources that a pod of a template requests. Pure.
+
+Requests are computed as the scheduler does (component-helpers, `PodRequests`): ordinary containers and native sidecars
+(KEP-753) run together; an init container runs beside the sidecars that stand before it; the pod needs what the largest of
+these moments needs. What the pod itself names replaces that (KEP-2837), and its overhead comes on top.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_CEILING, Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from tfjob_operator.api.core import PodRestartPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tfjob_operator.api.meta import JSON
+
+
+# Digits are bounded: the API server takes no quantity beyond 2**63, and an exponent of a user's must not cost us memory.
+_QUANTITY: Final = re.compile(
+    r"\+?(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE]([+-]?\d{1,2})|(m|u|n|k|[KMGTPE]i?))?", re.ASCII
+)
+
+
+_SUFFIXES: Final = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "k": Decimal(10**3)} | {
+    f"{letter}{i}": Decimal(base**power)
+    for power, letter in enumerate("KMGTPE", 1)
+    for i, base in (("", 1000), ("i", 1024))
+    if letter + i != "K"
+}
+
+
+def parse_quantity(value: object) -> Decimal | None:
+    """Return the number that a quantity means, or None for what is no quantity: the API server will say so about the pod."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return None
+    match = _QUANTITY.fullmatch(str(value))
+    if match is None:
+        return None
+    digits, exponent, suffix = match.groups()
+    if exponent is not None:
+        return Decimal(digits).scaleb(int(exponent))
+    if suffix is None:
+        return Decimal(digits)
+    return Decimal(digits) * _SUFFIXES[suffix] if suffix in _SUFFIXES else None
+
+
+def format_quantity(number: Decimal) -> str:
+    """Write a quantity: whole, or else in thousandths, rounded up so that it is never less than was asked for."""
+    if number == number.to_integral_value():
+        return f"{number.to_integral_value():f}"
+    return f"{(number * 1000).to_integral_value(ROUND_CEILING):f}m"
+
+
+Requests = dict[str, Decimal]
+
+
+_OF_THE_POD: Final = ("cpu", "memory")
+
+
+_HUGE_PAGES: Final = "hugepages-"
+
+
+def pod_requests(template: JSON) -> Requests:
+    """Return the resources by name. What is no quantity is left out: the API server will refuse the pod for it."""
+    spec = object_in(template, "spec")
+    total: Requests = {}
+    for container in _containers(spec, "containers"):
+        _add(total, _of_container(container))
+    sidecars: Requests = {}
+    largest: Requests = {}
+    for container in _containers(spec, "initContainers"):
+        asked = _of_container(container)
+        if container.get("restartPolicy") == PodRestartPolicy.ALWAYS:
+            _add(total, asked)
+            _add(sidecars, asked)
+            moment = sidecars
+        else:
+            moment = dict(sidecars)
+            _add(moment, asked)
+        _raise_to(largest, moment)
+    _raise_to(total, largest)
+    total |= _of_pod(spec, total)
+    _add(total, _quantities(object_in(spec, "overhead")))
+    return total
+
+
+def object_in(value: JSON, name: str) -> dict[str, Any]:
+    """Return the object under a name, or an empty one: users' templates are not validated this deep."""
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _containers(spec: JSON, name: str) -> Iterator[dict[str, Any]]:
+    found = spec.get(name)
+    return (each for each in (found if isinstance(found, list) else ()) if isinstance(each, dict))
+
+
+def _of_container(container: JSON) -> Requests:
+    """Return a container's requests. As in the API server, a limit stands in for a request that is missing."""
+    resources = object_in(container, "resources")
+    return _quantities(object_in(resources, "limits") | object_in(resources, "requests"))
+
+
+def _of_pod(spec: JSON, of_containers: Requests) -> Requests:
+    """Return the pod's own requests. As in the API server, a limit stands in for a request that no container has either."""
+    resources = object_in(spec, "resources")
+    limits = _quantities(object_in(resources, "limits"))
+    asked = {name: limit for name, limit in limits.items() if name not in of_containers}
+    asked |= _quantities(object_in(resources, "requests"))
+    return {name: number for name, number in asked.items() if name in _OF_THE_POD or name.startswith(_HUGE_PAGES)}
+
+
+def _quantities(given: Mapping[str, object]) -> Requests:
+    parsed = {name: parse_quantity(value) for name, value in given.items()}
+    return {name: number for name, number in parsed.items() if number is not None}
+
+
+def _add(total: Requests, more: Requests) -> None:
+    for name, number in more.items():
+        total[name] = total.get(name, Decimal(0)) + number
+
+
+def _raise_to(total: Requests, other: Requests) -> None:
+    for name, number in other.items():
+        total[name] = max(total.get(name, Decimal(0)), number)

@@ -1,0 +1,267 @@
+"""The bodies of the children of a job in the alpha dialect: batch Jobs, services and a ConfigMap, with their labels. Pure.
+
+Replicas learn about each other by TF_CONFIG and the command line of a server. Both are API: types in alphabetical order,
+hosts by the bare names of their services. Parameter servers without a container of their own run a program from the
+ConfigMap, in the user's image.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tfjob_operator.api.meta import controller_reference
+from tfjob_operator.api.v1 import constants as v1
+from tfjob_operator.api.v1alpha1 import constants as c
+from tfjob_operator.api.v1alpha1.validation import templates_of
+from tfjob_operator.controller.alpha.children import JOBS, config_map_name, replica_key
+from tfjob_operator.controller.config.values import with_accelerators
+
+if TYPE_CHECKING:
+    from tfjob_operator.api.meta import JSON, ObjectMeta
+    from tfjob_operator.api.v1alpha1.constants import Dialect
+    from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaReplicas, AlphaSpec, Chief
+    from tfjob_operator.controller.config.values import Accelerators
+    from tfjob_operator.controller.jobs.children import ReplicaKey
+
+
+def selector_of(dialect: Dialect, job: ObjectMeta, runtime_id: str, key: ReplicaKey) -> dict[str, str]:
+    """Return the labels that earlier operators gave too; by these a service selects the pod of its replica."""
+    return {
+        dialect.label: "",
+        c.LABEL_JOB_TYPE: key.type,
+        c.LABEL_RUNTIME_ID: runtime_id,
+        c.LABEL_JOB_NAME: job.name,
+        c.LABEL_TASK_INDEX: str(key.index),
+    }
+
+
+def labels_of(dialect: Dialect, job: ObjectMeta, runtime_id: str, key: ReplicaKey, chief: Chief) -> dict[str, str]:
+    """Return all labels of a replica's children: those of earlier operators, and those by which today's tools find pods.
+
+    `job-name` is not among them, since the API server itself gives it to the pods of a Job.
+    """
+    labels = selector_of(dialect, job, runtime_id, key) | labels_of_all(job)
+    labels[v1.LABEL_PREFIX + v1.LABEL_REPLICA_TYPE] = key.type.lower()
+    labels[v1.LABEL_PREFIX + v1.LABEL_REPLICA_INDEX] = str(key.index)
+    if (key.type, key.index) == (chief.type, chief.index):
+        labels[v1.LABEL_PREFIX + v1.LABEL_JOB_ROLE] = v1.ROLE_MASTER
+    return labels
+
+
+def labels_of_all(job: ObjectMeta) -> dict[str, str]:
+    """Return the labels that all children of a job have, by which our caches select them."""
+    return {v1.LABEL_OPERATOR_NAME: c.OPERATOR_NAME, v1.LABEL_PREFIX + v1.LABEL_JOB_NAME: job.name}
+
+
+def labels_of_found(dialect: Dialect, job: ObjectMeta, spec: AlphaSpec, pod: ObjectMeta) -> dict[str, str]:
+    """Return the labels to add to a pod that another operator made, so that it becomes one of ours."""
+    said = pod.labels or {}
+    kind, index = said.get(c.LABEL_JOB_TYPE, ""), said.get(c.LABEL_TASK_INDEX, "")
+    if not kind or not (index.isascii() and index.isdigit()):
+        return labels_of_all(job)
+    return labels_of(dialect, job, spec.runtime_id, replica_key(spec.runtime_id, kind, int(index)), spec.chief)
+
+
+def is_ours(pod: ObjectMeta) -> bool:
+    """Return whether our watches select a pod with these labels."""
+    return (pod.labels or {}).get(v1.LABEL_OPERATOR_NAME) == c.OPERATOR_NAME
+
+
+Hosts = dict[str, list[str]]
+"""Addresses, by the lower-case type and the index."""
+
+
+def hosts_of(spec: AlphaSpec, runtime_id: str) -> Hosts:
+    """Return the addresses of all replicas."""
+    return {
+        each.type.lower(): [
+            f"{replica_key(runtime_id, each.type, index).name}:{each.port}" for index in range(each.replicas)
+        ]
+        for each in sorted(spec.replicas, key=lambda each: each.type)
+        if each.replicas > 0
+    }
+
+
+def tf_config(hosts: Hosts, key: ReplicaKey) -> str:
+    """Return the value of TF_CONFIG for one replica; one that is alone gets it too."""
+    task = {"type": key.type.lower(), "index": key.index}
+    return msgspec.json.encode({"cluster": hosts, "task": task, "environment": "cloud"}).decode()
+
+
+def server_arguments(hosts: Hosts, key: ReplicaKey) -> list[str]:
+    """Return the arguments of the program of a parameter server: `--cluster_spec master|host:port,ps|host:port;host:port`."""
+    cluster = ",".join(f"{kind}|{';'.join(addresses)}" for kind, addresses in hosts.items())
+    return ["--cluster_spec", cluster, "--job_name", key.type.lower(), "--task_id", str(key.index)]
+
+
+SCRIPT: Final = '''\
+"""Serve as one task of a TensorFlow cluster until the pod is deleted. For TensorFlow 1 and 2, Python 2.7 and 3.
+
+  --cluster_spec  master|host:port,ps|host:port;host:port
+  --job_name      the type of this task, such as ps
+  --task_id       its number
+"""
+from __future__ import print_function
+
+import argparse
+import sys
+
+import tensorflow as tf
+
+
+def cluster_of(text):
+    """Return the addresses by type."""
+    cluster = {}
+    for part in text.split(","):
+        kind, _, hosts = part.partition("|")
+        if not hosts:
+            raise ValueError("no addresses of %r in --cluster_spec" % kind)
+        cluster[kind] = hosts.split(";")
+    return cluster
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cluster_spec", required=True, type=cluster_of)
+    parser.add_argument("--job_name", required=True)
+    parser.add_argument("--task_id", required=True, type=int)
+    given = parser.parse_args()
+    # TensorFlow 2 has the server here, TensorFlow 1 there.
+    distribute = getattr(tf, "distribute", None)
+    server_class = getattr(distribute, "Server", None) or tf.train.Server
+    cluster = tf.train.ClusterSpec(given.cluster_spec)
+    server = server_class(cluster, job_name=given.job_name, task_index=given.task_id)
+    print("serving as %s %d at %s" % (given.job_name, given.task_id, server.target))
+    sys.stdout.flush()  # or the log would be empty for as long as it serves
+    server.join()
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def build_config_map(dialect: Dialect, job: ObjectMeta, runtime_id: str) -> dict[str, Any]:
+    """Return the ConfigMap of a job that has parameter servers without a container of their own."""
+    labels = {dialect.label: "", c.LABEL_RUNTIME_ID: runtime_id, c.LABEL_JOB_NAME: job.name}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": config_map_name(runtime_id),
+            "labels": labels | labels_of_all(job),
+            "ownerReferences": [controller_reference(dialect.resource, job)],
+        },
+        "data": {c.SERVER_FILE: SCRIPT},
+    }
+
+
+def build_service(
+    dialect: Dialect, job: ObjectMeta, spec: AlphaSpec, runtime_id: str, key: ReplicaKey
+) -> dict[str, Any]:
+    """Return the service that gives a replica its name in DNS and, as with earlier operators, a cluster IP.
+
+    It is published before the pod is ready, since replicas look for each other while they start.
+    """
+    port = next(each.port for each in spec.replicas if each.type == key.type)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": key.name,
+            "labels": labels_of(dialect, job, runtime_id, key, spec.chief),
+            "ownerReferences": [controller_reference(dialect.resource, job)],
+        },
+        "spec": {
+            "publishNotReadyAddresses": True,
+            "selector": selector_of(dialect, job, runtime_id, key),
+            "ports": [{"name": c.PORT_NAME, "port": port}],
+        },
+    }
+
+
+NO_LIMIT: Final = 2**31 - 1
+"""The largest backoffLimit. When the alpha APIs were made there was none, so the Job controller must never give up; this
+operator itself recognizes permanent failures."""
+
+
+_COPIED_METADATA: Final = ("annotations", "finalizers")
+
+
+_OF_THE_JOB_CONTROLLER: Final = frozenset(
+    f"{prefix}{name}" for prefix in ("", "batch.kubernetes.io/") for name in ("job-name", "controller-uid")
+)
+"""Labels that the API server gives to the pods of a Job; it refuses a template that has others."""
+
+
+class JobBuilder:
+    """Makes the Jobs of one job. Templates are shared between them and never changed."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        job: AlphaJob,
+        spec: AlphaSpec,
+        runtime_id: str,
+        *,
+        accelerators: Accelerators | None = None,
+    ) -> None:
+        """`accelerators` says what containers get that ask for one of these resources."""
+        self._dialect = dialect
+        self._accelerators = accelerators
+        self._job = job.metadata
+        self._spec = spec
+        self._runtime_id = runtime_id
+        self._replicas = {each.type.value: each for each in spec.replicas}
+        self._templates: dict[str, JSON] = {kind.value: each for kind, each in templates_of(dialect, job.spec).items()}
+        self._hosts = hosts_of(spec, runtime_id)
+
+    def build(self, key: ReplicaKey) -> dict[str, Any]:
+        """Return the Job of one replica: one pod, made again for as long as it fails."""
+        labels = labels_of(self._dialect, self._job, self._runtime_id, key, self._spec.chief)
+        template = self._pod_template(key, labels)
+        return {
+            "apiVersion": JOBS.api_version,
+            "kind": JOBS.kind,
+            "metadata": {
+                "name": key.name,
+                "labels": labels,
+                "ownerReferences": [controller_reference(self._dialect.resource, self._job)],
+            },
+            "spec": {"completions": 1, "parallelism": 1, "backoffLimit": NO_LIMIT, "template": template},
+        }
+
+    def _pod_template(self, key: ReplicaKey, labels: dict[str, str]) -> dict[str, Any]:
+        replicas, template = self._replicas[key.type], self._templates[key.type]
+        own: Any = template.get("metadata") or {}
+        metadata = {name: own[name] for name in _COPIED_METADATA if own.get(name)}
+        kept = {name: value for name, value in (own.get("labels") or {}).items() if name not in _OF_THE_JOB_CONTROLLER}
+        spec: Any = dict(template.get("spec") or {})  # type: ignore[call-overload]
+        containers = list(spec.get("containers") or [])
+        if replicas.gets_server:
+            containers.append(self._server(key))
+            source = {"name": c.SERVER_VOLUME, "configMap": {"name": config_map_name(self._runtime_id)}}
+            spec["volumes"] = [*(spec.get("volumes") or []), source]
+        spec["containers"] = [self._with_tf_config(container, replicas, key) for container in containers]
+        spec["restartPolicy"] = replicas.restart_policy
+        if self._spec.scheduler_name:
+            spec["schedulerName"] = self._spec.scheduler_name
+        return {"metadata": metadata | {"labels": kept | labels}, "spec": with_accelerators(spec, self._accelerators)}
+
+    def _server(self, key: ReplicaKey) -> dict[str, Any]:
+        """Return the container of a standard parameter server."""
+        program = f"{c.SERVER_FOLDER}/{c.SERVER_FILE}"
+        return {
+            "name": v1.CONTAINER_NAME,
+            "image": self._spec.image,
+            "command": ["python", program, *server_arguments(self._hosts, key)],
+            "volumeMounts": [{"name": c.SERVER_VOLUME, "mountPath": c.SERVER_FOLDER}],
+        }
+
+    def _with_tf_config(self, container: dict[str, Any], replicas: AlphaReplicas, key: ReplicaKey) -> dict[str, Any]:
+        if container.get("name") != v1.CONTAINER_NAME or replicas.sets_tf_config:
+            return container
+        variable = {"name": v1.TF_CONFIG, "value": tf_config(self._hosts, key)}
+        return container | {"env": [*(container.get("env") or []), variable]}

@@ -1,0 +1,233 @@
+"""The children of a job in the alpha dialect as a plan sees them, and what they mean for the job. Pure.
+
+For each replica there is its Job and that Job's pods. The job runs, succeeds or fails as its chief does, by the table of exit
+codes. RuntimeIds are the part of the names of children that tells jobs apart.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api.core import PodPhase
+from tfjob_operator.api.meta import controller_of
+from tfjob_operator.api.text import last_words, quoted
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, RETRYABLE_EXIT_CODES
+from tfjob_operator.api.v1alpha1.constants import OOM_KILLED, State
+from tfjob_operator.controller.jobs.pod_end import DEADLINE_EXCEEDED, has_ended, is_disrupted, is_final, was_stopped
+from tfjob_operator.controller.jobs.problems import problems_of_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
+    from tfjob_operator.controller.alpha.children import BatchCondition, BatchJob, Children
+    from tfjob_operator.controller.jobs.children import Pod
+    from tfjob_operator.controller.jobs.problems import Problem
+
+
+_OLDEST: Final = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """The Job of one replica and its pods, the newest last. There is no Job where another operator made its pod."""
+
+    job: BatchJob | None
+    pods: tuple[Pod, ...]
+
+    @property
+    def state(self) -> State:
+        """How it stands, by the rules of earlier operators: what its newest pod's training container did last."""
+        if self.has_succeeded:
+            return State.SUCCEEDED
+        if self.failure is not None:
+            return State.FAILED
+        if not self.pods:
+            return State.RUNNING
+        training = training_of(self.pods[-1])
+        if training is None:
+            return State.UNKNOWN
+        ended = last_end(training)
+        failed = ended is not None and ended.exit_code != 0 and is_permanent(ended)
+        return State.FAILED if failed else State.RUNNING
+
+    @property
+    def failure(self) -> BatchCondition | None:
+        """Why its Job was given up, if it was."""
+        return self.job.failure if self.job is not None else None
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether its training has exited with 0, and not because it was stopped."""
+        return (self.job is not None and self.job.has_succeeded) or any(map(_has_done_its_work, self.pods))
+
+    @property
+    def needs_job(self) -> bool:
+        """Whether a Job is to be created: there is none, and all pods that another operator made have failed."""
+        return self.job is None and not self.has_succeeded and all(pod.status.phase == "Failed" for pod in self.pods)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a pod of it runs."""
+        return not self.has_succeeded and any(
+            pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None for pod in self.pods
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it runs or will run again, though its Job may not say so yet."""
+        if self.job is None:
+            return all(map(has_ended, self.pods))
+        return self.job.is_finished or (self.has_succeeded and all(map(has_ended, self.pods)))
+
+
+def replicas_of(children: Children) -> dict[str, Replica]:
+    """Return the replicas that have a Job or a pod, by name; a Job has the name of its replica."""
+    pods: dict[str, list[Pod]] = defaultdict(list)
+    for pod in children.pods:
+        owner = controller_of(pod.metadata)
+        if owner is not None:
+            pods[owner.uid].append(pod)
+    found = {name: Replica(None, tuple(sorted(bare, key=_age))) for name, bare in children.bare.items()}
+    for job in children.jobs:
+        name = job.metadata.name
+        every = (*children.bare.get(name, ()), *pods[job.metadata.uid])
+        found[name] = Replica(job, tuple(sorted(every, key=_age)))
+    return found
+
+
+def training_of(pod: Pod) -> ContainerStatus | None:
+    """Return the status of the container `tensorflow`, None if the kubelet has not reported it."""
+    return next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
+
+
+def last_end(training: ContainerStatus) -> ContainerStateTerminated | None:
+    """Return how a container ended last: now, or before it was started again in place."""
+    if training.state.terminated is not None:
+        return training.state.terminated
+    return training.last_state.terminated if training.last_state is not None else None
+
+
+def is_permanent(ended: ContainerStateTerminated) -> bool:
+    """Return whether a failed process would fail again: by the table of exit codes, or because it ran out of memory."""
+    return ended.reason == OOM_KILLED or ended.exit_code not in RETRYABLE_EXIT_CODES
+
+
+def _age(pod: Pod) -> tuple[datetime, str]:
+    return pod.metadata.creation_timestamp or _OLDEST, pod.metadata.uid
+
+
+def _has_done_its_work(pod: Pod) -> bool:
+    training = training_of(pod)
+    ended = training.state.terminated if training is not None else None
+    if training is None or ended is None or ended.exit_code != 0:
+        return False
+    return is_final(pod, training) and not pod.status.reason and not was_stopped(pod, ended)
+
+
+_STARTED: Final = frozenset({PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAILED})
+
+
+def problems_of(replicas: Iterable[Replica]) -> tuple[Problem, ...]:
+    """Return what keeps these replicas from starting."""
+    return tuple(
+        problem
+        for replica in replicas
+        for pod in replica.pods
+        if pod.status.phase not in _STARTED and pod.metadata.deletion_timestamp is None
+        for problem in problems_of_pod(pod)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the chief means for the job. `failed` is why it has failed, or ""."""
+
+    running: bool = False
+    succeeded: bool = False
+    failed: str = ""
+
+
+def judge(chief: Replica | None) -> Verdict:
+    """Decide about a job by its chief, which is None while it has no Job. Success is looked at first.
+
+    What other replicas do is for the Job controller: they are started again and fail nothing.
+    """
+    if chief is None:
+        return Verdict()
+    if chief.has_succeeded:
+        return Verdict(succeeded=True)
+    if chief.job is not None and chief.failure is not None:
+        given_up = chief.failure
+        words = last_words(given_up.message)
+        detail = f": {words}" if words else ""
+        return Verdict(failed=f"Job {chief.job.metadata.name} has failed, {quoted(given_up.reason)}{detail}")
+    failed = next(filter(None, map(_failure_of, chief.pods)), "")
+    return Verdict(running=chief.is_active, failed=failed)
+
+
+def _failure_of(pod: Pod) -> str:
+    """Return why a pod of the chief fails the job, or "".
+
+    Any of its pods does, since the Job controller may have made another one by now. A pod that is being deleted, or that
+    the cluster took away, does not: the exit code after that says nothing about the process.
+    """
+    if pod.metadata.deletion_timestamp is not None or is_disrupted(pod):
+        return ""
+    name = pod.metadata.name
+    if pod.status.phase == "Failed" and pod.status.reason == DEADLINE_EXCEEDED:
+        return f"Pod {name}: its own activeDeadlineSeconds are over"
+    training = training_of(pod)
+    ended = last_end(training) if training is not None else None
+    if ended is None or ended.exit_code == 0 or not is_permanent(ended):
+        return ""
+    return f"Pod {name}: {_exit_of(ended)}"
+
+
+def _exit_of(ended: ContainerStateTerminated) -> str:
+    """Return how the training ended: code, reason, and the end of its termination message."""
+    reason = f" ({quoted(ended.reason)})" if ended.reason not in {"", "Error"} else ""
+    words = last_words(ended.message)
+    return f"container {CONTAINER_NAME} exited with code {ended.exit_code}{reason}{f': {words}' if words else ''}"
+
+
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+_LENGTH: Final = 4
+
+
+_MOST: Final = 1_000
+"""How many ids are derived for one job before the first one comes again: a namespace never has so many of them taken."""
+
+
+def derived(uid: str, attempt: int = 0) -> str:
+    """Return the four characters that a job of this UID tries as its RuntimeId, the first time or a later one."""
+    number = int.from_bytes(sha256(f"{uid} {attempt}".encode()).digest()[:8], "big")
+    digits = []
+    for _ in range(_LENGTH):
+        number, digit = divmod(number, len(_DIGITS))
+        digits.append(_DIGITS[digit])
+    return "".join(digits)
+
+
+def following(uid: str, taken: str) -> str:
+    """Return the RuntimeId to try after this one, whose names other objects have."""
+    ids = _distinct(uid)
+    if any(each == taken for each in ids):  # what is left of them are those that come after it
+        return next(ids, derived(uid))
+    return derived(uid)
+
+
+def _distinct(uid: str) -> Iterator[str]:
+    """Yield the RuntimeIds of a job, each of them once: an id that came twice would lead back to the one after it."""
+    seen: set[str] = set()
+    for attempt in range(_MOST):
+        found = derived(uid, attempt)
+        if found not in seen:
+            seen.add(found)
+            yield found

@@ -1,0 +1,322 @@
+"""What to do about one job of the alpha dialect, decided from what is observed. Pure: no clock, no I/O, no logging, no memory.
+
+As in `controller.tfjob` the status is written first, then children are created, then deleted; so an operator that was killed
+between any two calls finds all that it needs when it starts again.
+
+Services come first: so a RuntimeId that another job has is found out before anything runs under its names. Jobs are created
+when all services exist, and then the job has begun. A job whose specification is invalid, or refused by the API server,
+fails if it has not begun; otherwise it is held until the specification is corrected, as in v1.
+
+tf-operator 0.3 created pods without Jobs, named by the job, the replica and five random characters. They cannot be found by
+name, but by the labels that it gave them, which the children of this operator have as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api.core import EventType
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1.constants import MANAGED_BY_US, CleanPodPolicy, ConditionReason, ConditionType
+from tfjob_operator.api.v1.types import InvalidSpec, Mistake, parse_indices
+from tfjob_operator.api.v1alpha1 import constants as c
+from tfjob_operator.api.v1alpha1.constants import V1_TYPES, EventReason, Phase
+from tfjob_operator.controller.alpha.children import config_map_name, replica_key
+from tfjob_operator.controller.alpha.observe import derived, following, judge, problems_of, replicas_of
+from tfjob_operator.controller.alpha.status_draft import StatusDraft
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from datetime import datetime
+
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1alpha1.constants import Dialect
+    from tfjob_operator.api.v1alpha1.types import AlphaJob, AlphaSpec, AlphaStatus
+    from tfjob_operator.controller.alpha.children import BatchJob, Children
+    from tfjob_operator.controller.jobs.children import ConfigMap, Pod, ReplicaKey, Service
+    from tfjob_operator.controller.jobs.problems import JobEvent, Problem
+
+    Child = BatchJob | Pod | Service | ConfigMap
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do: first the status, then creates, then deletes.
+
+    `status` is None when the one on the server says all there is to say; `events` are recorded once it is written. `runtime_id`
+    is that of the children to create; `problems` are what keeps pods from starting.
+    """
+
+    status: AlphaStatus | None = None
+    events: tuple[JobEvent, ...] = ()
+    runtime_id: str = ""
+    create_services: tuple[ReplicaKey, ...] = ()
+    create_config_map: bool = False
+    create_jobs: tuple[ReplicaKey, ...] = ()
+    delete: tuple[Child, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def acts(self) -> bool:
+        """Whether anything is to be made or deleted."""
+        return bool(self.create_services or self.create_config_map or self.create_jobs or self.delete)
+
+
+NOTHING: Final = Plan()
+
+
+_OVER: Final = frozenset({Phase.CLEAN_UP, Phase.FAILED, Phase.DONE})
+
+
+def is_over(status: AlphaStatus) -> bool:
+    """Whether the job has ended. Earlier operators, which had no conditions, said so only by the phase."""
+    return status.phase in _OVER or any(
+        each.type in {ConditionType.SUCCEEDED, ConditionType.FAILED} and each.status == conditions.TRUE
+        for each in status.conditions or ()
+    )
+
+
+def conclude(draft: StatusDraft, spec: AlphaSpec, children: Children, why_failed: str) -> Plan:
+    """Return a plan that writes the end and does nothing else: clean-up is for later plans, once the end is written."""
+    meta = draft.job.metadata
+    if why_failed:
+        chief = f"{spec.chief.type} {spec.chief.index}"
+        text = f"TFJob {meta.namespace}/{meta.name} has failed because its chief, {chief}, has failed. {why_failed}"
+        draft.end(ConditionType.FAILED, ConditionReason.FAILED, text)
+        draft.emit(EventType.NORMAL, ConditionReason.FAILED, text)
+    else:
+        text = f"TFJob {meta.namespace}/{meta.name} successfully completed."
+        draft.end(ConditionType.SUCCEEDED, ConditionReason.SUCCEEDED, text)
+        draft.emit(EventType.NORMAL, ConditionReason.SUCCEEDED, text)
+    draft.phase = Phase.CLEAN_UP if to_clean_up(spec.cleanup_policy, children) else Phase.DONE
+    return Plan(status=draft.freeze(), events=tuple(draft.events))
+
+
+def fail(draft: StatusDraft, reason: ConditionReason, message: str) -> Plan:
+    """Return a plan that ends a job which has not begun."""
+    draft.end(ConditionType.FAILED, reason, message)
+    draft.phase = Phase.FAILED
+    draft.emit(EventType.WARNING, reason, message)
+    return Plan(status=draft.freeze(), events=tuple(draft.events))
+
+
+def clean_up(draft: StatusDraft, spec: AlphaSpec | InvalidSpec, children: Children) -> Plan:
+    """Clean up after the end; the phase is Done when nothing is left to do."""
+    if draft.phase == Phase.FAILED:
+        policy = CleanPodPolicy.RUNNING  # of a job that never began there is nothing to look at
+    else:
+        policy = spec.clean_pod_policy if isinstance(spec, InvalidSpec) else spec.cleanup_policy
+    leaving = to_clean_up(policy, children)
+    if draft.phase != Phase.FAILED:
+        draft.phase = Phase.CLEAN_UP if leaving else Phase.DONE
+    return Plan(status=draft.freeze(), delete=leaving)
+
+
+def to_clean_up(policy: str, children: Children) -> tuple[Child, ...]:
+    """Return what is deleted after the end: nothing for None, everything for All, for Running what has not ended by itself.
+
+    A Job takes its pods with it, and a service goes with the Job of its name. The Jobs come first.
+    """
+    if policy == CleanPodPolicy.NONE:
+        return ()
+    found = replicas_of(children)
+    staying = set()
+    if policy != CleanPodPolicy.ALL:
+        staying = {name for name, replica in found.items() if replica.has_ended}
+    jobs = [each for each in children.jobs if each.metadata.name not in staying]
+    services = [each for each in children.services if each.metadata.name not in staying]
+    bare = [each for name, pods in children.bare.items() if name not in staying for each in pods]
+    every: list[Child] = [*jobs, *bare, *services, *children.config_maps]
+    return tuple(each for each in every if each.metadata.deletion_timestamp is None)
+
+
+def run(draft: StatusDraft, spec: AlphaSpec, children: Children, taken: Collection[str]) -> Plan:
+    """Decide about a job that has not ended. When it ends, the plan says so and does nothing else.
+
+    `taken` are names that other objects have.
+    """
+    draft.create(_runtime_id(draft, spec, taken))
+    wanted = keys_of(spec, draft.runtime_id)
+    found = replicas_of(children)
+    replicas = {key: found[key.name] for key in wanted if key.name in found}
+    draft.record(spec, replicas)
+    chief = next(key for key in wanted if (key.type, key.index) == (spec.chief.type, spec.chief.index))
+    verdict = judge(replicas.get(chief))
+    if verdict.succeeded or _was_done(draft, chief):
+        return conclude(draft, spec, children, "")
+    if verdict.failed:
+        return conclude(draft, spec, children, verdict.failed)
+    lacking = [key for key in wanted if key.name not in found or found[key.name].needs_job]
+    going_on = _go_on(draft, spec, children, wanted, lacking, running=verdict.running)
+    return replace(going_on, problems=problems_of(found.values()))
+
+
+def keys_of(spec: AlphaSpec, runtime_id: str) -> list[ReplicaKey]:
+    """Return the replicas that there are to be."""
+    return [replica_key(runtime_id, each.type, index) for each in spec.replicas for index in range(each.replicas)]
+
+
+def _go_on(
+    draft: StatusDraft,
+    spec: AlphaSpec,
+    children: Children,
+    wanted: Sequence[ReplicaKey],
+    lacking: Sequence[ReplicaKey],
+    *,
+    running: bool,
+) -> Plan:
+    """Create what is missing, and delete what is superfluous. `lacking` are the replicas that need a Job and have none."""
+    services = {each.metadata.name for each in children.services}
+    config_maps = {each.metadata.name for each in children.config_maps}
+    missing = tuple(key for key in wanted if key.name not in services)
+    program = config_map_name(draft.runtime_id) if spec.has_servers else ""
+    lacks_program = bool(program) and program not in config_maps
+    jobs: tuple[ReplicaKey, ...] = ()
+    if not (missing or lacks_program):
+        jobs = tuple(key for key in lacking if not _was_done(draft, key))
+        draft.begin(spec)
+    if running:
+        name = draft.job.metadata.name
+        draft.set_true(ConditionType.RUNNING, ConditionReason.RUNNING, f"TFJob {name} is running.")
+    _announce(draft, spec)
+    return Plan(
+        status=draft.freeze(),
+        events=tuple(draft.events),
+        runtime_id=draft.runtime_id,
+        create_services=missing,
+        create_config_map=lacks_program,
+        create_jobs=jobs,
+        delete=_surplus(children, {key.name for key in wanted}, program),
+    )
+
+
+def _runtime_id(draft: StatusDraft, spec: AlphaSpec, taken: Collection[str]) -> str:
+    """Return the RuntimeId: that of the spec, or four derived characters. Once the job has begun it stays as it is."""
+    present, uid = draft.runtime_id, draft.job.metadata.uid
+    if draft.begun is not None and present:
+        return present
+    if spec.runtime_id:
+        return spec.runtime_id
+    chosen = present or derived(uid)
+    names = {config_map_name(chosen), *(key.name for key in keys_of(spec, chosen))}
+    if names.isdisjoint(taken):
+        return chosen
+    other = following(uid, chosen)
+    text = f"RuntimeId {chosen} is another job's: {min(names.intersection(taken))} is there already; {other} is used"
+    draft.emit(EventType.NORMAL, EventReason.OTHER_RUNTIME_ID, text)
+    return other
+
+
+def _was_done(draft: StatusDraft, key: ReplicaKey) -> bool:
+    """Whether the status says of a replica that it has succeeded: its Job may be gone."""
+    known = {kind.value: name for kind, name in V1_TYPES.items()}[key.type]
+    return key.index in parse_indices(draft.finished_indices.get(known, ""), below=key.index + 1)
+
+
+def _surplus(children: Children, wanted: Collection[str], program: str) -> tuple[Child, ...]:
+    """Return the children of no replica: its type was scaled down, or the job took another RuntimeId."""
+    every: list[Child] = [
+        *(each for each in children.jobs if each.metadata.name not in wanted),
+        *(each for name, pods in children.bare.items() if name not in wanted for each in pods),
+        *(each for each in children.services if each.metadata.name not in wanted),
+        *(each for each in children.config_maps if each.metadata.name != program),
+    ]
+    return tuple(each for each in every if each.metadata.deletion_timestamp is None)
+
+
+def _announce(draft: StatusDraft, spec: AlphaSpec) -> None:
+    """Report a specification's warnings once, and that a job is no longer held."""
+    if draft.is_new_generation:
+        for reason, message in spec.warnings:
+            draft.emit(EventType.WARNING, reason, message)
+        if spec.runtime_id and spec.runtime_id != draft.runtime_id:
+            text = "spec.RuntimeId is another one than that of the Jobs that are there, which is kept"
+            draft.emit(EventType.WARNING, EventReason.OTHER_RUNTIME_ID, text)
+    if conditions.is_true(draft, ConditionType.HELD):
+        text = f"TFJob {draft.job.metadata.name} goes on: its spec is mended."
+        draft.set_held(conditions.FALSE, ConditionReason.MENDED, text)
+        draft.emit(EventType.NORMAL, ConditionReason.MENDED, text)
+
+
+def hold(draft: StatusDraft, spec: InvalidSpec, children: Children) -> Plan:
+    """Hold a job that has begun; any other fails. One that was refused without an edit would never have run."""
+    begun = draft.job.status.begun
+    edited = begun is not None and draft.job.metadata.generation > begun.generation
+    if begun is None or (spec.reason == ConditionReason.REFUSED and not edited):
+        return fail(draft, ConditionReason.INVALID, f"invalid job spec: {spec.text}")
+    if draft.set_held(conditions.TRUE, spec.reason, spec.text):
+        text = "is held: what runs runs on, and nothing is made, deleted or judged until the spec is mended"
+        message = f"TFJob {draft.job.metadata.name} {text}; invalid job spec: {spec.text}"
+        draft.emit(EventType.WARNING, spec.reason, message)
+    problems = problems_of(replicas_of(children).values())
+    return Plan(status=draft.freeze(), events=tuple(draft.events), problems=problems)
+
+
+def refused(spec: AlphaSpec | InvalidSpec, words: str) -> InvalidSpec:
+    """Return the specification as invalid, because the API server has refused a child of it, in these words."""
+    policy = spec.clean_pod_policy if isinstance(spec, InvalidSpec) else spec.cleanup_policy
+    return InvalidSpec(
+        (Mistake("", words),), managed_by=spec.managed_by, clean_pod_policy=policy, reason=ConditionReason.REFUSED
+    )
+
+
+def in_force(job: AlphaJob, spec: AlphaSpec | InvalidSpec) -> AlphaSpec | InvalidSpec:
+    """Return the specification to follow: as invalid if the API server has refused it, until it is edited."""
+    held = conditions.find(job.status.conditions or (), ConditionType.HELD)
+    if isinstance(spec, InvalidSpec) or held is None or held.status != conditions.TRUE:
+        return spec
+    if held.reason != ConditionReason.REFUSED or job.status.observed_generation != job.metadata.generation:
+        return spec
+    return refused(spec, held.message)
+
+
+_ENDED_BEFORE: Final = frozenset({Phase.DONE, Phase.FAILED})
+
+
+def is_of_predecessor(status: AlphaStatus) -> bool:
+    """Return whether only an earlier operator has written this status: this one also writes `observedGeneration`."""
+    return bool(status.phase) and not status.observed_generation
+
+
+def has_ended_before(status: AlphaStatus) -> bool:
+    """Return whether another operator has ended the job, and has cleaned up after it."""
+    return is_of_predecessor(status) and status.phase in _ENDED_BEFORE
+
+
+def may_have_hidden_children(job: AlphaJob) -> bool:
+    """Return whether there may be pods of this job that our watches do not show, and that matter to what is planned."""
+    lives = job.metadata.deletion_timestamp is None and not has_ended_before(job.status)
+    return lives and is_of_predecessor(job.status)
+
+
+def selector_of_hidden(job: ObjectMeta, spec: AlphaSpec) -> str:
+    """Return the label selector of all pods of a job, by earlier operators' labels. They wrote the RuntimeId into the spec."""
+    return f"{c.LABEL_JOB_NAME}={job.name},{c.LABEL_RUNTIME_ID}={spec.runtime_id}"
+
+
+def plan(
+    dialect: Dialect,
+    job: AlphaJob,
+    spec: AlphaSpec | InvalidSpec,
+    children: Children,
+    now: datetime,
+    *,
+    taken: Collection[str] = (),
+) -> Plan:
+    """Decide what to do about a job; `children` are those that it controls, and the pods of its Jobs.
+
+    A job that is being deleted is left to the garbage collector, one that another controller manages is left to it. One that an
+    earlier operator has ended stays as it is, and so does one that it began and whose specification cannot be
+    read. `taken` are names of children that were found to belong to others; they matter to a job that has not begun.
+    """
+    if job.metadata.deletion_timestamp is not None or spec.managed_by not in MANAGED_BY_US:
+        return NOTHING
+    if has_ended_before(job.status):
+        return NOTHING
+    draft = StatusDraft(dialect, job, now)
+    if is_over(job.status):
+        return clean_up(draft, spec, children)
+    if isinstance(spec, InvalidSpec):
+        return NOTHING if is_of_predecessor(job.status) else hold(draft, spec, children)
+    return run(draft, spec, children, taken)

@@ -1,0 +1,201 @@
+"""The lock of an election: a Lease of coordination.k8s.io/v1, as every other Kubernetes client reads and writes it (LE-01).
+
+An elector needs a record that all candidates see, and writes that only one of them can win (`ResourceLock`). A watch shows at
+once that a lease was renewed or has become free; the polls of an election see it up to 2.2 retry periods later. The watch is
+only a hint: a candidate reads the lease before it takes it. Without the right to watch, or while the watch is broken, the polls
+remain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+import structlog
+
+from tfjob_operator.api.client import ListOptions
+from tfjob_operator.api.client.decoding import decode_response
+from tfjob_operator.api.client.errors import ApiError, ForbiddenError, NotFoundError
+from tfjob_operator.api.coordination import LEASES, Lease, LeaseSpec
+from tfjob_operator.api.meta import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from tfjob_operator.api.client import RestClient
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderElectionRecord:
+    """Who leads. An empty `holder_identity` means that the lock is free; the times are for people, not compared (LE-04)."""
+
+    holder_identity: str = ""
+    lease_duration_s: int = 0
+    acquire_time: datetime | None = None
+    renew_time: datetime | None = None
+    leader_transitions: int = 0
+
+
+class ResourceLock(Protocol):
+    """A record on the server with optimistic locking (LE-09). All methods raise ApiError and no other error."""
+
+    @property
+    def identity(self) -> str:
+        """The name under which this process holds the lock."""
+        ...
+
+    async def get(self) -> LeaderElectionRecord | None:
+        """Read the record from the server; None if there is none."""
+        ...
+
+    async def create(self, record: LeaderElectionRecord) -> None:
+        """Write the first record. Raises if there is one."""
+        ...
+
+    async def update(self, record: LeaderElectionRecord) -> None:
+        """Replace the record last read or written here. Raises ConflictError if it is another one by now."""
+        ...
+
+
+class LeaseLock:
+    """`ResourceLock` on one lease.
+
+    Invariants: what is written carries the resourceVersion of the last response, so of two writers one gets a ConflictError
+    (LE-09); of the lease only our five fields and our labels are changed, the rest is sent back as it came (`strategy`,
+    `preferredHolder`, annotations); a failed call changes nothing here.
+
+    Give it a client on a transport of its own, so that a renewal never waits behind other requests, and without a fence,
+    which would keep the leader from renewing its own lease.
+    """
+
+    def __init__(
+        self, client: RestClient, namespace: str, name: str, *, identity: str, labels: Mapping[str, str] | None = None
+    ) -> None:
+        """Use the lease `namespace/name` as `identity`; `labels` are put on it with every write."""
+        if not (namespace and name and identity):
+            raise ValueError("a lease lock needs a namespace, a name and an identity")
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._labels = dict(labels or {})
+        self._lease: dict[str, Any] = {}
+
+    @property
+    def identity(self) -> str:
+        """See `ResourceLock.identity`."""
+        return self._identity
+
+    async def get(self) -> LeaderElectionRecord | None:
+        """See `ResourceLock.get`. Raises DecodeError for a lease that cannot be decoded."""
+        try:
+            raw = await self._client.get(LEASES, self._namespace, self._name)
+        except NotFoundError:
+            return None
+        return self._remember(raw)
+
+    async def create(self, record: LeaderElectionRecord) -> None:
+        """See `ResourceLock.create`."""
+        metadata = {"name": self._name, "namespace": self._namespace}
+        blank = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
+        self._remember(await self._client.create(LEASES, self._namespace, self._changed(blank, record)))
+
+    async def update(self, record: LeaderElectionRecord) -> None:
+        """See `ResourceLock.update`. Raises RuntimeError before the first `get` or `create`."""
+        if not self._lease:
+            raise RuntimeError("there is nothing to update yet: call get or create first")
+        body = self._changed(self._lease, record)
+        self._remember(await self._client.update(LEASES, self._namespace, self._name, body))
+
+    def _changed(self, lease: dict[str, Any], record: LeaderElectionRecord) -> dict[str, Any]:
+        metadata = dict(lease["metadata"])
+        if self._labels:
+            metadata["labels"] = {**(metadata.get("labels") or {}), **self._labels}
+        return {**lease, "metadata": metadata, "spec": {**(lease.get("spec") or {}), **_spec_of(record)}}
+
+    def _remember(self, raw: bytes) -> LeaderElectionRecord:
+        record = record_of(decode_response(raw, Lease, request=f"lease {self}"))
+        self._lease = decode_response(raw, dict[str, Any], request=f"lease {self}")
+        return record
+
+    def __str__(self) -> str:
+        return f"{self._namespace}/{self._name}"
+
+
+def record_of(lease: Lease) -> LeaderElectionRecord:
+    """Return what a lease says of its holder."""
+    spec = lease.spec or LeaseSpec()
+    return LeaderElectionRecord(
+        holder_identity=spec.holder_identity or "",
+        lease_duration_s=spec.lease_duration_seconds or 0,
+        acquire_time=spec.acquire_time,
+        renew_time=spec.renew_time,
+        leader_transitions=spec.lease_transitions or 0,
+    )
+
+
+def _spec_of(record: LeaderElectionRecord) -> dict[str, object]:
+    return {
+        "holderIdentity": record.holder_identity,
+        "leaseDurationSeconds": record.lease_duration_s,
+        "acquireTime": _micro_time(record.acquire_time),
+        "renewTime": _micro_time(record.renew_time),
+        "leaseTransitions": record.leader_transitions,
+    }
+
+
+def _micro_time(value: datetime | None) -> str | None:
+    """`metav1.MicroTime`: Go reads it with exactly six digits of a second, also where they are zeros, and writes a Z."""
+    if value is None:
+        return None
+    return value.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+
+
+AGAIN_S: Final = 5.0
+"""The pause before a broken watch is opened again: as long as a candidate with default times waits between two polls."""
+
+
+log = structlog.get_logger(__name__)
+
+
+class _Event(Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+_decoder: Final = msgspec.json.Decoder(_Event)
+
+
+class LeaseWatch:
+    """Watches the lease `namespace/name`. Needs the right to `watch` it, which can be granted for the one name."""
+
+    def __init__(self, client: RestClient, namespace: str, name: str) -> None:
+        self._client = client
+        self._options = ListOptions(namespace, field_selector=f"metadata.name={name}")
+        self._name = f"{namespace}/{name}"
+
+    async def run(self, seen: Callable[[LeaderElectionRecord | None], None]) -> None:
+        """Call `seen` with each record of the lease, None when it is deleted, until cancelled. Raises no ApiError."""
+        while True:
+            try:
+                await self._watch(seen)
+            except ForbiddenError as error:
+                log.info("lease_not_watched", lease=self._name, error=str(error))
+                return
+            except (ApiError, msgspec.DecodeError) as error:
+                log.debug("lease_watch_failed", lease=self._name, error=str(error))
+            await asyncio.sleep(AGAIN_S)
+
+    async def _watch(self, seen: Callable[[LeaderElectionRecord | None], None]) -> None:
+        async with self._client.watch(LEASES, self._options) as batches:
+            async for lines in batches:
+                for line in lines:
+                    event = _decoder.decode(line)
+                    if event.type == "DELETED":
+                        seen(None)
+                    elif event.type in {"ADDED", "MODIFIED"}:
+                        seen(record_of(msgspec.json.decode(event.object, type=Lease)))

@@ -1,0 +1,372 @@
+"""Creates the missing children of a plan and deletes the others, and jobs whose TTL is over. Each API error has an outcome.
+
+Decides nothing about jobs. After a failed create it decides whether the child exists already (`conflicts.py`), may be
+created later, or can never be created.
+
+Invariants:
+
+- The PodGroup is created before all pods, and a replica's service before its pod (B65, B63). ConfigMaps come in between.
+- An expectation is set before its create is sent. It is lowered if the create fails or is never sent; what is left is met
+  by the informers' events (EX-04).
+- A replica whose name is taken waits alone: no other replica waits for it (U2).
+- The last event about a pod is on the API server before the pod is deleted: it is written past the recorder's queue,
+  since only the pod proves it (U13). If that write fails for now, the pod is not deleted for now.
+- A delete carries the UID, so another object of the same name is not deleted (WR-08). Deletes of pods and jobs also carry
+  the resourceVersion that was looked at: a newer version of a pod may show a success or a failure that nobody has recorded
+  yet. That version is on its way into the cache, and brings another sync.
+- When a pod has such a version, nothing else is deleted before that sync. What becomes of a service depends on its pod: that of
+  one that has ended by itself is kept with it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import structlog
+from structlog.contextvars import bound_contextvars
+
+from tfjob_operator.api.client.decoding import version_written
+from tfjob_operator.api.client.errors import (
+    AlreadyExistsError,
+    ApiError,
+    BadRequestError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NamespaceTerminatingError,
+    NotFoundError,
+)
+from tfjob_operator.api.client.options import JSON_PATCH
+from tfjob_operator.api.core import EventType
+from tfjob_operator.api.meta import owner_uid_key
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.api.v1.templates import templates_of
+from tfjob_operator.controller.config.values import NO_CONFIG
+from tfjob_operator.controller.jobs.children import NO_LABELS
+from tfjob_operator.controller.jobs.refusals import RefusedError, is_denied
+from tfjob_operator.controller.tfjob.apply.conflicts import NameConflicts, NameTakenError
+from tfjob_operator.controller.tfjob.apply.events import CONFIG_MAP, POD, SERVICE, ChildKind, Creations, pod_group_kind
+from tfjob_operator.controller.tfjob.build.children import (
+    PodBuilder,
+    build_config_map,
+    build_pod_group,
+    build_service,
+    config_map_name,
+    resize_patch,
+)
+from tfjob_operator.workqueue.parallel import parallelize_until, slow_start_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.config.values import ConfigSource
+    from tfjob_operator.controller.jobs.children import ChildMeta, ReplicaKey
+    from tfjob_operator.controller.jobs.expectations import Expectations
+    from tfjob_operator.controller.jobs.problems import JobEvent
+    from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
+    from tfjob_operator.controller.tfjob.apply.events import JobEvents
+    from tfjob_operator.controller.tfjob.build.children import GangScheduler
+    from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
+    from tfjob_operator.controller.tfjob.plan.actions import Plan
+
+
+MAX_AT_ONCE: Final = 16
+"""Creates of one job that are under way at the same time. That many keep an API server on two cores busy. More would only
+wait, there and for our connections; half of those stay free for the writes of other jobs."""
+
+
+_OF_ALL: Final = re.compile(r"exceeded quota|is forbidden: User ")
+"""How quotas and RBAC refuse. That concerns every child of the job."""
+
+
+log = structlog.get_logger(__name__)
+
+
+class Creator:
+    """Creates the children of jobs."""
+
+    def __init__(
+        self,
+        client: RestClient,
+        events: JobEvents,
+        expectations: Expectations,
+        blocked: BlockedChildren,
+        *,
+        domain: str = "",
+        gang: GangScheduler | None = None,
+        config: ConfigSource = NO_CONFIG,
+    ) -> None:
+        """`domain` is the cluster's DNS domain where TF_CONFIG needs it; `gang` the gang scheduler in use, if there is one."""
+        self._client = client
+        self._events = events
+        self._expectations = expectations
+        self._blocked = blocked
+        self._conflicts = NameConflicts(client, events)
+        self._domain = domain
+        self._gang = gang
+        self._config = config
+
+    async def create(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> None:
+        """Create what the plan lists as missing, many replicas at once in growing batches (SB-01).
+
+        Raises the first ApiError that is not about a taken name, and begins nothing more after it; RefusedError when the
+        API server calls a child invalid. A namespace that is being deleted is no error (SB-03): the refused create leaves
+        its expectation behind, so that no later sync repeats it (D12).
+        """
+        try:
+            if self._gang is not None:
+                await self._gather(job, spec, plan, self._gang)
+            if not (plan.create_services or plan.create_pods or plan.create_config_maps):
+                return
+            accelerators = self._config.value.accelerators
+            builder = PodBuilder(job, spec, domain=self._domain, gang=self._gang, accelerators=accelerators)
+            plan, failure = await self._share(job, plan, builder.cluster)
+            await self._create_replicas(job, spec, plan, builder)
+        except NamespaceTerminatingError:
+            log.info("namespace_terminating")
+        else:
+            if failure is not None:
+                raise failure
+
+    async def _create_replicas(self, job: TFJob, spec: TFJobSpec, plan: Plan, builder: PodBuilder) -> None:
+        services = {key.name: key for key in plan.create_services}
+        pods = {key.name: key for key in plan.create_pods}
+        keys = list((services | pods).values())
+        owner = owner_uid_key(job.metadata)
+        self._expectations.expect_creations(owner, SERVICE.name, services)
+        self._expectations.expect_creations(owner, POD.name, pods)
+        new_services = Creations(self._events, job, SERVICE, plan.create_services)
+        new_pods = Creations(self._events, job, POD, plan.create_pods)
+
+        async def create_child(
+            kind: ChildKind, missing: dict[str, ReplicaKey], new: Creations, key: ReplicaKey
+        ) -> None:
+            if key.name not in missing:
+                return
+            body = builder.build(key) if kind is POD else build_service(job.metadata, spec, key)
+            try:
+                if await self._create(job, kind, key.name, body):
+                    new.created(key)
+            except NamespaceTerminatingError:
+                del missing[key.name]  # its expectation stays
+                raise
+            del missing[key.name]
+
+        async def create_both(key: ReplicaKey) -> None:
+            await create_child(SERVICE, services, new_services, key)
+            await create_child(POD, pods, new_pods, key)
+
+        async def create(number: int) -> None:
+            key = keys[number]
+            with bound_contextvars(replica_type=key.type.lower(), pod=key.name):
+                await self._attempt(job.metadata, key, create_both(key))
+
+        try:
+            _, error = await slow_start_batch(len(keys), create, at_once=MAX_AT_ONCE)
+        finally:
+            new_services.close()
+            new_pods.close()
+            # What is left in the two dicts was refused, failed, or was never sent.
+            for kind, left in ((SERVICE, services), (POD, pods)):
+                for name in left:
+                    self._expectations.creation_observed(owner, kind.name, name)
+        if error is not None:
+            raise error
+
+    async def _attempt(self, job: ObjectMeta, key: ReplicaKey, creating: Awaitable[None]) -> None:
+        """Await the creation of one replica. Delay its next attempt if it fails for a reason that may be its own.
+
+        Raises ApiError, but not for a taken name, unless it is that of the service that all pods wait for.
+        """
+        try:
+            await creating
+        except ApiError as error:
+            if _may_be_its_own(error):
+                self._blocked.refused(job, key.name)
+            if not isinstance(error, NameTakenError) or not key.type:
+                raise
+        else:
+            self._blocked.created(job, key.name)
+
+    async def _share(self, job: TFJob, plan: Plan, cluster: ClusterSpec) -> tuple[Plan, ApiError | None]:
+        """Create the missing ConfigMaps. Return the plan without the pods whose ConfigMap failed, and the first error."""
+        failures: dict[str, ApiError] = {}
+        for digest in plan.create_config_maps:
+            body = build_config_map(job.metadata, cluster, digest)
+            try:
+                await self._create_awaited(job, CONFIG_MAP, config_map_name(job.metadata.name, digest), body)
+            except NamespaceTerminatingError:
+                raise
+            except ApiError as error:
+                failures[digest] = error
+        if cluster.digest in failures:
+            able = tuple(key for key in plan.create_pods if not cluster.is_shared_with(key.type))
+            plan = replace(plan, create_pods=able)
+        return plan, next(iter(failures.values()), None)
+
+    async def _gather(self, job: TFJob, spec: TFJobSpec, plan: Plan, gang: GangScheduler) -> None:
+        """Create or resize the PodGroup. Raises ApiError, as for any child."""
+        meta, kind = job.metadata, pod_group_kind(gang)
+        if plan.create_pod_group is not None:
+            body = build_pod_group(meta, spec, templates_of(job.spec), gang, plan.create_pod_group)
+            await self._create_awaited(job, kind, meta.name, body)
+        if plan.resize_pod_group is not None:
+            resize = plan.resize_pod_group
+            patch = resize_patch(spec, templates_of(job.spec), resize.group, resize.min_member)
+            await self._client.patch(kind.resource, meta.namespace, meta.name, patch, content_type=JSON_PATCH)
+            log.info("pod_group_resized", min_member=plan.resize_pod_group.min_member)
+
+    async def _create_awaited(self, job: TFJob, kind: ChildKind, name: str, body: dict[str, Any]) -> None:
+        """Create a child that pods wait for. Its expectation stays if the namespace is being deleted (D12)."""
+        owner = owner_uid_key(job.metadata)
+        self._expectations.expect_creations(owner, kind.name, [name])
+        try:
+            is_new = await self._create(job, kind, name, body)
+        except NamespaceTerminatingError:
+            raise
+        except BaseException:
+            self._expectations.creation_observed(owner, kind.name, name)
+            raise
+        if is_new:
+            self._events.record(job, EventType.NORMAL, kind.created, f"Created {kind.name}: {name}")
+        self._blocked.created(job.metadata, name)
+
+    async def _create(self, job: TFJob, kind: ChildKind, name: str, body: dict[str, Any]) -> bool:
+        """Create one child. Return True; False if it existed already and is ours. Raises ApiError."""
+        meta = job.metadata
+        try:
+            written = await self._client.create(kind.resource, meta.namespace, body)
+        except NamespaceTerminatingError:
+            raise  # no event (SB-03)
+        except AlreadyExistsError:
+            # The cache may have seen it long ago, so no event need come for it: do not wait for one (B76).
+            self._expectations.creation_observed(owner_uid_key(meta), kind.name, name)
+            await self._settle(job, kind, name)
+            return False
+        except ApiError as error:
+            if isinstance(error, kind.refusals) and not is_denied(error):
+                raise RefusedError(f"{kind.name} {name} was refused: {error.status_message}") from error
+            self._warn(job, kind, name, str(error))
+            raise
+        self._expectations.creation_answered(meta, kind.name, name, version_written(written))
+        return True
+
+    async def _settle(self, job: TFJob, kind: ChildKind, name: str) -> None:
+        """Return when the object of this name is ours. Raises NameTakenError, after a Warning if a person has to act."""
+        try:
+            await self._conflicts.settle(job, kind, name)
+        except NameTakenError as error:
+            if error.why:
+                self._warn(job, kind, name, f"{error}: {error.why}")
+            raise
+
+    def _warn(self, job: TFJob, kind: ChildKind, name: str, why: str) -> None:
+        """Record why a child could not be created, unless the same was recorded lately."""
+        if self._blocked.is_news(job.metadata, name, f"{kind.name}: {why}"):
+            self._events.record(job, EventType.WARNING, kind.failed_create, f"Error creating: {why}")
+
+
+def _may_be_its_own(error: ApiError) -> bool:
+    """Whether other replicas may succeed where this one was refused: its name is taken, or an admission policy refuses it.
+
+    For a policy that is a guess. It ends the batch all the same; in the next one other replicas come first.
+    """
+    if isinstance(error, NameTakenError):
+        return True
+    refused = isinstance(error, (BadRequestError, ForbiddenError, InvalidError))
+    return refused and not _OF_ALL.search(error.message)
+
+
+_Target: TypeAlias = "tuple[ChildKind, ChildMeta, JobEvent | None]"
+"""What is deleted, and the event that is told before."""
+
+
+class Deleter:
+    """Deletes the children of jobs, and jobs."""
+
+    def __init__(
+        self, client: RestClient, events: JobEvents, expectations: Expectations, *, gang: GangScheduler | None = None
+    ) -> None:
+        """`gang` is the gang scheduler in use, if there is one."""
+        self._client = client
+        self._events = events
+        self._expectations = expectations
+        self._gang = gang
+
+    async def delete(self, job: TFJob, plan: Plan) -> None:
+        """Delete what the plan lists, pods first. Raises the first ApiError, after all deletes have been tried.
+
+        Returns after the pods if one of them is not as the plan saw it.
+        """
+        failures: list[ApiError] = []
+        pods: list[_Target] = [(POD, deletion.pod.metadata, deletion.event) for deletion in plan.delete_pods]
+        if not await self._delete_all(job, pods, failures):
+            rest: list[_Target] = [(SERVICE, service.metadata, None) for service in plan.delete_services]
+            rest += [(CONFIG_MAP, config_map.metadata, None) for config_map in plan.delete_config_maps]
+            if self._gang is not None and plan.delete_pod_group is not None:
+                rest.append((pod_group_kind(self._gang), plan.delete_pod_group.metadata, None))
+            await self._delete_all(job, rest, failures)
+        if failures:
+            raise failures[0]
+
+    async def _delete_all(self, job: TFJob, targets: Sequence[_Target], failures: list[ApiError]) -> bool:
+        """Delete all of these, and add what fails to `failures`. Return whether one of them has a newer version."""
+        changed = False
+        owner = owner_uid_key(job.metadata)
+        for kind, meta, _ in targets:
+            self._expectations.expect_deletions(owner, kind.name, [meta.uid])
+
+        async def delete_one(number: int) -> None:
+            nonlocal changed
+            kind, meta, event = targets[number]
+            replica_type = (meta.labels or NO_LABELS).replica_type
+            with bound_contextvars(replica_type=replica_type, pod=meta.name):
+                try:
+                    changed |= not await self._delete(job, kind, meta, event)
+                except ApiError as error:
+                    self._expectations.deletion_observed(owner, kind.name, meta.uid)
+                    self._events.record(job, EventType.WARNING, kind.failed_delete, f"Error deleting: {error}")
+                    failures.append(error)
+
+        await parallelize_until(MAX_AT_ONCE, len(targets), delete_one)
+        return changed
+
+    async def _delete(self, job: TFJob, kind: ChildKind, meta: ChildMeta, event: JobEvent | None) -> bool:
+        """Delete one child, unless it is gone (B14). Return false if it has changed, or another object has its name."""
+        if event is not None:
+            await self._events.write(job, event, fact=f"{event.reason} {meta.uid}")
+        seen = meta.resource_version if kind is POD else None
+        try:
+            await self._client.delete(kind.resource, meta.namespace, meta.name, uid=meta.uid, resource_version=seen)
+        except (NotFoundError, ConflictError) as error:
+            self._expectations.deletion_observed(owner_uid_key(job.metadata), kind.name, meta.uid)
+            return isinstance(error, NotFoundError)
+        self._events.record(job, EventType.NORMAL, kind.deleted, f"Deleted {kind.name}: {meta.name}")
+        return True
+
+    async def delete_job(self, job: TFJob) -> None:
+        """Delete the job in the version that we know, and so its children. Raises ConflictError if it has changed."""
+        meta = job.metadata
+        try:
+            await self._client.delete(
+                c.TFJOBS,
+                meta.namespace,
+                meta.name,
+                uid=meta.uid,
+                resource_version=meta.resource_version,
+                propagation="Background",
+            )
+        except NotFoundError:
+            return
+        except ConflictError:
+            raise  # its TTL may have been edited: no event, the next sync decides anew
+        except ApiError as error:
+            self._events.record(job, EventType.WARNING, EventReason.FAILED_DELETE_JOB, f"Error deleting: {error}")
+            raise
+        self._events.record(job, EventType.NORMAL, EventReason.DELETED_JOB, f"Deleted job: {meta.name}")

@@ -1,0 +1,293 @@
+"""Children that could not be created: whose object has the name, when each is tried again, and which Warning was recorded (U2).
+
+A taken name, or a policy that refuses one pod, concerns one replica. That replica waits with growing delays of its own,
+whatever wakes its job meanwhile, and the others go on. Besides the work queue, which delays whole jobs, nothing else keeps
+delays; orphans that cannot be adopted and repairs that are undone use the same (`ownership.py`). All of this may be lost with
+the process: then a replica is tried once more, and one Warning is recorded again.
+
+Invariants:
+
+- What another object controls is neither adopted nor deleted (B13).
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api.client.errors import ApiError, NotFoundError
+from tfjob_operator.api.client.options import MERGE_PATCH
+from tfjob_operator.api.core import EventType
+from tfjob_operator.api.meta import Struct, controller_of, meta_key, owner_uid_key
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, Service
+from tfjob_operator.controller.jobs.pod_end import has_ended
+from tfjob_operator.controller.tfjob.apply.events import POD, SERVICE
+from tfjob_operator.controller.tfjob.plan.ownership import is_adoptable
+from tfjob_operator.workqueue.rate_limiters import ItemExponentialFailureRateLimiter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.api.meta import ObjectMeta, OwnerKey
+    from tfjob_operator.api.v1.types import TFJob
+    from tfjob_operator.controller.jobs.children import ReplicaKey
+    from tfjob_operator.controller.jobs.expectations import Expectations
+    from tfjob_operator.controller.tfjob.apply.events import ChildKind, JobEvents
+    from tfjob_operator.controller.tfjob.plan.actions import Plan
+    from tfjob_operator.workqueue import Clock
+    from tfjob_operator.workqueue.rate_limiters import RateLimiter
+
+
+FIRST_DELAY_S: Final = 1.0
+
+
+LONGEST_DELAY_S: Final = 300.0
+"""As long as a kubelet delays a crashing container, and as an expectation may stay unmet (EX-02). Anything longer would
+look as if it had been forgotten."""
+
+
+FORGIVEN_S: Final = LONGEST_DELAY_S
+"""What has not been tried for so long, though it was due, starts with the first delay again."""
+
+
+class Delays:
+    """When something may be tried again, by job and by a key of its own. May be lost: then it is tried once too early."""
+
+    def __init__(self, clock: Clock, limiter: RateLimiter[tuple[OwnerKey, str]] | None = None) -> None:
+        """Start without delays; `limiter` decides how long each is."""
+        self._clock = clock
+        self._limiter = limiter or ItemExponentialFailureRateLimiter(FIRST_DELAY_S, LONGEST_DELAY_S)
+        self._due: dict[OwnerKey, dict[str, float]] = {}
+
+    def wait_s(self, owner: OwnerKey, what: str) -> float:
+        """Return the seconds until this may be tried again; 0 if it may be tried now."""
+        due = self._due.get(owner, {}).get(what)
+        return 0.0 if due is None else max(0.0, due - self._clock.monotonic())
+
+    def tried(self, owner: OwnerKey, what: str) -> float:
+        """Record an attempt, whatever came of it. Return the seconds until the next one."""
+        now = self._clock.monotonic()
+        known = self._due.setdefault(owner, {})
+        for each in [each for each, due in known.items() if now > due + FORGIVEN_S]:
+            self._limiter.forget((owner, each))
+            del known[each]
+        wait_s = self._limiter.when((owner, what))
+        known[what] = now + wait_s
+        return wait_s
+
+    def clear(self, owner: OwnerKey, what: str) -> None:
+        """Let this be tried at once, and its delays start over: it has succeeded, or what stood in its way is gone."""
+        known = self._due.get(owner)
+        if known is not None and known.pop(what, None) is not None:
+            self._limiter.forget((owner, what))
+            if not known:
+                del self._due[owner]
+
+    def forget(self, owner: OwnerKey) -> None:
+        """Drop the records of an owner that is gone."""
+        for what in self._due.pop(owner, {}):
+            self._limiter.forget((owner, what))
+
+
+REPEAT_AFTER_S: Final = 600.0
+"""Seconds before the same Warning about a child is recorded again. Events live for an hour."""
+
+
+@dataclass(slots=True)
+class _Child:
+    """`warning` is a checksum of the last Warning about the child, `warned_at` when it was recorded."""
+
+    warning: int | None = None
+    warned_at: float = 0.0
+
+
+@dataclass(slots=True)
+class _Job:
+    owner: OwnerKey
+    children: dict[str, _Child] = field(default_factory=dict)
+
+
+class BlockedChildren:
+    """The children that could not be created, by job and by name.
+
+    Records of a job are dropped with the job (`forget`), and those of a child when it is created. So there is never more
+    than one for each replica that the specification has had.
+    """
+
+    def __init__(self, clock: Clock, delays: Delays) -> None:
+        self._clock = clock
+        self._delays = delays
+        self._jobs: dict[str, _Job] = {}
+
+    def due(self, job: ObjectMeta, plan: Plan) -> Plan:
+        """Return the plan without the replicas that must wait. Replica types of which none was refused come first.
+
+        So if all parameter servers are refused, say, no worker waits for them, though the first refusal ends a batch
+        (SB-01).
+        """
+        found = self._find(job)
+        if found is None:
+            return plan
+        waiting = self._waiting(found)
+        if any(not key.type and key.name in waiting for key in plan.create_services):
+            return replace(plan, create_services=(), create_pods=())  # no pod without the service of all
+        refused = {key.type for key in (*plan.create_services, *plan.create_pods) if key.name in found.children}
+
+        def ready(keys: Iterable[ReplicaKey]) -> tuple[ReplicaKey, ...]:
+            left = (key for key in keys if key.name not in waiting)
+            return tuple(sorted(left, key=lambda key: key.type in refused))
+
+        return replace(plan, create_services=ready(plan.create_services), create_pods=ready(plan.create_pods))
+
+    def next_due_in_s(self, job: ObjectMeta) -> float | None:
+        """Return the seconds until the next waiting replica of a job may be tried; None when none waits."""
+        found = self._find(job)
+        return None if found is None else min(self._waiting(found).values(), default=None)
+
+    def refused(self, job: ObjectMeta, name: str) -> None:
+        """Delay the next attempt at a replica, longer each time."""
+        self._child(job, name)
+        self._delays.tried(owner_uid_key(job), name)
+
+    def created(self, job: ObjectMeta, name: str) -> None:
+        """Forget a replica: its children exist."""
+        found = self._find(job)
+        if found is not None and found.children.pop(name, None) is not None:
+            self._delays.clear(found.owner, name)
+            if not found.children:
+                del self._jobs[meta_key(job)]
+
+    def freed(self, job_key: str, name: str) -> None:
+        """Let a replica be tried at once: a child of its name is gone, which may have stood in the way (B12)."""
+        found = self._jobs.get(job_key)
+        if found is not None and name in found.children:
+            self._delays.clear(found.owner, name)
+
+    def is_news(self, job: ObjectMeta, name: str, message: str) -> bool:
+        """Return whether this Warning about a child was not recorded lately, and note it as recorded now."""
+        child, now, warning = self._child(job, name), self._clock.monotonic(), zlib.crc32(message.encode())
+        if warning == child.warning and now - child.warned_at < REPEAT_AFTER_S:
+            return False
+        child.warning, child.warned_at = warning, now
+        return True
+
+    def forget(self, job: ObjectMeta) -> None:
+        """Drop the records of a job that is gone."""
+        found = self._find(job)
+        if found is not None:
+            self._drop(meta_key(job), found)
+
+    def _waiting(self, job: _Job) -> dict[str, float]:
+        waits = ((name, self._delays.wait_s(job.owner, name)) for name in job.children)
+        return {name: wait_s for name, wait_s in waits if wait_s > 0}
+
+    def _find(self, job: ObjectMeta) -> _Job | None:
+        found = self._jobs.get(meta_key(job))
+        return found if found is not None and found.owner == owner_uid_key(job) else None
+
+    def _child(self, job: ObjectMeta, name: str) -> _Child:
+        key, owner = meta_key(job), owner_uid_key(job)
+        found = self._jobs.get(key)
+        if found is not None and found.owner != owner:
+            self._drop(key, found)
+            found = None
+        if found is None:
+            found = self._jobs[key] = _Job(owner)
+        return found.children.setdefault(name, _Child())
+
+    def _drop(self, key: str, job: _Job) -> None:
+        for name in job.children:
+            self._delays.clear(job.owner, name)
+        del self._jobs[key]
+
+
+class NameTakenError(ApiError):
+    """A child cannot be created because another object has its name.
+
+    `why` says what a person can do about it; it is empty where nobody has to do anything.
+    """
+
+    def __init__(self, message: str, why: str = "") -> None:
+        super().__init__(message)
+        self.why = why
+
+
+class _Identity(Struct, frozen=True):
+    metadata: ChildMeta
+
+
+_SLICES: Final[dict[str, type[Pod | Service]]] = {POD.name: Pod, SERVICE.name: Service}
+"""Kinds that our watches select by a label, with their slices; of other kinds the metadata suffices."""
+
+
+class NameConflicts:
+    """Resolves AlreadyExists errors."""
+
+    def __init__(self, client: RestClient, events: JobEvents) -> None:
+        self._client = client
+        self._events = events
+
+    async def settle(self, job: TFJob, kind: ChildKind, name: str) -> None:
+        """Read the object of this name. Returns if it is ours, from a create whose response was lost (WR-07).
+
+        Raises NameTakenError for any other object. Its `why` says what a person must do, unless the object will soon be
+        gone (B12). Also raises whatever ApiError the read meets.
+        """
+        taken = f"{kind.name} {name} exists already and is not controlled by this TFJob"
+        slice_of_kind: type[Pod | Service | _Identity] = _SLICES.get(kind.name, _Identity)
+        try:
+            found = await self._client.get(kind.resource, job.metadata.namespace, name, slice_of_kind)
+        except NotFoundError as error:
+            raise NameTakenError(f"{kind.name} {name} has just gone; it can be created now") from error
+        meta = found.metadata
+        owner = controller_of(meta)
+        if owner is None or owner.uid != job.metadata.uid:
+            raise NameTakenError(taken, _why(job, found))
+        if kind.name in _SLICES and (meta.labels or NO_LABELS).operator_name != c.OPERATOR_NAME:
+            await self._bring_to_light(job, kind, meta)
+
+    async def _bring_to_light(self, job: TFJob, kind: ChildKind, meta: ChildMeta) -> None:
+        """Restore the label by which our watch selects children, so that the cache shows this one (D13)."""
+        body = {"metadata": {"uid": meta.uid, "labels": {c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME}}}
+        what = f"the label {c.LABEL_OPERATOR_NAME} of {kind.name} {meta.name}, without which it cannot be seen"
+        try:
+            await self._client.patch(kind.resource, meta.namespace, meta.name, body, content_type=MERGE_PATCH)
+        except ApiError as error:
+            self._events.record(job, EventType.WARNING, kind.failed_relabel, f"Error restoring {what}: {error}")
+            raise NameTakenError(f"{kind.name} {meta.name} exists already and cannot be seen") from error
+        self._events.record(job, EventType.WARNING, kind.relabelled, f"Restored {what}")
+
+
+def _why(job: TFJob, found: Pod | Service | _Identity) -> str:
+    """Return what a person must do about an object in the way, or "".
+
+    A child of an earlier job of this name goes with its owner, or is an orphan and will be adopted.
+    """
+    owner = controller_of(found.metadata)
+    leaving = found.metadata.deletion_timestamp is not None or (owner is not None and owner.name == job.metadata.name)
+    adoptable = owner is None and not isinstance(found, _Identity) and is_adoptable(job.metadata.name, found)
+    if leaving or adoptable:
+        return ""
+    if owner is None and isinstance(found, Pod) and has_ended(found):
+        return "it has ended, and belongs to nobody; delete it to let this job go on"
+    holder = f"{owner.kind} {owner.name}" if owner is not None else "nobody"
+    return f"it belongs to {holder}; delete it, or make the job anew under another name"
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRecords:
+    """The records of children. They may be lost with the process: the caches of a new one are filled before it acts."""
+
+    expectations: Expectations
+    delays: Delays
+    blocked: BlockedChildren
+
+    def forget(self, job: ObjectMeta) -> None:
+        """Drop the records of a job that is gone."""
+        owner = owner_uid_key(job)
+        self.expectations.forget(owner)
+        self.delays.forget(owner)
+        self.blocked.forget(job)

@@ -1,0 +1,327 @@
+"""Adopts orphans, takes over the children of other operators, and repairs children that users have edited.
+
+`plan/ownership.py` decides which ones. A child of another operator is looked for by its name and given our labels, by which our
+watches select: then the caches show it, and from there on it is a child like any other. Nothing is deleted or created again for
+it. A job that this operator began is never looked at for that, and one whose children the caches show costs no call. A repair
+that fails, or is undone by another edit, is repeated after growing delays; nothing waits for it.
+
+Invariants:
+
+- Nothing is adopted before the job itself was read from the API server (RM-02).
+- An adoption carries the UID of its child: another one of the same name is not touched (RM-03).
+- An adoption is expected until the cache has seen it. A failed one costs an event and stops nothing (D14).
+- A job that another operator began is not planned before its children are in our caches: nothing is decided without them.
+- What another object controls is left alone (B13).
+- A patch of another operator's child carries the UID of that child.
+- A repair carries the UID of its child: another one of the same name is not touched.
+- A refused repair becomes an event and is not raised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import structlog
+
+from tfjob_operator.api.client.decoding import version_written
+from tfjob_operator.api.client.errors import ApiError, ConflictError, InvalidError, NotFoundError
+from tfjob_operator.api.client.options import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from tfjob_operator.api.core import EventType
+from tfjob_operator.api.meta import controller_of, owner_uid_key
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.controller.jobs.children import NO_LABELS, Pod, Service
+from tfjob_operator.controller.tfjob.apply.conflicts import FIRST_DELAY_S
+from tfjob_operator.controller.tfjob.apply.events import POD, SERVICE
+from tfjob_operator.controller.tfjob.build.children import labels_of, owner_reference, selector_of
+from tfjob_operator.controller.tfjob.plan.ownership import claims, labelling, may_have_hidden_children, unseen
+from tfjob_operator.workqueue.parallel import parallelize_until
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from tfjob_operator.api.client import RestClient
+    from tfjob_operator.api.meta import ObjectMeta
+    from tfjob_operator.api.v1.types import TFJob, TFJobSpec
+    from tfjob_operator.controller.jobs.children import ChildMeta, ReplicaKey
+    from tfjob_operator.controller.jobs.expectations import Expectations
+    from tfjob_operator.controller.tfjob.apply.conflicts import Delays
+    from tfjob_operator.controller.tfjob.apply.events import ChildKind, JobEvents
+    from tfjob_operator.controller.tfjob.plan.actions import Mending, Plan
+    from tfjob_operator.controller.tfjob.view import View
+
+
+MAX_AT_ONCE: Final = 16
+"""Patches of one job that are under way at the same time: as many as creates (`creator.MAX_AT_ONCE`)."""
+
+
+_FAILED: Final = {POD.name: EventReason.FAILED_ADOPT_POD, SERVICE.name: EventReason.FAILED_ADOPT_SERVICE}
+
+
+log = structlog.get_logger(__name__)
+
+
+class Adoptions(NamedTuple):
+    """`any`: whether something was adopted, so that the caches will show it and bring another sync.
+
+    `wait_s` is in how many seconds another adoption is due, None if there is none.
+    """
+
+    any: bool
+    wait_s: float | None
+
+
+class RefManager:
+    """Writes controller references."""
+
+    def __init__(self, client: RestClient, events: JobEvents, expectations: Expectations, delays: Delays) -> None:
+        self._client = client
+        self._events = events
+        self._expectations = expectations
+        self._delays = delays
+
+    async def claim(self, view: View) -> Adoptions:
+        """Adopt the orphans that a job claims, if it is alive, its specification is valid and its expectations are met."""
+        meta = view.job.metadata
+        ends = meta.deletion_timestamp is not None or conditions.is_finished(view.job.status)
+        if ends or not view.may_act or view.good_spec is None:
+            return Adoptions(any=False, wait_s=None)
+        claimed: tuple[Pod | Service, ...] = (
+            *claims(meta.name, view.pods, view.orphan_pods),
+            *claims(meta.name, view.services, view.orphan_services),
+        )
+        return await self.adopt(view.job, claimed, view.confirm)
+
+    async def adopt(
+        self, job: TFJob, children: Sequence[Pod | Service], confirm: Callable[[], Awaitable[None]]
+    ) -> Adoptions:
+        """Adopt those of these children that are due.
+
+        `confirm` reads the job from the API server, once for all adoptions; it raises ApiError unless the cache shows that
+        version.
+        """
+        owner = owner_uid_key(job.metadata)
+        due: list[tuple[ChildKind, ChildMeta]] = []
+        waits: list[float] = []
+        for child in children:
+            wait_s = self._delays.wait_s(owner, _what(child.metadata))
+            if wait_s > 0:
+                waits.append(wait_s)
+            else:
+                due.append((POD if isinstance(child, Pod) else SERVICE, child.metadata))
+        changed: list[bool] = []
+
+        async def try_one(number: int) -> None:
+            kind, child = due[number]
+            try:
+                changed.append(await self._adopt(job.metadata, kind, child))
+            except ApiError as error:
+                wait_s = self._delays.tried(owner, _what(child))
+                waits.append(wait_s)
+                # Mostly another controller was faster, and the cache will show it: a Warning only if it happens again.
+                if wait_s > FIRST_DELAY_S or not isinstance(error, (ConflictError, InvalidError)):
+                    self._events.record(
+                        job, EventType.WARNING, _FAILED[kind.name], f"Error adopting {kind.name} {child.name}: {error}"
+                    )
+
+        if due:
+            await confirm()
+            await parallelize_until(MAX_AT_ONCE, len(due), try_one)
+        return Adoptions(any(changed), min(waits, default=None))
+
+    async def _adopt(self, job: ObjectMeta, kind: ChildKind, child: ChildMeta) -> bool:
+        owner = owner_uid_key(job)
+        self._expectations.expect_creations(owner, kind.name, [child.name])
+        body = {"metadata": {"uid": child.uid, "ownerReferences": [owner_reference(job)]}}
+        try:
+            written = await self._client.patch(
+                kind.resource, child.namespace, child.name, body, content_type=STRATEGIC_MERGE_PATCH
+            )
+        except NotFoundError:
+            self._expectations.creation_observed(owner, kind.name, child.name)
+            return False
+        except BaseException:
+            self._expectations.creation_observed(owner, kind.name, child.name)
+            raise
+        self._expectations.creation_answered(job, kind.name, child.name, version_written(written))
+        log.info("child_adopted", kind=kind.name, name=child.name)
+        return True
+
+
+def _what(child: ChildMeta) -> str:
+    return f"adopt {child.uid}"
+
+
+class Takeover:
+    """Finds and labels what another operator made. Remembers nothing."""
+
+    def __init__(self, client: RestClient, events: JobEvents, expectations: Expectations) -> None:
+        """Nothing is asked before there is a job that another operator began."""
+        self._client = client
+        self._events = events
+        self._expectations = expectations
+
+    async def settle(self, view: View) -> float | None:
+        """Return None when the job may be planned; else in how many seconds to look again, if no event comes before.
+
+        Raises ApiError when a child cannot be read or patched: the job must then be tried again.
+        """
+        job, spec = view.job, view.good_spec
+        if spec is None or not may_have_hidden_children(job):
+            return None
+        owner = owner_uid_key(job.metadata)
+        if not view.may_act:  # what was labelled is not seen yet
+            return self._expectations.expires_in_s(owner) or FIRST_DELAY_S
+        told: list[str] = []
+        for kind, known in ((POD, view.pods), (SERVICE, view.services)):  # a service selects by labels that its pod has
+            taken = await self._take_all(job, spec, kind, list(unseen(job, spec, known)))
+            if taken:
+                told.append(f"{taken} {kind.name}{'s' if taken > 1 else ''}")
+        if not told:
+            return None
+        message = f"Goes on with what another operator made for this TFJob: {', '.join(told)}"
+        self._events.record(job, EventType.NORMAL, EventReason.TOOK_OVER, message)
+        return self._expectations.expires_in_s(owner) or FIRST_DELAY_S
+
+    async def _take_all(self, job: TFJob, spec: TFJobSpec, kind: ChildKind, keys: Sequence[ReplicaKey]) -> int:
+        """Label the children of one kind that are there. Return how many; raises the first ApiError, and begins no more."""
+        taken: list[bool] = []
+        failures: list[ApiError] = []
+
+        async def take(number: int) -> None:
+            if failures:
+                return
+            try:
+                taken.append(await self._take(job, spec, kind, keys[number]))
+            except ApiError as error:
+                failures.append(error)
+
+        await parallelize_until(MAX_AT_ONCE, len(keys), take)
+        if failures:
+            raise failures[0]
+        return sum(taken)
+
+    async def _take(self, job: TFJob, spec: TFJobSpec, kind: ChildKind, key: ReplicaKey) -> bool:
+        """Label the child of this replica. Return False if there is none, it is not the job's, is going, or needs no label."""
+        meta = job.metadata
+        slice_of_kind: type[Pod | Service] = Pod if kind is POD else Service
+        try:
+            child = await self._client.get(kind.resource, meta.namespace, key.name, slice_of_kind)
+        except NotFoundError:
+            return False
+        owner = controller_of(child.metadata)
+        labelled = (child.metadata.labels or NO_LABELS).operator_name == c.OPERATOR_NAME
+        if owner is None or owner.uid != meta.uid or labelled or child.metadata.deletion_timestamp is not None:
+            return False
+        selector = (child.spec.selector or {}) if isinstance(child, Service) and child.spec is not None else {}
+        body = labelling(meta, spec, key, child.metadata.uid, selector)
+        self._expectations.expect_creations(owner_uid_key(meta), kind.name, [key.name])
+        try:
+            written = await self._client.patch(kind.resource, meta.namespace, key.name, body, content_type=MERGE_PATCH)
+        except BaseException as error:
+            self._expectations.creation_observed(owner_uid_key(meta), kind.name, key.name)
+            if isinstance(error, NotFoundError):
+                return False
+            if isinstance(error, ApiError):
+                text = f"Error taking over {kind.name} {key.name}: {error}"
+                self._events.record(job, EventType.WARNING, kind.failed_relabel, text)
+            raise
+        self._expectations.creation_answered(meta, kind.name, key.name, version_written(written))
+        log.info("child_taken_over", kind=kind.name, name=key.name)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Patch:
+    """One patch, and the texts of its events."""
+
+    kind: ChildKind
+    mending: Mending
+    content_type: str
+    body: object
+    text: str
+    done: str
+    failed: str
+
+    @property
+    def what(self) -> str:
+        """The key of this repair in `Delays`: this change of this child."""
+        return f"{self.done} {self.mending.child.metadata.uid}"
+
+
+class Mender:
+    """Patches children."""
+
+    def __init__(self, client: RestClient, events: JobEvents, delays: Delays) -> None:
+        self._client = client
+        self._events = events
+        self._delays = delays
+
+    async def carry_out(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> float | None:
+        """Send the repairs that are due. Return in how many seconds the next one is, or None.
+
+        The patched child comes back through the cache; if it is wrong again by then, it is patched again after the delay.
+        """
+        owner = owner_uid_key(job.metadata)
+        due: list[_Patch] = []
+        waits: list[float] = []
+        for patch in _patches(job, spec, plan):
+            wait_s = self._delays.wait_s(owner, patch.what)
+            if wait_s > 0:
+                waits.append(wait_s)
+            else:
+                due.append(patch)
+
+        async def send(number: int) -> None:
+            wait_s = self._delays.tried(owner, due[number].what)
+            if not await self._send(job, due[number], wait_s):
+                waits.append(wait_s)
+
+        await parallelize_until(MAX_AT_ONCE, len(due), send)
+        return min(waits, default=None)
+
+    async def _send(self, job: TFJob, patch: _Patch, wait_s: float) -> bool:
+        """Send one patch. Return False if it must be tried again, which is due in `wait_s` seconds."""
+        meta, kind = patch.mending.child.metadata, patch.kind
+        try:
+            await self._client.patch(
+                kind.resource, meta.namespace, meta.name, patch.body, content_type=patch.content_type
+            )
+        except NotFoundError:
+            return True
+        except ApiError as error:
+            # Mostly another child has this name by now, and the cache will show it: a Warning only if it happens again.
+            if wait_s > FIRST_DELAY_S or not isinstance(error, (ConflictError, InvalidError)):
+                self._events.record(
+                    job, EventType.WARNING, patch.failed, f"Error patching {kind.name} {meta.name}: {error}"
+                )
+            return False
+        self._events.record(
+            job, EventType.WARNING, patch.done, f"{patch.text} of {kind.name} {meta.name}, which somebody had edited"
+        )
+        return True
+
+
+def _patches(job: TFJob, spec: TFJobSpec, plan: Plan) -> Iterator[_Patch]:
+    for each in plan.relabel:
+        kind = POD if isinstance(each.child, Pod) else SERVICE
+        body: dict[str, Any] = {
+            "metadata": {"uid": each.child.metadata.uid, "labels": labels_of(job.metadata, spec, each.key)}
+        }
+        yield _Patch(kind, each, MERGE_PATCH, body, "Restored the labels", kind.relabelled, kind.failed_relabel)
+    for each in plan.reselect:
+        operations = [
+            {"op": "replace", "path": "/metadata/uid", "value": each.child.metadata.uid},
+            {"op": "add", "path": "/spec/selector", "value": selector_of(labels_of(job.metadata, spec, each.key))},
+        ]
+        yield _Patch(
+            SERVICE,
+            each,
+            JSON_PATCH,
+            operations,
+            "Restored the selector",
+            EventReason.RESELECTED_SERVICE,
+            EventReason.FAILED_RESELECT_SERVICE,
+        )

@@ -1,0 +1,336 @@
+"""The bodies of a TFJob's children: pods, services, ConfigMaps and PodGroups, with their labels and owner references. Pure.
+
+The template of a pod passes through unread but for what we add: name, labels, owner, restart policy, what accelerators need,
+the port, TF_CONFIG. It is shared by all pods of a replica type and never changed: every body is a new object along the paths
+that differ. A service gives a replica, or each replica of a job, a name in DNS. A ConfigMap brings pods a long cluster
+specification. A PodGroup names the resources that the pods need at least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from tfjob_operator.api.core import COSCHEDULING_POD_GROUPS, VOLCANO_POD_GROUPS, object_reference
+from tfjob_operator.api.meta import controller_reference
+from tfjob_operator.api.resources import format_quantity, object_in, pod_requests
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import TFJOBS, Network, RestartPolicy
+from tfjob_operator.api.v1.templates import templates_of
+from tfjob_operator.controller.config.values import with_accelerators
+from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tfjob_operator.api.core import ObjectReference
+    from tfjob_operator.api.meta import JSON, ObjectMeta, Resource
+    from tfjob_operator.api.v1.types import Port, ReplicaSpec, TFJob, TFJobSpec
+    from tfjob_operator.controller.config.values import Accelerators
+    from tfjob_operator.controller.jobs.children import PodGroup, ReplicaKey
+
+
+def deciding_type(specs: Mapping[str, ReplicaSpec]) -> str | None:
+    """Return the type that decides about the job: chief or master when present, else worker; None where all types count."""
+    for name in (*c.CHIEF_TYPES, c.WORKER):
+        if name in specs and specs[name].replicas > 0:
+            return name
+    return None
+
+
+def selector_of(labels: Mapping[str, str]) -> dict[str, str]:
+    """How a service selects the pods that it is for, which have its labels."""
+    return {name: labels[name] for name in c.SELECTING_LABELS if name in labels}
+
+
+def labels_of(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str, str]:
+    """Our labels on a child, in both families. They win over the template's."""
+    labels = labels_of_all(job)
+    if not key.type:
+        return labels  # the service of the whole job
+    for old, name, value in (
+        (c.LABEL_TF_REPLICA_TYPE, c.LABEL_REPLICA_TYPE, key.type.lower()),
+        (c.LABEL_TF_REPLICA_INDEX, c.LABEL_REPLICA_INDEX, str(key.index)),
+    ):
+        labels[name] = labels[old] = labels[c.LABEL_PREFIX + name] = value
+    if key.index == 0 and key.type == deciding_type(spec.replicas):
+        labels[c.LABEL_JOB_ROLE] = labels[c.LABEL_PREFIX + c.LABEL_JOB_ROLE] = c.ROLE_MASTER
+    return labels
+
+
+def labels_of_all(job: ObjectMeta) -> dict[str, str]:
+    """Return the labels that all children of a job have, of whatever kind."""
+    return {
+        c.LABEL_GROUP_NAME: c.GROUP_NAME,
+        c.LABEL_JOB_NAME: job.name,
+        c.LABEL_TF_JOB_NAME: job.name,
+        c.LABEL_CONTROLLER_NAME: c.CONTROLLER_NAME,
+        c.LABEL_OPERATOR_NAME: c.OPERATOR_NAME,
+        c.LABEL_PREFIX + c.LABEL_JOB_NAME: job.name,
+    }
+
+
+def reference_to(job: TFJob) -> ObjectReference:
+    """Return the reference to a job for its events."""
+    return object_reference(TFJOBS, job.metadata)
+
+
+def owner_reference(job: ObjectMeta) -> dict[str, Any]:
+    """Return the controller reference to the job, by which the garbage collector deletes the child with it (RM-04)."""
+    return controller_reference(TFJOBS, job)
+
+
+def build_service(job: ObjectMeta, spec: TFJobSpec, key: ReplicaKey) -> dict[str, Any]:
+    """Return the headless service that gives a replica its DNS name, published before the pod is ready (B63).
+
+    That of the whole job, in a shared network, gives one to every pod that has it as its subdomain.
+    """
+    labels = labels_of(job, spec, key)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": key.name, "labels": labels, "ownerReferences": [owner_reference(job)]},
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": selector_of(labels),
+            "ports": _service_ports(spec.replicas[key.type]) if key.type else _ports_of_all(spec),
+        },
+    }
+
+
+def _ports_of_all(spec: TFJobSpec) -> list[dict[str, Any]]:
+    """Return the ports of all replicas, each number once for a protocol; a name that is taken by then gets the number, too."""
+    ports: list[dict[str, Any]] = []
+    for replica in spec.replicas.values():
+        for port in _service_ports(replica):
+            if any(_place(port) == _place(each) for each in ports):
+                continue
+            if any(port["name"] == each["name"] for each in ports):
+                port["name"] = f"{port['name']}-{port['port']}"
+            ports.append(port)
+    return ports
+
+
+def _place(port: dict[str, Any]) -> tuple[int, str]:
+    return port["port"], port.get("protocol", c.TCP)
+
+
+def _service_ports(replica: ReplicaSpec) -> list[dict[str, Any]]:
+    """Return the named ports, each number once for a protocol: containers may have two names for one, services not.
+
+    Of several names `tfjob-port` stays, by which TensorFlow is looked for, else the first.
+    """
+    ports = replica.template.ports
+    chosen: dict[tuple[int, str], Port] = {}
+    for port in ports:
+        place = port.number, port.protocol
+        if place not in chosen or port.name == c.PORT_NAME:
+            chosen[place] = port
+    return [
+        {"name": port.name, "port": port.number} | ({"protocol": port.protocol} if port.protocol != c.TCP else {})
+        for port in ports
+        if chosen[port.number, port.protocol] is port
+    ]
+
+
+def config_map_name(job: str, digest: str) -> str:
+    """Return the name of the ConfigMap of this hash."""
+    return f"{job}-cluster-{digest}"
+
+
+def build_config_map(job: ObjectMeta, cluster: ClusterSpec, digest: str) -> dict[str, Any]:
+    """Return the ConfigMap of this hash, as it is sent to the API server.
+
+    If the job was scaled since pods of another hash were made, and theirs was deleted, then nobody knows any more what was in
+    it: they find what is true now.
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": config_map_name(job.name, digest),
+            "labels": labels_of_all(job),
+            "ownerReferences": [owner_reference(job)],
+        },
+        "immutable": True,
+        "data": {c.CLUSTER_KEY: cluster.text},
+    }
+
+
+_COPIED_METADATA: Final = ("annotations", "finalizers")
+
+
+class PodBuilder:
+    """Builds the pods of one job, as they are sent to the API server.
+
+    What all pods have in common is made once: the decoded templates, and the cluster specification.
+    """
+
+    def __init__(
+        self,
+        job: TFJob,
+        spec: TFJobSpec,
+        *,
+        domain: str = "",
+        gang: GangScheduler | None = None,
+        accelerators: Accelerators | None = None,
+    ) -> None:
+        """`domain` is the cluster's DNS domain where TF_CONFIG needs it; `gang` the gang scheduler in use, if there is one."""
+        self._job = job.metadata
+        self._spec = spec
+        self._gang = gang
+        self._templates = templates_of(job.spec)
+        if accelerators:
+            self._templates = {
+                name: {**template, "spec": with_accelerators(object_in(template, "spec"), accelerators)}
+                for name, template in self._templates.items()
+            }
+        self.cluster = ClusterSpec(job.metadata, spec, domain)
+
+    def build(self, key: ReplicaKey) -> dict[str, Any]:
+        """Return the pod of one replica."""
+        replica = self._spec.replicas[key.type]
+        template: Any = self._templates[key.type]
+        own = template.get("metadata") or {}
+        metadata = {name: own[name] for name in _COPIED_METADATA if own.get(name)}
+        labels = labels_of(self._job, self._spec, key) | {c.LABEL_RESTART_POLICY: replica.restart_policy}
+        metadata |= {
+            "name": key.name,
+            "labels": (own.get("labels") or {}) | labels,
+            "ownerReferences": [owner_reference(self._job)],
+        }
+        containers = [
+            self._training_container(container, key) if container["name"] == c.CONTAINER_NAME else container
+            for container in template["spec"]["containers"]
+        ]
+        policy = RestartPolicy.NEVER if replica.restart_policy == RestartPolicy.EXIT_CODE else replica.restart_policy
+        pod_spec = template["spec"] | {"containers": containers, "restartPolicy": policy}
+        if self._spec.network is Network.SHARED:
+            pod_spec |= {"hostname": key.name, "subdomain": self._job.name}
+        if self.cluster.is_shared_with(key.type):
+            metadata["labels"][c.LABEL_CLUSTER_SPEC] = self.cluster.digest
+        if self._gang is not None:
+            metadata["labels"] |= self._gang.pod_labels(self._job.name)
+            if annotations := self._gang.pod_annotations(self._job.name, key.type):
+                metadata["annotations"] = (own.get("annotations") or {}) | annotations
+            pod_spec["schedulerName"] = pod_spec.get("schedulerName") or self._gang.name
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod_spec}
+
+    def _training_container(self, container: dict[str, Any], key: ReplicaKey) -> dict[str, Any]:
+        ports = list(container.get("ports") or [])
+        present = {port.get("name") for port in ports}
+        facts = self._spec.replicas[key.type].template
+        ports += [{"name": port.name, "containerPort": port.number} for port in facts.ports if port.name not in present]
+        changed = container | {"ports": ports}
+        # A user who sets TF_CONFIG means it: theirs stays the only one.
+        if not self.cluster.is_alone and c.TF_CONFIG not in facts.sets:
+            changed["env"] = [*(container.get("env") or []), *self._variables(key)]
+        return changed
+
+    def _variables(self, key: ReplicaKey) -> list[dict[str, Any]]:
+        """Return the variables: TF_CONFIG, and before it the cluster if that is in a ConfigMap.
+
+        The kubelet expands the reference in TF_CONFIG because it comes first.
+        """
+        if not self.cluster.is_shared_with(key.type):
+            return [{"name": c.TF_CONFIG, "value": self.cluster.tf_config(key.type, key.index)}]
+        source = {"name": config_map_name(self._job.name, self.cluster.digest), "key": c.CLUSTER_KEY}
+        config = self.cluster.tf_config_with(f"$({c.CLUSTER_VARIABLE})", key.type, key.index)
+        return [
+            {"name": c.CLUSTER_VARIABLE, "valueFrom": {"configMapKeyRef": source}},
+            {"name": c.TF_CONFIG, "value": config},
+        ]
+
+
+VOLCANO: Final = "volcano"
+
+
+@dataclass(frozen=True, slots=True)
+class GangScheduler:
+    """A scheduler that knows PodGroups.
+
+    name: the `schedulerName` of pods.
+    pod_groups: the kind of PodGroups that it reads.
+    admits: whether the phase of a group says when its pods may be created; pods that are created before that are scheduled
+        one by one, as if there were no group (B65).
+    """
+
+    name: str
+    pod_groups: Resource
+    admits: bool
+
+    def pod_labels(self, job: str) -> dict[str, str]:
+        """Return the labels by which a pod belongs to the job's group."""
+        return {} if self.admits else {"scheduling.x-k8s.io/pod-group": job}
+
+    def pod_annotations(self, job: str, replica_type: str) -> dict[str, str]:
+        """Return the annotations by which a pod belongs to the job's group; volcano also reads its role."""
+        if not self.admits:
+            return {}
+        return {"scheduling.k8s.io/group-name": job, "volcano.sh/task-spec": replica_type.lower()}
+
+
+def gang_scheduler(name: str) -> GangScheduler:
+    """Return the scheduler of this name: volcano, else one with the coscheduling plugin."""
+    if name == VOLCANO:
+        return GangScheduler(name, VOLCANO_POD_GROUPS, admits=True)
+    return GangScheduler(name, COSCHEDULING_POD_GROUPS, admits=False)
+
+
+def build_pod_group(
+    job: ObjectMeta, spec: TFJobSpec, templates: Mapping[str, JSON], scheduler: GangScheduler, min_member: int
+) -> dict[str, Any]:
+    """Return the PodGroup of a job, as it is sent to the API server, without fields that the user left out.
+
+    A queue, above all: the scheduler, or its webhook, knows the default (B66).
+    """
+    asked = spec.scheduling
+    resources = min_resources(spec, templates, min_member) if asked.min_resources is None else asked.min_resources
+    fields: dict[str, Any] = {"minMember": min_member, "minResources": resources}
+    if scheduler.admits:
+        fields |= {"queue": asked.queue, "priorityClassName": asked.priority_class or _priority_class(templates)}
+    else:
+        fields["scheduleTimeoutSeconds"] = asked.schedule_timeout_s
+    return {
+        "apiVersion": scheduler.pod_groups.api_version,
+        "kind": scheduler.pod_groups.kind,
+        "metadata": {"name": job.name, "labels": labels_of_all(job), "ownerReferences": [owner_reference(job)]},
+        "spec": {name: value for name, value in fields.items() if value not in (None, "", {})},
+    }
+
+
+def resize_patch(
+    spec: TFJobSpec, templates: Mapping[str, JSON], group: PodGroup, min_member: int
+) -> list[dict[str, Any]]:
+    """Return the JSON patch for a group's new size, and the resources computed from it; all else stays.
+
+    Refused by the server when the name belongs to another group by now.
+    """
+    patch: list[dict[str, Any]] = [
+        {"op": "test", "path": "/metadata/uid", "value": group.metadata.uid},
+        {"op": "add", "path": "/spec/minMember", "value": min_member},
+    ]
+    if spec.scheduling.min_resources is None and (resources := min_resources(spec, templates, min_member)):
+        patch.append({"op": "add", "path": "/spec/minResources", "value": resources})
+    return patch
+
+
+def min_resources(spec: TFJobSpec, templates: Mapping[str, JSON], min_member: int) -> dict[str, str]:
+    """Return what the first `min_member` pods request together, chief first, then in the order of the types."""
+    total: dict[str, Decimal] = {}
+    left = min_member
+    for replica in spec.replicas.values():
+        count = min(left, replica.replicas)
+        left -= count
+        for name, quantity in pod_requests(templates[replica.type]).items():
+            total[name] = total.get(name, Decimal(0)) + count * quantity
+    return {name: format_quantity(number) for name, number in total.items() if number}
+
+
+def _priority_class(templates: Mapping[str, JSON]) -> str:
+    """Return the priority class of the first template that has one."""
+    found = (templates[name] for name in c.REPLICA_TYPES if name in templates)
+    names = (object_in(template, "spec").get("priorityClassName") for template in found)
+    return next((name for name in names if isinstance(name, str) and name), "")

@@ -1,0 +1,88 @@
+"""What a plan is made of: values that `decide` returns and the rest of the controller carries out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api.v1.conditions import is_finished
+
+if TYPE_CHECKING:
+    from tfjob_operator.api.v1.types import JobStatus, TFJob
+    from tfjob_operator.controller.jobs.children import ConfigMap, Pod, PodGroup, ReplicaKey, Service
+    from tfjob_operator.controller.jobs.problems import JobEvent, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class PodDeletion:
+    """A pod to delete, and the event to write before, since only the pod proves it."""
+
+    pod: Pod
+    event: JobEvent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mending:
+    """A child that somebody has edited, and the replica that it belongs to."""
+
+    child: Pod | Service
+    key: ReplicaKey
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroupResize:
+    """A PodGroup whose `minMember` must change."""
+
+    group: PodGroup
+    min_member: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do. `status` is None when the one on the server says all there is to say.
+
+    `requeue_after_s` is in how many seconds another plan may be due by time alone; None for never. `delete_job` is due when
+    the job has outlived its TTL. `relabel` are children whose labels say something else than their names, `reselect` services
+    that select something else than their pods. `create_pod_group` is the least number of pods of the group to create, which
+    comes before every pod. So do the ConfigMaps of `create_config_maps`, which are hashes.
+    """
+
+    create_services: tuple[ReplicaKey, ...] = ()
+    create_pods: tuple[ReplicaKey, ...] = ()
+    status: JobStatus | None = None
+    events: tuple[JobEvent, ...] = ()
+    delete_pods: tuple[PodDeletion, ...] = ()
+    delete_services: tuple[Service, ...] = ()
+    delete_job: bool = False
+    relabel: tuple[Mending, ...] = ()
+    reselect: tuple[Mending, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    create_pod_group: int | None = None
+    resize_pod_group: PodGroupResize | None = None
+    delete_pod_group: PodGroup | None = None
+    create_config_maps: tuple[str, ...] = ()
+    delete_config_maps: tuple[ConfigMap, ...] = ()
+    requeue_after_s: float | None = None
+
+    @property
+    def acts(self) -> bool:
+        """Whether anything is to be made or deleted."""
+        return bool(
+            self.create_services
+            or self.create_pods
+            or self.delete_pods
+            or self.delete_services
+            or self.delete_job
+            or self.create_pod_group
+            or self.resize_pod_group
+            or self.delete_pod_group
+            or self.create_config_maps
+            or self.delete_config_maps
+        )
+
+    def ends(self, job: TFJob) -> bool:
+        """Whether the job ends with this plan, which then holds nothing else."""
+        return self.status is not None and is_finished(self.status) and not is_finished(job.status)
+
+
+NOTHING: Final = Plan()

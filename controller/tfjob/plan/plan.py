@@ -1,0 +1,372 @@
+"""What to do about one TFJob, decided from what is observed. Pure: no clock, no I/O, no logging, no memory.
+
+`plan` compares the replicas that the specification asks for with the pods and services that exist, and returns a `Plan`.
+The executor carries it out: first the status, then creates and deletes. So every fact is on the server before it is acted
+upon, a job's end is in its status before its pods are cleaned up, and an operator that was killed between any two calls finds
+all that it needs when it starts again.
+
+A job is over (`ending.clean_up`), held or failed because its specification is wrong (`hold`), suspended (`suspend`), or to run
+(`run`). Each of these decides alone; what a gang scheduler and a long cluster specification ask for is added to its plan.
+
+A job that has not begun fails if its specification is invalid or refused by the API server: nothing is lost. One that has
+begun is *held*: its pods continue, and no pod is created, deleted or judged, until the specification is corrected. Meanwhile
+facts are recorded, since pods may go: which replicas have succeeded, and how often each was restarted. Fields that can be
+read still count: a deadline, the TTL after an end, a suspension.
+
+The ConfigMap of a long cluster specification is immutable, and named by a hash of its content and of the job's UID. So a job
+that is scaled gets another one, and that of an earlier job is in nobody's way. Pods say by a label which one they read. A
+kubelet reads it whenever it starts a container, also again in place; so a ConfigMap that a pod may still need stays, or is
+created again, and is deleted when there is no such pod.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api.core import EventType
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, Network
+from tfjob_operator.api.v1.types import Begun, InvalidSpec, TFJobSpec
+from tfjob_operator.api.v1.validation import MAX_REPLICAS
+from tfjob_operator.controller.jobs.children import NO_LABELS, ReplicaKey
+from tfjob_operator.controller.jobs.pod_end import has_ended
+from tfjob_operator.controller.jobs.problems import JobEvent
+from tfjob_operator.controller.tfjob.build.children import config_map_name
+from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec, is_surely_short
+from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Plan, PodDeletion
+from tfjob_operator.controller.tfjob.plan.ending import (
+    Ending,
+    clean_up,
+    conclude,
+    judge,
+    most_restarts,
+    past_deadline,
+    should_restart,
+    until_deadline,
+)
+from tfjob_operator.controller.tfjob.plan.gang import with_gang
+from tfjob_operator.controller.tfjob.plan.ownership import relabellings, reselections
+from tfjob_operator.controller.tfjob.plan.replicas import GOING_ON, observe, problems_of
+from tfjob_operator.controller.tfjob.plan.status import StatusDraft, announce, begun, finished_indices, has_begun, stay
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+    from datetime import datetime
+
+    from tfjob_operator.api.v1.types import JobStatus, TFJob
+    from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
+    from tfjob_operator.controller.tfjob.plan.ending import Verdict
+    from tfjob_operator.controller.tfjob.plan.gang import Gang
+    from tfjob_operator.controller.tfjob.plan.replicas import Observed, Replica
+    from tfjob_operator.controller.tfjob.plan.status import Finished
+
+
+def run(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
+    """Decide about a running job. When it ends, the plan says so and nothing else."""
+    finished = finished_indices(draft.job.status, spec.sizes, seen.replicas)
+    restarting = [
+        replica
+        for replica in seen.replicas
+        if not replica.terminating and replica.index not in finished[replica.type] and should_restart(replica, spec)
+    ]
+    _begin(draft, spec)
+    by_own_doing = {replica.pod.metadata.uid for replica in restarting if not replica.disrupted}
+    draft.record(seen.replicas, finished, by_own_doing)
+    _say_what_stays(draft, spec, seen.replicas, restarting)
+    draft.begun = begun(draft.job, spec, has_pods=seen.has_pods, makes_pods=spec.total_replicas > 0)
+    verdict = judge(draft.job, spec, seen.replicas, finished, draft.replica_statuses)
+    ending = _ending(draft, spec, verdict, seen.replicas)
+    if ending is not None:
+        return conclude(draft, ending, spec.clean_pod_policy, seen.replicas)
+    return _go_on(draft, spec, seen, finished, restarting, running=verdict.running)
+
+
+def _go_on(
+    draft: StatusDraft,
+    spec: TFJobSpec,
+    seen: Observed,
+    finished: Finished,
+    restarting: Sequence[Replica],
+    *,
+    running: bool,
+) -> Plan:
+    """Create what is missing, replace failed pods, restore edited children, and delete surplus ones."""
+    name = draft.job.metadata.name
+    keys = _keys(name, spec, finished)
+    present = {replica.key for replica in seen.replicas}
+    missing_pods = _missing(keys, present)
+    going = any(replica.terminating and replica.index not in finished[replica.type] for replica in seen.replicas)
+    _say_how_it_goes(draft, restarting, running=running, settled=not (missing_pods or going))
+    served, wanted = keys, present.union(keys)
+    if spec.network is Network.SHARED and wanted:
+        served = [ReplicaKey.of_all(name)]
+        wanted = set(served)
+    services = seen.services_of(wanted)
+    return Plan(
+        create_services=_missing(served, {key for key, _ in services}),
+        create_pods=missing_pods,
+        status=draft.freeze(),
+        events=tuple(draft.events),
+        delete_pods=(
+            *(PodDeletion(replica.pod, _exit_event(replica)) for replica in restarting),
+            *(PodDeletion(replica.pod) for replica in seen.surplus if not replica.terminating),
+        ),
+        delete_services=seen.services_except(wanted),
+        relabel=tuple(relabellings(name, seen.replicas, services)),
+        reselect=tuple(reselections(name, services)),
+        problems=problems_of(seen.replicas),
+        requeue_after_s=until_deadline(draft, spec.active_deadline_s),
+    )
+
+
+def _begin(draft: StatusDraft, spec: TFJobSpec) -> None:
+    """Set Created and the start time; a job that was suspended is resumed, and its start time set anew."""
+    draft.create()
+    announce(draft, spec)
+    if conditions.is_true(draft, ConditionType.SUSPENDED):
+        message = f"TFJob {draft.job.metadata.name} is resumed."
+        draft.set_false(ConditionType.SUSPENDED, ConditionReason.RESUMED, message)
+        draft.emit(EventType.NORMAL, ConditionReason.RESUMED, message)
+        draft.start_anew()
+    draft.start()
+
+
+def _say_what_stays(
+    draft: StatusDraft, spec: TFJobSpec, replicas: Sequence[Replica], restarting: Sequence[Replica]
+) -> None:
+    leaving = {replica.pod.metadata.uid for replica in restarting}
+    going_on = (  # not looked at without an edit
+        replica
+        for replica in replicas
+        if replica.outcome in GOING_ON and not replica.terminating and replica.pod.metadata.uid not in leaving
+    )
+    if words := stay(draft.job, spec, going_on):
+        # Who scales an elastic job means it so.
+        kind = EventType.NORMAL if spec.dynamic_workers else EventType.WARNING
+        draft.emit(kind, EventReason.PODS_STAY, words)
+
+
+def _ending(draft: StatusDraft, spec: TFJobSpec, verdict: Verdict, replicas: Sequence[Replica]) -> Ending | None:
+    """Whether and how the job ends now: its replicas decide, and where they do not its limits may."""
+    meta = draft.job.metadata
+    if verdict.succeeded:
+        message = f"TFJob {meta.namespace}/{meta.name} successfully completed."
+        return Ending(ConditionType.SUCCEEDED, ConditionReason.SUCCEEDED, message)
+    if verdict.failed:
+        return Ending(ConditionType.FAILED, ConditionReason.FAILED, verdict.failed)
+    if spec.backoff_limit is not None and sum(record.total for record in draft.restarts) > spec.backoff_limit:
+        reached = f"Job {meta.name} has failed because it has reached the specified backoff limit"
+        told = f"{reached}. {most_restarts(meta.name, draft.restarts, replicas)}"
+        return Ending(ConditionType.FAILED, ConditionReason.LIMIT, told)
+    return past_deadline(draft, spec.active_deadline_s)
+
+
+def _say_how_it_goes(draft: StatusDraft, restarting: Sequence[Replica], *, running: bool, settled: bool) -> None:
+    """Set Running or Restarting; a job that restarts is Running again only when every replica has its pod back (B23)."""
+    name, was_restarting = draft.job.metadata.name, conditions.is_true(draft.job.status, ConditionType.RESTARTING)
+    if restarting:
+        kinds = ", ".join(sorted({replica.type for replica in restarting}))
+        message = f"TFJob {name} is restarting because {kinds} replica(s) failed."
+        draft.set_true(ConditionType.RESTARTING, ConditionReason.RESTARTING, message)
+        if not was_restarting:
+            draft.emit(EventType.WARNING, ConditionReason.RESTARTING, message)
+    elif running and (settled or not was_restarting):
+        draft.set_true(ConditionType.RUNNING, ConditionReason.RUNNING, f"TFJob {name} is running.")
+
+
+def _exit_event(replica: Replica) -> JobEvent | None:
+    if replica.ended is None:
+        return None
+    meta, ended = replica.pod.metadata, replica.ended
+    # The pod's log goes with the pod: what it says of its end is all that stays (B57).
+    words = [ended.reason if ended.reason not in {"", "Error"} else "", ended.message.strip()]
+    detail = "".join(f": {word}" for word in words if word)
+    return JobEvent(
+        EventType.NORMAL,
+        EventReason.EXITED_WITH_CODE,
+        f"Pod: {meta.namespace}.{meta.name} exited with code {ended.exit_code}{detail}",
+    )
+
+
+def _keys(job: str, spec: TFJobSpec, finished: Finished) -> list[ReplicaKey]:
+    """Return the replicas that should have a pod: all that have not succeeded."""
+    keys: list[ReplicaKey] = []
+    for replica in spec.replicas.values():
+        done = finished[replica.type]
+        indices = range(replica.replicas)
+        keys += ReplicaKey.each(
+            job, replica.type, [index for index in indices if index not in done] if done else indices
+        )
+    return keys
+
+
+def _missing(keys: Iterable[ReplicaKey], present: Collection[ReplicaKey]) -> tuple[ReplicaKey, ...]:
+    return tuple([key for key in keys if key not in present] if present else keys)
+
+
+def suspend(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
+    """Plan for a job that is suspended; finished replicas and restarts are kept."""
+    draft.create()
+    draft.record(seen.replicas, finished_indices(draft.job.status, spec.sizes, seen.replicas))
+    draft.begun = begun(draft.job, spec, has_pods=seen.has_pods, makes_pods=False)
+    announce(draft, spec)
+    return take_all(draft, seen)
+
+
+def take_all(draft: StatusDraft, seen: Observed) -> Plan:
+    """Set Suspended, and delete all pods and services, whatever the clean-up policy."""
+    message = f"TFJob {draft.job.metadata.name} is suspended."
+    if not conditions.is_true(draft.job.status, ConditionType.SUSPENDED):
+        draft.emit(EventType.NORMAL, ConditionReason.SUSPENDED, message)
+    draft.set_true(ConditionType.SUSPENDED, ConditionReason.SUSPENDED, message)
+    return Plan(
+        status=draft.freeze(),
+        events=tuple(draft.events),
+        delete_pods=tuple(
+            PodDeletion(replica.pod) for replica in (*seen.replicas, *seen.surplus) if not replica.terminating
+        ),
+        delete_services=seen.services_except(()),
+    )
+
+
+_DIGEST: Final = re.compile("[0-9a-f]{16}")
+
+
+def with_config_maps(
+    plan: Plan,
+    job: TFJob,
+    spec: TFJobSpec | InvalidSpec,
+    pods: Sequence[Pod],
+    held: Sequence[ConfigMap],
+    *,
+    domain: str,
+) -> Plan:
+    """Return the plan with its ConfigMaps; `held` are those that the job controls, `domain` the cluster's DNS domain.
+
+    What pods read that may start again is there; what is made for pods of now stays while the job lives; nothing else does.
+    """
+    if isinstance(spec, InvalidSpec) or plan.delete_job or plan.ends(job):
+        return plan
+    readers = [pod for pod in pods if _digest_of(pod) and not has_ended(pod)]
+    if not (readers or held) and (not plan.create_pods or is_surely_short(job.metadata, spec, domain)):
+        return plan
+    going = {deletion.pod.metadata.uid for deletion in plan.delete_pods}
+    needed = {
+        _digest_of(pod) for pod in readers if pod.metadata.deletion_timestamp is None and pod.metadata.uid not in going
+    }
+    kept = {_digest_of(pod) for pod in readers}
+    if not (spec.suspend or conditions.is_finished(job.status)):
+        cluster = ClusterSpec(job.metadata, spec, domain)
+        kept.add(cluster.digest)
+        if any(cluster.is_shared_with(key.type) for key in plan.create_pods):
+            needed.add(cluster.digest)
+    present = {each.metadata.name for each in held}
+    names = {config_map_name(job.metadata.name, digest) for digest in kept}
+    create = tuple(digest for digest in sorted(needed) if config_map_name(job.metadata.name, digest) not in present)
+    delete = tuple(
+        each for each in held if each.metadata.name not in names and each.metadata.deletion_timestamp is None
+    )
+    return replace(plan, create_config_maps=create, delete_config_maps=delete) if create or delete else plan
+
+
+def _digest_of(pod: Pod) -> str:
+    """Return the hash of the ConfigMap that a pod reads, or "": users can write anything into a label."""
+    digest = (pod.metadata.labels or NO_LABELS).cluster_spec
+    return digest if digest and _DIGEST.fullmatch(digest) else ""
+
+
+def invalid_message(spec: InvalidSpec) -> str:
+    """Return the text of the Failed condition and of the Warning event; tools look for "the spec is invalid"."""
+    return f"Failed to marshal the object to TFJob; the spec is invalid: {spec.text}"
+
+
+def hold(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
+    """Hold a job that has begun; any other fails."""
+    if not _is_spared(draft.job, spec, has_pods=seen.has_pods):
+        return _fail(draft, spec)
+    sizes = _sizes(draft.job.status, seen.replicas)
+    seen = seen.limited_to(sizes)
+    draft.create()
+    draft.record(seen.replicas, finished_indices(draft.job.status, sizes, seen.replicas))
+    draft.begun = draft.begun or Begun()
+    announce(draft, spec)
+    return take_all(draft, seen) if spec.suspend else _wait(draft, spec, seen)
+
+
+def _is_spared(job: TFJob, spec: InvalidSpec, *, has_pods: bool) -> bool:
+    """Whether the job is held and does not fail: it has begun. One that was refused without an edit would never have run."""
+    if spec.reason == ConditionReason.REFUSED:
+        return job.status.begun is not None and job.metadata.generation > job.status.begun.generation
+    return has_begun(job.status, has_pods=has_pods)
+
+
+def _fail(draft: StatusDraft, spec: InvalidSpec) -> Plan:
+    message = invalid_message(spec)
+    draft.end(ConditionType.FAILED, ConditionReason.INVALID, message)
+    draft.emit(EventType.WARNING, ConditionReason.INVALID, message)
+    return Plan(status=draft.freeze(), events=tuple(draft.events))
+
+
+def _wait(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
+    """Wait for an edit, and for the job's deadline."""
+    deadline_s = spec.active_deadline_s
+    if conditions.is_true(draft, ConditionType.SUSPENDED):
+        deadline_s = None  # it is resumed when the specification is corrected, and its time starts anew then
+    else:
+        draft.start()
+    ending = past_deadline(draft, deadline_s)
+    if ending is not None:
+        return conclude(draft, ending, spec.clean_pod_policy, seen.replicas)
+    return Plan(
+        status=draft.freeze(),
+        events=tuple(draft.events),
+        problems=problems_of(seen.replicas),
+        requeue_after_s=until_deadline(draft, deadline_s),
+    )
+
+
+def _sizes(status: JobStatus, observed: Iterable[Replica]) -> dict[str, int]:
+    """Return how many replicas of each type there should be. Where the status does not say, as many as there are."""
+    if status.begun is not None and status.begun.replicas:
+        return status.begun.replicas
+    present = {replica.type for replica in observed} | status.replica_statuses.keys() | status.finished_indices.keys()
+    return {name: MAX_REPLICAS for name in c.REPLICA_TYPES if name in present}
+
+
+def plan(
+    job: TFJob,
+    spec: TFJobSpec | InvalidSpec,
+    pods: Sequence[Pod],
+    services: Sequence[Service],
+    now: datetime,
+    *,
+    config_maps: Sequence[ConfigMap] = (),
+    gang: Gang | None = None,
+    domain: str = "",
+) -> Plan:
+    """Decide what to do about a job; `pods`, `services` and `config_maps` are those that it controls.
+
+    A job that is being deleted is left to the garbage collector, one that another controller manages is left to it, mistakes
+    and all (B75). `gang` is None where no gang scheduler is in use; `domain` is the cluster's DNS domain where TF_CONFIG needs
+    it.
+    """
+    if job.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
+        return NOTHING
+    draft, seen = StatusDraft(job, now), observe(job, pods, services)
+    if isinstance(spec, TFJobSpec) and seen.replicas:
+        seen = seen.limited_to(spec.sizes)
+    decided = with_gang(_decide(draft, spec, seen), job, spec, seen.replicas, gang)
+    return with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
+
+
+def _decide(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed) -> Plan:
+    if conditions.is_finished(draft):
+        return clean_up(draft, spec, seen)
+    if isinstance(spec, InvalidSpec):
+        return hold(draft, spec, seen)
+    if spec.suspend:
+        return suspend(draft, spec, seen)
+    return run(draft, spec, seen)

@@ -1,0 +1,278 @@
+"""The pods and services of a job as a plan sees them: which replica each of them is, and what has become of it. Pure.
+
+The name of a child says which replica it is, since nobody can edit that; where the name says nothing, labels do. A replica has
+one pod; if there are several, it is decided here which one that is. The others are surplus.
+
+A replica's outcome is that of its container `tensorflow`: it is finished though a sidecar still runs, and a failed sidecar
+does not fail a replica whose `tensorflow` goes on.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from tfjob_operator.api.core import TERMINAL, PodPhase
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import RestartPolicy
+from tfjob_operator.api.v1.types import ReplicaStatus
+from tfjob_operator.controller.jobs.children import NO_LABELS, ReplicaKey
+from tfjob_operator.controller.jobs.pod_end import (
+    has_ended,
+    is_disrupted,
+    is_final,
+    was_left_by_its_own_policy,
+    was_stopped,
+)
+from tfjob_operator.controller.jobs.problems import problems_of_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from tfjob_operator.api.core import ContainerStateTerminated, ContainerStatus
+    from tfjob_operator.api.v1.types import IndexRestarts, TFJob
+    from tfjob_operator.controller.jobs.children import ChildMeta, Pod, Service
+    from tfjob_operator.controller.jobs.problems import Problem
+
+
+NO_REPLICA: Final = ReplicaKey("", -1, "")
+"""The key of a pod of which neither name nor labels say what it is."""
+
+
+_TYPE_OF_LABEL: Final = {name.lower(): name for name in c.REPLICA_TYPES}
+
+
+def key_of(job: str, child: ChildMeta) -> ReplicaKey | None:
+    """Return which replica of this job an owned child is: by its name, else by its labels; None where neither says so.
+
+    So an edit of the labels turns no pod into another replica, or into none (U9).
+    """
+    key = key_of_name(job, child.name)
+    if key is not None or not names_no_other(job, child):
+        return key
+    return key_of_labels(job, child)
+
+
+def key_of_name(job: str, name: str) -> ReplicaKey | None:
+    """Return the replica whose pod and service bear this name, or None for any other name."""
+    rest = name.removeprefix(f"{job}-")
+    kind, _, index = rest.rpartition("-")
+    replica_type = _TYPE_OF_LABEL.get(kind)
+    if rest == name or replica_type is None or not (index.isascii() and index.isdigit()):
+        return None
+    key = ReplicaKey.of(job, replica_type, int(index))
+    return key if name == key.name else None
+
+
+def key_of_service(job: str, name: str) -> ReplicaKey | None:
+    """Return whose service bears this name: a replica's, or the whole job's; None for any other name."""
+    return ReplicaKey.of_all(job) if name == job else key_of_name(job, name)
+
+
+def names_no_other(job: str, child: ChildMeta) -> bool:
+    """Return whether no label names another job. One family of labels is enough: other operators set but one."""
+    labels = child.labels or NO_LABELS
+    return (labels.job_name or job) == job == (labels.prefixed_job_name or job)
+
+
+def key_of_labels(job: str, meta: ChildMeta) -> ReplicaKey | None:
+    """Return the replica of this job that a child's labels name, in either family, or None where they name none."""
+    labels = meta.labels or NO_LABELS
+    replica_type = _TYPE_OF_LABEL.get(labels.replica_type or labels.prefixed_replica_type)
+    index = labels.replica_index or labels.prefixed_replica_index
+    if replica_type is None or not (index.isascii() and index.isdigit()):
+        return None
+    return ReplicaKey.of(job, replica_type, int(index))
+
+
+_POLICIES: Final = frozenset(RestartPolicy)
+
+
+class Outcome(enum.StrEnum):
+    """What has become of one pod."""
+
+    WAITING = "waiting"
+    ACTIVE = "active"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+GOING_ON: Final = frozenset({Outcome.WAITING, Outcome.ACTIVE})
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One pod of the job, with its replica and its outcome. `ended` is how `tensorflow` ended, where the pod says so."""
+
+    key: ReplicaKey
+    pod: Pod
+    outcome: Outcome
+    ended: ContainerStateTerminated | None = None
+
+    @property
+    def type(self) -> str:
+        """The type of its replica."""
+        return self.key.type
+
+    @property
+    def index(self) -> int:
+        """The index of its replica."""
+        return self.key.index
+
+    @property
+    def restart_policy(self) -> str:
+        """The policy of the replica when the pod was created; "" for an older pod, which does not say so (U15)."""
+        policy = (self.pod.metadata.labels or NO_LABELS).restart_policy
+        return policy if policy in _POLICIES else ""
+
+    @property
+    def terminating(self) -> bool:
+        """Whether the pod is being deleted: it is not counted as failed, and not replaced before it is gone (B43)."""
+        return self.pod.metadata.deletion_timestamp is not None
+
+    @property
+    def disrupted(self) -> bool:
+        """Whether the cluster ended this pod rather than its own process."""
+        return is_disrupted(self.pod)
+
+    @property
+    def was_stopped_in_order(self) -> bool:
+        """Whether it exited with 0 because the cluster took it away: no failure, though it is not done."""
+        failed = self.pod.status.phase == PodPhase.FAILED or (self.ended is not None and self.ended.exit_code != 0)
+        return self.disrupted and not failed and self.outcome is Outcome.FAILED
+
+    @property
+    def was_left_by_its_own_policy(self) -> bool:
+        """Whether its training container failed in a way that its own restart policy and rules call fatal."""
+        return self.ended is not None and was_left_by_its_own_policy(self.pod, c.CONTAINER_NAME, self.ended.exit_code)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of this pod runs or will run again, though its phase may not say so yet."""
+        return has_ended(self.pod)
+
+
+def replicas_of(
+    job: str, pods: Iterable[Pod], records: Iterable[IndexRestarts] = ()
+) -> tuple[list[Replica], list[Replica]]:
+    """Determine the replica and the outcome of each pod that the job controls. Return one pod for each replica, and all others.
+
+    The others are never judged, counted, or accounted for (D7). `records` are those of the job's status: they know what the
+    pods no longer show.
+    """
+    stopped = {record.pod for record in records if record.stopped}
+    chosen: dict[ReplicaKey, Replica] = {}
+    others: list[Replica] = []
+    for pod in pods:
+        key = key_of(job, pod.metadata) or NO_REPLICA
+        replica = Replica(key, pod, *_outcome(pod, stopped=pod.metadata.uid in stopped))
+        held = chosen.get(key)
+        if key is NO_REPLICA or (held is not None and _comes_first(held) <= _comes_first(replica)):
+            others.append(replica)
+            continue
+        if held is not None:
+            others.append(held)
+        chosen[key] = replica
+    return list(chosen.values()), others
+
+
+_OLDEST: Final = datetime.min.replace(tzinfo=UTC)
+
+
+def _comes_first(replica: Replica) -> tuple[bool, datetime, str]:
+    """Which of several pods of a replica is the one: that with its name, also while that is on its way out.
+
+    The name is taken until it is gone, and what it ends with counts. After that the oldest, so that nothing that comes later
+    takes the place of what runs; the UID decides where both are of the same second.
+    """
+    meta = replica.pod.metadata
+    return meta.name != replica.key.name, meta.creation_timestamp or _OLDEST, meta.uid
+
+
+def _outcome(pod: Pod, *, stopped: bool) -> tuple[Outcome, ContainerStateTerminated | None]:
+    training = _training(pod)
+    ended = training.state.terminated if training is not None else None
+    phase = pod.status.phase
+    if phase not in TERMINAL and (training is None or not is_final(pod, training)):
+        return (Outcome.ACTIVE if phase == PodPhase.RUNNING else Outcome.WAITING), None
+    # A sidecar's failure makes the pod Failed, but the replica did its work if `tensorflow` ended with 0. With a reason the pod
+    # was ended as a whole (its deadline, an eviction), and an end with 0 may be the response to that.
+    did_its_work = phase == PodPhase.SUCCEEDED or (ended is not None and ended.exit_code == 0 and not pod.status.reason)
+    if did_its_work and not stopped and not was_stopped(pod, ended):
+        return Outcome.SUCCEEDED, ended
+    return Outcome.FAILED, ended
+
+
+def _training(pod: Pod) -> ContainerStatus | None:
+    return next((each for each in pod.status.container_statuses or () if each.name == c.CONTAINER_NAME), None)
+
+
+def count(replicas: Sequence[Replica], types: Iterable[str]) -> dict[str, ReplicaStatus]:
+    """Counters per replica type, in the types' order. Pods on their way out count nowhere unless they had ended before."""
+    tally: dict[str, dict[Outcome, int]] = {name: defaultdict(int) for name in types}
+    for replica in replicas:
+        if replica.type in tally and not (replica.terminating and replica.outcome is not Outcome.SUCCEEDED):
+            tally[replica.type][replica.outcome] += 1
+    return {
+        name: ReplicaStatus(
+            active=found[Outcome.ACTIVE], succeeded=found[Outcome.SUCCEEDED], failed=found[Outcome.FAILED]
+        )
+        for name, found in tally.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The children of a job.
+
+    `surplus` are pods that the specification does not ask for (any more), and second ones of a replica. A service belongs
+    to a replica, or to the whole job, by its name alone, since pods are looked up by it; its key is None where the name says
+    nothing.
+    """
+
+    replicas: Sequence[Replica]
+    surplus: Sequence[Replica]
+    services: Sequence[tuple[ReplicaKey | None, Service]]
+
+    @property
+    def has_pods(self) -> bool:
+        """Whether there is any pod, wanted or not."""
+        return bool(self.replicas or self.surplus)
+
+    def services_except(self, keys: Collection[ReplicaKey]) -> tuple[Service, ...]:
+        """Return the services that belong to none of these replicas and are not going already."""
+        return tuple(
+            service for key, service in self.services if service.metadata.deletion_timestamp is None and key not in keys
+        )
+
+    def services_of(self, keys: Collection[ReplicaKey]) -> list[tuple[ReplicaKey, Service]]:
+        """Return the services that belong to one of these replicas."""
+        return [(key, service) for key, service in self.services if key is not None and key in keys]
+
+    def limited_to(self, sizes: Mapping[str, int]) -> Observed:
+        """Return the same for a job with so many replicas by type: pods beyond are surplus."""
+        if all(replica.index < sizes.get(replica.type, 0) for replica in self.replicas):
+            return self
+        beyond = [replica for replica in self.replicas if replica.index >= sizes.get(replica.type, 0)]
+        within = [replica for replica in self.replicas if replica.index < sizes.get(replica.type, 0)]
+        return Observed(within, [*beyond, *self.surplus], self.services)
+
+
+def observe(job: TFJob, pods: Iterable[Pod], services: Iterable[Service]) -> Observed:
+    """Sort out the children of a job."""
+    name = job.metadata.name
+    replicas, others = replicas_of(name, pods, job.status.restarts)
+    return Observed(replicas, others, [(key_of_service(name, service.metadata.name), service) for service in services])
+
+
+def problems_of(replicas: Iterable[Replica]) -> tuple[Problem, ...]:
+    """Return what keeps these replicas from starting."""
+    return tuple(
+        problem
+        for replica in replicas
+        if replica.outcome is Outcome.WAITING and not replica.terminating
+        for problem in problems_of_pod(replica.pod)
+    )

@@ -1,0 +1,429 @@
+"""The status of one job while its plan is made, and the facts that it keeps since the pods that prove them may be gone. Pure.
+
+A draft starts as the status that the job has, is changed in place by the functions that make the plan, and is frozen at the
+end: into the status to write, or into None when nothing changed. It lives for one plan only.
+
+Facts that outlive pods: finished replicas, restarts, that the job has begun and with what. The kubelet's count of restarts
+goes with its pod, so ours must be written before the pod is deleted. Restarts in place and by re-creation are kept in one
+record for each replica that was ever restarted, tied to the UID of its pod, so that no crash of the operator loses or
+repeats one. A record also says that a pod's deletion was requested, where the pod itself may no longer show when
+(`stopped`).
+
+What pods of a type are made of is part of `status.begun`, as a hash: when an edit comes, nothing else shows what it has
+changed for pods that exist and cannot be changed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tfjob_operator.api.core import EventType, PodRestartPolicy
+from tfjob_operator.api.v1 import conditions
+from tfjob_operator.api.v1 import constants as c
+from tfjob_operator.api.v1.constants import ConditionReason, ConditionType, EventReason, Network
+from tfjob_operator.api.v1.types import Begun, IndexRestarts, InvalidSpec, JobStatus, format_indices, parse_indices
+from tfjob_operator.api.v1.validation import MAX_REPLICAS
+from tfjob_operator.controller.jobs.pod_end import goes_with_more_grace, native_sidecars
+from tfjob_operator.controller.jobs.problems import JobEvent
+from tfjob_operator.controller.tfjob.build.children import deciding_type
+from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec
+from tfjob_operator.controller.tfjob.plan.replicas import Outcome, count
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from tfjob_operator.api.v1.types import ReplicaStatus, TFJob, TFJobSpec
+    from tfjob_operator.controller.jobs.children import Pod
+    from tfjob_operator.controller.tfjob.plan.replicas import Replica
+
+
+_HELD: Final = "is held: what runs runs on, and nothing is made, deleted or judged until the spec is mended"
+
+
+_WORDS: Final = {
+    ConditionReason.INVALID: f"{_HELD}; the spec is invalid",
+    ConditionReason.REFUSED: f"{_HELD}; the API server takes it no more",
+    ConditionReason.TOO_LARGE: "keeps its number of replicas, and is otherwise looked after; "
+    "what the spec asks for is too much",
+}
+
+
+def announce(draft: StatusDraft, spec: TFJobSpec | InvalidSpec) -> None:
+    """Report what is new about a specification. The draft must have its Created condition."""
+    if isinstance(spec, InvalidSpec):
+        _say_that_it_is_held(draft, spec.reason, spec.text)
+        return
+    _warn(draft, spec)
+    if spec.too_large is not None:
+        _say_that_it_is_held(draft, ConditionReason.TOO_LARGE, str(spec.too_large))
+    elif conditions.is_true(draft, ConditionType.HELD):
+        text = f"TFJob {draft.job.metadata.name} goes on: its spec is mended."
+        draft.set_held(conditions.FALSE, ConditionReason.MENDED, text)
+        draft.emit(EventType.NORMAL, ConditionReason.MENDED, text)
+
+
+def _say_that_it_is_held(draft: StatusDraft, reason: ConditionReason, mistakes: str) -> None:
+    """Report once for the same mistakes that the job is held."""
+    if draft.set_held(conditions.TRUE, reason, mistakes):
+        draft.emit(EventType.WARNING, reason, f"TFJob {draft.job.metadata.name} {_WORDS[reason]}: {mistakes}")
+
+
+def _warn(draft: StatusDraft, spec: TFJobSpec) -> None:
+    """Report a specification's warnings when it is first seen, those of templates with the Created condition (B56)."""
+    job = draft.job
+    if job.status.observed_generation != job.metadata.generation:
+        for reason, message in spec.warnings:
+            draft.emit(EventType.WARNING, reason, message)
+    is_new = conditions.find(job.status.conditions, ConditionType.CREATED) is None
+    if is_new and any(replica.overrides_template_policy for replica in spec.replicas.values()):
+        text = "Restart policy in pod template will be overwritten by restart policy in replica spec"
+        draft.emit(EventType.WARNING, EventReason.RESTART_POLICY_OVERWRITTEN, text)
+
+
+def account(
+    records: Iterable[IndexRestarts], replicas: Iterable[Replica], failed: Collection[str]
+) -> tuple[IndexRestarts, ...]:
+    """Update the records from the pods that exist.
+
+    `failed` are the UIDs of pods that failed by themselves and are about to be replaced. Idempotent: the same pods change
+    nothing the second time, and counts never fall. A record is moved to another pod only when that has something to count;
+    whether that pod is the later one must be confirmed (see `taken_over`).
+    """
+    found = {(record.type, record.index): record for record in records}
+    for replica in replicas:
+        uid = replica.pod.metadata.uid
+        place = (replica.type, replica.index)
+        in_place, fails = in_place_restarts(replica.pod), uid in failed
+        stopped = goes_with_more_grace(replica.pod)
+        if not (in_place or fails or stopped):
+            continue
+        record = found.get(place, IndexRestarts(type=replica.type, index=replica.index, pod=uid))
+        if record.pod != uid:
+            record = IndexRestarts(type=record.type, index=record.index, pod=uid, carried=record.total)
+        found[place] = msgspec.structs.replace(
+            record,
+            in_place=max(record.in_place, in_place),
+            replaced=record.replaced or fails,
+            stopped=record.stopped or stopped,
+        )
+    return tuple(found[place] for place in sorted(found))
+
+
+def taken_over(before: Iterable[IndexRestarts], after: Iterable[IndexRestarts]) -> list[IndexRestarts]:
+    """Return the records that were moved to another pod.
+
+    On an old view that may be a pod from before the one on record, whose restarts are counted already. So such records are
+    written only after the API server has confirmed that the pod exists.
+    """
+    pods = {(record.type, record.index): record.pod for record in before}
+    return [record for record in after if pods.get((record.type, record.index), record.pod) != record.pod]
+
+
+def merged(records: Iterable[IndexRestarts], others: Iterable[IndexRestarts]) -> tuple[IndexRestarts, ...]:
+    """Merge two lists of records of the same replicas; either may be the newer. No restart is counted twice or lost.
+
+    Of two records about one pod the larger counts are true; of records about different pods the one that counts more is the
+    later, since each new pod carries what was counted before. Where they count the same, a pod of `others` that was stopped is
+    the later one: nothing else than that it was stopped can have brought it there.
+    """
+    found = {(record.type, record.index): record for record in records}
+    for other in others:
+        place = (other.type, other.index)
+        record = found.get(place, other)
+        if record.pod == other.pod:
+            found[place] = msgspec.structs.replace(
+                record,
+                carried=max(record.carried, other.carried),
+                in_place=max(record.in_place, other.in_place),
+                replaced=record.replaced or other.replaced,
+                stopped=record.stopped or other.stopped,
+            )
+        elif other.total > record.total or (other.stopped and other.total == record.total):
+            found[place] = other
+    return tuple(found[place] for place in sorted(found))
+
+
+def in_place_restarts(pod: Pod) -> int:
+    """How often the kubelet restarted containers of this pod: all of them, init containers too (B37).
+
+    Native sidecars count as well, but not in a pod whose policy is Never: there nobody asked for restarts, and its kubelet
+    restarts them all the same, whatever the policy (M7).
+    """
+    spared = native_sidecars(pod.spec) if pod.spec.restart_policy == PodRestartPolicy.NEVER else frozenset()
+    statuses = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
+    return sum(status.restart_count for status in statuses if status.name not in spared)
+
+
+SCHEME: Final = "1-"
+"""What each hash begins with. Raise it whenever the same pods get another hash than in the release before: hashes of two
+schemes cannot be compared, and would tell of a change where there is none."""
+
+
+def made_of(job: TFJob, spec: TFJobSpec) -> dict[str, str]:
+    """Return a hash of what pods and services of each type are made of, but for their number."""
+    cluster = ClusterSpec(job.metadata, spec)
+    return {
+        kind: f"{SCHEME}{zlib.crc32(ascii(_parts_of_pods(cluster, spec, kind)).encode()):08x}" for kind in spec.replicas
+    }
+
+
+def is_ours(noted: Mapping[str, str]) -> bool:
+    """Return whether these hashes are there, and of the present scheme. Another release may have noted those of another one."""
+    return bool(noted) and all(each.startswith(SCHEME) for each in noted.values())
+
+
+def stay(job: TFJob, spec: TFJobSpec, replicas: Iterable[Replica]) -> str:
+    """Return in a sentence which pods stay as they were made though an edit has come; "" where there are none.
+
+    `replicas` are those that run on. Where an operator of another release did not record what they are made of, or did it by
+    another scheme, it is left unsaid.
+    """
+    status = job.status
+    if (
+        status.begun is None
+        or not is_ours(status.begun.made_of)
+        or status.observed_generation == job.metadata.generation
+    ):
+        return ""
+    now, there = made_of(job, spec), {replica.type for replica in replicas}
+    older = [kind for kind, each in now.items() if kind in there and status.begun.made_of.get(kind, each) != each]
+    if not older:
+        return ""
+    return (
+        f"{', '.join(older)}: pods and services that exist stay as they were made; the template, the restart policy and the "
+        "TF_CONFIG of now are for those that are made from now on: suspend and resume the job to have all made again"
+    )
+
+
+def _parts_of_pods(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple[object, ...]:
+    replica = spec.replicas[kind]
+    return replica.digest, str(replica.restart_policy), deciding_type(spec.replicas) == kind, _told(cluster, spec, kind)
+
+
+def _told(cluster: ClusterSpec, spec: TFJobSpec, kind: str) -> tuple[object, ...]:
+    """Return what TF_CONFIG of a type depends on, of all types that it names. The template's own is in the template."""
+    if cluster.is_alone or c.TF_CONFIG in spec.replicas[kind].template.sets:
+        return ()
+    named = spec.replicas if cluster.is_told_to(kind) else {c.PS} if kind == c.WORKER else ()
+    sizes = [
+        (each, spec.replicas[each].replicas, spec.replicas[each].template.port)
+        for each in sorted(named)
+        if each in spec.replicas
+    ]
+    return (cluster.is_told_to(kind), *sizes)
+
+
+Finished = dict[str, set[int]]
+"""Indices that have succeeded, by replica type."""
+
+
+def finished_indices(status: JobStatus, sizes: Mapping[str, int], replicas: Iterable[Replica]) -> Finished:
+    """Return which replicas have succeeded, of a job of these sizes: by the status, or by their pods now (B42)."""
+    found = {name: parse_indices(status.finished_indices.get(name, ""), size) for name, size in sizes.items()}
+    for replica in replicas:
+        if replica.outcome is Outcome.SUCCEEDED:
+            found[replica.type].add(replica.index)
+    return found
+
+
+def remembered(status: JobStatus, finished: Finished) -> dict[str, str]:
+    """Return the finished indices to write. Those beyond the present size of a type that was scaled down are kept."""
+    written = dict(status.finished_indices)
+    for name, indices in finished.items():
+        beyond = parse_indices(written.get(name, ""), below=MAX_REPLICAS)
+        if indices or beyond:
+            written[name] = format_indices(indices | beyond)
+    return written
+
+
+def has_begun(status: JobStatus, *, has_pods: bool) -> bool:
+    """Return whether pods were ever created for the job, or were about to be. Older operators did not record it.
+
+    `has_pods`: it has some now.
+    """
+    ran = any(each.type in {ConditionType.RUNNING, ConditionType.RESTARTING} for each in status.conditions)
+    return bool(status.begun is not None or has_pods or ran or status.finished_indices or status.restarts)
+
+
+def begun(job: TFJob, spec: TFJobSpec, *, has_pods: bool, makes_pods: bool) -> Begun | None:
+    """Return what `status.begun` should say.
+
+    It is written with the first status, which comes before the first pod, so it costs no write and is there in time.
+    """
+    found = _beginning(job, spec, has_pods=has_pods, makes_pods=makes_pods)
+    return found and msgspec.structs.replace(found, made_of=_parts(job, spec))
+
+
+def _beginning(job: TFJob, spec: TFJobSpec, *, has_pods: bool, makes_pods: bool) -> Begun | None:
+    before = job.status.begun
+    if spec.too_large is not None:
+        return before  # which is what it was cut down to
+    if before is not None:
+        return msgspec.structs.replace(before, replicas=spec.sizes)
+    network = "" if spec.network is Network.PER_REPLICA else spec.network
+    if has_begun(job.status, has_pods=has_pods):
+        # Where there is a status another operator has written it, and what was edited since nobody knows.
+        generation = 0 if job.status.conditions else job.metadata.generation
+        return Begun(generation, spec.sizes, network)
+    return Begun(job.metadata.generation, spec.sizes, network) if makes_pods else None
+
+
+def _parts(job: TFJob, spec: TFJobSpec) -> dict[str, str]:
+    """Return what pods are made of: noted when this specification was first seen, since to hash it takes as long as to plan.
+
+    What another release noted by a scheme of its own is noted anew.
+    """
+    status = job.status
+    if (
+        status.begun is not None
+        and is_ours(status.begun.made_of)
+        and status.observed_generation == job.metadata.generation
+    ):
+        return status.begun.made_of
+    return made_of(job, spec)
+
+
+def with_memory_of(status: JobStatus, observed: JobStatus) -> JobStatus:
+    """Merge what two statuses know of finished replicas, restarts and the beginning; either may be the newer one.
+
+    `observed` may be computed from an older version of the job: another operator process may have written since.
+    """
+    finished = {
+        name: set().union(
+            *(parse_indices(each.finished_indices.get(name, ""), below=MAX_REPLICAS) for each in (status, observed))
+        )
+        for name in status.finished_indices | observed.finished_indices
+    }
+    return msgspec.structs.replace(
+        status,
+        finished_indices={name: format_indices(indices) for name, indices in finished.items()},
+        restarts=merged(status.restarts, observed.restarts),
+        begun=_merged_begun(status, observed),
+    )
+
+
+def _merged_begun(status: JobStatus, observed: JobStatus) -> Begun | None:
+    """Return the earlier of the two generations, and the sizes of the later specification.
+
+    What pods are made of is that of `status`: until the other one is written, the job has not been told what stays.
+    """
+    if status.begun is None or observed.begun is None:
+        return status.begun or observed.begun
+    newer = observed if observed.observed_generation > status.observed_generation else status
+    generation = min(status.begun.generation, observed.begun.generation)
+    return msgspec.structs.replace(newer.begun or status.begun, generation=generation, made_of=status.begun.made_of)
+
+
+def counted(replicas: Sequence[Replica], finished: Finished) -> dict[str, ReplicaStatus]:
+    """Count pods for the types in `finished`; a replica that has succeeded stays counted when its pod is gone (B22)."""
+    return {
+        name: msgspec.structs.replace(found, succeeded=len(finished[name])) if finished[name] else found
+        for name, found in count(replicas, finished).items()
+    }
+
+
+class StatusDraft:
+    """A status that is being computed, and the events about what is new in it.
+
+    Invariants: the job that it was opened on does not change; every time that is written is that of the plan, in whole seconds
+    like all times of the API; an event is emitted beside the change that it reports.
+    """
+
+    __slots__ = (
+        "_whole",
+        "begun",
+        "completion_time",
+        "conditions",
+        "events",
+        "finished_indices",
+        "job",
+        "now",
+        "replica_statuses",
+        "restarts",
+        "start_time",
+        "worker_selector",
+    )
+
+    def __init__(self, job: TFJob, now: datetime) -> None:
+        """Open a draft on the job's status. `now` is the exact time, by which limits are computed."""
+        status = job.status
+        self.job = job
+        self._whole = now.replace(microsecond=0)
+        self.now = now
+        self.conditions = status.conditions
+        self.replica_statuses: dict[str, ReplicaStatus] = status.replica_statuses
+        self.finished_indices: dict[str, str] = status.finished_indices
+        self.restarts: tuple[IndexRestarts, ...] = status.restarts
+        self.begun: Begun | None = status.begun
+        self.worker_selector = status.worker_selector
+        self.start_time = status.start_time
+        self.completion_time = status.completion_time
+        self.events: list[JobEvent] = []
+
+    def emit(self, event_type: EventType, reason: str, message: str) -> None:
+        """Add an event, to be recorded when the status is on the server."""
+        self.events.append(JobEvent(event_type, reason, message))
+
+    def set_true(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
+        """Make a condition True, by the rules of `conditions.set_true`."""
+        self.conditions = conditions.set_true(self.conditions, condition, reason, message, self._whole)
+
+    def set_false(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
+        """Make a condition False that is True, by the rules of `conditions.set_false`."""
+        self.conditions = conditions.set_false(self.conditions, condition, reason, message, self._whole)
+
+    def set_held(self, status: str, reason: ConditionReason, message: str) -> bool:
+        """Set Held to True or False. Return whether that changed anything."""
+        before = self.conditions
+        self.conditions = conditions.set_held(before, status, reason, message, self._whole)
+        return self.conditions is not before
+
+    def create(self) -> None:
+        """Set Created, and the selector that an autoscaler reads from the scale subresource."""
+        name, kind = c.LABEL_PREFIX + c.LABEL_JOB_NAME, c.LABEL_PREFIX + c.LABEL_REPLICA_TYPE
+        self.worker_selector = f"{name}={self.job.metadata.name},{kind}={c.WORKER.lower()}"
+        self.set_true(ConditionType.CREATED, ConditionReason.CREATED, f"TFJob {self.job.metadata.name} is created.")
+
+    def start(self) -> None:
+        """Set the start time, unless it is set."""
+        self.start_time = self.start_time or self._whole
+
+    def start_anew(self) -> None:
+        """Set the start time to now, also if it is set."""
+        self.start_time = self._whole
+
+    def record(self, replicas: Sequence[Replica], finished: Finished, failed: Collection[str] = ()) -> None:
+        """Record what the pods show: counters, finished replicas, restarts.
+
+        `failed` are the UIDs of pods that failed by themselves and are about to be replaced.
+        """
+        self.replica_statuses = counted(replicas, finished)
+        self.finished_indices = remembered(self.job.status, finished)
+        self.restarts = account(self.job.status.restarts, replicas, failed)
+
+    def end(self, condition: ConditionType, reason: ConditionReason, message: str) -> None:
+        """Set the last condition. Every end has both times (B44)."""
+        self.set_true(condition, reason, message)
+        self.start()
+        self.completion_time = self._whole
+
+    def freeze(self) -> JobStatus | None:
+        """Return the status to write, or None when nothing changed: an idle job costs no call."""
+        before = self.job.status
+        status = JobStatus(
+            conditions=self.conditions,
+            replica_statuses=self.replica_statuses,
+            finished_indices=self.finished_indices,
+            restarts=self.restarts,
+            begun=self.begun,
+            worker_selector=self.worker_selector,
+            start_time=self.start_time,
+            completion_time=self.completion_time,
+            last_reconcile_time=before.last_reconcile_time,
+            observed_generation=self.job.metadata.generation,
+        )
+        return None if status == before else msgspec.structs.replace(status, last_reconcile_time=self._whole)
