@@ -129,7 +129,7 @@ class State(enum.Enum):
 
 
 class Pace(Protocol):
-    """How long to wait before the next attempt, as `workqueue.backoff.Backoff` says it."""
+    """How long to wait before the next attempt, as `workqueue.rate_limiters.Backoff` says it."""
 
     def next(self) -> float:
         """Take a step and return the seconds to wait."""

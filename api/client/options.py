@@ -102,7 +102,7 @@ class ListOptions:
     timeout_s: int = 0
     allow_bookmarks: bool = False
     send_initial_events: bool = False
-    """A watch begins with the whole collection: see `informers.initial_events`."""
+    """A watch begins with the whole collection: see `informers.intake`."""
 
     def query(self) -> dict[str, str]:
         """Return the query parameters under the names that the API server knows."""

@@ -53,7 +53,7 @@ def read_spec(name: str, raw: bytes | msgspec.Raw, *, was_good: bool = False) ->
     """Read the specification of the job called `name`: with defaults, or as invalid with its mistakes.
 
     `was_good`: the job had a valid one before, so an entry for workers with nothing but `replicas` is an attempt to scale
-    a job that has none (U3). How large a job may be is checked elsewhere (`decide/bounds.py`).
+    a job that has none (U3). How large a job may be is checked by `BOUNDS`.
     """
     reader = Reader()
     spec = decode_spec(reader, raw)

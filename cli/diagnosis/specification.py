@@ -190,7 +190,7 @@ TROUBLES: Final = (
     ALWAYS,
 )
 
-# The words of api/v1/validation.py, controller/tfjob/plan/spec.py, build/tf_config.py and creator.py;
+# The words of api/v1/validation.py, controller/tfjob/plan/spec.py, build/tf_config.py and apply/children.py;
 # api/v1alpha1/validation.py and controller/alpha/executor.py.
 _MISTAKES: Final = (
     rule(TEMPLATE_REFUSED, r"\b(pod|service|ConfigMap|PodGroup|Job) \S+ was refused: "),

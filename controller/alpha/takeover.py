@@ -1,4 +1,4 @@
-"""Takes over the pods of jobs that an earlier operator began (`decide/predecessor.py`).
+"""Takes over the pods of jobs that an earlier operator began (`plan.py` recognizes them).
 
 They are given our labels, by which our watches select: then the caches show them, and each stands for its replica for as long
 as it exists. Its services stay as they are: running replicas find their peers by them, and they select by labels that our

@@ -1,5 +1,4 @@
-"""The operator's configuration file: what it says (`values`), how it is read (`reading`) and followed (`file`).
+"""The operator's configuration file: its contents and what they add to pods (`values`), how it is read and followed (`file`).
 
-What it says about accelerators is put into pods by `accelerators`, for any dialect of jobs. `own_deployment` tells people when
-the file is wrong.
+Accelerators are added to the pods of jobs of any dialect. An event on the operator's own Deployment reports a wrong file.
 """

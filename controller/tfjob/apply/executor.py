@@ -2,11 +2,11 @@
 
 Decides nothing about jobs. The order:
 
-1. the status (`status_writer.py`);
-2. events about pods that do not start, and repairs of children that users have edited (`mender.py`); nothing waits for
+1. the status (`status.py`);
+2. events about pods that do not start, and repairs of children that users have edited (`ownership.py`); nothing waits for
    these;
 3. the confirmation of the view (`view.py`), unless the status write was one;
-4. creates (`creator.py`), then deletes (`deleter.py`);
+4. creates, then deletes (`children.py`);
 5. the deletion of the job itself, when its TTL is over.
 
 Invariants:

@@ -1,4 +1,4 @@
-"""What a plan is made of: values that `decide` returns and the rest of the controller carries out."""
+"""What a plan is made of: values that `plan` returns and `apply` executes."""
 
 from __future__ import annotations
 
