@@ -64,6 +64,42 @@ if TYPE_CHECKING:
     from tfjob_operator.controller.tfjob.plan.status import Finished
 
 
+def plan(
+    job: TFJob,
+    spec: TFJobSpec | InvalidSpec,
+    pods: Sequence[Pod],
+    services: Sequence[Service],
+    now: datetime,
+    *,
+    config_maps: Sequence[ConfigMap] = (),
+    gang: Gang | None = None,
+    domain: str = "",
+) -> Plan:
+    """Decide what to do about a job; `pods`, `services` and `config_maps` are those that it controls.
+
+    A job that is being deleted is left to the garbage collector, one that another controller manages is left to it, mistakes
+    and all (B75). `gang` is None where no gang scheduler is in use; `domain` is the cluster's DNS domain where TF_CONFIG needs
+    it.
+    """
+    if job.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
+        return NOTHING
+    draft, seen = StatusDraft(job, now), observe(job, pods, services)
+    if isinstance(spec, TFJobSpec) and seen.replicas:
+        seen = seen.limited_to(spec.sizes)
+    decided = with_gang(_decide(draft, spec, seen), job, spec, seen.replicas, gang)
+    return with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
+
+
+def _decide(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed) -> Plan:
+    if conditions.is_finished(draft):
+        return clean_up(draft, spec, seen)
+    if isinstance(spec, InvalidSpec):
+        return hold(draft, spec, seen)
+    if spec.suspend:
+        return suspend(draft, spec, seen)
+    return run(draft, spec, seen)
+
+
 def run(draft: StatusDraft, spec: TFJobSpec, seen: Observed) -> Plan:
     """Decide about a running job. When it ends, the plan says so and nothing else."""
     finished = finished_indices(draft.job.status, spec.sizes, seen.replicas)
@@ -232,57 +268,6 @@ def take_all(draft: StatusDraft, seen: Observed) -> Plan:
     )
 
 
-_DIGEST: Final = re.compile("[0-9a-f]{16}")
-
-
-def with_config_maps(
-    plan: Plan,
-    job: TFJob,
-    spec: TFJobSpec | InvalidSpec,
-    pods: Sequence[Pod],
-    held: Sequence[ConfigMap],
-    *,
-    domain: str,
-) -> Plan:
-    """Return the plan with its ConfigMaps; `held` are those that the job controls, `domain` the cluster's DNS domain.
-
-    What pods read that may start again is there; what is made for pods of now stays while the job lives; nothing else does.
-    """
-    if isinstance(spec, InvalidSpec) or plan.delete_job or plan.ends(job):
-        return plan
-    readers = [pod for pod in pods if _digest_of(pod) and not has_ended(pod)]
-    if not (readers or held) and (not plan.create_pods or is_surely_short(job.metadata, spec, domain)):
-        return plan
-    going = {deletion.pod.metadata.uid for deletion in plan.delete_pods}
-    needed = {
-        _digest_of(pod) for pod in readers if pod.metadata.deletion_timestamp is None and pod.metadata.uid not in going
-    }
-    kept = {_digest_of(pod) for pod in readers}
-    if not (spec.suspend or conditions.is_finished(job.status)):
-        cluster = ClusterSpec(job.metadata, spec, domain)
-        kept.add(cluster.digest)
-        if any(cluster.is_shared_with(key.type) for key in plan.create_pods):
-            needed.add(cluster.digest)
-    present = {each.metadata.name for each in held}
-    names = {config_map_name(job.metadata.name, digest) for digest in kept}
-    create = tuple(digest for digest in sorted(needed) if config_map_name(job.metadata.name, digest) not in present)
-    delete = tuple(
-        each for each in held if each.metadata.name not in names and each.metadata.deletion_timestamp is None
-    )
-    return replace(plan, create_config_maps=create, delete_config_maps=delete) if create or delete else plan
-
-
-def _digest_of(pod: Pod) -> str:
-    """Return the hash of the ConfigMap that a pod reads, or "": users can write anything into a label."""
-    digest = (pod.metadata.labels or NO_LABELS).cluster_spec
-    return digest if digest and _DIGEST.fullmatch(digest) else ""
-
-
-def invalid_message(spec: InvalidSpec) -> str:
-    """Return the text of the Failed condition and of the Warning event; tools look for "the spec is invalid"."""
-    return f"Failed to marshal the object to TFJob; the spec is invalid: {spec.text}"
-
-
 def hold(draft: StatusDraft, spec: InvalidSpec, seen: Observed) -> Plan:
     """Hold a job that has begun; any other fails."""
     if not _is_spared(draft.job, spec, has_pods=seen.has_pods):
@@ -336,37 +321,52 @@ def _sizes(status: JobStatus, observed: Iterable[Replica]) -> dict[str, int]:
     return {name: MAX_REPLICAS for name in c.REPLICA_TYPES if name in present}
 
 
-def plan(
+def invalid_message(spec: InvalidSpec) -> str:
+    """Return the text of the Failed condition and of the Warning event; tools look for "the spec is invalid"."""
+    return f"Failed to marshal the object to TFJob; the spec is invalid: {spec.text}"
+
+
+_DIGEST: Final = re.compile("[0-9a-f]{16}")
+
+
+def with_config_maps(
+    plan: Plan,
     job: TFJob,
     spec: TFJobSpec | InvalidSpec,
     pods: Sequence[Pod],
-    services: Sequence[Service],
-    now: datetime,
+    held: Sequence[ConfigMap],
     *,
-    config_maps: Sequence[ConfigMap] = (),
-    gang: Gang | None = None,
-    domain: str = "",
+    domain: str,
 ) -> Plan:
-    """Decide what to do about a job; `pods`, `services` and `config_maps` are those that it controls.
+    """Return the plan with its ConfigMaps; `held` are those that the job controls, `domain` the cluster's DNS domain.
 
-    A job that is being deleted is left to the garbage collector, one that another controller manages is left to it, mistakes
-    and all (B75). `gang` is None where no gang scheduler is in use; `domain` is the cluster's DNS domain where TF_CONFIG needs
-    it.
+    What pods read that may start again is there; what is made for pods of now stays while the job lives; nothing else does.
     """
-    if job.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
-        return NOTHING
-    draft, seen = StatusDraft(job, now), observe(job, pods, services)
-    if isinstance(spec, TFJobSpec) and seen.replicas:
-        seen = seen.limited_to(spec.sizes)
-    decided = with_gang(_decide(draft, spec, seen), job, spec, seen.replicas, gang)
-    return with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
+    if isinstance(spec, InvalidSpec) or plan.delete_job or plan.ends(job):
+        return plan
+    readers = [pod for pod in pods if _digest_of(pod) and not has_ended(pod)]
+    if not (readers or held) and (not plan.create_pods or is_surely_short(job.metadata, spec, domain)):
+        return plan
+    going = {deletion.pod.metadata.uid for deletion in plan.delete_pods}
+    needed = {
+        _digest_of(pod) for pod in readers if pod.metadata.deletion_timestamp is None and pod.metadata.uid not in going
+    }
+    kept = {_digest_of(pod) for pod in readers}
+    if not (spec.suspend or conditions.is_finished(job.status)):
+        cluster = ClusterSpec(job.metadata, spec, domain)
+        kept.add(cluster.digest)
+        if any(cluster.is_shared_with(key.type) for key in plan.create_pods):
+            needed.add(cluster.digest)
+    present = {each.metadata.name for each in held}
+    names = {config_map_name(job.metadata.name, digest) for digest in kept}
+    create = tuple(digest for digest in sorted(needed) if config_map_name(job.metadata.name, digest) not in present)
+    delete = tuple(
+        each for each in held if each.metadata.name not in names and each.metadata.deletion_timestamp is None
+    )
+    return replace(plan, create_config_maps=create, delete_config_maps=delete) if create or delete else plan
 
 
-def _decide(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed) -> Plan:
-    if conditions.is_finished(draft):
-        return clean_up(draft, spec, seen)
-    if isinstance(spec, InvalidSpec):
-        return hold(draft, spec, seen)
-    if spec.suspend:
-        return suspend(draft, spec, seen)
-    return run(draft, spec, seen)
+def _digest_of(pod: Pod) -> str:
+    """Return the hash of the ConfigMap that a pod reads, or "": users can write anything into a label."""
+    digest = (pod.metadata.labels or NO_LABELS).cluster_spec
+    return digest if digest and _DIGEST.fullmatch(digest) else ""
