@@ -12,7 +12,6 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -21,12 +20,11 @@ from tfjob_operator.api.v1.validation import BOUNDS
 from tfjob_operator.controller.config.values import NO_CONFIG
 from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
 from tfjob_operator.controller.jobs.expectations import Expectations, Feed
-from tfjob_operator.controller.jobs.refusals import RefusedError
 from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
 from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, ChildRecords, Delays
 from tfjob_operator.controller.tfjob.apply.events import CONFIG_MAP, POD, SERVICE, JobEvents
 from tfjob_operator.controller.tfjob.apply.executor import Executor
-from tfjob_operator.controller.tfjob.apply.ownership import Mender, RefManager, Takeover
+from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer, RefManager, Takeover
 from tfjob_operator.controller.tfjob.apply.status import StatusWriter
 from tfjob_operator.controller.tfjob.build.tf_config import too_long
 from tfjob_operator.controller.tfjob.handlers import ChildHandler, JobHandler
@@ -111,15 +109,11 @@ class TFJobController:
         self._feed.after(key, adoptions.wait_s)
         if adoptions.any:
             return  # the caches will show them, which brings another sync
-        decided = self._plan(view)
-        try:
-            await self._executor.carry_out(view, decided)
-        except RefusedError as error:
-            # A first status may still wait for the pods. It is then part of the new status, and so are its events.
-            unsaid = decided.events if view.unwritten is not None else ()
-            view = view.refused(error.message)
-            decided = self._plan(view)
-            await self._executor.carry_out(view, replace(decided, events=unsaid + decided.events))
+        planned: View | None = view
+        while (
+            planned is not None
+        ):  # once, or twice if a child is refused: for a refused specification nothing is created
+            planned = await self._executor.execute(planned, self._plan(planned))
 
     def _plan(self, view: View) -> Plan:
         return plan(
@@ -131,6 +125,8 @@ class TFJobController:
             config_maps=view.config_maps,
             gang=view.gang,
             domain=self._domain,
+            blocked=view.blocked,
+            unreported=view.unreported,
         )
 
     def _forget(self, gone: ObjectMeta) -> None:
@@ -177,6 +173,7 @@ def new_controller(
             expectations,
             Confirmer(client),
             unkept,
+            blocked,
             leadership_term=leadership_term,
             bounds=bounds,
             leaves_alpha=leaves_alpha,
@@ -187,7 +184,7 @@ def new_controller(
             status_writer=StatusWriter(client, recorder, metrics, unkept, feed=feed, clock=clock),
             creator=Creator(client, events, expectations, blocked, domain=domain, gang=gang, config=config),
             deleter=Deleter(client, events, expectations, gang=gang),
-            mender=Mender(client, events, delays),
+            repairer=ChildRepairer(client, events, delays),
             events=events,
             expectations=expectations,
             blocked=blocked,

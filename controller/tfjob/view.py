@@ -61,7 +61,10 @@ if TYPE_CHECKING:
     from tfjob_operator.controller.events.recorder import EventRecorder
     from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
     from tfjob_operator.controller.jobs.expectations import Expectations
+    from tfjob_operator.controller.jobs.problems import JobEvent
+    from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
     from tfjob_operator.controller.tfjob.caches import Caches
+    from tfjob_operator.controller.tfjob.plan.actions import Blocked
     from tfjob_operator.controller.tfjob.plan.gang import Gang
 
 
@@ -233,14 +236,15 @@ class _Memory:
     acted: bool = False
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """One job in one sync.
+    """One job in one sync. A status write, or a refused child, returns the view that follows.
 
     The status of `job` contains what was observed and is not written yet; `written` is the status on the API server.
     `permission` is about children; a status may always be written, since a stale one is refused. `may_wait` says that a
     first status may wait: nobody has written one before. `gang` is None where no gang scheduler is in use. The orphans are
-    those whose labels name this job.
+    those whose labels name this job. `blocked` are children that could not be created. `unreported` are the events of a status
+    that was computed and is not written, when another plan follows in the same sync.
     """
 
     key: str
@@ -253,10 +257,12 @@ class View:
     orphan_pods: Sequence[Pod]
     orphan_services: Sequence[Service]
     gang: Gang | None
+    blocked: Blocked
     permission: Permission
     may_wait: bool
     _memory: _Memory
     _confirmer: Confirmer
+    unreported: Sequence[JobEvent] = ()
 
     @property
     def may_act(self) -> bool:
@@ -267,11 +273,6 @@ class View:
     def good_spec(self) -> TFJobSpec | None:
         """The specification, or None if it is invalid: then nothing is created, adopted or repaired for the job."""
         return self.spec if isinstance(self.spec, TFJobSpec) else None
-
-    @property
-    def unwritten(self) -> JobStatus | None:
-        """The last status that was computed and is not known to be written."""
-        return self._memory.unwritten
 
     async def confirm(self) -> None:
         """Ask the server whether this is the job's newest version. Raises StaleViewError if not."""
@@ -303,20 +304,27 @@ class View:
         """Note that a status write is about to be tried: whatever the response, the job may have a status from now on."""
         self._memory.touched = True
 
-    def wrote(self, job: TFJob | None) -> None:
-        """Note a successful status write, after which the job is `job`; None if the job is gone."""
+    def wrote(self, job: TFJob | None) -> View:
+        """Return the view after a successful status write, by which the job became `job`; None if the job is gone."""
         self._memory.unwritten = None
         self._memory.superseded.add(self.job.metadata.resource_version)
         self._memory.written = job
-        if job is not None:
-            self.job, self.written = job, job.status
-            if self.permission is Permission.UNCONFIRMED:
-                self.permission = Permission.CONFIRMED
+        if job is None:
+            return self
+        confirmed = self.permission is Permission.UNCONFIRMED
+        permission = Permission.CONFIRMED if confirmed else self.permission
+        return replace(self, job=job, written=job.status, permission=permission)
 
-    def refused(self, words: str) -> View:
-        """Return the same view after the API server has refused a child for good, in these words."""
-        job = self.job if self.unwritten is None else msgspec.structs.replace(self.job, status=self.unwritten)
-        return replace(self, job=job, spec=refused(self.spec, words))
+    def refused(self, words: str, events: Sequence[JobEvent]) -> View:
+        """Return the view after the API server has refused a child for good, in these words.
+
+        A first status may still wait for the pods. Then it is part of the new status, and so are its `events`.
+        """
+        view = replace(self, spec=refused(self.spec, words))
+        unwritten = self._memory.unwritten
+        if unwritten is None:
+            return view
+        return replace(view, job=msgspec.structs.replace(self.job, status=unwritten), unreported=events)
 
 
 class Views:
@@ -328,6 +336,7 @@ class Views:
         expectations: Expectations,
         confirmer: Confirmer,
         unkept: UnkeptStatus,
+        blocked: BlockedChildren,
         *,
         leadership_term: LeadershipTerm | None = None,
         bounds: Sequence[Bound] = (),
@@ -341,6 +350,7 @@ class Views:
         self._expectations = expectations
         self._confirmer = confirmer
         self._unkept = unkept
+        self._blocked = blocked
         self._leadership_term = leadership_term
         self._bounds = bounds
         self._leaves_alpha = leaves_alpha
@@ -371,6 +381,7 @@ class Views:
             orphan_pods=caches.pods.indexer.by_index(ORPHAN_INDEX, key),
             orphan_services=caches.services.indexer.by_index(ORPHAN_INDEX, key),
             gang=caches.pod_groups.gang_of(job.metadata) if caches.pod_groups is not None else None,
+            blocked=self._blocked.of(job.metadata),
             permission=_permission(job, satisfied=satisfied, first=untouched and not memory.acted),
             may_wait=untouched,
             _memory=memory,

@@ -46,21 +46,21 @@ def _views_are_believed() -> None:
 
 def _act_first(concerns: Callable[[Any], object]) -> None:
     """Write the status after the creates and deletes of these plans."""
-    settle, act = StatusWriter.settle, Executor._create_and_delete
+    write, act = StatusWriter.write_if_due, Executor._create_and_delete
     late: dict[int, tuple[Any, Any, bool]] = {}
 
-    async def settle_later(writer: Any, view: Any, plan: Any, *, at_once: bool) -> None:
+    async def write_later(writer: Any, view: Any, plan: Any, *, at_once: bool) -> Any:
         if concerns(plan) and view.may_act:
             late[id(view)] = (writer, plan, at_once)
-        else:
-            await settle(writer, view, plan, at_once=at_once)
+            return view
+        return await write(writer, view, plan, at_once=at_once)
 
     async def act_first(executor: Any, view: Any, plan: Any) -> None:
         await act(executor, view, plan)
         if (waiting := late.pop(id(view), None)) is not None:
-            await settle(waiting[0], view, waiting[1], at_once=waiting[2])
+            await write(waiting[0], view, waiting[1], at_once=waiting[2])
 
-    _replace(StatusWriter, "settle", settle_later)
+    _replace(StatusWriter, "write_if_due", write_later)
     _replace(Executor, "_create_and_delete", act_first)
 
 

@@ -77,14 +77,14 @@ def views_are_not_proved(patch: pytest.MonkeyPatch) -> None:
 
 def the_status_comes_last(patch: pytest.MonkeyPatch) -> None:
     """Children are created before the write that would have shown that the view is stale."""
-    carry_out = Executor.carry_out
+    execute = Executor.execute
 
-    async def early(self: Any, seen: View, decided: Plan) -> None:
+    async def early(self: Any, seen: View, decided: Plan) -> View | None:
         if seen.may_act and seen.good_spec is not None:
             await self._creator.create(seen.job, seen.good_spec, decided)
-        await carry_out(self, seen, decided)
+        return await execute(self, seen, decided)
 
-    patch.setattr(Executor, "carry_out", early)
+    patch.setattr(Executor, "execute", early)
 
 
 def successes_are_not_written(patch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,6 @@ Invariants:
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import structlog
@@ -126,23 +125,28 @@ class Creator:
                 return
             accelerators = self._config.value.accelerators
             builder = PodBuilder(job, spec, domain=self._domain, gang=self._gang, accelerators=accelerators)
-            plan, failure = await self._share(job, plan, builder.cluster)
-            await self._create_replicas(job, spec, plan, builder)
+            failures = await self._create_config_maps(job, plan, builder.cluster)
+            await self._create_replicas(job, spec, plan, builder, unreadable=builder.cluster.digest in failures)
         except NamespaceTerminatingError:
             log.info("namespace_terminating")
         else:
-            if failure is not None:
-                raise failure
+            if failures:
+                raise next(iter(failures.values()))
 
-    async def _create_replicas(self, job: TFJob, spec: TFJobSpec, plan: Plan, builder: PodBuilder) -> None:
+    async def _create_replicas(
+        self, job: TFJob, spec: TFJobSpec, plan: Plan, builder: PodBuilder, *, unreadable: bool
+    ) -> None:
+        """Create services and pods; `unreadable`: but none of the pods that read the ConfigMap, which could not be created."""
         services = {key.name: key for key in plan.create_services}
-        pods = {key.name: key for key in plan.create_pods}
+        pods = {
+            key.name: key for key in plan.create_pods if not (unreadable and builder.cluster.is_shared_with(key.type))
+        }
         keys = list((services | pods).values())
         owner = owner_uid_key(job.metadata)
         self._expectations.expect_creations(owner, SERVICE.name, services)
         self._expectations.expect_creations(owner, POD.name, pods)
         new_services = Creations(self._events, job, SERVICE, plan.create_services)
-        new_pods = Creations(self._events, job, POD, plan.create_pods)
+        new_pods = Creations(self._events, job, POD, pods.values())
 
         async def create_child(
             kind: ChildKind, missing: dict[str, ReplicaKey], new: Creations, key: ReplicaKey
@@ -194,8 +198,8 @@ class Creator:
         else:
             self._blocked.created(job, key.name)
 
-    async def _share(self, job: TFJob, plan: Plan, cluster: ClusterSpec) -> tuple[Plan, ApiError | None]:
-        """Create the missing ConfigMaps. Return the plan without the pods whose ConfigMap failed, and the first error."""
+    async def _create_config_maps(self, job: TFJob, plan: Plan, cluster: ClusterSpec) -> dict[str, ApiError]:
+        """Create the missing ConfigMaps. Return the errors of those that could not be created, by their hashes."""
         failures: dict[str, ApiError] = {}
         for digest in plan.create_config_maps:
             body = build_config_map(job.metadata, cluster, digest)
@@ -205,10 +209,7 @@ class Creator:
                 raise
             except ApiError as error:
                 failures[digest] = error
-        if cluster.digest in failures:
-            able = tuple(key for key in plan.create_pods if not cluster.is_shared_with(key.type))
-            plan = replace(plan, create_pods=able)
-        return plan, next(iter(failures.values()), None)
+        return failures
 
     async def _gather(self, job: TFJob, spec: TFJobSpec, plan: Plan, gang: GangScheduler) -> None:
         """Create or resize the PodGroup. Raises ApiError, as for any child."""

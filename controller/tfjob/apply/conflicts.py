@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.client.errors import ApiError, NotFoundError
@@ -24,19 +24,16 @@ from tfjob_operator.api.v1 import constants as c
 from tfjob_operator.controller.jobs.children import NO_LABELS, ChildMeta, Pod, Service
 from tfjob_operator.controller.jobs.pod_end import has_ended
 from tfjob_operator.controller.tfjob.apply.events import POD, SERVICE
+from tfjob_operator.controller.tfjob.plan.actions import NONE_BLOCKED, Blocked
 from tfjob_operator.controller.tfjob.plan.ownership import is_adoptable
 from tfjob_operator.workqueue.rate_limiters import ItemExponentialFailureRateLimiter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tfjob_operator.api.client import RestClient
     from tfjob_operator.api.meta import ObjectMeta, OwnerKey
     from tfjob_operator.api.v1.types import TFJob
-    from tfjob_operator.controller.jobs.children import ReplicaKey
     from tfjob_operator.controller.jobs.expectations import Expectations
     from tfjob_operator.controller.tfjob.apply.events import ChildKind, JobEvents
-    from tfjob_operator.controller.tfjob.plan.actions import Plan
     from tfjob_operator.workqueue import Clock
     from tfjob_operator.workqueue.rate_limiters import RateLimiter
 
@@ -122,25 +119,13 @@ class BlockedChildren:
         self._delays = delays
         self._jobs: dict[str, _Job] = {}
 
-    def due(self, job: ObjectMeta, plan: Plan) -> Plan:
-        """Return the plan without the replicas that must wait. Replica types of which none was refused come first.
-
-        So if all parameter servers are refused, say, no worker waits for them, though the first refusal ends a batch
-        (SB-01).
-        """
+    def of(self, job: ObjectMeta) -> Blocked:
+        """Return the children of this job that could not be created."""
         found = self._find(job)
         if found is None:
-            return plan
+            return NONE_BLOCKED
         waiting = self._waiting(found)
-        if any(not key.type and key.name in waiting for key in plan.create_services):
-            return replace(plan, create_services=(), create_pods=())  # no pod without the service of all
-        refused = {key.type for key in (*plan.create_services, *plan.create_pods) if key.name in found.children}
-
-        def ready(keys: Iterable[ReplicaKey]) -> tuple[ReplicaKey, ...]:
-            left = (key for key in keys if key.name not in waiting)
-            return tuple(sorted(left, key=lambda key: key.type in refused))
-
-        return replace(plan, create_services=ready(plan.create_services), create_pods=ready(plan.create_pods))
+        return Blocked(frozenset(found.children), frozenset(waiting), min(waiting.values(), default=None))
 
     def next_due_in_s(self, job: ObjectMeta) -> float | None:
         """Return the seconds until the next waiting replica of a job may be tried; None when none waits."""

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from tfjob_operator.controller.tfjob.apply.children import Creator, Deleter
     from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren
     from tfjob_operator.controller.tfjob.apply.events import JobEvents
-    from tfjob_operator.controller.tfjob.apply.ownership import Mender
+    from tfjob_operator.controller.tfjob.apply.ownership import ChildRepairer
     from tfjob_operator.controller.tfjob.apply.status import StatusWriter
     from tfjob_operator.controller.tfjob.plan.actions import Plan
     from tfjob_operator.controller.tfjob.view import View
 
 
 class Executor:
-    """Carries out whole plans."""
+    """Executes whole plans."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Executor:
         status_writer: StatusWriter,
         creator: Creator,
         deleter: Deleter,
-        mender: Mender,
+        repairer: ChildRepairer,
         events: JobEvents,
         expectations: Expectations,
         blocked: BlockedChildren,
@@ -56,36 +56,41 @@ class Executor:
         self._status_writer = status_writer
         self._creator = creator
         self._deleter = deleter
-        self._mender = mender
+        self._repairer = repairer
         self._events = events
         self._expectations = expectations
         self._blocked = blocked
         self._feed = feed
 
-    async def carry_out(self, view: View, plan: Plan) -> None:
+    async def execute(self, view: View, plan: Plan) -> View | None:
         """Execute a plan on the job of this view, as far as that is allowed and due now.
 
-        Raises StaleViewError or ConflictError when the view is stale, RefusedError when the API server will never accept a
-        child of this specification, else the first ApiError; the job must then be synced again.
+        Returns None when that is done; a view to plan for at once when the API server will never accept a child of this
+        specification. Raises StaleViewError or ConflictError when the view is stale, else the first ApiError; the job must then
+        be synced again.
         """
         job = view.job.metadata
         self._feed.after(view.key, plan.requeue_after_s)
         await view.confirm_restarts(plan.status)
-        plan = self._blocked.due(job, plan)
         acts = view.may_act and plan.acts
-        await self._status_writer.settle(view, plan, at_once=acts and view.permission is not Permission.FIRST)
+        at_once = acts and view.permission is not Permission.FIRST
+        view = await self._status_writer.write_if_due(view, plan, at_once=at_once)
         self._events.report(view.job, plan.problems)
         if view.good_spec is not None:
-            self._feed.after(view.key, await self._mender.carry_out(view.job, view.good_spec, plan))
+            self._feed.after(view.key, await self._repairer.repair(view.job, view.good_spec, plan))
         if acts:
             await view.before_acting()
-            await self._create_and_delete(view, plan)
+            try:
+                await self._create_and_delete(view, plan)
+            except RefusedError as error:
+                return view.refused(error.message, plan.events)
         # Nothing wakes the job when its expectations expire (EX-02) or a delay is over (U2), so it is queued for then.
         self._feed.after(
             view.key, self._expectations.expires_in_s(owner_uid_key(job)), self._blocked.next_due_in_s(job)
         )
         if acts and plan.delete_job:
             await self._deleter.delete_job(view.job)
+        return None
 
     def forget(self, uid: str) -> None:
         """Drop what is remembered of a job that is gone."""

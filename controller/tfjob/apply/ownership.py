@@ -251,7 +251,7 @@ class _Patch:
         return f"{self.done} {self.mending.child.metadata.uid}"
 
 
-class Mender:
+class ChildRepairer:
     """Patches children."""
 
     def __init__(self, client: RestClient, events: JobEvents, delays: Delays) -> None:
@@ -259,7 +259,7 @@ class Mender:
         self._events = events
         self._delays = delays
 
-    async def carry_out(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> float | None:
+    async def repair(self, job: TFJob, spec: TFJobSpec, plan: Plan) -> float | None:
         """Send the repairs that are due. Return in how many seconds the next one is, or None.
 
         The patched child comes back through the cache; if it is wrong again by then, it is patched again after the delay.

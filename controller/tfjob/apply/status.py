@@ -88,11 +88,11 @@ class StatusWriter:
         self._clock = clock
         self._windows: dict[str, Window] = {}
 
-    async def settle(self, view: View, plan: Plan, *, at_once: bool) -> None:
+    async def write_if_due(self, view: View, plan: Plan, *, at_once: bool) -> View:
         """Write the status of the plan if it differs from that on the API server: now if `at_once` or if it is due, else later.
 
-        A status that waits is kept in the view, and its job is queued for when it is due. Raises ApiError; ConflictError
-        when the view is not the newest version.
+        Returns the view after the write. A status that waits is kept in the view's memory, and its job is queued for when it is
+        due. Raises ApiError; ConflictError when the view is not the newest version.
         """
         status = plan.status
         if status is None and view.job.status != view.written:
@@ -100,10 +100,11 @@ class StatusWriter:
         view.keep(status)
         if status is not None:
             if not (at_once or self._is_due(view, status)):
-                return
+                return view
             view.writing()
-            view.wrote(await self.write(view.job, status, plan.events))
+            view = view.wrote(await self.write(view.job, status, plan.events))
         self.forget(view.job.metadata.uid)
+        return view
 
     async def write(self, job: TFJob, status: JobStatus, events: tuple[JobEvent, ...]) -> TFJob | None:
         """Write `status` over that of `job`. Return the job as the API server has it now, or None when it is gone.

@@ -2,7 +2,7 @@
 
 The text is API: cluster types in alphabetical order, then the task, then `environment`, as every operator before wrote it. Its
 first part, the cluster, is the same for all replicas and long where there are many. So it is made once for all pods of a job,
-and its length is known without making it. Where it is long it is stored in a ConfigMap (`plan.with_config_maps`), or the pods of a job would
+and its length is known without making it. Where it is long it is stored in a ConfigMap, or the pods of a job would
 grow with the square of its size: those of 2,000 workers with long names were 266 MB in etcd.
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tfjob_operator.api.v1.conditions import is_finished
@@ -35,6 +35,21 @@ class PodGroupResize:
 
     group: PodGroup
     min_member: int
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """The children of a job that could not be created, by name (U2).
+
+    `refused` are all of them, `waiting` those that must not be tried yet; `next_due_in_s` is when the first of these may be.
+    """
+
+    refused: frozenset[str] = frozenset()
+    waiting: frozenset[str] = frozenset()
+    next_due_in_s: float | None = None
+
+
+NONE_BLOCKED: Final = Blocked()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +94,12 @@ class Plan:
             or self.create_config_maps
             or self.delete_config_maps
         )
+
+    def requeued_within(self, seconds: float | None) -> Plan:
+        """Return the plan with another one due after so many seconds, if none is due before; None for never."""
+        if seconds is None or (self.requeue_after_s is not None and self.requeue_after_s <= seconds):
+            return self
+        return replace(self, requeue_after_s=seconds)
 
     def ends(self, job: TFJob) -> bool:
         """Whether the job ends with this plan, which then holds nothing else."""

@@ -111,9 +111,7 @@ def _held_back(plan: Plan) -> Plan:
 
 def _in_ignorance(plan: Plan, job: TFJob, gang: Gang) -> Plan:
     """Create nothing. Nothing will wake the job, so it is queued again after some time."""
-    wait_s = LOOK_AGAIN_S if gang.failure else FIRST_LOOK_S
-    requeue_after_s = wait_s if plan.requeue_after_s is None else min(plan.requeue_after_s, wait_s)
-    plan = _held_back(replace(plan, requeue_after_s=requeue_after_s))
+    plan = _held_back(plan.requeued_within(LOOK_AGAIN_S if gang.failure else FIRST_LOOK_S))
     if not gang.failure:
         return plan
     text = f"No pod is created before the PodGroups of {gang.scheduler.name} can be read: {gang.failure}"

@@ -1,12 +1,13 @@
 """What to do about one TFJob, decided from what is observed. Pure: no clock, no I/O, no logging, no memory.
 
 `plan` compares the replicas that the specification asks for with the pods and services that exist, and returns a `Plan`.
-The executor carries it out: first the status, then creates and deletes. So every fact is on the server before it is acted
+It is executed in a fixed order: first the status, then creates and deletes. So every fact is on the server before it is acted
 upon, a job's end is in its status before its pods are cleaned up, and an operator that was killed between any two calls finds
 all that it needs when it starts again.
 
 A job is over (`ending.clean_up`), held or failed because its specification is wrong (`hold`), suspended (`suspend`), or to run
-(`run`). Each of these decides alone; what a gang scheduler and a long cluster specification ask for is added to its plan.
+(`run`). Each of these decides alone. Then a PodGroup and ConfigMaps are added to the plan where the job needs them, and
+children that were refused and must wait are removed.
 
 A job that has not begun fails if its specification is invalid or refused by the API server: nothing is lost. One that has
 begun is *held*: its pods continue, and no pod is created, deleted or judged, until the specification is corrected. Meanwhile
@@ -36,7 +37,7 @@ from tfjob_operator.controller.jobs.pod_end import has_ended
 from tfjob_operator.controller.jobs.problems import JobEvent
 from tfjob_operator.controller.tfjob.build.children import config_map_name
 from tfjob_operator.controller.tfjob.build.tf_config import ClusterSpec, is_surely_short
-from tfjob_operator.controller.tfjob.plan.actions import NOTHING, Plan, PodDeletion
+from tfjob_operator.controller.tfjob.plan.actions import NONE_BLOCKED, NOTHING, Plan, PodDeletion
 from tfjob_operator.controller.tfjob.plan.ending import (
     Ending,
     clean_up,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.v1.types import JobStatus, TFJob
     from tfjob_operator.controller.jobs.children import ConfigMap, Pod, Service
+    from tfjob_operator.controller.tfjob.plan.actions import Blocked
     from tfjob_operator.controller.tfjob.plan.ending import Verdict
     from tfjob_operator.controller.tfjob.plan.gang import Gang
     from tfjob_operator.controller.tfjob.plan.replicas import Observed, Replica
@@ -74,20 +76,28 @@ def plan(
     config_maps: Sequence[ConfigMap] = (),
     gang: Gang | None = None,
     domain: str = "",
+    blocked: Blocked = NONE_BLOCKED,
+    unreported: Sequence[JobEvent] = (),
 ) -> Plan:
     """Decide what to do about a job; `pods`, `services` and `config_maps` are those that it controls.
 
     A job that is being deleted is left to the garbage collector, one that another controller manages is left to it, mistakes
     and all (B75). `gang` is None where no gang scheduler is in use; `domain` is the cluster's DNS domain where TF_CONFIG needs
-    it.
+    it. `blocked` are children that could not be created. `unreported` are events of a status that was computed but not written:
+    they come before those of the new one.
+
+    Every change to a plan is a step here. The executor changes none; it only omits what a failure of its own rules out: a pod
+    whose ConfigMap could not be created is not sent.
     """
     if job.metadata.deletion_timestamp is not None or spec.managed_by not in c.MANAGED_BY_US:
         return NOTHING
-    draft, seen = StatusDraft(job, now), observe(job, pods, services)
+    draft, seen = StatusDraft(job, now, unreported), observe(job, pods, services)
     if isinstance(spec, TFJobSpec) and seen.replicas:
         seen = seen.limited_to(spec.sizes)
-    decided = with_gang(_decide(draft, spec, seen), job, spec, seen.replicas, gang)
-    return with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
+    decided = _decide(draft, spec, seen)
+    decided = with_gang(decided, job, spec, seen.replicas, gang)
+    decided = with_config_maps(decided, job, spec, pods, config_maps, domain=domain)
+    return without_blocked(decided, blocked)
 
 
 def _decide(draft: StatusDraft, spec: TFJobSpec | InvalidSpec, seen: Observed) -> Plan:
@@ -319,6 +329,27 @@ def _sizes(status: JobStatus, observed: Iterable[Replica]) -> dict[str, int]:
         return status.begun.replicas
     present = {replica.type for replica in observed} | status.replica_statuses.keys() | status.finished_indices.keys()
     return {name: MAX_REPLICAS for name in c.REPLICA_TYPES if name in present}
+
+
+def without_blocked(plan: Plan, blocked: Blocked) -> Plan:
+    """Return the plan without the children that must wait. Replica types of which none was refused come first.
+
+    So if all parameter servers are refused, say, no worker waits for them, though the first refusal ends a batch (SB-01).
+    """
+    if not blocked.refused:
+        return plan
+    planned = (*plan.create_services, *plan.create_pods)
+    if any(key.name in blocked.waiting for key in planned):
+        plan = plan.requeued_within(blocked.next_due_in_s)
+    if any(not key.type and key.name in blocked.waiting for key in plan.create_services):
+        return replace(plan, create_services=(), create_pods=())  # no pod without the service of all
+    refused = {key.type for key in planned if key.name in blocked.refused}
+
+    def ready(keys: Iterable[ReplicaKey]) -> tuple[ReplicaKey, ...]:
+        left = (key for key in keys if key.name not in blocked.waiting)
+        return tuple(sorted(left, key=lambda key: key.type in refused))
+
+    return replace(plan, create_services=ready(plan.create_services), create_pods=ready(plan.create_pods))
 
 
 def invalid_message(spec: InvalidSpec) -> str:

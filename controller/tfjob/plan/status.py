@@ -348,8 +348,11 @@ class StatusDraft:
         "worker_selector",
     )
 
-    def __init__(self, job: TFJob, now: datetime) -> None:
-        """Open a draft on the job's status. `now` is the exact time, by which limits are computed."""
+    def __init__(self, job: TFJob, now: datetime, events: Iterable[JobEvent] = ()) -> None:
+        """Open a draft on the job's status. `now` is the exact time, by which limits are computed.
+
+        `events` come before those of the draft.
+        """
         status = job.status
         self.job = job
         self._whole = now.replace(microsecond=0)
@@ -362,7 +365,7 @@ class StatusDraft:
         self.worker_selector = status.worker_selector
         self.start_time = status.start_time
         self.completion_time = status.completion_time
-        self.events: list[JobEvent] = []
+        self.events: list[JobEvent] = [*events]
 
     def emit(self, event_type: EventType, reason: str, message: str) -> None:
         """Add an event, to be recorded when the status is on the server."""

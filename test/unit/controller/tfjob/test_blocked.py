@@ -15,6 +15,7 @@ from tfjob_operator.controller.tfjob.apply.conflicts import (
     Delays,
 )
 from tfjob_operator.controller.tfjob.plan.actions import Plan
+from tfjob_operator.controller.tfjob.plan.plan import without_blocked
 from tfjob_operator.workqueue import ItemExponentialFailureRateLimiter
 
 META = ObjectMeta(name="mnist", namespace="ns", uid="uid-1")
@@ -41,9 +42,9 @@ def test_a_replica_that_was_refused_waits_longer_each_time_and_the_others_do_not
         assert wait is not None
         waits.append(wait)
         clock.step(wait - 0.01)
-        assert "mnist-worker-1" not in names(blocked.due(META, PLAN))
+        assert "mnist-worker-1" not in names(without_blocked(PLAN, blocked.of(META)))
         clock.step(0.02)
-        assert sorted(names(blocked.due(META, PLAN))) == sorted(names(PLAN))
+        assert sorted(names(without_blocked(PLAN, blocked.of(META)))) == sorted(names(PLAN))
         assert blocked.next_due_in_s(META) is None
     assert waits == pytest.approx([min(FIRST_DELAY_S * 2**failures, LONGEST_DELAY_S) for failures in range(12)])
     assert waits[-1] == pytest.approx(LONGEST_DELAY_S)
@@ -55,7 +56,7 @@ def test_types_of_which_nothing_was_refused_come_first() -> None:
     blocked = BlockedChildren(clock, Delays(clock))
     blocked.refused(META, "mnist-ps-0")
     clock.step(FIRST_DELAY_S)
-    assert names(blocked.due(META, PLAN))[-1] == "mnist-ps-0"
+    assert names(without_blocked(PLAN, blocked.of(META)))[-1] == "mnist-ps-0"
 
 
 def test_a_name_that_becomes_free_is_taken_at_once() -> None:
@@ -64,9 +65,9 @@ def test_a_name_that_becomes_free_is_taken_at_once() -> None:
     for _ in range(8):
         blocked.refused(META, "mnist-worker-0")
     blocked.freed("ns/mnist", "mnist-worker-1")
-    assert "mnist-worker-0" not in names(blocked.due(META, PLAN))
+    assert "mnist-worker-0" not in names(without_blocked(PLAN, blocked.of(META)))
     blocked.freed("ns/mnist", "mnist-worker-0")
-    assert "mnist-worker-0" in names(blocked.due(META, PLAN))
+    assert "mnist-worker-0" in names(without_blocked(PLAN, blocked.of(META)))
     blocked.refused(META, "mnist-worker-0")
     assert blocked.next_due_in_s(META) == pytest.approx(FIRST_DELAY_S)
 
@@ -93,12 +94,12 @@ def test_nothing_is_kept_of_what_is_created_or_gone() -> None:
         blocked.refused(META, name)
         blocked.is_news(META, name, "taken")
     blocked.created(META, "mnist-worker-0")
-    assert "mnist-worker-0" in names(blocked.due(META, PLAN))
+    assert "mnist-worker-0" in names(without_blocked(PLAN, blocked.of(META)))
     assert blocked.is_news(META, "mnist-worker-0", "taken")
     blocked.refused(AGAIN, "mnist-worker-2")
-    assert "mnist-worker-1" in names(blocked.due(AGAIN, PLAN))
+    assert "mnist-worker-1" in names(without_blocked(PLAN, blocked.of(AGAIN)))
     blocked.forget(META)  # the earlier job of this name; the event of its deletion may come late
-    assert "mnist-worker-2" not in names(blocked.due(AGAIN, PLAN))
+    assert "mnist-worker-2" not in names(without_blocked(PLAN, blocked.of(AGAIN)))
     blocked.forget(AGAIN)
     assert all(not limiter.num_requeues((owner_uid_key(meta), slot.name)) for meta in (META, AGAIN) for slot in WORKERS)
-    assert names(blocked.due(AGAIN, PLAN)) == names(PLAN)
+    assert names(without_blocked(PLAN, blocked.of(AGAIN))) == names(PLAN)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from fakes.controller import KEY, ControllerHarness
 from fakes.jobs import OWNER, job
 from fakes.virtual_loop import EPOCH
-from tfjob_operator.api.v1.types import JobCondition, JobStatus
-from tfjob_operator.controller.jobs.children import CHILD_INDEXERS
+from tfjob_operator.api.v1.types import JobCondition, JobStatus, ReplicaStatus
+from tfjob_operator.controller.jobs.children import CHILD_INDEXERS, ReplicaKey
+from tfjob_operator.controller.jobs.problems import JobEvent
+from tfjob_operator.controller.tfjob.apply.conflicts import BlockedChildren, Delays
+from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.view import (
     Confirmer,
     LeadershipTerm,
@@ -41,7 +46,8 @@ async def views_of(world: ControllerHarness) -> Views:
     await term.begin()
     world.taken()
     confirmer, unkept = Confirmer(world.client), UnkeptStatus(world.recorder)
-    return Views(world.caches, world.expectations, confirmer, unkept, leadership_term=term)
+    blocked = BlockedChildren(world.clock, Delays(world.clock))
+    return Views(world.caches, world.expectations, confirmer, unkept, blocked, leadership_term=term)
 
 
 def opened(views: Views) -> View:
@@ -82,11 +88,9 @@ async def test_a_status_write_confirms_a_view_and_a_job_that_is_gone_does_not() 
     world = ControllerHarness()
     world.jobs.put(job(status=CREATED, resource_version=OLDER))
     view = opened(await views_of(world))
-    permissions = []
-    for written in (None, job(status=ENDED, resource_version=NEWER)):
-        view.wrote(written)
-        permissions.append(view.permission)
-    assert permissions == [Permission.UNCONFIRMED, Permission.CONFIRMED]
+    assert view.wrote(None).permission is Permission.UNCONFIRMED
+    view = view.wrote(job(status=ENDED, resource_version=NEWER))
+    assert view.permission is Permission.CONFIRMED
     assert (view.job.metadata.resource_version, view.written) == (NEWER, ENDED)
     await view.before_acting()
     assert world.taken() == []
@@ -162,11 +166,14 @@ async def test_a_view_of_a_refused_specification_knows_what_was_not_written_yet(
     world = ControllerHarness()
     world.jobs.put(job(resource_version=NEWER))
     view = opened(await views_of(world))
+    event = JobEvent("Normal", "TFJobCreated", "TFJob mnist is created.")
     view.keep(CREATED)
-    refused = view.refused("args: must be strings")
-    assert refused.job.status == CREATED
+    refused = view.refused("args: must be strings", (event,))
+    assert (refused.job.status, refused.unreported) == (CREATED, (event,))
     assert refused.written == JobStatus()
     assert "args: must be strings" in str(refused.spec)
+    view.keep(None)
+    assert view.refused("args: must be strings", (event,)).unreported == ()
 
 
 async def test_a_job_of_another_controller_has_no_view() -> None:
@@ -178,3 +185,41 @@ async def test_a_job_of_another_controller_has_no_view() -> None:
     world.jobs.put(job(theirs))
     assert views.open(KEY) is None
     assert views.forget(job().metadata) is False
+
+
+CONFIRM, WRITE, CREATE = "get tfjobs", "patch status tfjobs", "create pods"
+STARTS = msgspec.structs.replace(CREATED, replica_statuses={"Worker": ReplicaStatus(active=1)})
+"""A status in which only the number of active pods differs: it may wait for more of them."""
+
+
+@pytest.mark.parametrize(
+    ("permission", "status", "calls"),
+    [
+        (Permission.EXPECTING, None, []),
+        (Permission.EXPECTING, STARTS, []),
+        (Permission.EXPECTING, ENDED, [WRITE]),
+        (Permission.UNCONFIRMED, None, [CONFIRM, CREATE]),
+        (Permission.UNCONFIRMED, STARTS, [WRITE, CREATE]),
+        (Permission.UNCONFIRMED, ENDED, [WRITE, CREATE]),
+        (Permission.CONFIRMED, None, [CREATE]),
+        (Permission.CONFIRMED, STARTS, [WRITE, CREATE]),
+        (Permission.CONFIRMED, ENDED, [WRITE, CREATE]),
+        (Permission.FIRST, None, [CREATE]),
+        (Permission.FIRST, STARTS, [CREATE]),
+        (Permission.FIRST, ENDED, [WRITE, CREATE]),
+        (Permission.FINAL, None, [CREATE]),
+        (Permission.FINAL, STARTS, [WRITE, CREATE]),
+        (Permission.FINAL, ENDED, [WRITE, CREATE]),
+    ],
+)
+async def test_permission_and_status_decide_which_calls_a_plan_makes(
+    permission: Permission, status: JobStatus | None, calls: list[str]
+) -> None:
+    """EX-09: no status, one that may wait (STARTS), one that is due (ENDED). A write comes first, and confirms the view."""
+    world = ControllerHarness()
+    world.jobs.put(job(status=CREATED))
+    view = replace(opened(await views_of(world)), permission=permission)
+    world.client.objects["tfjobs", "mnist"] = {"metadata": {"name": "mnist", "resourceVersion": "1"}}
+    todo = Plan(status=status, create_pods=(ReplicaKey.of("mnist", "Worker", 0),))
+    assert await world.controller._executor.execute(view, todo) is None
+    assert [f"{verb} {resource}" for verb, resource, _ in world.taken()] == calls

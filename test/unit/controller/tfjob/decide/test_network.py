@@ -25,7 +25,7 @@ from tfjob_operator.controller.tfjob.apply.events import JobEvents
 from tfjob_operator.controller.tfjob.build.children import PodBuilder, build_service, labels_of, selector_of
 from tfjob_operator.controller.tfjob.plan.actions import Plan
 from tfjob_operator.controller.tfjob.plan.ownership import claims, labels_wanted
-from tfjob_operator.controller.tfjob.plan.plan import plan
+from tfjob_operator.controller.tfjob.plan.plan import plan, without_blocked
 from tfjob_operator.controller.tfjob.plan.spec import in_force, read
 
 REPLICAS: dict[str, Any] = {"Worker": replica(2, "ExitCode"), "PS": replica(1)}
@@ -230,7 +230,7 @@ async def test_no_pod_is_created_before_the_service_of_all() -> None:
         await creator.create(tfjob, good_spec(tfjob), decided)
     assert ("create", "services", "mnist") in client.actions
     assert not [action for action in client.actions if action[:2] == ("create", "pods")]
-    held = blocked.due(tfjob.metadata, decided)
+    held = without_blocked(decided, blocked.of(tfjob.metadata))
     assert (held.create_services, held.create_pods) == ((), ())
     assert recorder.reasons == ["FailedCreateService"]
     client.fail.clear()
