@@ -6,6 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
+from hack.weight import trace_life
 from support.cases import for_each
 
 ROOT = Path(__file__).parents[2]
@@ -70,3 +71,8 @@ def test_the_first_page_names_every_design_page() -> None:
     text = FIRST_PAGE.read_text()
     missing = [page.name for page in (ROOT / "docs" / "design").glob("*.md") if f"(design/{page.name})" not in text]
     assert not missing
+
+
+def test_the_first_page_follows_a_job_through_every_file_that_it_enters() -> None:
+    """In the order of a trace of the code, so that the page is a way into it."""
+    assert tuple(PATH.findall(section("Follow one TFJob"))) == trace_life().files
