@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 # Modules that must not be imported: what each costs, in MB without docstrings, and what would need it.
 HEAVY = {
