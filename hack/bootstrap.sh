@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Make .venv in the project's root, with all that development and tests need: for a bare Debian 12, as root or with sudo.
 #
+# The project is installed editable. .venv/links has the same packages as a tree of links, for tools that do not run import hooks.
 # In: setup.cfg, pyproject.toml, hack/constraints.txt, a Python >= 3.11 (PYTHON names another one). Out: .venv, stamped
 # with a hash of those. A second run compares the hash and ends in milliseconds, without the network.
 # With --and-control-plane the programs of the control plane are built at the same time: that needs nothing of .venv, and pip
@@ -94,6 +95,8 @@ if ! $venv/bin/python -m pip install --disable-pip-version-check --no-input -e '
     tail -n 15 $log >&2
     fail "pip failed; the whole log is in $root/$log"
 fi
+rm -rf $venv/links
+$venv/bin/python -m hack.package_links $venv/links
 fingerprint $venv/bin/python >$stamp
 say "done: $venv/bin/python"
 if [ -n "${build:-}" ]; then

@@ -1,4 +1,5 @@
 """The one name under which all of this is imported, so that an installed wheel has nothing else at the top of site-packages.
 
-In a checkout the packages lie in the folders beside this one, and here are links to them; in a wheel they lie here.
+The other packages are installed below this one. In a checkout their folders lie beside it: `package_dir` in setup.cfg maps
+them, and the editable install that hack/bootstrap.sh makes finds them.
 """

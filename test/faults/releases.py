@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from fakes.manifests import read_document
 from faults.field import ROOT
 from faults.operator_process import BUGGY, OPERATOR
+from hack.package_links import link_packages
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,9 +22,12 @@ UNTAGGED: Final = "13dd495327cde9553024a2e1f60e29cb327148fc"
 """What counts as the release before as long as no version is tagged: the last state before the status had `begun.network` and
 `begun.madeOf`, networks were shared and events of creations batched."""
 TAGS: Final = "v*"
-NEEDED: Final = ("api", "cli", "controller", "informers", "workqueue", "tfjob_operator", "manifests")
+NEEDED: Final = ("api", "cli", "controller", "informers", "workqueue", "tfjob_operator", "manifests", "setup.cfg")
 KEEPS: Final = "x-kubernetes-preserve-unknown-fields"
-WHERE: Final = "import tfjob_operator.controller.app as it; print(it.__file__)"
+WHERE: Final = """
+import sys, tfjob_operator.controller.app
+print(*(each.__file__ for name, each in sys.modules.items() if name.partition(".")[0] == "tfjob_operator"), sep="\\n")
+"""
 
 
 class NotThereError(Exception):
@@ -77,12 +81,14 @@ def before(folder: Path) -> Release:
         raise NotThereError(f"git has no {commit} here, as in a shallow clone or an archive of the sources") from error
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(folder, filter="data")
+    # Without links, Python would fall back to the packages of the present checkout: its editable install knows them by name.
+    link_packages(folder, folder)
     # The packages that it needs are those of the present environment.
     asked = subprocess.run([sys.executable, "-c", WHERE], cwd=folder, capture_output=True, text=True, check=False)
     if asked.returncode:
         raise NotThereError(f"{commit} does not start with the packages of today: {asked.stderr.splitlines()[-1]}")
-    if not asked.stdout.startswith(str(folder)):
-        raise AssertionError(f"Python runs {asked.stdout.strip()}, and not what is in {folder}")
+    if elsewhere := [path for path in asked.stdout.splitlines() if not path.startswith(str(folder))]:
+        raise AssertionError(f"Python imports {elsewhere} from outside of {folder}")
     return Release(commit, folder)
 
 

@@ -28,6 +28,13 @@ def test_without_git_or_its_history_it_is_said_why_there_is_no_release_before(
         before(tmp_path)
 
 
+def test_a_release_runs_its_own_packages(tmp_path: Path, mocker: MockerFixture) -> None:
+    """Python would otherwise import those of the present checkout, through its editable install."""
+    mocker.patch.object(releases, "_newest_tag", return_value="HEAD")
+    assert before(tmp_path).root == tmp_path
+    assert (tmp_path / "tfjob_operator" / "api").resolve() == tmp_path.resolve() / "api"
+
+
 def test_every_workload_gets_each_way_in_one_of_three_waves_and_changes_within_its_writes() -> None:
     """A change comes after one more write at least, and all of them within as many as there are without a change."""
     writes = {"plain": 3, "held": 20, "alpha": 31}

@@ -1,0 +1,46 @@
+"""Link the folders of a checkout into a tree with the layout of the installed package.
+
+Run as `python -m hack.package_links FOLDER`. For tools that do not run the import hook of an editable install, such as mypy and
+editors. The layout is `package_dir` of setup.cfg. Files and links that exist are kept.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+
+
+def package_dirs(root: Path) -> dict[str, Path]:
+    """Return the folder of each package that `package_dir` maps; empty for commits before it was introduced."""
+    settings = configparser.ConfigParser(interpolation=None)
+    settings.read(root / "setup.cfg")
+    lines = settings.get("options", "package_dir", fallback="").split("\n")
+    pairs = (line.partition("=") for line in lines if line.strip())
+    return {name.strip(): root / folder.strip() for name, _, folder in pairs}
+
+
+def link_packages(root: Path, target: Path) -> None:
+    """Create the tree in `target`; with `root` itself as the target, the checkout runs without an editable install."""
+    for package, folder in package_dirs(root).items():
+        path = target.joinpath(*package.split("."))
+        if "." in package:
+            _link(path, folder)
+        else:  # a folder of its own, which the links of its sub-packages go into
+            path.mkdir(parents=True, exist_ok=True)
+            for file in folder.iterdir():
+                if file.is_file():
+                    _link(path / file.name, file)
+
+
+def _link(link: Path, target: Path) -> None:
+    if not link.exists():
+        link.symlink_to(os.path.relpath(target.resolve(), link.parent.resolve()))
+
+
+if __name__ == "__main__":
+    link_packages(ROOT, Path(sys.argv[1]))

@@ -1,0 +1,73 @@
+"""The packages of setup.cfg: complete, mapped to the folders of this checkout, and without links in git."""
+
+from __future__ import annotations
+
+import configparser
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+from hack.package_links import link_packages, package_dirs
+from support.cases import for_each
+
+ROOT = Path(__file__).parents[2]
+NAME = "tfjob_operator"
+MAPPED = package_dirs(ROOT)
+LINKS_IN_THE_CHART = "manifests/chart/files/"
+
+
+def test_every_top_level_package_is_mapped_below_the_one_name() -> None:
+    """`package_dir` has the folder of the name itself, and each package beside it."""
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    expected = {NAME: ROOT / NAME} | {f"{NAME}.{folder}": ROOT / folder for folder in folders - {NAME}}
+    assert expected == MAPPED
+
+
+def test_every_package_is_listed() -> None:
+    """A package that is missing in the list works in a checkout, and is missing in the wheel and in the image."""
+    settings = configparser.ConfigParser(interpolation=None)
+    settings.read(ROOT / "setup.cfg")
+    listed = settings["options"]["packages"].split()
+    found = {
+        ".".join((package, *path.parent.relative_to(folder).parts))
+        for package, folder in MAPPED.items()
+        for path in folder.rglob("*.py")
+    }
+    assert listed == sorted(found), "\n".join(["packages of setup.cfg should be:", *sorted(found)])
+
+
+def test_git_has_no_links_outside_the_chart() -> None:
+    """Links hide imports from tools, show every file twice to a search, and are plain files in a checkout on Windows."""
+    staged = subprocess.run(["git", "ls-files", "--stage"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    links = [line.partition("\t")[2] for line in staged.splitlines() if line.startswith("120000 ")]
+    assert [link for link in links if not link.startswith(LINKS_IN_THE_CHART)] == []
+
+
+@for_each("package", sorted(MAPPED))
+def test_the_packages_are_imported_from_this_checkout(package: str) -> None:
+    """The environment of another checkout would resolve `tfjob_operator` here and the packages below it there."""
+    spec = find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    assert Path(spec.origin).samefile(MAPPED[package] / "__init__.py")
+
+
+def test_links_give_the_layout_of_the_installed_package(tmp_path: Path) -> None:
+    """Sub-packages are links to folders; what exists already is kept."""
+    checkout = tmp_path / "checkout"
+    for folder in ("name", "first"):
+        (checkout / folder).mkdir(parents=True)
+        (checkout / folder / "__init__.py").write_text(folder)
+    (checkout / "setup.cfg").write_text("[options]\npackage_dir =\n    name = name\n    name.one = first\n")
+    for target in (tmp_path / "links", checkout, checkout):
+        link_packages(checkout, target)
+        assert (target / "name" / "__init__.py").read_text() == "name"
+        assert (target / "name" / "one" / "__init__.py").read_text() == "first"
+    assert not (checkout / "name" / "__init__.py").is_symlink()
+
+
+def test_a_checkout_without_a_mapping_needs_no_links(tmp_path: Path) -> None:
+    """Releases before `package_dir` have links of their own."""
+    (tmp_path / "setup.cfg").write_text("[options]\npackages = find:\n")
+    link_packages(tmp_path, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["setup.cfg"]
