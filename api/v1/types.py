@@ -82,7 +82,7 @@ class Begun(Struct, frozen=True):
 
     `generation` is that of the job then, or 0 where an operator of an older version, which did not record it, began it.
     `replicas` are the sizes by type of the newest specification that was valid. `network` is that with which the job began,
-    "" for a service of each replica. `made_of` says by type what pods were made of then, as a hash (`controller/tfjob/plan/status.py`).
+    "" for a service of each replica. `made_of` says by type what pods were made of then, as a hash (`plan/status.py`).
     """
 
     generation: int = 0
