@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """An event on the job. Events of a plan are recorded once the plan's status is on the server."""
+    """An event on the job. Events of a plan are recorded once its status is written, that of a pod's deletion before it."""
 
     type: str
     reason: str

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class TFJobController:
-    """Runs TFJobs. `assembly.new_controller` puts one together."""
+    """Runs TFJobs. `new_controller` puts one together."""
 
     def __init__(
         self,

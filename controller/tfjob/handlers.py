@@ -48,7 +48,7 @@ class JobHandler:
 
 
 class ChildHandler(OwnedChildHandler[C]):
-    """Does the same for the children of TFJobs, whose names are tried again when they are free, and which may be adopted.
+    """`OwnedChildHandler` for the children of TFJobs: a name that becomes free is tried again, and orphans may be adopted.
 
     An orphan meets no expectation, but queues the job that its labels name, which may adopt it (RM-01).
     """

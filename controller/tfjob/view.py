@@ -21,7 +21,7 @@ Invariants:
 - Our own status write stands in for the cache until the watch brings it. Resource versions are compared for equality only,
   except to tell whether one is from our leadership term.
 - What was observed and is not written yet is part of the view: a replica has succeeded, though its pod may be gone by now.
-- No restart is newly counted of a pod that the server does not have: on an old view it may be counted long since (B36).
+- No restart record moves to a pod that the server does not have: on an old view its restarts may be counted already (B36).
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ class View:
         await self._confirmer.confirm(self.job)
 
     async def confirm_restarts(self, status: JobStatus | None) -> None:
-        """Confirm the pods whose restarts `status` counts for the first time: on a stale view they may be counted already.
+        """Confirm the pods to which `status` moves a restart record: on a stale view their restarts may be counted already.
 
         Raises StaleViewError if one of them does not exist any more.
         """

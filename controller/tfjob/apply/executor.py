@@ -2,11 +2,12 @@
 
 Decides nothing about jobs. The order:
 
-1. the status (`status.py`);
+1. the status (`status.py`), after a read of the pods to which a restart record moves. In a burst the first status of a new job
+   may wait for its pods;
 2. events about pods that do not start, and repairs of children that users have edited (`ownership.py`); nothing waits for
    these;
 3. the confirmation of the view (`view.py`), unless the status write was one;
-4. creates, then deletes (`children.py`);
+4. creates, then deletes, each pod after its last event (`children.py`);
 5. the deletion of the job itself, when its TTL is over.
 
 Invariants:

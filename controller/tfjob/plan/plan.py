@@ -1,9 +1,9 @@
 """What to do about one TFJob, decided from what is observed. Pure: no clock, no I/O, no logging, no memory.
 
 `plan` compares the replicas that the specification asks for with the pods and services that exist, and returns a `Plan`.
-It is executed in a fixed order: first the status, then creates and deletes. So every fact is on the server before it is acted
-upon, a job's end is in its status before its pods are cleaned up, and an operator that was killed between any two calls finds
-all that it needs when it starts again.
+It is executed in a fixed order: first the status (in a burst the first status of a new job waits), then creates and deletes.
+So every fact is on the server before it is acted upon, a job's end is in its status before its pods are cleaned up, and an
+operator that was killed between any two calls finds all that it needs when it starts again.
 
 A job is over (`ending.clean_up`), held or failed because its specification is wrong (`hold`), suspended (`suspend`), or to run
 (`run`). Each of these decides alone. Then a PodGroup and ConfigMaps are added to the plan where the job needs them, and
@@ -139,7 +139,7 @@ def _go_on(
     *,
     running: bool,
 ) -> Plan:
-    """Create what is missing, replace failed pods, restore edited children, and delete surplus ones."""
+    """Create what is missing, restore edited children, and delete surplus pods and failed ones, which later syncs replace."""
     name = draft.job.metadata.name
     keys = _keys(name, spec, finished)
     present = {replica.key for replica in seen.replicas}

@@ -252,7 +252,7 @@ def has_begun(status: JobStatus, *, has_pods: bool) -> bool:
 def begun(job: TFJob, spec: TFJobSpec, *, has_pods: bool, makes_pods: bool) -> Begun | None:
     """Return what `status.begun` should say.
 
-    It is written with the first status, which comes before the first pod, so it costs no write and is there in time.
+    It is written with the first status, so it costs no write. In a burst that may come after the first pods.
     """
     found = _beginning(job, spec, has_pods=has_pods, makes_pods=makes_pods)
     return found and msgspec.structs.replace(found, made_of=_parts(job, spec))

@@ -482,7 +482,7 @@ async def test_a_child_that_a_list_shows_to_be_gone_is_made_again_at_once(order:
 async def test_a_restart_is_counted_of_another_pod_only_when_that_is_there(uid: str) -> None:
     """B36: in an old view of the pods it may be one whose restarts are part of the recorded sum already.
 
-    Invariant: "No restart is newly counted of a pod that the server does not have"
+    Invariant: "No restart record moves to a pod that the server does not have"
     """
     world = ControllerHarness()
     known = JobStatus(restarts=(IndexRestarts("Worker", 0, "the-one-before", replaced=True),))
