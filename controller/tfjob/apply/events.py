@@ -1,7 +1,8 @@
 """Events on jobs, and the kinds of children that they are about. Each event is recorded and logged.
 
-Those of a plan's status are recorded when it is written (`status.py`), not here. A problem of a pod is reported once. The creation of many children is reported in batches: nobody reads five hundred events
-one by one, the API server keeps each for an hour, and the flood control would drop most of them anyway (EV-03, EV-05).
+Those of a plan's status are recorded when it is written (`status.py`), not here. A problem of a pod is reported once. The
+creation of many children is reported in batches: nobody reads five hundred events one by one, the API server keeps each for an
+hour, and the flood control would drop most of them anyway (EV-03, EV-05).
 """
 
 from __future__ import annotations
