@@ -49,16 +49,18 @@ class Credentials:
     def _make(self) -> Shown:
         access = self._access
         certificate, key = access.certificate, access.key
-        header = f"Bearer {access.token}" if access.token else None
+        header = f"Bearer {access.token.strip()}" if access.token else None
         if access.basic is not None:
             header = f"Basic {base64.b64encode(':'.join(access.basic).encode()).decode()}"
         if access.command is not None:
             from tfjob_operator.cli.credential_plugin import run
 
             status = run(access.command, access.cluster)
-            header = f"Bearer {status['token']}" if status.get("token") else header
+            header = f"Bearer {status['token'].strip()}" if status.get("token") else header
             certificate = status.get("clientCertificateData") or certificate
             key = status.get("clientKeyData") or key
+        if header is not None and not (header.isascii() and header.isprintable()):
+            raise CliError("the token holds characters that cannot be sent in a header, such as a line break")
         return Shown(header, _context(access, certificate, key) if self._tls else None)
 
 

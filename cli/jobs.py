@@ -1,7 +1,8 @@
 """Reads and changes TFJobs for the verbs: those of kubeflow.org, in v1, as which the server shows jobs of every version.
 
 TfJobs of tensorflow.org, the first of all versions, are found too: a name means one of kubeflow.org, if there is one, and
-`tfjob.tensorflow.org/NAME` always one of tensorflow.org, as kubectl prints names.
+`tfjob.tensorflow.org/NAME` always one of tensorflow.org, as kubectl prints names. Nothing else stands before a `/`: a namespace
+there would be dropped, and a job of the same name in another namespace changed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ FULL_NAME: Final = f"tfjob.{GROUP}"
 FIRST_GROUP: Final = "tensorflow.org"
 """The group of the first version, v1alpha1."""
 FIRST_NAME: Final = f"tfjob.{FIRST_GROUP}"
+_KINDS: Final = frozenset({"tfjob", "tfjobs"})
 _VERSIONS: Final = {GROUP: "v1", FIRST_GROUP: "v1alpha1"}
 _CHUNK: Final = 500
 """Objects in one response, as kubectl asks for them."""
@@ -58,10 +60,7 @@ def read(session: Session, name: str) -> bytes:
 
 
 def _found(read: Callable[[str], T], session: Session, name: str) -> T:
-    kind, _, bare = name.rpartition("/")
-    group = kind.partition(".")[2]
-    if group and group not in _VERSIONS:
-        raise CliError(f"{name} is no TFJob: there are those of {' and '.join(_VERSIONS)}")
+    group, bare = _split(name)
     try:
         return read(path(session.namespace, bare, group or GROUP))
     except ApiError as error:
@@ -69,6 +68,22 @@ def _found(read: Callable[[str], T], session: Session, name: str) -> T:
             with suppress(ApiError):
                 return read(path(session.namespace, bare, FIRST_GROUP))
         raise without_crd(error) from error
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Return the group that a name asks for, "" for any, and the name of the job. Raises CliError for other kinds."""
+    place, slash, bare = name.rpartition("/")
+    if not bare:
+        raise CliError(f"{name!r} is not the name of a job")
+    if not slash:
+        return "", bare
+    kind, _, group = place.lower().partition(".")
+    if kind in _KINDS and (not group or group in _VERSIONS):
+        return group, bare
+    if kind in _KINDS:
+        raise CliError(f"there are no TFJobs of {group!r}, only of {' and '.join(_VERSIONS)}")
+    there = f". A job in the namespace {place}: -n {place} {bare}" if "/" not in place and "." not in place else ""
+    raise CliError(f"{name!r} is not the name of a job{there}")
 
 
 def path_of(job: Mapping[str, Any], *, alone: bool = True) -> str:

@@ -42,6 +42,6 @@ def _set(session: Session, name: str, *, to: bool) -> str:
         raise CliError(f"{name} has ended: {min(over)}")
     policy = jobs.spec_of(job).get("runPolicy") or {}
     if bool(policy.get("suspend")) == to:
-        return f"{jobs.FULL_NAME}/{name} {'is suspended already' if to else 'is not suspended'}"
+        return f"{jobs.full_name(job)} {'is suspended already' if to else 'is not suspended'}"
     jobs.patch(session, job["metadata"]["name"], {"spec": {"runPolicy": {"suspend": to}}})
-    return f"{jobs.FULL_NAME}/{name} {'suspended' if to else 'resumed'}"
+    return f"{jobs.full_name(job)} {'suspended' if to else 'resumed'}"

@@ -13,6 +13,9 @@ from tfjob_operator.cli.options import target_options
 if TYPE_CHECKING:
     from tfjob_operator.cli.options import Target
 
+_MOST_DIGITS = 9
+"""The field is an int32."""
+
 
 @click.command("scale")
 @click.argument("name", metavar="NAME")
@@ -34,11 +37,15 @@ def command(target: Target, name: str, sizes: tuple[str, ...]) -> None:
             )
         body = {"spec": {"tfReplicaSpecs": {keys[key]: {"replicas": count} for key, count in wanted.items()}}}
         jobs.patch(session, job["metadata"]["name"], body)
-    click.echo(f"{jobs.FULL_NAME}/{name} scaled")
+        click.echo(f"{jobs.full_name(job)} scaled")
 
 
 def _size(given: str) -> tuple[str, int]:
     kind, _, count = given.partition("=")
     if not kind or not count.isdecimal() or not count.isascii():
         raise click.BadParameter(f"{given!r} is not like worker=4", param_hint="TYPE=COUNT")
+    if len(count) > _MOST_DIGITS:
+        raise click.BadParameter(
+            f"no job has that many replicas: {kind}={count[:_MOST_DIGITS]}...", param_hint="TYPE=COUNT"
+        )
     return kind.lower(), int(count)

@@ -11,7 +11,7 @@ import pytest
 
 from tfjob_operator.cli import durations
 from tfjob_operator.cli.app import VERBS
-from unit.cli.conftest import job, run
+from unit.cli.conftest import job, kubeconfig_of, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,7 +110,7 @@ def test_jobs_of_the_first_api_are_listed_below_and_found_by_name(server: Server
     server.answers(f"{first}/b", old)
     ends = {name: run("wait", name, f"--kubeconfig={kubeconfig}").exit_code for name in ("a", f"{full}a", "b", "c")}
     assert ends == {"a": 0, f"{full}a": 1, "b": 1, "c": 1}
-    assert "is no TFJob" in run("wait", "job.batch/a", f"--kubeconfig={kubeconfig}").stderr
+    assert "is not the name of a job" in run("wait", "job.batch/a", f"--kubeconfig={kubeconfig}").stderr
 
 
 def test_who_may_not_list_jobs_of_the_first_api_sees_the_others(server: Server, kubeconfig: Path) -> None:
@@ -180,6 +180,73 @@ def test_of_several_jobs_each_is_tried_and_one_failure_is_exit_code_1(server: Se
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "team-b/mnist",
+            "error: 'team-b/mnist' is not the name of a job. A job in the namespace team-b: -n team-b mnist",
+        ),
+        ("pod/mnist", "error: 'pod/mnist' is not the name of a job. A job in the namespace pod: -n pod mnist"),
+        ("a/tfjob/mnist", "error: 'a/tfjob/mnist' is not the name of a job"),
+        ("pods.v1.core/mnist", "error: 'pods.v1.core/mnist' is not the name of a job"),
+        (
+            "tfjob.example.com/mnist",
+            "error: there are no TFJobs of 'example.com', only of kubeflow.org and tensorflow.org",
+        ),
+        ("tfjob/", "error: 'tfjob/' is not the name of a job"),
+        ("", "error: '' is not the name of a job"),
+    ],
+)
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "suspend",
+        "resume",
+        "scale",
+        "restart",
+        "status",
+        "explain",
+        "logs",
+        "wait",
+        "timeline",
+        "watch",
+        "exec",
+        "tensorboard",
+    ],
+)
+def test_a_name_that_is_not_of_a_job_changes_and_reads_none(
+    server: Server, kubeconfig: Path, verb: str, name: str, says: str
+) -> None:
+    """A part before the slash that was dropped would make it the job of this name in the current namespace."""
+    server.answers(f"{JOBS}/mnist", job())
+    server.answers(f"{JOBS}/", {"kind": "TFJobList", "items": []})
+    more = {"scale": ["worker=4"], "exec": ["--", "true"]}.get(verb, [])
+    result = run(verb, f"--kubeconfig={kubeconfig}", name, *more)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [says]
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("name", ["tfjob/mnist", "tfjobs/mnist", "TFJob/mnist", "tfjobs.kubeflow.org/mnist"])
+def test_a_name_may_have_its_kind_in_front_as_kubectl_prints_it(server: Server, kubeconfig: Path, name: str) -> None:
+    """And the result has the name once."""
+    server.answers(f"{JOBS}/mnist", job())
+    assert run("suspend", f"--kubeconfig={kubeconfig}", name).output == "tfjob.kubeflow.org/mnist suspended\n"
+
+
+def test_a_token_that_no_header_can_hold_is_an_error(server: Server, tmp_path: Path) -> None:
+    """A line break at its end is none, one inside is told without the token."""
+    server.answers(f"{JOBS}/mnist", job())
+    path = tmp_path / "config"
+    for token, code in (("secret\n", 0), ("sec\nret", 1)):
+        path.write_text(json.dumps(kubeconfig_of(server.url, token=token)))
+        result = run("suspend", f"--kubeconfig={path}", "mnist")
+        assert (result.exit_code, "sec" in result.stderr) == (code, False)
+    assert result.stderr == "error: the token holds characters that cannot be sent in a header, such as a line break\n"
+    assert {headers["Authorization"] for _, _, headers, _ in server.asked} == {"Bearer secret"}
+
+
 def test_scale_keeps_the_letter_case_of_the_job(server: Server, kubeconfig: Path) -> None:
     """`WORKER` in the job stays `WORKER`: a second entry would be a mistake."""
     server.answers(f"{JOBS}/mnist", job(spec={"tfReplicaSpecs": {"WORKER": {}, "PS": {}}}))
@@ -195,6 +262,7 @@ def test_scale_keeps_the_letter_case_of_the_job(server: Server, kubeconfig: Path
     [
         (["worker"], 2, "'worker' is not like worker=4"),
         (["worker=-1"], 2, "is not like worker=4"),
+        (["worker=" + "9" * 5000], 2, "no job has that many replicas: worker=999999999..."),
         (["chief=1"], 1, "mnist has no replicas of type chief: it has Worker"),
     ],
 )
