@@ -34,7 +34,7 @@ _BOTH: Final = "kubectl -n {namespace} logs {pod} --container={container} --tail
 OUT_OF_MEMORY: Final = _crash(
     "out-of-memory",
     700,
-    "{who} ran out of memory: its container {container} used more than its limit{limit}",
+    "{who} ran out of memory: its container {container} used more than its limit {limit}",
     (
         "Raise resources.limits.memory in the template, or use smaller batches",
         "kubectl -n {namespace} top pod {pod} --containers",
@@ -308,7 +308,7 @@ def _end_of(facts: Facts, each: Exit) -> _End:
         tuple(proofs),
         init=each.container in {one.name for one in pod.status.init_container_statuses or ()},
         loops=0 if pod.status.phase == "Failed" else each.restarts,
-        limit="" if memory is None else f" of {value(str(memory))}",
+        limit="" if memory is None else f"of {value(str(memory))}",
     )
 
 

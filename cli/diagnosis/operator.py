@@ -30,7 +30,7 @@ JOB_DELETING: Final = Trouble(
     "job-being-deleted",
     2,
     Severity.ERROR,
-    "The job is being deleted{waits}",
+    "The job is being deleted {waits}",
     ("kubectl -n {namespace} get tfjob {job} -o yaml   # metadata.finalizers say who has to let it go",),
     "The job has a deletionTimestamp; finalizers may keep it",
 )
@@ -134,7 +134,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         yield Finding(NAMESPACE_TERMINATING, facts.name, (f"namespace {named(facts.namespace)}: phase Terminating",))
     if meta.deletion_timestamp is not None:
         waits = (
-            f", and waits for its finalizers: {', '.join(map(named, evidence.finalizers[:3]))}"
+            f"and waits for its finalizers: {', '.join(map(named, evidence.finalizers[:3]))}"
             if evidence.finalizers
             else ""
         )

@@ -28,7 +28,7 @@ BY_USER: Final = Trouble(
     "suspended",
     300,
     Severity.ERROR,
-    "The job is suspended{by}",
+    "The job is suspended {by}",
     (
         'kubectl -n {namespace} patch tfjob {job} --type=merge --patch=\'{{"spec":{{"runPolicy":{{"suspend":false}}}}}}\'',
     ),
@@ -176,10 +176,9 @@ def find(facts: Facts) -> Iterator[Finding]:
             NO_WORKLOAD, facts.name, (f"job: suspended, with the label {QUEUE_LABEL}={named(queue)}",), values
         )
     else:
-        by = f" by {named(facts.evidence.suspended_by)}" if facts.evidence.suspended_by else ""
-        yield Finding(
-            BY_USER, facts.name, (f"job: spec.runPolicy.suspend is true{by and ', set'}{by}",), {"by": by or " "}
-        )
+        by = f"by {named(facts.evidence.suspended_by)}" if facts.evidence.suspended_by else ""
+        seen = f"job: spec.runPolicy.suspend is true{by and ', set '}{by}"
+        yield Finding(BY_USER, facts.name, (seen,), {"by": by or " "})
 
 
 def _by_kueue(facts: Facts, workload: Workload, values: dict[str, str]) -> Iterator[Finding]:

@@ -72,6 +72,18 @@ def test_each_trouble_is_on_line_one_with_evidence_and_what_to_do(id_: str) -> N
     assert "  " not in first.title
 
 
+def test_no_value_of_a_title_is_glued_to_a_word() -> None:
+    """Values are trimmed: a space between a word and a value must stand in the title itself."""
+    assert [title for trouble in TROUBLES.values() if re.search(r"\w\{|\}\w", title := trouble.title)] == []
+
+
+def test_optional_values_are_separate_words() -> None:
+    """The limit of a container that ran out of memory, and who suspended a job."""
+    assert diagnosed("out-of-memory").causes[0].title.endswith("its container tensorflow used more than its limit of 4Gi")
+    evidence = replace(world_of("suspended").evidence(), suspended_by="ada")
+    assert diagnose(evidence).causes[0].title == "The job is suspended by ada"
+
+
 @pytest.mark.parametrize("created", ["pod: mnist-worker-1", "2 pods: mnist-worker-0 .. mnist-worker-1"])
 def test_a_refusal_is_over_when_the_pod_was_created_after_it(created: str) -> None:
     """Alone, or in one event with others; of another pod it says nothing."""
