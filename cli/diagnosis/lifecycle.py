@@ -138,13 +138,24 @@ RELABELLED: Final = Trouble(
     ),
     "Labels or selectors were restored, or cannot be",
 )
+JOB_FAILED: Final = Trouble(
+    "job-failed",
+    229,
+    Severity.ERROR,
+    "The job failed: {words}",
+    (
+        "kubectl -n {namespace} describe tfjob {job}   # its events show what came before",
+        "When the cause is fixed: kubectl -n {namespace} replace --force -f FILE",
+    ),
+    "The job has failed, for a reason that is none of the others",
+)
 KEPT: Final = Trouble(
     "finished-and-kept",
     970,
     Severity.NOTE,
     "The job has ended, and is kept with {pods}",
     ("kubectl -n {namespace} delete tfjob {job}   # or set runPolicy.ttlSecondsAfterFinished",),
-    "A job that has ended has no TTL, and still has pods",
+    "A job that ended over a day ago has no TTL, and still has pods",
 )
 TROUBLES: Final = (
     DEADLINE,
@@ -159,12 +170,15 @@ TROUBLES: Final = (
     NOT_ADOPTED,
     NOT_DELETED,
     RELABELLED,
+    JOB_FAILED,
     KEPT,
 )
 
 _NEAR_S: Final = 600.0
 _LATE_S: Final = 60.0
 """How long after its grace period a pod that is being deleted is stuck, and at which age a pod must have its service."""
+_DAY_S: Final = 86_400.0
+"""How long the pods of a job that has ended are left without a word: their logs are read meanwhile."""
 _LONG_S: Final = 600.0
 """An event about a repair that is older than this says nothing about the present."""
 
@@ -180,6 +194,10 @@ def find(facts: Facts) -> Iterator[Finding]:
             (f"job: condition Failed, {named(failed.reason)}: {said(failed.message)}",),
             {"limit": limit},
         )
+    if failed is not None:
+        seen = f"job: condition Failed, {named(failed.reason)}: {said(failed.message)}"
+        words = value(failed.message)[:160] or value(failed.reason) or "its condition says no more"
+        yield Finding(JOB_FAILED, facts.name, (seen,), {"words": words})
     if facts.finished:
         yield from _kept(facts)
     else:
@@ -191,6 +209,9 @@ def find(facts: Facts) -> Iterator[Finding]:
 
 
 def _kept(facts: Facts) -> Iterator[Finding]:
+    over_s = facts.age_s(facts.job.status.completion_time)
+    if over_s is not None and over_s < _DAY_S:
+        return
     if facts.spec.ttl_s is None and facts.pods and not facts.shape.is_alpha:
         count = f"{len(facts.pods)} pod{'s' if len(facts.pods) > 1 else ''}"
         ended = ago(facts.now, facts.job.status.completion_time)

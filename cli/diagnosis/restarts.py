@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tfjob_operator.api.v1.constants import EventReason
+from tfjob_operator.api.v1.constants import CONTAINER_NAME, EventReason
 from tfjob_operator.cli.diagnosis.causes import Finding, Severity, Trouble
 from tfjob_operator.cli.diagnosis.facts import latest
 from tfjob_operator.cli.diagnosis.pods import exits_of, keeps_down, statuses
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tfjob_operator.cli.diagnosis.facts import Facts
+    from tfjob_operator.cli.diagnosis.objects import ContainerStatus
 
 FOR_EVER: Final = Trouble(
     "restarts-for-ever",
@@ -31,7 +32,18 @@ RESTARTED: Final = Trouble(
     ("kubectl -n {namespace} logs {who} --previous --tail=50",),
     "A replica was restarted a few times",
 )
-TROUBLES: Final = (FOR_EVER, RESTARTED)
+AFTER_SUCCESS: Final = Trouble(
+    "restarted-after-success",
+    799,
+    Severity.WARNING,
+    "{who} exits with code 0 and is restarted, {times} so far: its restart policy is Always",
+    (
+        "Use restartPolicy: OnFailure, so that a replica that exits with 0 has succeeded",
+        "The policy of this job's pods stays: kubectl -n {namespace} replace --force -f FILE, once it is changed there",
+    ),
+    "A container ended well, and its restart policy starts it again",
+)
+TROUBLES: Final = (AFTER_SUCCESS, FOR_EVER, RESTARTED)
 
 _OFTEN: Final = 5
 """So many restarts are not chance: by then the kubelet's back-off has reached five minutes."""
@@ -49,6 +61,12 @@ def find(facts: Facts) -> Iterator[Finding]:
         replica = facts.shape.replica_of(pod)
         in_place = max((each.restart_count for each in statuses(pod)), default=0)
         times = max(carried.get(replica, 0), facts.earlier[replica] + in_place)
+        well = next((each for each in statuses(pod) if each.name == CONTAINER_NAME and _ended_well(each)), None)
+        if well is not None:
+            seen = f"pod {named(name)}: container {named(well.name)} exited with code 0, {well.restart_count} restarts"
+            counted = "once" if well.restart_count == 1 else f"{well.restart_count} times"
+            yield Finding(AFTER_SUCCESS, name, (seen,), {"times": counted})
+            continue
         if times == 0 or any(keeps_down(each, facts.now) for each in exits_of(pod)):
             continue
         proofs = [f"pod {named(name)}: {times} restarts"]
@@ -66,3 +84,9 @@ def find(facts: Facts) -> Iterator[Finding]:
         trouble = FOR_EVER if times >= _OFTEN else RESTARTED
         counted = "once" if times == 1 else f"{times} times"
         yield Finding(trouble, name, tuple(proofs), {"times": str(times) if trouble is FOR_EVER else counted})
+
+
+def _ended_well(status: ContainerStatus) -> bool:
+    """Return True if a container that was restarted had exited with 0."""
+    ended = status.last_state.terminated if status.last_state is not None else None
+    return status.restart_count > 0 and ended is not None and ended.exit_code == 0

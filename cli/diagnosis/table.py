@@ -21,7 +21,7 @@ from tfjob_operator.cli.diagnosis import (
     suspension,
     tensorboard,
 )
-from tfjob_operator.cli.diagnosis.causes import fill
+from tfjob_operator.cli.diagnosis.causes import Severity, fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -70,6 +70,19 @@ LEFT_OUT: Final[Mapping[str, frozenset[str]]] = {
     scheduling.UNBOUND.id: frozenset(each.id for each in storage.TROUBLES),
     scheduling.UNSCHEDULABLE.id: frozenset(each.id for each in storage.TROUBLES),
     starting.STARTS_SLOWLY.id: frozenset(each.id for each in (*storage.TROUBLES, lifecycle.NODE_AWAY)),
+    lifecycle.JOB_FAILED.id: frozenset(
+        each.id
+        for each in (
+            *specification.TROUBLES,
+            *batch_jobs.TROUBLES,
+            *crashing.TROUBLES,
+            *logs.TROUBLES,
+            *images.TROUBLES,
+            *starting.TROUBLES,
+            lifecycle.DEADLINE,
+        )
+        if each.severity is Severity.ERROR
+    ),
     lifecycle.RESTARTING.id: frozenset(
         each.id for each in (*admission.TROUBLES, *crashing.TROUBLES) if each is not admission.NO_PODS
     ),

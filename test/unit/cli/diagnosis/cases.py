@@ -819,6 +819,13 @@ def _(world: World) -> None:
     }
 
 
+@case("restarted-after-success")
+def _(world: World) -> None:
+    status = world.pods["mnist-worker-1"]["status"]["containerStatuses"][0]
+    ended = {"exitCode": 0, "reason": "Completed", "finishedAt": ago(1)}
+    status |= {"restartCount": 12, "lastState": {"terminated": ended}}
+
+
 @case("was-restarted")
 def _(world: World) -> None:
     world.status["restarts"] = [{"type": "Worker", "index": 1, "carried": 1, "pod": "uid-mnist-worker-1"}]
@@ -938,8 +945,9 @@ for _id, _reason in {
 
 
 case("finished-and-kept")(
-    lambda world: world.end("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.")
+    lambda world: world.end("Succeeded", "TFJobSucceeded", "TFJob team/mnist successfully completed.", minutes=1500)
 )
+case("job-failed")(lambda world: world.end("Failed", "TFJobFailed", "TFJob team/mnist has failed because of a reason."))
 
 
 # TensorBoard

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.cases import for_each
+from tfjob_operator.api.v1.constants import ConditionReason
 from tfjob_operator.api.v1alpha1.constants import DIALECTS, KUBEFLOW, TENSORFLOW, Dialect
 from tfjob_operator.cli.diagnosis.causes import Severity, Trouble
 from tfjob_operator.cli.diagnosis.diagnose import MOST_CAUSES, MOST_PROOFS, diagnose
@@ -79,9 +80,27 @@ def test_no_value_of_a_title_is_glued_to_a_word() -> None:
 
 def test_optional_values_are_separate_words() -> None:
     """The limit of a container that ran out of memory, and who suspended a job."""
-    assert diagnosed("out-of-memory").causes[0].title.endswith("its container tensorflow used more than its limit of 4Gi")
+    assert (
+        diagnosed("out-of-memory").causes[0].title.endswith("its container tensorflow used more than its limit of 4Gi")
+    )
     evidence = replace(world_of("suspended").evidence(), suspended_by="ada")
     assert diagnose(evidence).causes[0].title == "The job is suspended by ada"
+
+
+@pytest.mark.parametrize("reason", [*ConditionReason, "AReasonOfAnotherOperator", ""])
+def test_a_failed_job_is_never_nothing_wrong(reason: str) -> None:
+    """Whatever the reason, the first cause quotes the condition, and is not that the job is kept."""
+    world = world_of("job-failed")
+    world.end("Failed", reason, "the flux capacitor is empty")
+    first = diagnose(world.evidence()).causes[0]
+    assert (first.severity, "flux capacitor" in " ".join((first.title, *first.evidence))) == (Severity.ERROR, True)
+
+
+def test_a_job_that_ended_today_is_not_said_to_be_kept() -> None:
+    """The command beside that deletes its logs, which people read first."""
+    world = world_of("finished-and-kept")
+    world.end("Succeeded", "TFJobSucceeded", "done", minutes=1439)
+    assert diagnose(world.evidence()).causes == ()
 
 
 @pytest.mark.parametrize("created", ["pod: mnist-worker-1", "2 pods: mnist-worker-0 .. mnist-worker-1"])

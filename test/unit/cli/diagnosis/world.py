@@ -206,14 +206,14 @@ class World:
         found: dict[str, Any] = self.job["status"]
         return found
 
-    def end(self, kind: str, reason: str, message: str) -> None:
-        """Let the job have ended ten minutes ago."""
+    def end(self, kind: str, reason: str, message: str, *, minutes: float = 10) -> None:
+        """Let the job have ended so many minutes ago."""
         self.status["conditions"] = [
             condition("Created", reason="TFJobCreated"),
-            condition("Running", "False", reason, message, 10),
-            condition(kind, "True", reason, message, 10),
+            condition("Running", "False", reason, message, minutes),
+            condition(kind, "True", reason, message, minutes),
         ]
-        self.status["completionTime"] = ago(10)
+        self.status["completionTime"] = ago(minutes)
 
     def event(
         self,
