@@ -36,6 +36,12 @@ VERBS: Final = {
 """Each verb in the order of the help, and what it does. A verb is the function `command` of its module, such as `list_`."""
 
 
+ALIASES: Final = {"get": "list", "describe": "status"}
+"""Verbs of kubectl that mean one of ours."""
+OF_KUBECTL: Final = frozenset({"annotate", "apply", "create", "delete", "diff", "edit", "label", "patch", "replace"})
+"""Verbs that kubectl has for objects of every kind."""
+
+
 class Verbs(click.Group):
     """The verbs. The help is made from the table above, without importing any."""
 
@@ -45,6 +51,7 @@ class Verbs(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a verb; return None if there is none of this name."""
+        cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in VERBS:
             return None
         module = import_module(f"tfjob_operator.cli.commands.{cmd_name}_")
@@ -57,13 +64,16 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb that was asked for, or say which one may have been meant."""
-        if args and args[0] not in VERBS and not args[0].startswith("-"):
+        """Find the command that was asked for, or suggest one."""
+        if args and args[0] not in {*VERBS, *ALIASES} and not args[0].startswith("-"):
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], VERBS, n=1)
             meant = f" Did you mean {near[0]}?" if near else ""
-            ctx.fail(f"there is no verb {args[0]!r}.{meant}")
+            if args[0] in OF_KUBECTL:
+                files = args[0] in {"apply", "create", "diff", "replace"}
+                meant = f" Use kubectl {args[0]} {'-f FILE' if files else 'tfjob NAME'}."
+            ctx.fail(f"unknown command {args[0]!r}.{meant}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

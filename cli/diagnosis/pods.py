@@ -40,6 +40,13 @@ def statuses(pod: Pod) -> Iterator[ContainerStatus]:
     yield from pod.status.container_statuses or ()
 
 
+def is_up(pod: Pod) -> bool:
+    """Return True if the training container of the pod runs. The phase Running is also that of CrashLoopBackOff."""
+    training = next((each for each in pod.status.container_statuses or () if each.name == CONTAINER_NAME), None)
+    down = training is not None and training.state is not None and training.state.running is None
+    return pod.status.phase == "Running" and not down
+
+
 def has_started(pod: Pod) -> bool:
     """Whether every ordinary container of the pod has run, if only once."""
     found = pod.status.container_statuses or ()

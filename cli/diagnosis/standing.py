@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfjob_operator.api.v1.constants import ConditionType
 from tfjob_operator.api.v1alpha1.constants import State
+from tfjob_operator.cli.diagnosis.pods import is_up
 from tfjob_operator.cli.diagnosis.words import ago, named, span
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def _has_succeeded(facts: Facts) -> bool:
 
 def _replicas(facts: Facts) -> str:
     """Return how many replicas of each type run, of how many."""
-    running = {facts.shape.replica_of(pod) for pod in facts.live_pods if pod.status.phase == "Running"}
+    running = {facts.shape.replica_of(pod) for pod in facts.live_pods if is_up(pod)}
     up = Counter(kind for name, kind in facts.wanted.items() if name in running)
     done = {kind: size - sum(1 for each in facts.wanted.values() if each == kind) for kind, size in facts.sizes.items()}
     if facts.suspended or not facts.sizes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tfjob_operator.api.text import last_words
 from tfjob_operator.api.v1.types import format_indices, parse_indices
-from tfjob_operator.cli.diagnosis.pods import condition_of, statuses
+from tfjob_operator.cli.diagnosis.pods import condition_of, is_up, statuses
 from tfjob_operator.cli.status.values import ConditionStanding, JobStanding, ReplicaStanding, TypeStanding
 from tfjob_operator.cli.timelines.lives import ended_of, training_of, utc
 from tfjob_operator.cli.timelines.names import order_of, replica_of
@@ -76,7 +76,7 @@ def _types(job: Job, body: Mapping[str, Any], pods: Sequence[Pod]) -> Iterator[T
         yield TypeStanding(
             type=kind,
             wanted=size,
-            running=phases.count("Running"),
+            running=sum(map(is_up, there[kind].values())),
             succeeded=phases.count("Succeeded") + len(succeeded),
             failed=phases.count("Failed"),
             missing=format_indices(lost) if lost and why == MISSING else "",

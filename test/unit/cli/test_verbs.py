@@ -46,7 +46,26 @@ def test_a_verb_that_is_not_there_is_told_with_its_neighbour() -> None:
     """Exit code 2, as for every wrong command line."""
     result = run("suspnd")
     assert result.exit_code == 2
-    assert "there is no verb 'suspnd'. Did you mean suspend?" in result.output
+    assert "unknown command 'suspnd'. Did you mean suspend?" in result.output
+
+
+@pytest.mark.parametrize(
+    ("verb", "says"),
+    [
+        ("delete", "unknown command 'delete'. Use kubectl delete tfjob NAME."),
+        ("create", "unknown command 'create'. Use kubectl create -f FILE."),
+    ],
+)
+def test_a_verb_that_only_kubectl_has_is_shown_with_kubectl(verb: str, says: str) -> None:
+    """People type what they know."""
+    result = run(verb, "mnist")
+    assert (result.exit_code, says in result.output) == (2, True)
+
+
+@pytest.mark.parametrize(("verb", "ours"), [("get", "list"), ("describe", "status")])
+def test_verbs_of_kubectl_that_mean_one_of_ours_are_taken_for_it(verb: str, ours: str) -> None:
+    """The help is that of the other."""
+    assert run(verb, "--help").output.partition("\n")[2] == run(ours, "--help").output.partition("\n")[2]
 
 
 def test_an_error_is_one_line_and_exit_code_1(kubeconfig: Path) -> None:

@@ -78,6 +78,11 @@ def test_no_value_of_a_title_is_glued_to_a_word() -> None:
     assert [title for trouble in TROUBLES.values() if re.search(r"\w\{|\}\w", title := trouble.title)] == []
 
 
+def test_a_container_in_back_off_does_not_run() -> None:
+    """Its pod is Running all the time."""
+    assert diagnosed("crash-loop").standing.endswith("Worker 1 of 2 running")
+
+
 def test_optional_values_are_separate_words() -> None:
     """The limit of a container that ran out of memory, and who suspended a job."""
     assert (
