@@ -19,11 +19,24 @@ if TYPE_CHECKING:
 
     from tfjob_operator.api.v1alpha1.constants import Dialect
 
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """A safe loader that leaves dates as they are written: as text, as in JSON."""
+
+    yaml_implicit_resolvers: Final = {
+        first: [(tag, pattern) for tag, pattern in rules if tag != _TIMESTAMP]
+        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1", "v1alpha2", "v1alpha1")
 """The versions of kubeflow.org that the CRD serves; tensorflow.org has only v1alpha1."""
 _DEEPEST: Final = 100
-"""Levels of nesting that are followed; the readers of specifications refuse deeper ones anyway."""
+"""Levels of nesting that are read; the readers of specifications refuse deeper ones anyway."""
+_MOST_NODES: Final = 1_000_000
+"""Values in a file, those that aliases repeat included. API servers take three megabytes, kubectl no more than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +84,8 @@ def read(name: str) -> Iterator[Manifest]:
         raise CliError(f"{name} can not be read: {getattr(error, 'strerror', None) or 'it is no UTF-8'}") from error
     file = "standard input" if name == "-" else name
     try:
-        for node in yaml.compose_all(text, Loader=_LOADER):
+        _check_size(file, text)
+        for node in yaml.compose_all(text, Loader=_Loader):
             if node is not None:
                 yield from _jobs(file, node)
     except yaml.MarkedYAMLError as error:
@@ -79,6 +93,31 @@ def read(name: str) -> Iterator[Manifest]:
         raise CliError(f"{file}:{line}: this is no YAML: {error.problem}") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise CliError(f"{file}: this is no YAML that can be read") from error
+
+
+def _check_size(file: str, text: str) -> None:
+    """Raise CliError for nesting that would exhaust the stack, or aliases that would exhaust memory, before it is read."""
+    nodes = 0
+    sizes: dict[str, int] = {}
+    inside: list[tuple[str | None, int]] = []
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.AliasEvent):
+            nodes += sizes.get(event.anchor or "", 0)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            inside.append((event.anchor, nodes))
+            nodes += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = inside.pop()
+            if anchor is not None:
+                sizes[anchor] = nodes - before
+        elif isinstance(event, yaml.ScalarEvent):
+            nodes += 1
+            if event.anchor is not None:
+                sizes[event.anchor] = 1
+        if len(inside) > _DEEPEST or nodes > _MOST_NODES:
+            why = f"more than {_DEEPEST} levels" if len(inside) > _DEEPEST else f"more than {_MOST_NODES:,} values"
+            line = event.start_mark.line + 1 if event.start_mark is not None else 1
+            raise CliError(f"{file}:{line}: {why}")
 
 
 def _jobs(file: str, node: yaml.Node) -> Iterator[Manifest]:
@@ -104,10 +143,12 @@ def _jobs(file: str, node: yaml.Node) -> Iterator[Manifest]:
 
 
 def _value(node: yaml.Node) -> Any:
-    """Return what a node says. Dates stay text, as they are in JSON."""
-    loader = _LOADER("")
+    """Return the value of a node. Raises YAMLError for a number that Python does not read, of thousands of digits."""
+    loader = _Loader("")
     try:
         return _plain(loader.construct_document(node))
+    except ValueError as error:
+        raise yaml.MarkedYAMLError(problem="a number has too many digits", problem_mark=node.start_mark) from error
     finally:
         loader.dispose()
 

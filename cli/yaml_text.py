@@ -7,10 +7,20 @@ from typing import Any
 
 import yaml
 
+from tfjob_operator.api.text import clean
+
 
 def yaml_text(document: Any, *, sort_keys: bool) -> str:
-    """Return a document as YAML: texts of several lines as blocks, and in quotes those that YAML would not read as text."""
-    return yaml.dump(document, Dumper=_Dumper, sort_keys=sort_keys, allow_unicode=True, width=10_000)
+    """Return a document as YAML: texts of several lines as blocks, and in quotes those that YAML would not read as text.
+
+    If one of its characters is not seen, or reorders what is, everything beyond ASCII is written as escapes.
+    """
+
+    def dump(*, allow_unicode: bool) -> str:
+        return yaml.dump(document, Dumper=_Dumper, sort_keys=sort_keys, allow_unicode=allow_unicode, width=10_000)
+
+    text = dump(allow_unicode=True)
+    return dump(allow_unicode=False) if clean(text, len(text.encode()) * 8) != text else text
 
 
 class _Dumper(yaml.SafeDumper):

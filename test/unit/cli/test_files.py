@@ -154,3 +154,47 @@ def test_the_page_shows_what_the_plugin_prints(monkeypatch: pytest.MonkeyPatch, 
     beginning, dots, _ = shown.partition("...\n")
     printed = run(*shlex.split(command)).output
     assert printed.startswith(beginning) if dots else printed == beginning
+
+
+BOMB = "\n".join(
+    ["a0: &a0 [x, x, x, x, x, x, x, x, x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10))]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (BOMB, "job.yaml:7: more than 1,000,000 values"),
+        ("[" * 50_000, "job.yaml:1: more than 100 levels"),
+        (
+            JOB.replace("replicas: 1", f"replicas: {'9' * 6000}"),
+            "job.yaml:1: this is no YAML: a number has too many digits",
+        ),
+    ],
+    ids=["aliases", "levels", "digits"],
+)
+@pytest.mark.parametrize("verb", ["validate", "convert"])
+def test_a_file_that_would_exhaust_the_plugin_is_refused_before_it_is_read(
+    tmp_path: Path, verb: str, text: str, says: str
+) -> None:
+    """Half a kilobyte of aliases stands for gigabytes, and libyaml overflows its stack at ten thousands of levels."""
+    result = run(verb, write(tmp_path, text))
+    assert (result.exit_code, result.stderr.rpartition("/")[2].strip()) == (1, says)
+
+
+def test_dates_stay_text_also_where_no_calendar_has_them(tmp_path: Path) -> None:
+    """As in JSON: an annotation is what is written."""
+    file = write(tmp_path, JOB.replace("{name: mnist}", "{name: mnist, annotations: {a: 2026-13-45, b: 2026-01-02}}"))
+    (manifest,) = manifests.read(file)
+    assert manifest.body["metadata"]["annotations"] == {"a": "2026-13-45", "b": "2026-01-02"}
+
+
+def test_what_is_not_seen_is_written_as_an_escape(tmp_path: Path) -> None:
+    """U+202E turns around what follows it; other letters stay as they are."""
+    old = JOB.replace("kubeflow.org/v1", "kubeflow.org/v1alpha1").replace(
+        "{name: mnist}", "{name: mnist, annotations: {a: %s}}"
+    )
+    assert "naïve" in run("convert", write(tmp_path, old % "naïve")).stdout
+    hidden = run("convert", write(tmp_path, old % "'naïve\u202egp.exe'")).stdout
+    assert "\\u202E" in hidden
+    assert "\u202e" not in hidden
