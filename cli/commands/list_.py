@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     "-o", "--output", type=click.Choice(["wide", "name", "json", "yaml"]), help="What to print instead of columns."
 )
 @click.option("-w", "--watch", is_flag=True, help="Go on, and print each job that changes.")
+@click.option("--show-managed-fields", "managed", is_flag=True, help="Keep metadata.managedFields in JSON and YAML.")
 @target_options
-def command(target: Target, everywhere: bool, selector: str, output: str | None, watch: bool) -> None:  # noqa: FBT001 - flags
+def command(*, target: Target, everywhere: bool, selector: str, output: str | None, watch: bool, managed: bool) -> None:
     """Show jobs in the columns that `kubectl get tfjobs` has.
 
     TfJobs of tensorflow.org, where there are any, come in a second table.
@@ -41,7 +42,7 @@ def command(target: Target, everywhere: bool, selector: str, output: str | None,
     with target.session() as session:
         namespace = None if everywhere else session.namespace
         if output in {"json", "yaml"}:
-            _print_objects(session, namespace, selector, output)
+            _print_objects(session, namespace, selector, output, managed=managed)
             return
         printer = TablePrinter(wide=output == "wide", namespaces=everywhere)
         names = output == "name"
@@ -107,9 +108,11 @@ def _watch(
             sys.stdout.flush()
 
 
-def _print_objects(session: Session, namespace: str | None, selector: str, output: str) -> None:
+def _print_objects(session: Session, namespace: str | None, selector: str, output: str, *, managed: bool) -> None:
     items = [item for page in jobs.pages(session, namespace, selector=selector) for item in page["items"]]
     items += [item for page in jobs.first_pages(session, namespace, selector=selector) for item in page["items"]]
+    for item in () if managed else items:
+        item["metadata"].pop("managedFields", None)
     whole = {"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}}
     if output == "json":
         click.echo(json.dumps(whole, indent=4, sort_keys=True, ensure_ascii=False))

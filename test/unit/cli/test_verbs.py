@@ -151,6 +151,17 @@ def test_a_job_that_an_operator_of_2018_has_ended_has_ended(server: Server, kube
     assert (result.exit_code, result.output) == (1, "tfjob.kubeflow.org/mnist Failed: the master failed\n")
 
 
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_managed_fields_are_shown_only_where_they_are_asked_for(server: Server, kubeconfig: Path, output: str) -> None:
+    """As kubectl does: they are longer than the rest of the object."""
+    listed = job()
+    listed["metadata"]["managedFields"] = [{"manager": "kubectl"}]
+    server.answers(JOBS, {"items": [listed], "metadata": {}})
+    arguments = ("list", f"--kubeconfig={kubeconfig}", f"--output={output}")
+    assert "managedFields" not in run(*arguments).stdout
+    assert "managedFields" in run(*arguments, "--show-managed-fields").stdout
+
+
 def test_list_of_nothing_says_so_on_standard_error(server: Server, kubeconfig: Path) -> None:
     """Standard output stays empty for scripts."""
     server.answers(JOBS, page())
