@@ -36,17 +36,21 @@ class Judgement(NamedTuple):
 
 @click.command("validate")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-def command(files: tuple[str, ...]) -> None:
+@click.option("--strict", is_flag=True, help="Exit with 1 also where there are only warnings, such as unknown fields.")
+def command(*, files: tuple[str, ...], strict: bool) -> None:
     """Check the TFJobs in files, without a cluster: what the operator would say of them, and where that stands.
 
-    `-` is standard input. The exit code is 1 when a job is invalid or a file can not be read; warnings change nothing.
+    `-` is standard input. The exit code is 1 when a job is invalid or a file can not be read; warnings change nothing unless
+    --strict is given.
     """
-    jobs = invalid = unread = 0
+    jobs = invalid = unread = warned = 0
     for file in files:
         try:
             for manifest in manifests.read(file):
                 jobs += 1
-                invalid += _print(manifest, judge(manifest))
+                judgement = judge(manifest)
+                warned += len(judgement.warnings)
+                invalid += _print(manifest, judgement)
         except CliError as error:
             error.show()
             unread += 1
@@ -54,7 +58,7 @@ def command(files: tuple[str, ...]) -> None:
         click.echo("no TFJobs found", err=True)
     elif jobs:
         click.echo(f"{jobs} {'job' if jobs == 1 else 'jobs'}, {invalid} invalid", err=True)
-    if invalid or unread:
+    if invalid or unread or (strict and warned):
         raise click.exceptions.Exit(1)
 
 
@@ -101,5 +105,7 @@ def _print(manifest: Manifest, judgement: Judgement) -> bool:
     if judgement.more:
         click.echo(f"{manifest.file}:{manifest.line}: and {judgement.more} more")
     for warning in judgement.warnings:
-        click.echo(f"{manifest.file}:{manifest.line}: warning: {clean(warning)}")
+        path = warning.partition(" ")[0].rstrip(":")  # where it is about a field, its path comes first
+        line = manifest.line_of(path) if path.startswith("spec.") else manifest.line
+        click.echo(f"{manifest.file}:{line}: warning: {clean(warning)}")
     return bool(judgement.mistakes)

@@ -198,3 +198,18 @@ def test_what_is_not_seen_is_written_as_an_escape(tmp_path: Path) -> None:
     hidden = run("convert", write(tmp_path, old % "'naïve\u202egp.exe'")).stdout
     assert "\\u202E" in hidden
     assert "\u202e" not in hidden
+
+
+def test_a_warning_has_the_line_of_its_field_and_is_an_error_only_where_that_is_asked_for(tmp_path: Path) -> None:
+    """In a pipeline a misspelt field must not pass."""
+    typos = JOB.replace("spec:\n  tf", "spec:\n  runPolcy: {}\n  tf", 1).replace(
+        "image:", "comand: [a]\n            image:"
+    )
+    file = write(tmp_path, typos)
+    lines = run("validate", file).stdout.splitlines()
+    assert [line.removeprefix(file).partition(" is unknown")[0] for line in lines] == [
+        ":5: warning: spec.runPolcy",
+        ":13: warning: spec.tfReplicaSpecs.Worker.template.spec.containers[0].comand",
+    ]
+    assert [run("validate", *strict, file).exit_code for strict in ([], ["--strict"])] == [0, 1]
+    assert run("validate", "--strict", write(tmp_path, JOB)).exit_code == 0
