@@ -51,11 +51,18 @@ RATE_LIMIT: Final = _image(
     ("It is tried again by itself, for hours perhaps", _CREDENTIALS, "or use a mirror of the image"),
     "The registry's limit of pulls (429, toomanyrequests)",
 )
+MISSING_OR_PRIVATE: Final = _image(
+    "image-missing-or-private",
+    603,
+    "{who}: the registry has no image {image}, or it is private",
+    ("Check the name and the tag first: registries give the same answer for both", _CORRECT, _CREDENTIALS),
+    "The registry does not tell a missing image from a private one, as Docker Hub",
+)
 NO_RIGHT: Final = _image(
     "image-no-right",
     603,
     "{who}: the registry does not let the cluster pull {image}",
-    (_CREDENTIALS, "Does the image exist? Registries say the same of private and of missing ones"),
+    (_CREDENTIALS,),
     "The registry asks for credentials, or refuses those it was given",
 )
 NOT_FOUND: Final = _image(
@@ -133,6 +140,7 @@ TROUBLES: Final = (
     INVALID_NAME,
     NEVER_PULL,
     RATE_LIMIT,
+    MISSING_OR_PRIVATE,
     NO_RIGHT,
     NOT_FOUND,
     WRONG_PLATFORM,
@@ -161,6 +169,7 @@ _RULES: Final = (
         ),
     ),
     rule(CERTIFICATE, r"x509: |server gave HTTP response to HTTPS client|tls: "),
+    rule(MISSING_OR_PRIVATE, r"does not exist or may require"),
     rule(
         NO_RIGHT,
         (

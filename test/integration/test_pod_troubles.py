@@ -254,9 +254,10 @@ RUNC = "failed to create containerd task: failed to create shim task: OCI runtim
 EXEC = f"{RUNC}unable to start container process: "
 STARTING = {
     "image-rate-limit": pulls(f"{HUB}: failed to copy: 429 Too Many Requests - Server message: toomanyrequests: limit"),
-    "image-no-right": pulls(
+    "image-missing-or-private": pulls(
         f"{HUB}: failed to resolve: pull access denied, repository does not exist or may require x"
     ),
+    "image-no-right": pulls(f"{HUB}: failed to resolve: unexpected status from HEAD request: 403 Forbidden"),
     "image-not-found": pulls(f'{HUB}: failed to resolve reference "docker.io/library/train:1": not found'),
     "image-wrong-platform": pulls(f"{HUB}: no match for platform in manifest: not found"),
     "image-registry-untrusted": pulls(f"{HUB}: tls: failed to verify certificate: x509: unknown authority"),

@@ -586,8 +586,9 @@ for _id, _error in {
         "status code https://registry.example/v2/train/manifests/1: 429 Too Many Requests - Server "
         "message: toomanyrequests: You have reached your pull rate limit"
     ),
-    "image-no-right": f"{_CONTAINERD}: pull access denied, repository does not exist or may require authorization: "
-    "server message: insufficient_scope: authorization failed",
+    "image-missing-or-private": f"{_CONTAINERD}: pull access denied, repository does not exist or may require "
+    "authorization: server message: insufficient_scope: authorization failed",
+    "image-no-right": f"{_CONTAINERD}: unexpected status from HEAD request to {_MANIFEST}: 401 Unauthorized",
     "image-not-found": f"{_CONTAINERD}: registry.example/train:1: not found",
     "image-wrong-platform": (
         "rpc error: code = NotFound desc = failed to pull and unpack image "
