@@ -40,7 +40,7 @@ def test_a_password_in_an_address_is_in_nothing_that_the_process_says(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D18: nobody is there, so that every connection fails and is told of; the log at its most talkative, and all pages."""
-    nobody = f"//ada:{SECRET}@127.0.0.1:{any_free()}"
+    nobody = f"//horatio:{SECRET}@127.0.0.1:{any_free()}"
     plain = "https://127.0.0.2:6443"
     unverified: dict[str, Any] = {"insecure-skip-tls-verify": True}
     flags = [f"--master=https:{nobody}/?token={SECRET}"] if how == "--master" else []
@@ -64,22 +64,22 @@ def test_a_password_in_an_address_is_in_nothing_that_the_process_says(
     assert started["server"].startswith("https://")
     assert "Cannot connect" in said
     assert SECRET not in said
-    assert "ada" not in said
+    assert "horatio" not in said
 
 
 @pytest.mark.parametrize(
     ("flags", "server", "proxy"),
     [
-        ([f"--mastr=https://ada:{SECRET}@api.example"], "https://api.example", ""),
-        (["--mastr", f"https://ada:{SECRET}@api.example"], "https://api.example", ""),
-        ([f"--master=ada:{SECRET}@api.example"], "https://api.example", ""),
-        ([f"--master=https://ada:{SECRET}@api.example:port"], "https://api.example", ""),
-        ([f"--master=https://ada:{SECRET}@"], "https://api.example", ""),
-        ([], f"ftp://ada:{SECRET}@api.example", ""),
-        ([], f"https://ada:{SECRET}@api.example:99999", ""),
-        ([], "https://api.example", f"{SECRET}:ada@proxy:3128"),
-        ([], "https://api.example", f"socks5://ada:{SECRET}@proxy:1080"),
-        ([], "https://api.example", f"http://ada:{SECRET}@proxy:port"),
+        ([f"--mastr=https://horatio:{SECRET}@api.example"], "https://api.example", ""),
+        (["--mastr", f"https://horatio:{SECRET}@api.example"], "https://api.example", ""),
+        ([f"--master=horatio:{SECRET}@api.example"], "https://api.example", ""),
+        ([f"--master=https://horatio:{SECRET}@api.example:port"], "https://api.example", ""),
+        ([f"--master=https://horatio:{SECRET}@"], "https://api.example", ""),
+        ([], f"ftp://horatio:{SECRET}@api.example", ""),
+        ([], f"https://horatio:{SECRET}@api.example:99999", ""),
+        ([], "https://api.example", f"{SECRET}:horatio@proxy:3128"),
+        ([], "https://api.example", f"socks5://horatio:{SECRET}@proxy:1080"),
+        ([], "https://api.example", f"http://horatio:{SECRET}@proxy:port"),
     ],
 )
 def test_an_address_that_is_wrong_is_not_quoted(flags: list[str], server: str, proxy: str, tmp_path: Path) -> None:
@@ -98,4 +98,4 @@ def test_an_address_that_is_wrong_is_not_quoted(flags: list[str], server: str, p
     assert ended.returncode == 2, said
     assert len(said.splitlines()) == 1
     assert SECRET not in said
-    assert "ada" not in said
+    assert "horatio" not in said
