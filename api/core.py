@@ -15,20 +15,10 @@ from msgspec import field
 from tfjob_operator.api.meta import Meta, ObjectMeta, Resource, Struct
 
 PODS = Resource("", "v1", "pods", "Pod")
-
-
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
-
-
 SERVICES = Resource("", "v1", "services", "Service")
-
-
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
-
-
 EVENTS = Resource("", "v1", "events", "Event")
-
-
 IMAGE_REASONS = frozenset(
     {
         "ErrImagePull",
@@ -232,10 +222,6 @@ class Event(Struct, frozen=True):
 
 
 VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
-
-
 COSCHEDULING_POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
 """Those of the coscheduling plugin (sig-scheduling's scheduler-plugins), which runs in a scheduler of any name."""
-
-
 POD_GROUP_PENDING = "Pending"

@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 LEVELS: Final = 500
 """What is kept of deeper ones. Half of what Python 3.11 has, which counts the callers too."""
-
-
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
-
-
 _SEPARATOR: Final = re.compile(rb"\s*\S")
 
 
@@ -91,13 +87,9 @@ def is_deeper_than(body: bytes | msgspec.Raw, levels: int) -> bool:
 MOST: Final = 4096
 """Values that are remembered: two for each of the last thousand jobs or two, and what all have in common. Older ones would
 hardly come again; what was forgotten is stored once more."""
-
-
 LARGEST: Final = 1024
 """Bytes, as JSON, of a value that is remembered. The status of a pod that runs has 250. Whoever may create pods can make others
 as large as etcd takes them, one after the other, and what is remembered outlives the pod."""
-
-
 _encode: Final = msgspec.json.Encoder().encode
 
 

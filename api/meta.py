@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 JSON = Mapping[str, object]
 """A decoded JSON object without a type of its own."""
-
-
 MAX_NAME_LENGTH = 63
 """Longest DNS label (RFC 1123), and so the longest name of a service and the longest value of a label."""
 
@@ -159,8 +157,6 @@ def owner_key(meta: Meta) -> str | None:
 
 OwnerKey = NewType("OwnerKey", str)
 """`namespace/uid` of an object that has children. A type of its own, so that a bare UID is not taken for one."""
-
-
 OWNER_INDEX: Final = "controller"
 """The index of children by the `OwnerKey` of the object that controls them."""
 

@@ -19,46 +19,24 @@ from operator import itemgetter
 from typing import Any, Final
 
 MEDIA_TYPE: Final = "application/vnd.kubernetes.protobuf"
-
-
 MAGIC: Final = b"k8s\x00"
 """What a response of this type begins with, before an envelope (apimachinery: pkg/runtime/serializer/protobuf)."""
-
-
 LENGTH: Final = 2
 """The wire type of what has its length before it (protobuf.dev/programming-guides/encoding)."""
-
-
 _VARINT: Final = 0
 """The wire type of a whole number."""
-
-
 _FIXED: Final = {1: 8, 5: 4}
 """The wire types that have always as many bytes. The types 3 and 4, groups, Kubernetes does not use."""
-
-
 LAYOUTS: Final = 64
 """Of how many lengths the layout of a message is remembered. Pods of a job differ by the digits of indices and addresses."""
-
-
 LAYOUT_BYTES: Final = 256
 """Layouts with more bytes in heads are not; the metadata of a pod has 60. A tenant may write a hundred thousand annotations."""
-
-
 ALIKE: Final = 512
 """How many messages of a type that are alike are remembered."""
-
-
 ALIKE_BYTES: Final = 256
 """Longer messages are not."""
-
-
 _Object = dict[str, Any]
-
-
 PutBytes = Callable[[_Object, bytes, int, int], None]
-
-
 PutWhole = Callable[[_Object, int], None]
 
 
@@ -305,27 +283,13 @@ def _time(seconds: int) -> datetime:
 
 _TYPE, _ENVELOPED = 1, 2
 """Fields of runtime.Unknown: what the object is, and the object."""
-
-
 _TYPE_META: Final = Message({2: text("kind")})
-
-
 _TIMESTAMP: Final = Message({1: number("seconds")})
-
-
 _PAIR: Final = Message({1: text("key"), 2: text("value")}, alike=True)
-
-
 LIST_META: Final = Message({2: text("resourceVersion"), 3: text("continue")})
-
-
 META, ITEMS = 1, 2
 """The fields of a list of any kind: its metadata, and an item."""
-
-
 _OWNER: Final = Message({1: text("kind"), 3: text("name"), 4: text("uid"), 6: truth("controller")}, alike=True)
-
-
 OBJECT_META: Final = Message(
     {
         1: text("name"),
@@ -340,17 +304,9 @@ OBJECT_META: Final = Message(
         13: many("ownerReferences", _OWNER),
     }
 )
-
-
 METADATA: Final = Message({1: one("metadata", OBJECT_META)})
 """An object of any kind, of which only the metadata is read."""
-
-
 _CAUSE: Final = Message({1: text("reason"), 2: text("message"), 3: text("field")})
-
-
 _DETAILS: Final = Message({1: text("name"), 3: text("kind"), 4: many("causes", _CAUSE), 5: number("retryAfterSeconds")})
-
-
 STATUS: Final = Message({3: text("message"), 4: text("reason"), 5: one("details", _DETAILS), 6: number("code")})
 """What an API server answers instead of a list, in the encoding of the list."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 _QUANTITY: Final = re.compile(
     r"\+?(\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE]([+-]?\d{1,2})|(m|u|n|k|[KMGTPE]i?))?", re.ASCII
 )
-
-
 _SUFFIXES: Final = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "k": Decimal(10**3)} | {
     f"{letter}{i}": Decimal(base**power)
     for power, letter in enumerate("KMGTPE", 1)
@@ -56,11 +54,7 @@ def format_quantity(number: Decimal) -> str:
 
 
 Requests = dict[str, Decimal]
-
-
 _OF_THE_POD: Final = ("cpu", "memory")
-
-
 _HUGE_PAGES: Final = "hugepages-"
 
 

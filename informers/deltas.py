@@ -17,8 +17,6 @@ from tfjob_operator.api.meta import Object, meta_key
 from tfjob_operator.informers.errors import QueueClosedError
 
 T = TypeVar("T", bound=Object)
-
-
 T_co = TypeVar("T_co", bound=Object, covariant=True)
 
 
@@ -75,8 +73,6 @@ class SyncAll(msgspec.Struct, frozen=True, gc=False):
 
 Change = Added[T] | Modified[T] | Deleted[T]
 """A change of one object, as a watch reports it."""
-
-
 Delta = Added[T] | Modified[T] | Deleted[T] | Bookmark | Vanished | ReplacedAll[T] | SyncAll
 
 

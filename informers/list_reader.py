@@ -34,11 +34,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES: Final = 500_000
 """What is gathered before it is cut: a hundred pods, which decode in some 2 ms, between two turns of the loop."""
-
-
 _ITEMS: Final = re.compile(rb'"items"\s*:\s*\[\s*(?=\S)')
-
-
 _BEGINNING: Final = re.compile(rb"\{[^][{}]{1,200}\{")
 
 

@@ -31,20 +31,10 @@ if TYPE_CHECKING:
 
 
 Test = Callable[[Mapping[str, str]], bool]
-
-
 _KEY: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?"
-
-
 _VALUE: Final = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?"
-
-
 _EXISTS = re.compile(rf"(!?)\s*({_KEY})")
-
-
 _COMPARE = re.compile(rf"({_KEY})\s*(==|=|!=|>|<)\s*({_VALUE})")
-
-
 _SET = re.compile(rf"({_KEY})\s+(in|notin)\s*\(([^()]*)\)")
 
 
@@ -67,8 +57,6 @@ class Selector:
 
 
 EVERYTHING: Final = Selector("")
-
-
 NOTHING: Final = Selector("<nothing>", (lambda _: False,))
 """Selects nothing. No text says this, so it cannot be sent to a server."""
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 PROTOBUF_OR_JSON: Final = f"{MEDIA_TYPE}, application/json"
 """API servers take the first that they can serve; what stands between may know JSON alone."""
-
-
 Batch = list[WatchEvent[T]]
 """Events that arrived together, in order."""
 

@@ -62,20 +62,12 @@ class SyncGate:
 DELIVERIES_PER_TURN: Final = 256
 """Handler calls between two turns of the loop. A handler that puts a key into a queue takes about 1 us, so a turn is short;
 ten thousand initial adds at once would hold up lease renewals and requests."""
-
-
 SLOW_TURN_S: Final = 0.1
 """QF-08: from here on a turn is worth a line in the log, since nothing else ran meanwhile."""
-
-
 MIN_RESYNC_S: Final = 1.0
 """SI-09: a shorter period asked for is raised to this."""
-
-
 TIMER_SLACK_S: Final = 0.001
 """A timer may fire a rounding error early; without slack the resync that is due then would wait for another period."""
-
-
 logger = structlog.get_logger()
 
 

@@ -113,8 +113,6 @@ class RetryWindow:
 
 VERY_SHORT_WATCH_S: Final = 1.0
 """RF-15: a stream that ends sooner and brought nothing is a failure; reopening it at once would be a hot loop."""
-
-
 logger = structlog.get_logger()
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 T_contra = TypeVar("T_contra", bound=Hashable, contravariant=True)
-
-
 LARGEST_EXPONENT = 1023  # 2.0 ** 1024 raises OverflowError (Go's math.Pow returns infinity); a product just becomes inf
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """All that msgspec raises for bytes that it cannot decode: the last two for text that is not UTF-8 and for JSON that nests
 too deep."""

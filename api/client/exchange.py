@@ -34,16 +34,10 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-
 MAX_REQUEST_RETRIES: Final = 10
 """WR-06: client-go gives up after ten."""
-
-
 LOST_GET_DELAY_S: Final = 1.0
 """WR-06: a GET whose connection was lost is treated as if the server had asked for one second."""
-
-
 LONGEST_RETRY_AFTER_S: Final = 30.0
 """If a server asks for more, the error goes to the caller, who can wait in a queue. API servers ask for one to ten seconds."""
 
@@ -62,16 +56,10 @@ def request_retry_delay(error: StatusError | ConnectionLostError, request: Reque
 
 LONG_WAIT_S: Final = 0.05
 """WR-05: shorter waits are normal, and not logged even at the level debug."""
-
-
 VERY_LONG_WAIT_S: Final = 1.0
 """WR-05: from here on the limit, not the server, decides how fast we are; somebody should raise it."""
-
-
 WARNING_EVERY_S: Final = 10.0
 """client-go's number: under a backlog every request waits, and one line is enough."""
-
-
 log = structlog.get_logger(__name__)
 
 

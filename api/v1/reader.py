@@ -23,28 +23,16 @@ if TYPE_CHECKING:
 
 
 E = TypeVar("E", bound=StrEnum)
-
-
 LARGEST: Final = 2**63 - 1
 """The largest int64. A larger limit means: for ever."""
-
-
 MOST: Final = 20
 """How many mistakes, and how many warnings, are reported: more than a person corrects in one go."""
-
-
 _MOST_BYTES: Final = 3600
 """Of all mistakes together: what a message may have (`api.text.MAX_BYTES`) less what stands around them."""
-
-
 _ALIKE: Final = 0.8
 """How alike a key must be to a known one to be called misspelt: as `prots` to `ports`. Of the 356 fields of a pod
 that are known here 14 are that alike to another one of their object, so few of those that Kubernetes adds will be."""
-
-
 _MOST_COMPARED: Final = 50
-
-
 _LONGEST: Final = 50
 """Keys that are compared with known ones, and their characters: a comparison takes some 100 us."""
 
@@ -229,25 +217,13 @@ class Fields:
 
 
 Kind = Leaf | ListOf | MapOf | Fields
-
-
 TEXT: Final = Leaf("a string", lambda value: isinstance(value, str))
-
-
 FLAG: Final = Leaf("true or false", lambda value: isinstance(value, bool))
-
-
 WHOLE: Final = Leaf("a whole number", is_whole)
-
-
 NUMBER_OR_TEXT: Final = Leaf("a whole number or a string", lambda value: isinstance(value, str) or is_whole(value))
-
-
 QUANTITY: Final = Leaf(
     "a string or a number", lambda value: isinstance(value, (str, int, float)) and not isinstance(value, bool)
 )
-
-
 ANY: Final = Leaf("anything", lambda _: True)
 
 

@@ -55,21 +55,13 @@ def _fields(
 
 
 _NAMED: Final = _fields(texts="name")
-
-
 _OPTIONAL_KEY: Final = _fields(texts="name key", flags="optional")
-
-
 _OPTIONAL: Final = _fields(texts="name", flags="optional")
 
 
 # Containers.
 _FIELD_REF: Final = _fields(texts="apiVersion fieldPath")
-
-
 _RESOURCE_FIELD_REF: Final = _fields(texts="containerName resource", divisor=QUANTITY)
-
-
 _ENV: Final = _fields(
     texts="name value",
     valueFrom=_fields(
@@ -80,35 +72,19 @@ _ENV: Final = _fields(
         fileKeyRef=_fields(texts="volumeName path key", flags="optional"),
     ),
 )
-
-
 _ENV_FROM: Final = _fields(texts="prefix", configMapRef=_OPTIONAL, secretRef=_OPTIONAL)
-
-
 _PORT: Final = _fields(texts="name protocol hostIP", numbers="containerPort hostPort")
-
-
 _RESOURCES: Final = _fields(
     limits=MapOf(QUANTITY), requests=MapOf(QUANTITY), claims=ListOf(_fields(texts="name request"))
 )
-
-
 _VOLUME_MOUNT: Final = _fields(
     texts="name mountPath subPath subPathExpr mountPropagation recursiveReadOnly", flags="readOnly"
 )
-
-
 _EXEC: Final = _fields(lists="command")
-
-
 _HTTP_GET: Final = _fields(
     texts="host path scheme", port=NUMBER_OR_TEXT, httpHeaders=ListOf(_fields(texts="name value"))
 )
-
-
 _TCP_SOCKET: Final = _fields(texts="host", port=NUMBER_OR_TEXT)
-
-
 _PROBE: Final = _fields(
     numbers="initialDelaySeconds periodSeconds timeoutSeconds successThreshold failureThreshold "
     "terminationGracePeriodSeconds",
@@ -117,20 +93,10 @@ _PROBE: Final = _fields(
     tcpSocket=_TCP_SOCKET,
     grpc=_fields(texts="service", numbers="port"),
 )
-
-
 _HANDLER: Final = _fields(exec=_EXEC, httpGet=_HTTP_GET, tcpSocket=_TCP_SOCKET, sleep=_fields(numbers="seconds"))
-
-
 _PROFILE: Final = _fields(texts="type localhostProfile")
-
-
 _SE_LINUX: Final = _fields(texts="user role type level")
-
-
 _WINDOWS: Final = _fields(texts="gmsaCredentialSpec gmsaCredentialSpecName runAsUserName", flags="hostProcess")
-
-
 _CONTAINER: Final = _fields(
     texts="name image imagePullPolicy workingDir restartPolicy terminationMessagePath terminationMessagePolicy",
     flags="stdin stdinOnce tty",
@@ -164,28 +130,18 @@ _CONTAINER: Final = _fields(
 
 # Where pods go.
 _REQUIREMENTS: Final = ListOf(_fields(texts="key operator", lists="values"))
-
-
 _SELECTOR: Final = _fields(matchLabels=MapOf(TEXT), matchExpressions=_REQUIREMENTS)
-
-
 _NODE_TERM: Final = _fields(matchExpressions=_REQUIREMENTS, matchFields=_REQUIREMENTS)
-
-
 _POD_TERM: Final = _fields(
     texts="topologyKey",
     lists="namespaces matchLabelKeys mismatchLabelKeys",
     labelSelector=_SELECTOR,
     namespaceSelector=_SELECTOR,
 )
-
-
 _POD_AFFINITY: Final = _fields(
     requiredDuringSchedulingIgnoredDuringExecution=ListOf(_POD_TERM),
     preferredDuringSchedulingIgnoredDuringExecution=ListOf(_fields(numbers="weight", podAffinityTerm=_POD_TERM)),
 )
-
-
 _AFFINITY: Final = _fields(
     nodeAffinity=_fields(
         requiredDuringSchedulingIgnoredDuringExecution=_fields(nodeSelectorTerms=ListOf(_NODE_TERM)),
@@ -194,8 +150,6 @@ _AFFINITY: Final = _fields(
     podAffinity=_POD_AFFINITY,
     podAntiAffinity=_POD_AFFINITY,
 )
-
-
 _SPREAD: Final = _fields(
     texts="topologyKey whenUnsatisfiable nodeAffinityPolicy nodeTaintsPolicy",
     numbers="maxSkew minDomains",
@@ -206,13 +160,9 @@ _SPREAD: Final = _fields(
 
 # Volumes.
 _ITEMS: Final = ListOf(_fields(texts="key path", numbers="mode"))
-
-
 _DOWNWARD: Final = ListOf(
     _fields(texts="path", numbers="mode", fieldRef=_FIELD_REF, resourceFieldRef=_RESOURCE_FIELD_REF)
 )
-
-
 _METADATA: Final = _fields(
     texts="name generateName namespace uid resourceVersion selfLink clusterName",
     numbers="generation deletionGracePeriodSeconds",
@@ -221,8 +171,6 @@ _METADATA: Final = _fields(
     labels=MapOf(TEXT),
     annotations=MapOf(TEXT),
 )
-
-
 _CLAIM: Final = _fields(
     lists="accessModes",
     texts="storageClassName volumeAttributesClassName volumeMode volumeName",
@@ -230,8 +178,6 @@ _CLAIM: Final = _fields(
     selector=_SELECTOR,
     resources=_fields(limits=MapOf(QUANTITY), requests=MapOf(QUANTITY)),
 )
-
-
 _VOLUME: Final = _fields(
     texts="name",
     anything="awsElasticBlockStore azureDisk azureFile cephfs cinder fc flexVolume flocker gcePersistentDisk gitRepo "
@@ -259,8 +205,6 @@ _VOLUME: Final = _fields(
         ),
     ),
 )
-
-
 _POD_SPEC: Final = _fields(
     texts="serviceAccountName serviceAccount nodeName hostname subdomain hostnameOverride schedulerName "
     "priorityClassName runtimeClassName preemptionPolicy dnsPolicy",
@@ -302,19 +246,11 @@ _POD_SPEC: Final = _fields(
         appArmorProfile=_PROFILE,
     ),
 )
-
-
 POD_TEMPLATE: Final = _fields(metadata=_METADATA, spec=_POD_SPEC)
 """A pod template; `restartPolicy`, and which containers there must be, are checked beside this."""
-
-
 VOLUMES: Final = ListOf(_VOLUME)
-
-
 VOLUME_MOUNTS: Final = ListOf(_VOLUME_MOUNT)
 """Those of a pod, for what has volumes and mounts beside a template."""
-
-
 MAX_DEPTH: Final = 100
 """Levels of a specification. The deepest field of a pod template that Kubernetes knows lies at 14."""
 
@@ -380,8 +316,6 @@ def _read_containers(reader: Reader, containers: list[object], path: Path) -> tu
 
 
 _CANONICAL_TYPE: Final = {name.lower(): name for name in c.REPLICA_TYPES}
-
-
 _NO_FACTS: Final = TemplateFacts()
 
 

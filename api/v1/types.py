@@ -319,8 +319,6 @@ class InvalidSpec:
 
 
 _BETWEEN: Final = " .. "
-
-
 _AND: Final = ", "
 
 

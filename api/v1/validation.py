@@ -39,13 +39,9 @@ if TYPE_CHECKING:
 
 
 DNS_1035: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-
-
 MAX_REPLICAS: Final = 10_000
 """Replicas of one job. Without a bound a typo would take the operator's memory, and so every job's. The limit that
 TF_CONFIG sets is reached earlier (`build.tf_config.too_long`)."""
-
-
 _CANONICAL_TYPE: Final = {name.lower(): name for name in c.REPLICA_TYPES}
 
 
@@ -235,21 +231,13 @@ _INLINE_POLICY: Final = {
     "ttlSecondsAfterFinished": "ttl_s",
 }
 """What kubeflow.org/v1 had directly in the spec before there was `runPolicy`; both places count, `runPolicy` wins (B08)."""
-
-
 SPEC_FIELDS: Final = frozenset(
     {"tfReplicaSpecs", "runPolicy", "successPolicy", "enableDynamicWorker", "tensorBoard", *_INLINE_POLICY}
 )
-
-
 RUN_POLICY_FIELDS: Final = frozenset({*_INLINE_POLICY, "suspend", "managedBy", "schedulingPolicy", "network"})
-
-
 SCHEDULING_FIELDS: Final = frozenset(
     {"minAvailable", "queue", "minResources", "priorityClass", "scheduleTimeoutSeconds"}
 )
-
-
 REPLICA_FIELDS: Final = frozenset({"replicas", "template", "restartPolicy"})
 """All fields of TFJob's own objects: any other is a mistake that nobody would notice."""
 

@@ -32,12 +32,8 @@ if TYPE_CHECKING:
 
 
 _NAME_PART: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
-
-
 _LONGEST_ELSE: Final = len("tensorboard-")
 """The longest of what stands before a RuntimeId in names, but for those of replicas."""
-
-
 _LARGEST_PORT: Final = 65_535
 
 

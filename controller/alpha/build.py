@@ -185,11 +185,7 @@ def build_service(
 NO_LIMIT: Final = 2**31 - 1
 """The largest backoffLimit. When the alpha APIs were made there was none, so the Job controller must never give up; this
 operator itself recognizes permanent failures."""
-
-
 _COPIED_METADATA: Final = ("annotations", "finalizers")
-
-
 _OF_THE_JOB_CONTROLLER: Final = frozenset(
     f"{prefix}{name}" for prefix in ("", "batch.kubernetes.io/") for name in ("job-name", "controller-uid")
 )

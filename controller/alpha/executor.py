@@ -59,11 +59,7 @@ if TYPE_CHECKING:
 
 MAX_AT_ONCE: Final = 16
 """How many calls of one job are in flight together, as in `controller.tfjob`."""
-
-
 log = structlog.get_logger(__name__)
-
-
 _Missing = tuple[Resource, dict[str, Any]]
 
 

@@ -196,11 +196,7 @@ def _exit_of(ended: ContainerStateTerminated) -> str:
 
 
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
-
-
 _LENGTH: Final = 4
-
-
 _MOST: Final = 1_000
 """How many ids are derived for one job before the first one comes again: a namespace never has so many of them taken."""
 

@@ -64,8 +64,6 @@ class Plan:
 
 
 NOTHING: Final = Plan()
-
-
 _OVER: Final = frozenset({Phase.CLEAN_UP, Phase.FAILED, Phase.DONE})
 
 

@@ -35,15 +35,9 @@ if TYPE_CHECKING:
 
 
 _RESOURCE: Final = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-
-
 _VOLUME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-
-
 _VARIABLE: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 """Names of resources, volumes and variables that API servers accept; of variables those of before 1.30, which all accept."""
-
-
 _OURS: Final = frozenset({"TF_CONFIG"})
 """What the operator sets itself."""
 
@@ -121,15 +115,11 @@ POLL_S: Final = 10.0
 """How often the file is read. The kubelet brings a changed ConfigMap into pods within a minute or two, so more haste gains
 nothing, and to read a kilobyte costs nothing. A watch (inotify) would have to follow the kubelet's symlinks, and is blind on
 some file systems."""
-
-
 WRONG: Final = Metric(
     "tf_operator_config_file_wrong",
     "Whether the configuration file is wrong, so that what it said before is in force: 1 or 0",
     labels=(),
 )
-
-
 log = structlog.get_logger(__name__)
 
 

@@ -77,8 +77,6 @@ class FixedConfig:
 
 NO_CONFIG: Final = FixedConfig(ControllerConfig())
 """Where there is no file."""
-
-
 CONTAINER_NAME: Final = "tensorflow"
 """The container that trains, in all dialects of jobs."""
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 
 K = TypeVar("K", bound=Hashable)
-
-
 V = TypeVar("V")
 
 
@@ -64,23 +62,13 @@ class LRUCache(Generic[K, V]):
 
 
 SIMILAR_EVENTS: Final = 10
-
-
 SIMILAR_WITHIN_S: Final = 600.0
 """EV-03: from the tenth message on nobody reads them one by one; after ten quiet minutes they are new again."""
-
-
 SPAM_BURST: Final = 25
-
-
 SPAM_REFILL_S: Final = 300.0
 """EV-05: 25 writes at once about one object, then one in five minutes, so an object that stays broken costs little."""
-
-
 CACHE_SIZE: Final = 4096
 """EV-06: objects (and events of them) that are remembered; client-go's number."""
-
-
 COMBINED: Final = "(combined from similar events): "
 
 

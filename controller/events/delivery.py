@@ -29,15 +29,9 @@ if TYPE_CHECKING:
 
 
 EVENT_TYPES: Final = frozenset(EventType)
-
-
 UNKNOWN: Final = "Unknown"
 """The metric's label for events of any other type."""
-
-
 LABELLED_TYPES: Final = (*EventType, UNKNOWN)
-
-
 log = structlog.get_logger(__name__)
 
 
@@ -88,12 +82,8 @@ class Drops:
 
 
 MAX_TRIES: Final = 12
-
-
 RETRY_S: Final = 10.0
 """EV-08: twelve attempts ten seconds apart outlast a restart of the API server."""
-
-
 NO_WORD: Final = (TransportError, DecodeError, NoStatusError)
 """Errors that say nothing about the event itself: no response came, or one from a proxy."""
 

@@ -46,12 +46,8 @@ if TYPE_CHECKING:
 
 
 MAX_NAME: Final = 253
-
-
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """What the API server accepts as the name of an event (RFC 1123 subdomain)."""
-
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -140,8 +136,6 @@ class EventBuffer:
 BUFFER_SIZE: Final = 10_000
 """EV-01. client-go's number is 1,000, which the events of a hundred jobs at once exceed: a job of five replicas has eleven.
 This many events are written in half a minute, and take 5 MB."""
-
-
 MAX_RESPONSES: Final = MAX_TRIES
 """After this many responses that ask to try later (429, 5xx) `write` gives an event up: flood control of the cluster, or a
 broken webhook, may cost an event, but not hold up what waits for it. Without a response nothing is given up, since

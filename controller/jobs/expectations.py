@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 EXPIRY_S: Final = 300.0
 """EX-02: an event that has not come after five minutes was lost. Going on is better than standing still."""
-
-
 EXPIRY_SLACK_S: Final = 0.1
 """A job is queued this much after its expectations expire, since a timer may fire a rounding error early."""
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 FRAMEWORK: Final = "tensorflow"
 """The label that separates TFJobs from other kinds of jobs in the family `training_operator_jobs_*`."""
-
-
 TRANSITIONS: Final = {
     "created": "Jobs that were taken on",
     "deleted": "Jobs that were deleted, of those that were worked on",
@@ -32,11 +30,7 @@ TRANSITIONS: Final = {
     "failed": "Jobs that have failed",
     "restarted": "Times that a job began to restart replicas",
 }
-
-
 TOTALS: Final = {name: Metric(f"tf_operator_jobs_{name}_total", text, labels=()) for name, text in TRANSITIONS.items()}
-
-
 BY_NAMESPACE: Final = {
     name: Metric(f"training_operator_jobs_{name}_total", f"{text}, by namespace", labels=("job_namespace", "framework"))
     for name, text in TRANSITIONS.items()
@@ -112,8 +106,6 @@ def observe(metrics: JobMetrics, namespace: str, before: Sequence[JobCondition],
 
 COUNTER_WINDOW_S: Final = 1.0
 """How long a status waits in which only counters changed."""
-
-
 START_WINDOW_S: Final = 5.0
 """How long it waits where pods have only become active, and other jobs are in the queue: in a burst the pods of a job start
 one after the other, and one write reports them all. When no other job waits, COUNTER_WINDOW_S applies (U12). What a

@@ -30,8 +30,6 @@ class JobEvent:
 WAITING_REASONS: Final = IMAGE_REASONS | {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 """The kubelet's reasons that a person must act upon; PodInitializing and ContainerCreating pass by themselves, and
 CrashLoopBackOff is reported with the restarts."""
-
-
 ProblemKey = tuple[str, str, str]
 """UID of a pod, name of its container or "", reason: the same for as long as it is the same problem."""
 

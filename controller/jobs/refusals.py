@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 TOLD_FOR_S: Final = 3600.0
 """For how long a Warning with the same message is not repeated. Events live for an hour."""
-
-
 MOST: Final = 50
 """How many Warnings of one job are remembered: beyond that the oldest is forgotten, and may be reported again."""
 

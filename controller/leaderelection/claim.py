@@ -27,16 +27,10 @@ if TYPE_CHECKING:
 
 
 MASTER_STATUS: Final = Metric("leader_election_master_status", "Whether this process leads: 1 or 0")
-
-
 SLOWPATH: Final = Metric(
     "leader_election_slowpath_total", "Renewals that had to read the lease first, because the optimistic write failed"
 )
-
-
 COUNTERS: Final = (SLOWPATH,)
-
-
 GAUGES: Final = (MASTER_STATUS,)
 
 
@@ -54,18 +48,10 @@ class ElectorMetrics:
 
 
 T = TypeVar("T")
-
-
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
-
-
 RELEASE_TRIES: Final = 5
-
-
 RELEASE_RETRY_S: Final = 0.01
 """LE-11: a conflict with a renewal whose response was lost is over at the next read."""
-
-
 log = structlog.get_logger(__name__)
 
 

@@ -157,8 +157,6 @@ def _micro_time(value: datetime | None) -> str | None:
 
 AGAIN_S: Final = 5.0
 """The pause before a broken watch is opened again: as long as a candidate with default times waits between two polls."""
-
-
 log = structlog.get_logger(__name__)
 
 

@@ -35,41 +35,23 @@ if TYPE_CHECKING:
 
 Result = Literal["success", "error", "requeue", "panic"]
 """How a sync ended: done; with an error; with a stale view, so that it comes again; by a bug."""
-
-
 RESULTS: Final = ("success", "error", "requeue")
 """Values of the label `result`. A panic is counted as an error, and also separately."""
-
-
 _LABELS: Final = ("controller",)
 
 
 # From a sync that finds nothing to do (below 0.1 ms) to one whose requests have all run into their limits.
 RECONCILE_BUCKETS: Final = (0.0001, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-
-
 RECONCILES: Final = Metric("controller_runtime_reconcile_total", "Reconciles", labels=(*_LABELS, "result"))
-
-
 ERRORS: Final = Metric("controller_runtime_reconcile_errors_total", "Reconciles that failed", labels=_LABELS)
-
-
 PANICS: Final = Metric(
     "controller_runtime_reconcile_panics_total", "Reconciles that failed by a bug of ours", labels=_LABELS
 )
-
-
 RECONCILE_TIME: Final = Metric(
     "controller_runtime_reconcile_time_seconds", "Seconds that a reconcile took", RECONCILE_BUCKETS, _LABELS
 )
-
-
 WORKERS: Final = Metric("controller_runtime_max_concurrent_reconciles", "Workers", labels=_LABELS)
-
-
 ACTIVE_WORKERS: Final = Metric("controller_runtime_active_workers", "Workers that reconcile now", labels=_LABELS)
-
-
 STUCK_S: Final = 1800.0
 """If no worker begins or ends anything for so long, that is a fault of ours: every request has a limit, and the longest
 that one can take with all its retries is 13 minutes. It is no shorter because a restart would not help a slow API
@@ -120,13 +102,9 @@ class ReconcileMetrics:
 
 
 log = structlog.get_logger(__name__)
-
-
 OUTAGE_S: Final = 30.0
 """The longest delay of a key for which the API server, or the way to it, is to blame. With client-go's 1000 s a job could stand
 still for as long again as an outage took. It is what a reflector waits at most; a bucket holds back all keys together."""
-
-
 _OUTAGE: Final = (TransportError, ServerError, TooManyRequestsError, NoStatusError, DecodeError)
 
 

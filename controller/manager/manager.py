@@ -34,20 +34,12 @@ if TYPE_CHECKING:
 DRAIN_S: Final = 5.0
 """How long writes under way may take: mostly tens of milliseconds, seconds with slow webhooks. Kubernetes kills a pod 30 s
 after its SIGTERM, and people who wait give up sooner."""
-
-
 FLUSH_S: Final = 1.5
 """How long the recorder may take to write what it has queued: a thousand events at a millisecond each."""
-
-
 LAST_EVENT_S: Final = 1.0
 """How long the event that is being written then may still take."""
-
-
 RELEASE_S: Final = 2.0
 """How long giving the lease back may take, a read and a write. If it takes longer, the lease expires by itself."""
-
-
 log = structlog.get_logger(__name__)
 
 

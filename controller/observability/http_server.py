@@ -33,11 +33,7 @@ if TYPE_CHECKING:
 
 
 METHODS: Final = ("GET", "HEAD")
-
-
 TEXT: Final = "text/plain; charset=utf-8"
-
-
 log = structlog.get_logger(__name__)
 
 
@@ -97,8 +93,6 @@ def _plain(status: HTTPStatus) -> PageResponse:
 
 VISIT_S: Final = 10.0
 """How long a connection may last. It carries one request, and Prometheus by default waits as long for the page."""
-
-
 MOST: Final = 512
 """How many connections there may be: half of the 1,024 file descriptors that a process has by default."""
 
@@ -183,12 +177,8 @@ class _Visit(asyncio.Protocol):
 
 GOODBYE_S: Final = 0.5
 """How long a response that is under way when we stop may still take."""
-
-
 BACKLOG: Final = 128
 """Connections that wait to be accepted: a scraper and a kubelet are two, and others must not keep them out."""
-
-
 MAX_REQUEST_BYTES: Final = 16_384
 """The longest request that is read, with its headers and a body that no page needs. Prometheus and the kubelet send some
 hundred bytes; common servers take 8 to 16 KB of headers."""

@@ -86,13 +86,9 @@ wake-ups a second cost nothing that can be measured."""
 
 # From a healthy millisecond to the 10 s after which a lease is in danger.
 BUCKETS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-
 LAG: Final = Metric(
     "tf_operator_event_loop_lag_seconds", "Seconds by which a timer of the event loop fired too late", BUCKETS, ()
 )
-
-
 TASKS: Final = Metric("tf_operator_event_loop_tasks", "Tasks that the event loop has", (), ())
 
 

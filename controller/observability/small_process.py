@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 PACKAGE: Final = "prometheus_client"
-
-
 UNUSED: Final = ("http.server", "urllib.error", "urllib.request", "wsgiref.simple_server")
 """What `prometheus_client.exposition` imports for servers and push gateways of its own: with what these import in turn it is a
 megabyte, 1.8 with docstrings. The pages of an operator are served by `http_server`."""

@@ -41,12 +41,8 @@ if TYPE_CHECKING:
 
 UNSEEN_S: Final = 60.0
 """After how long a job is synced again for which a child was created: by then the cache shows it, or it is gone."""
-
-
 AGAIN_S: Final = 60.0
 """After how long what an earlier process has left is looked for again, if the API server did not answer."""
-
-
 log = structlog.get_logger(__name__)
 
 
@@ -184,15 +180,9 @@ class TensorBoards(Generic[J]):
 
 
 NAME: Final = "tensorboard"
-
-
 WORKERS: Final = 2
 """Keys that are synced at a time. A sync makes two calls at most, and few jobs have one."""
-
-
 FIRST_DELAY_S: Final = 1.0
-
-
 LONGEST_DELAY_S: Final = 300.0
 """The delays between tries of what fails. No training waits for it, so the first is longer than for jobs."""
 

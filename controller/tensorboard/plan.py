@@ -30,18 +30,10 @@ if TYPE_CHECKING:
 
 
 CONTAINER: Final = "tensorboard"
-
-
 PORT: Final = 6006
 """Where TensorBoard listens by default."""
-
-
 SERVICE_PORT: Final = 80
-
-
 PORT_NAME: Final = "tb-port"
-
-
 SECURITY: Final = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"], "add": ["DAC_OVERRIDE"]},

@@ -92,22 +92,14 @@ class Trust:
 FILE_REFRESH_S: Final = 60.0
 """Age at which a file is read again. The kubelet replaces a token when a fifth of its life is left, at least two minutes
 before its end; client-go reads it once a minute too."""
-
-
 READ_LIMIT_S: Final = 60.0
 """How long a request waits for the first credentials: cloud plugins log in over a network, which takes seconds."""
-
-
 RETRY_S: Final = 10.0
 """Shortest time between two reads: a plugin costs a process, and one that returns expired tokens must not be run for each
 request."""
-
-
 STALE: Final = 1.25
 """Credentials that are older than `fresh_s` times this have expired: `fresh_s` is four fifths of a token's life, where that
 is known."""
-
-
 log = structlog.get_logger(__name__)
 
 
@@ -180,8 +172,6 @@ class RefreshedCredentials:
 PLUGIN_SHARE: Final = 0.8
 """A plugin's credentials are asked for again after this part of their life: early enough for a few failed attempts, and never
 at every request, which a fixed margin would mean for short-lived ones."""
-
-
 _Stamp = tuple[tuple[int, int], ...]
 
 

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 PLUGIN_LIMIT_S: Final = 45.0
 """How long a plugin may take. Less than `READ_LIMIT_S`, so that requests that wait report its failure."""
-
-
 _EXTENSION: Final = "client.authentication.k8s.io/exec"
 """The extension of a kubeconfig's cluster entry that is meant for plugins."""
 
@@ -121,8 +119,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 _LOADING: Final = threading.Lock()
 """The `kubernetes` package keeps the temporary files that it makes, for the whole process and by their content; so one
 thread at a time may read a kubeconfig."""
-
-
 log = structlog.get_logger(__name__)
 
 

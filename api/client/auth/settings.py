@@ -16,15 +16,9 @@ from tfjob_operator.api.client.http.messages import Settings
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its token and the authority that signed the API server's certificate."""
-
-
 SERVICE_HOST: Final = "KUBERNETES_SERVICE_HOST"
-
-
 SERVICE_PORT: Final = "KUBERNETES_SERVICE_PORT"
 """With the variable before it, the address of the API server's service. That one also tells a program that it runs in a pod."""
-
-
 _PROXIES: Final = ("https_proxy", "http_proxy", "all_proxy")
 
 

@@ -66,8 +66,6 @@ class Deadline:
 
 PLAIN_READ_BYTES: Final = 256 * 1024
 """The most that is read at once without TLS. asyncio reads in pieces of this size too."""
-
-
 BUFFER_BYTES: Final = 1024 * 1024
 """Size of the buffer that all connections of a loop read into: it is empty again when a callback returns. With TLS asyncio
 may hand over half a megabyte, and at the end of a connection it does so only once: what did not fit would be lost.

@@ -29,17 +29,11 @@ if TYPE_CHECKING:
 
 Address: TypeAlias = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[Any, ...]]
 """An address as `socket.getaddrinfo` tells it: family, type, protocol, name, and what sockets take, with the port."""
-
-
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 9))
 """Seconds of silence before the first probe, seconds between probes, and how many may fail: the numbers of Go's dialer
 (RF-29). Probes also keep an idle connection in the tables of what is between us and the server."""
-
-
 _NEXT_ADDRESS_S: Final = 0.25
 """How long one address is tried before the next one is tried too: RFC 8305, for networks where IPv6 leads nowhere."""
-
-
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 """What was not acknowledged is dropped with the connection. Otherwise the kernel would go on sending a write for minutes
 after we gave it up, through a network that was cut, to a server to which somebody else has written since (LE-10)."""

@@ -303,8 +303,6 @@ class StreamResponse:
 
 PIECE_BYTES: Final = 1024 * 1024
 """The most that one chunk becomes at once. gzip makes JSON ten times smaller, but crafted input a thousand times."""
-
-
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 

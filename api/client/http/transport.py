@@ -175,13 +175,9 @@ class Pool:
 
 CONNECT_S: Final = 10.0
 """TCP and TLS together; Go's clients give TLS alone 10 s (RF-29), and a server that can be reached responds in milliseconds."""
-
-
 POOL_S: Final = 20.0
 """The wait for a free connection, and making one, together. At the server's thousand writes a second a line this long is
 twenty thousand requests, which no pool can help."""
-
-
 KEEP_ALIVE_S: Final = 45.0
 """How long an idle connection waits in the pool: less than the 60 s after which common load balancers forget it without a word.
 Kept alive a request costs us 0.3 ms and the server 1.0 ms; a TLS handshake before it costs several times that."""

@@ -78,12 +78,8 @@ if TYPE_CHECKING:
 MAX_AT_ONCE: Final = 16
 """Creates of one job that are under way at the same time. That many keep an API server on two cores busy. More would only
 wait, there and for our connections; half of those stay free for the writes of other jobs."""
-
-
 _OF_ALL: Final = re.compile(r"exceeded quota|is forbidden: User ")
 """How quotas and RBAC refuse. That concerns every child of the job."""
-
-
 log = structlog.get_logger(__name__)
 
 

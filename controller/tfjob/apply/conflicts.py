@@ -39,13 +39,9 @@ if TYPE_CHECKING:
 
 
 FIRST_DELAY_S: Final = 1.0
-
-
 LONGEST_DELAY_S: Final = 300.0
 """As long as a kubelet delays a crashing container, and as an expectation may stay unmet (EX-02). Anything longer would
 look as if it had been forgotten."""
-
-
 FORGIVEN_S: Final = LONGEST_DELAY_S
 """What has not been tried for so long, though it was due, starts with the first delay again."""
 

@@ -61,8 +61,6 @@ POD: Final = ChildKind(
     EventReason.RELABELLED_POD,
     EventReason.FAILED_RELABEL_POD,
 )
-
-
 SERVICE: Final = ChildKind(
     "service",
     SERVICES,
@@ -73,8 +71,6 @@ SERVICE: Final = ChildKind(
     EventReason.RELABELLED_SERVICE,
     EventReason.FAILED_RELABEL_SERVICE,
 )
-
-
 CONFIG_MAP: Final = ChildKind(
     "ConfigMap",
     CONFIG_MAPS,
@@ -144,8 +140,6 @@ def _log(event_type: str, reason: str, message: str) -> None:
 
 MANY: Final = 16
 """From so many replicas of one type that are created together, their events are told in batches."""
-
-
 BATCH: Final = 64
 """Replicas of one event at most. A batch is told as soon as the last of it is created."""
 

@@ -55,11 +55,7 @@ if TYPE_CHECKING:
 
 MAX_AT_ONCE: Final = 16
 """Patches of one job that are under way at the same time: as many as creates (`children.MAX_AT_ONCE`)."""
-
-
 _FAILED: Final = {POD.name: EventReason.FAILED_ADOPT_POD, SERVICE.name: EventReason.FAILED_ADOPT_SERVICE}
-
-
 log = structlog.get_logger(__name__)
 
 

@@ -37,12 +37,8 @@ if TYPE_CHECKING:
 
 
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
-
-
 _SAYS_NOTHING: Final = frozenset({"", "Error"})
 """Reasons of a container by which a kubelet says no more than that its exit code is not 0."""
-
-
 _WORDS_OF_THE_CLUSTER: Final = 200
 """Bytes of a message about the pod as a whole, such as an eviction's."""
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 FIRST_LOOK_S: Final = 0.5
 """After how many seconds a job asks again whether PodGroups are listed, if that did not fail: the operator has just started."""
-
-
 LOOK_AGAIN_S: Final = 5.0
 """After how many seconds it asks again when listing has failed. That reads our cache, which lists again every half minute
 or so."""

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 NO_REPLICA: Final = ReplicaKey("", -1, "")
 """The key of a pod of which neither name nor labels say what it is."""
-
-
 _TYPE_OF_LABEL: Final = {name.lower(): name for name in c.REPLICA_TYPES}
 
 

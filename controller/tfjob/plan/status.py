@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 
 _HELD: Final = "is held: what runs runs on, and nothing is made, deleted or judged until the spec is mended"
-
-
 _WORDS: Final = {
     ConditionReason.INVALID: f"{_HELD}; the spec is invalid",
     ConditionReason.REFUSED: f"{_HELD}; the API server takes it no more",
