@@ -103,3 +103,15 @@ def test_nothing_is_kept_of_what_is_created_or_gone() -> None:
     blocked.forget(AGAIN)
     assert all(not limiter.num_requeues((owner_uid_key(meta), slot.name)) for meta in (META, AGAIN) for slot in WORKERS)
     assert names(without_blocked(PLAN, blocked.of(AGAIN))) == names(PLAN)
+
+
+def test_a_plan_without_a_child_that_waits_is_made_again_when_its_wait_is_over() -> None:
+    """U2: the wait may end while the plan is executed, and then nothing else would wake the job."""
+    clock = FakeClock()
+    blocked = BlockedChildren(clock, Delays(clock))
+    blocked.refused(META, "mnist-worker-1")
+    due = blocked.of(META)
+    assert without_blocked(PLAN, due).requeue_after_s == due.next_due_in_s == pytest.approx(FIRST_DELAY_S)
+    sooner = PLAN.requeued_within(0.25)
+    assert without_blocked(sooner, due).requeue_after_s == 0.25
+    assert without_blocked(Plan(create_pods=WORKERS[:1]), due).requeue_after_s is None
