@@ -100,6 +100,7 @@ class PodSpec(Struct, frozen=True):
     tolerations: tuple[Toleration, ...] | None = None
     scheduling_gates: tuple[Gate, ...] | None = None
     scheduler_name: str = ""
+    restart_policy: str = ""
     priority_class_name: str = ""
     resources: Resources | None = None
     overhead: dict[str, Any] | None = None

@@ -62,7 +62,7 @@ def find(facts: Facts) -> Iterator[Finding]:
         in_place = max((each.restart_count for each in statuses(pod)), default=0)
         times = max(carried.get(replica, 0), facts.earlier[replica] + in_place)
         well = next((each for each in statuses(pod) if each.name == CONTAINER_NAME and _ended_well(each)), None)
-        if well is not None:
+        if well is not None and pod.spec.restart_policy in {"", "Always"}:  # "" is the default
             seen = f"pod {named(name)}: container {named(well.name)} exited with code 0, {well.restart_count} restarts"
             counted = "once" if well.restart_count == 1 else f"{well.restart_count} times"
             yield Finding(AFTER_SUCCESS, name, (seen,), {"times": counted})

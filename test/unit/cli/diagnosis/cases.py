@@ -822,6 +822,7 @@ def _(world: World) -> None:
 
 @case("restarted-after-success")
 def _(world: World) -> None:
+    world.pods["mnist-worker-1"]["spec"]["restartPolicy"] = "Always"
     status = world.pods["mnist-worker-1"]["status"]["containerStatuses"][0]
     ended = {"exitCode": 0, "reason": "Completed", "finishedAt": ago(1)}
     status |= {"restartCount": 12, "lastState": {"terminated": ended}}

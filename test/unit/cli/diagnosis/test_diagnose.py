@@ -101,6 +101,13 @@ def test_a_failed_job_is_never_nothing_wrong(reason: str) -> None:
     assert (first.severity, "flux capacitor" in " ".join((first.title, *first.evidence))) == (Severity.ERROR, True)
 
 
+def test_a_container_that_another_policy_restarted_is_not_blamed_on_always() -> None:
+    """A node that restarts ends containers with 0, and OnFailure starts them again."""
+    world = world_of("restarted-after-success")
+    world.pods["mnist-worker-1"]["spec"]["restartPolicy"] = "OnFailure"
+    assert "restarted-after-success" not in {cause.id for cause in diagnose(world.evidence()).causes}
+
+
 def test_a_job_that_ended_today_is_not_said_to_be_kept() -> None:
     """The command beside that deletes its logs, which people read first."""
     world = world_of("finished-and-kept")
