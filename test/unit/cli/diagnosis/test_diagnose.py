@@ -47,7 +47,7 @@ def test_nothing_is_wrong_with_a_healthy_job() -> None:
     """The diagnosis only says how the job stands."""
     found = diagnose(World().evidence())
     assert (found.causes, found.unseen) == ((), "")
-    assert found.standing == "mnist is Running for 60 min: PS 1 of 1 running; Worker 2 of 2 running"
+    assert found.standing == "mnist is Running for 1h: PS 1 of 1 running; Worker 2 of 2 running"
 
 
 def test_there_is_a_case_of_every_trouble_and_no_other() -> None:
@@ -343,7 +343,7 @@ def test_a_job_that_failed_is_explained_when_its_pods_are_gone() -> None:
     world.pods = {}
     found = diagnose(world.evidence())
     assert found.causes[0].id == "out-of-memory"
-    assert found.standing == "mnist has failed, 10 min ago after 50 min"
+    assert found.standing == "mnist has failed, 10m ago after 50m"
 
 
 def test_a_quota_that_is_used_up_is_told_when_its_event_has_expired() -> None:
@@ -493,7 +493,7 @@ def test_nothing_is_wrong_with_a_healthy_job_of_the_alpha_dialect(dialect: Diale
     world.alpha(dialect)
     found = diagnose(world.evidence())
     assert found.causes == ()
-    assert found.standing == "mnist is Running for 60 min: Master 1 of 1 running; Worker 2 of 2 running"
+    assert found.standing == "mnist is Running for 1h: Master 1 of 1 running; Worker 2 of 2 running"
 
 
 def alpha_world(dialect: Dialect = KUBEFLOW, *, without: str = "") -> World:

@@ -10,6 +10,7 @@ import pytest
 from tfjob_operator.cli.diagnosis.diagnose import diagnose
 from tfjob_operator.cli.diagnosis.render import NARROWEST, render
 from tfjob_operator.cli.diagnosis.table import markdown
+from tfjob_operator.cli.diagnosis.words import span
 from unit.cli.diagnosis.cases import CASES
 from unit.cli.diagnosis.world import World
 
@@ -31,7 +32,7 @@ def commands_of(id_: str, width: int) -> list[str]:
 def test_a_healthy_job_is_two_lines() -> None:
     """How it stands, and that nothing is wrong."""
     assert render(diagnose(World().evidence()), 80) == [
-        "mnist is Running for 60 min: PS 1 of 1 running; Worker 2 of 2 running",
+        "mnist is Running for 1h: PS 1 of 1 running; Worker 2 of 2 running",
         "Nothing wrong was found.",
     ]
 
@@ -39,10 +40,10 @@ def test_a_healthy_job_is_two_lines() -> None:
 def test_a_cause_has_its_title_what_was_seen_and_what_to_do() -> None:
     """In this order, and each on lines of its own."""
     assert lines_of("service-account-missing", 100) == [
-        "mnist is Running for 60 min: PS 1 of 1 running; Worker 1 of 2 running",
+        "mnist is Running for 1h: PS 1 of 1 running; Worker 1 of 2 running",
         "",
         "1. The service account trainer of mnist-worker-1 does not exist [error: service-account-missing]",
-        '   - event of tfjob mnist, 3 min ago: FailedCreatePod: Error creating: pods "mnist-worker-1" is',
+        '   - event of tfjob mnist, 3m ago: FailedCreatePod: Error creating: pods "mnist-worker-1" is',
         '     forbidden: error looking up service account team/trainer: serviceaccount "trainer" not found',
         "   > kubectl -n team create serviceaccount trainer",
         "   > or name another one in the template's serviceAccountName",
@@ -65,3 +66,13 @@ def test_the_docs_have_the_table_of_all_troubles() -> None:
     table = re.search(r"<!-- troubles -->\n\n(.*?)\n*<!-- end of troubles -->", text, re.DOTALL)
     assert table is not None
     assert table[1].strip() == markdown().strip()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-3, "0s"), (24.9, "24s"), (119, "119s"), (120, "2m"), (130, "2m10s"), (600, "10m"), (7_980, "2h13m"),
+     (11_580, "3h13m"), (28_800, "8h"), (172_800, "2d"), (180_000, "2d2h"), (700_000, "8d"), (2**26, "2y")],
+)  # fmt: skip
+def test_durations_are_those_of_kubectl(seconds: float, text: str) -> None:
+    """As `kubectl get` prints ages; an hour is 1h, not 60m."""
+    assert span(seconds) == text

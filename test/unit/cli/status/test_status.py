@@ -70,15 +70,15 @@ def test_the_tree_tells_of_each_replica_and_of_what_is_missing() -> None:
         {"waiting": {"reason": "CrashLoopBackOff"}}, ended(1, message="Traceback\nValueError: no data\n"), 4
     )
     assert shown(job("Created", "Running"), pod("mnist-ps-0"), pod("mnist-worker-0", containerStatuses=crash)) == [
-        "mnist in team: Running, created 5 min ago",
-        "  Created 5 min ago: is Created",
-        "  Running 5 min ago: is Running",
+        "mnist in team: Running, created 5m ago",
+        "  Created 5m ago: is Created",
+        "  Running 5m ago: is Running",
         "",
-        "REPLICA        STATE             NODE    AGE    RESTARTS  EXIT",
+        "REPLICA        STATE             NODE    AGE  RESTARTS  EXIT",
         "PS: 1 of 1 running",
-        "`- ps-0        Running           node-1  4 min  0",
+        "`- ps-0        Running           node-1  4m   0",
         "Worker: 0 of 3 running, 1-2 missing",
-        "|- worker-0    CrashLoopBackOff  node-1  4 min  4         1",
+        "|- worker-0    CrashLoopBackOff  node-1  4m   4         1",
         "|    Traceback / ValueError: no data",
         "`- worker-1-2  Missing",
     ]

@@ -59,7 +59,7 @@ def test_a_bar_shows_what_a_replica_did_when() -> None:
     """All pods of a replica are in one row, and the gap between them is a gap."""
     whole = Timeline(start=at(0), replicas=(WORKER,), suspensions=(Span(at(50), at(60)),))
     assert drawn(whole) == [
-        "mnist: 12:00:00, and goes on (100 s, UTC)",
+        "mnist: 12:00:00, and goes on (100s, UTC)",
         "",
         "          12:00:00      12:00:28      12:00:56      12:01:24",
         "worker-0  .....####################     ####################",
@@ -104,7 +104,7 @@ def test_what_happened_is_listed_with_times_and_without_control_characters() -> 
 
 def test_a_job_of_which_nothing_is_known_yet_has_an_empty_timeline() -> None:
     """No status, no pods, no events."""
-    assert drawn(Timeline())[0] == "mnist: 12:01:40, and goes on (1 s, UTC)"
+    assert drawn(Timeline())[0] == "mnist: 12:01:40, and goes on (1s, UTC)"
 
 
 INTERVALS = st.lists(
