@@ -15,7 +15,10 @@ def main() -> NoReturn:
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
-        sys.exit("error: kubectl tfjob needs the package click: pipx install 'tfjob-operator[cli]'")
+        sys.exit(
+            "error: the Python package click is missing. Reinstall the plugin from its checkout, pipx install --force '.[cli]',"
+            " or from its wheel, pipx install --force 'FILE.whl[cli]'"
+        )
     run()
 
 

@@ -261,7 +261,9 @@ class Reflector(Generic[T]):
 
     def _list_instead(self, failure: ApiError | None) -> State:
         if not isinstance(failure, ForbiddenError):  # the list will say so
-            self._log.info("streaming_list_not_served", error=str(failure or "closed by the server"))
+            # A server that has no streaming lists (before 1.32) is no news to whoever runs it; a stream that broke is.
+            log = self._log.debug if isinstance(failure, (InvalidError, NotStreamedError)) else self._log.info
+            log("streaming_list_not_served", error=str(failure or "closed by the server"))
         return State.LISTING
 
     async def _listing(self) -> State:

@@ -43,7 +43,10 @@ def command(target: Target, everywhere: bool, port: int | None, no_browser: bool
     try:
         import aiohttp  # noqa: F401
     except ModuleNotFoundError as error:
-        raise CliError("the dashboard needs the package aiohttp: pipx install 'tfjob-operator[dashboard]'") from error
+        raise CliError(
+            "the Python package aiohttp is missing. Reinstall the plugin from its checkout, "
+            "pipx install --force '.[cli,dashboard]', or from its wheel, pipx install --force 'FILE.whl[cli,dashboard]'"
+        ) from error
     import asyncio
     import tempfile
 

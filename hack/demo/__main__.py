@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[2]
 EXPECTED: Final = {
+    "00-hello.yaml": ConditionType.SUCCEEDED,
     "01-mnist.yaml": ConditionType.SUCCEEDED,
     "02-ps-workers.yaml": ConditionType.SUCCEEDED,
     "03-gcp-credentials.yaml": ConditionType.SUCCEEDED,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fakes.manifests import is_crd, read_document, read_documents
 from tfjob_operator.cli.page.__main__ import command
+from tfjob_operator.cli.training.log import LogReader
+from tfjob_operator.cli.training.values import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +83,25 @@ def test_the_page_runs_under_the_restricted_pod_security_standard_with_flags_tha
     assert container["args"] == ["--port=8080"]
     probes = {container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert probes == {"/healthz", "/readyz"}
+
+
+def test_the_first_example_needs_only_a_public_image_and_shows_its_progress() -> None:
+    """No volume, no GPU, 25 lines, 20 seconds; the plugin and the page read its log as a training's."""
+    example = MANIFESTS / "examples" / "00-hello.yaml"
+    pod = read_document(example)["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod.keys() == {"containers"}
+    assert container.keys() == {"name", "image", "command", "args"}
+    assert len(example.read_text().splitlines()) <= 25
+    assert container["image"] == "busybox:1.36"
+    script = container["args"][0].replace("sleep 1", "echo slept")
+    log = subprocess.run([*container["command"], script], check=True, capture_output=True, env={"TF_CONFIG": "{}"})
+    assert log.stdout.startswith(b"TF_CONFIG={}\n")
+    assert log.stdout.count(b"slept\n") == 20
+    reader = LogReader()
+    points = [point for point in reader.feed(log.stdout) if point.name == "loss"]
+    assert [points[0].value, points[-1].value] == [0.88, 0.2]
+    assert reader.progress == Progress(400, 400)
 
 
 def test_every_alert_has_an_entry_among_the_runbooks() -> None:

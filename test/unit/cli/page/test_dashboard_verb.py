@@ -29,12 +29,18 @@ if TYPE_CHECKING:
 HTTP = Access("http://127.0.0.1:1")
 
 
-def test_without_aiohttp_it_says_what_to_install(mocker: MockerFixture) -> None:
-    """The package is in an extra of its own."""
+def test_a_missing_package_is_reported_with_the_command_that_installs_it(mocker: MockerFixture) -> None:
+    """From the checkout or the wheel: nobody owns the project's name in the package index."""
+    without_click = "import sys; sys.modules['click'] = None; from tfjob_operator.cli.__main__ import main; main()"
+    plugin = subprocess.run([sys.executable, "-c", without_click], capture_output=True, text=True, check=False)
     mocker.patch.dict(sys.modules, {"aiohttp": None})
-    result = run("dashboard")
-    assert result.exit_code == 1
-    assert result.output == "error: the dashboard needs the package aiohttp: pipx install 'tfjob-operator[dashboard]'\n"
+    dashboard = run("dashboard")
+    assert plugin.returncode == dashboard.exit_code == 1
+    for said, package, extras in ((plugin.stderr, "click", "cli"), (dashboard.output, "aiohttp", "cli,dashboard")):
+        assert said == (
+            f"error: the Python package {package} is missing. Reinstall the plugin from its checkout, "
+            f"pipx install --force '.[{extras}]', or from its wheel, pipx install --force 'FILE.whl[{extras}]'\n"
+        )
 
 
 def test_one_namespace_and_all_of_them_exclude_each_other() -> None:
